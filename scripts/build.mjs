@@ -1,0 +1,29 @@
+// Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
+import { execFileSync } from 'node:child_process'
+import { chmodSync, existsSync, mkdirSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..')
+const require = createRequire(import.meta.url)
+
+function node(...args) {
+  execFileSync(process.execPath, args, { cwd: root, stdio: 'inherit' })
+}
+
+const steps = {
+  ts() {
+    mkdirSync(join(root, 'dist'), { recursive: true })
+    const typescript = dirname(require.resolve('typescript/package.json'))
+    node(join(typescript, 'bin', 'tsc'), '-p', 'tsconfig.json')
+    const main = join(root, 'dist/cli/main.js')
+    if (existsSync(main)) chmodSync(main, 0o755)
+  },
+}
+
+const wanted = process.argv.slice(2)
+for (const name of wanted.length > 0 ? wanted : Object.keys(steps)) {
+  if (!(name in steps)) throw new Error(`no build step '${name}'; there are: ${Object.keys(steps).join(', ')}`)
+  steps[name]()
+}

@@ -1,0 +1,127 @@
+// What the engine asks of a compute backend. A backend owns the resident weights, the expert cache and the state of
+// sequences, in whatever memory its math runs in. It may not know about prompts, chat, checkpoint rules, queues or
+// files' names: the engine above decides what to evaluate, a backend evaluates it.
+//
+// The one promise that everything above builds on: a step is atomic. It reads each sequence's committed state, writes
+// K/V rows past the committed length and recurrent state into a second buffer, and commits all runs at the very end by
+// moving lengths and swapping buffers. A step that throws (abort, failed expert read) leaves every sequence as it was.
+// For the same reason a held state (a checkpoint) needs no copy of the recurrent state: the holder keeps the buffer,
+// and the sequence takes another for its next step.
+import type { ModelConfig } from '../model/config.js'
+import type { ModelStats } from './stats.js'
+
+export type BackendName = 'reference' | 'wasm' | 'webgpu'
+export type Precision = 'fast' | 'exact'
+
+export interface BackendOptions {
+  readonly threads?: number
+  readonly expertMemory?: number // bytes
+  readonly precision: Precision
+  readonly expertsPerToken: number
+  readonly onProgress?: (progress: Progress) => void
+  readonly signal?: AbortSignal
+  /** One line for the user: a fallback taken, a size chosen. */
+  readonly onNotice?: (line: string) => void
+}
+
+export interface Progress {
+  readonly phase: string
+  readonly loaded: number
+  readonly total: number
+}
+
+export interface Backend {
+  readonly name: BackendName
+  readonly config: ModelConfig
+  /** For people: 'wasm, 2 threads, relaxed SIMD, fast'. */
+  readonly description: string
+  /** The most tokens that one step takes over all its runs. Prompts are cut at absolute multiples of it. */
+  readonly chunkTokens: number
+  createSequence(): SequenceState
+  /** Evaluates all runs together (one expert read serves all) and commits them; atomic. One step at a time. */
+  step(runs: readonly StepRun[], options?: StepOptions): Promise<StepOutput[]>
+  /** Evaluates without committing anything, and tells what happened inside. */
+  probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult>
+  stats(): ModelStats
+  close(): Promise<void>
+}
+
+export interface StepRun {
+  readonly sequence: SequenceState
+  readonly tokens: readonly number[] // at least one; no sequence twice in a step
+  /** 'argmax' needs no logits on the host: the token alone comes back. */
+  readonly output: 'none' | 'last' | 'all' | 'argmax'
+}
+
+export interface StepOptions {
+  readonly signal?: AbortSignal
+  /** Fill `StepOutput.routing`. */
+  readonly routing?: boolean
+}
+
+export interface StepOutput {
+  readonly logits: Float32Array | null // 'last': [vocab]; 'all': [tokens, vocab]; the caller's own copy
+  readonly argmax: number | null
+  readonly routing: Uint16Array | null // [layers, tokens, K], highest probability first
+}
+
+/** The state of one sequence in the backend's memory. Calls never overlap a step that uses the sequence. */
+export interface SequenceState {
+  readonly length: number // committed tokens; what every full-attention layer holds
+  readonly bytes: number // memory in use, shared pages counted once here
+  /** Back to the empty sequence; forgets expert predictions too. */
+  clear(): Promise<void>
+  /** Forgets which experts the last token used. */
+  clearPredictions(): void
+  /** Keeps exactly this state for later, sharing K/V pages copy-on-write. */
+  hold(): Promise<HeldState>
+  /** Becomes exactly what was held. The held state stays valid and may be restored again. */
+  restore(held: HeldState): Promise<void>
+  exportLayer(layer: number): Promise<LayerState>
+  /** Becomes the given state, layers in order, all of `length` tokens. */
+  importLayers(length: number, layers: Iterable<LayerState>): Promise<void>
+  release(): void
+}
+
+export interface HeldState {
+  readonly length: number
+  readonly bytes: number // memory that only this hold keeps alive
+  release(): void
+}
+
+export type LayerState =
+  | {
+      readonly kind: 'full_attention'
+      readonly keys: Float32Array // [length, kvHeads * headDim], after norm and RoPE
+      readonly values: Float32Array // [length, kvHeads * headDim]
+    }
+  | {
+      readonly kind: 'linear_attention'
+      readonly conv: Float32Array // [3, linearConvDim], oldest first
+      readonly recurrent: Float32Array // [valueHeads, valueDim, keyDim]
+    }
+
+/** Either tokens through all layers from the embedding, or hidden rows through one layer. */
+export type ProbeRequest =
+  | { readonly tokens: readonly number[]; readonly layers?: readonly number[] }
+  | { readonly layer: number; readonly hidden: Float32Array } // [rows, hidden]
+
+export interface ProbeResult {
+  readonly embed: Float32Array | null // [tokens, hidden]
+  readonly layers: readonly LayerProbe[]
+  readonly finalNorm: Float32Array | null // [tokens, hidden]
+  readonly logits: Float32Array | null // [tokens, vocab]
+}
+
+export interface LayerProbe {
+  readonly layer: number
+  readonly mixerOut: Float32Array // [tokens, hidden], before the residual add
+  readonly normed: Float32Array // [tokens, hidden], the MoE block's input
+  readonly routerLogits: Float32Array // [tokens, experts]
+  readonly routerIndices: Int32Array // [tokens, K], highest probability first
+  readonly routerWeights: Float32Array // [tokens, K]
+  readonly sharedOut: Float32Array // [tokens, hidden], before its gate
+  readonly sharedGate: Float32Array // [tokens], after the sigmoid
+  readonly mlpOut: Float32Array // [tokens, hidden], before the residual add
+  readonly out: Float32Array // [tokens, hidden]
+}

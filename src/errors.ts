@@ -1,0 +1,238 @@
+// Every error that moeflux throws on purpose. Each class has a stable `code` for programs and a message for people that
+// names what was got, what was wanted and where. Nothing here knows how to recover.
+
+export class MoefluxError extends Error {
+  readonly code: string
+
+  constructor(code: string, message: string, options?: { cause?: unknown }) {
+    super(message, options)
+    this.name = new.target.name
+    this.code = code
+  }
+}
+
+// --- bytes at rest -------------------------------------------------------------------------------------------------
+
+/** A file that is not what its format demands. `detail` says which rule it breaks. */
+export class FormatError extends MoefluxError {
+  constructor(
+    code: string,
+    readonly file: string,
+    readonly detail: string,
+    options?: { cause?: unknown },
+  ) {
+    super(code, `${file}: ${detail}`, options)
+  }
+}
+
+/** A read that failed, came up short, or went past the end of its file. */
+export class ReadError extends MoefluxError {
+  constructor(
+    readonly file: string,
+    readonly offset: number,
+    readonly wanted: number,
+    detail: string,
+    options?: { cause?: unknown },
+  ) {
+    super('READ_FAILED', `${file}: ${detail} (${wanted} bytes at ${offset})`, options)
+  }
+}
+
+/** A config field whose value this engine would compute wrongly or not at all. */
+export class UnsupportedModelError extends MoefluxError {
+  constructor(
+    readonly field: string,
+    readonly got: unknown,
+    readonly want: string,
+  ) {
+    super('UNSUPPORTED_MODEL', `config.json: ${field} is ${JSON.stringify(got) ?? 'missing'}, want ${want}`)
+  }
+}
+
+/** A tensor that is missing, has another shape or type, or reaches past its file. */
+export class TensorError extends MoefluxError {
+  constructor(
+    readonly tensor: string,
+    readonly detail: string,
+  ) {
+    super('BAD_TENSOR', `tensor ${tensor}: ${detail}`)
+  }
+}
+
+export class ModelNotFoundError extends MoefluxError {
+  constructor(
+    readonly folder: string,
+    detail: string,
+  ) {
+    super('MODEL_NOT_FOUND', `${folder}: ${detail}`)
+  }
+}
+
+export class DiskFullError extends MoefluxError {
+  constructor(
+    readonly folder: string,
+    readonly needed: number,
+    readonly free: number,
+  ) {
+    super('DISK_FULL', `${folder}: needs ${needed} bytes, ${free} are free`)
+  }
+}
+
+// --- experts -------------------------------------------------------------------------------------------------------
+
+/** An expert could not be read after all retries. The context is at its last token boundary and stays usable. */
+export class ExpertReadError extends MoefluxError {
+  constructor(
+    readonly layer: number,
+    readonly expert: number,
+    readonly file: string,
+    readonly offset: number,
+    detail: string,
+    options?: { cause?: unknown },
+  ) {
+    super('EXPERT_READ', `expert ${expert} of layer ${layer}: ${detail} (${file} at ${offset})`, options)
+  }
+}
+
+// --- evaluation ----------------------------------------------------------------------------------------------------
+
+/** An option whose value is outside what it may be. */
+export class OptionError extends MoefluxError {
+  constructor(
+    readonly option: string,
+    readonly got: unknown,
+    readonly want: string,
+  ) {
+    super('BAD_OPTION', `${option}: got ${typeof got === 'string' ? `'${got}'` : String(got)}, want ${want}`)
+  }
+}
+
+export class TokenError extends MoefluxError {
+  constructor(
+    readonly token: unknown,
+    readonly vocabSize: number,
+  ) {
+    super('BAD_TOKEN', `token ${String(token)} is outside the vocabulary of ${vocabSize}`)
+  }
+}
+
+export class ContextLimitError extends MoefluxError {
+  constructor(
+    readonly position: number,
+    readonly limit: number,
+  ) {
+    super('CONTEXT_LIMIT', `position ${position} is past the context limit of ${limit} tokens`)
+  }
+}
+
+export class PositionError extends MoefluxError {
+  constructor(
+    readonly position: unknown,
+    readonly want: string,
+  ) {
+    super('BAD_POSITION', `position ${String(position)}: want ${want}`)
+  }
+}
+
+export class NoCheckpointError extends MoefluxError {
+  constructor(
+    readonly position: number,
+    readonly available: readonly number[],
+  ) {
+    super('NO_CHECKPOINT', `no checkpoint at ${position}; there are: ${available.join(', ') || 'none'}`)
+  }
+}
+
+export class TokensUnknownError extends MoefluxError {
+  constructor(
+    readonly position: number,
+    readonly knownFrom: number,
+  ) {
+    super(
+      'TOKENS_UNKNOWN',
+      `cannot replay to ${position}: the tokens before ${knownFrom} came with a snapshot and are unknown`,
+    )
+  }
+}
+
+export class ClosedError extends MoefluxError {
+  constructor(readonly what: string) {
+    super('CLOSED', `the ${what} is closed`)
+  }
+}
+
+export type SnapshotErrorCode =
+  | 'BadMagic'
+  | 'BadVersion'
+  | 'ShapeMismatch'
+  | 'NegativeLength'
+  | 'LengthOverflow'
+  | 'LengthsDiffer'
+  | 'Truncated'
+  | 'TrailingBytes'
+  | 'BadEnvelope'
+  | 'BadChecksum'
+  | 'OtherModel'
+
+/** A snapshot that was refused; the state is exactly as it was. `details` carries field, layer, got, want, need. */
+export class SnapshotError extends MoefluxError {
+  declare readonly code: SnapshotErrorCode
+
+  constructor(
+    code: SnapshotErrorCode,
+    message: string,
+    readonly details: Readonly<Record<string, number | string>> = {},
+  ) {
+    super(code, `snapshot: ${message}`)
+  }
+}
+
+// --- machines ------------------------------------------------------------------------------------------------------
+
+/** The asked-for backend cannot run here. */
+export class BackendUnavailableError extends MoefluxError {
+  constructor(
+    readonly backend: string,
+    detail: string,
+    options?: { cause?: unknown },
+  ) {
+    super('BACKEND_UNAVAILABLE', `backend ${backend}: ${detail}`, options)
+  }
+}
+
+/** The GPU device went away or a worker died; the model must be opened again. */
+export class DeviceLostError extends MoefluxError {
+  constructor(
+    readonly backend: string,
+    detail: string,
+    options?: { cause?: unknown },
+  ) {
+    super('DEVICE_LOST', `backend ${backend}: ${detail}`, options)
+  }
+}
+
+export class OutOfMemoryError extends MoefluxError {
+  constructor(
+    readonly what: string,
+    readonly wanted: number,
+    detail: string,
+    options?: { cause?: unknown },
+  ) {
+    super('OUT_OF_MEMORY', `${what}: ${detail} (${wanted} bytes wanted)`, options)
+  }
+}
+
+// --- text ----------------------------------------------------------------------------------------------------------
+
+export class TokenizerError extends MoefluxError {
+  constructor(detail: string, options?: { cause?: unknown }) {
+    super('TOKENIZER', detail, options)
+  }
+}
+
+/** The chat template refused the messages, is broken, or ran past its budget. */
+export class TemplateError extends MoefluxError {
+  constructor(detail: string, options?: { cause?: unknown }) {
+    super('TEMPLATE', detail, options)
+  }
+}

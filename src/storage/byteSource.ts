@@ -1,0 +1,18 @@
+// Bytes that can be read at any offset: a file here, HTTP ranges and browser storage elsewhere. A source knows its name
+// and size and nothing of what its bytes mean.
+
+export interface ByteSource {
+  readonly name: string // for error messages: a path or a URL
+  readonly size: number
+  /** Fills `target` from `offset`, whole or not at all: a short or failed read throws ReadError. */
+  read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void>
+  close(): Promise<void>
+}
+
+/** A folder of byte sources. Names are relative, with `/`, and never leave the folder. */
+export interface Folder {
+  readonly location: string
+  /** The whole text of a small file, or null where there is none. */
+  readText(name: string): Promise<string | null>
+  open(name: string): Promise<ByteSource>
+}

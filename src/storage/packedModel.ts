@@ -1,0 +1,23 @@
+// What the engine gets from a packed model folder: config, tensor tables, and where the bytes are. Backends read the
+// resident part once at open and experts on demand.
+import type { ModelConfig } from '../model/config.js'
+import type { ExpertLayout, ModelTensors } from '../model/tensors.js'
+import type { ByteSource, Folder } from './byteSource.js'
+
+export interface ExpertFiles {
+  readonly layout: ExpertLayout
+  /** packed_experts/layer_NN.bin, one per layer: expert e at e * layout.expertSize. */
+  readonly files: readonly ByteSource[]
+}
+
+export interface PackedModel {
+  readonly name: string
+  readonly folder: Folder
+  readonly config: ModelConfig
+  readonly tensors: ModelTensors
+  readonly weights: ByteSource // model_weights.bin
+  readonly experts: ExpertFiles
+  /** Identifies the weights: equal for equal bytes, on any machine. */
+  readonly fingerprint: string
+  close(): Promise<void>
+}
