@@ -236,3 +236,12 @@ export class TemplateError extends MoefluxError {
     super('TEMPLATE', detail, options)
   }
 }
+
+// --- command line --------------------------------------------------------------------------------------------------
+
+/** Arguments that do not go together or are missing; the command ends with exit code 2. */
+export class UsageError extends MoefluxError {
+  constructor(message: string) {
+    super('BAD_USAGE', message)
+  }
+}

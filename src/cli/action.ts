@@ -1,0 +1,78 @@
+// Runs a command's handler and turns how it ended into an exit code: 0 ok, 1 failed, 2 bad usage, 130 interrupted.
+// Ctrl-C aborts `cli.signal` and lets the command stop in order; a second one leaves at once.
+import type { Command } from 'commander'
+import { MoefluxError } from '../errors.js'
+import { Terminal } from './terminal.js'
+
+/** What a handler gets to talk with the world. */
+export class Cli extends Terminal {
+  readonly signal: AbortSignal
+
+  constructor(options: { quiet: boolean; verbose: boolean; signal: AbortSignal }) {
+    super(options)
+    this.signal = options.signal
+  }
+}
+
+export const EXIT_FAILED = 1
+export const EXIT_USAGE = 2
+export const EXIT_INTERRUPTED = 130
+
+const USAGE_CODES = new Set(['BAD_OPTION', 'BAD_USAGE'])
+
+/** Wraps `handler(cli, ...arguments, options)` for commander's `.action()`. */
+export function action<Args extends unknown[]>(
+  handler: (cli: Cli, ...args: Args) => Promise<void>,
+): (...args: [...Args, Command]) => Promise<void> {
+  return async (...all) => {
+    const command = all.at(-1) as Command
+    const args = all.slice(0, -1) as unknown as Args
+    const { quiet = false, verbose = false } = command.opts<{ quiet?: boolean; verbose?: boolean }>()
+    const controller = new AbortController()
+    const cli = new Cli({ quiet, verbose, signal: controller.signal })
+    const interrupt = () => {
+      if (controller.signal.aborted) process.exit(EXIT_INTERRUPTED)
+      controller.abort(new Interrupted())
+    }
+    const outputFailed = (error: NodeJS.ErrnoException) => controller.abort(error)
+    process.on('SIGINT', interrupt)
+    process.stdout.on('error', outputFailed)
+    try {
+      await handler(cli, ...args)
+      process.exitCode = controller.signal.aborted ? report(cli, controller.signal.reason) : 0
+    } catch (error) {
+      // What aborted the work is the reason it failed; the error that came back is only its echo.
+      process.exitCode = report(cli, controller.signal.aborted ? controller.signal.reason : error)
+    } finally {
+      process.off('SIGINT', interrupt)
+      process.stdout.off('error', outputFailed)
+    }
+  }
+}
+
+class Interrupted extends Error {}
+
+/** Says what went wrong, in one line unless --verbose, and gives the exit code. */
+export function report(terminal: Terminal, error: unknown): number {
+  if (error instanceof Interrupted) return EXIT_INTERRUPTED
+  if (isClosedPipe(error)) return 0
+  terminal.error(errorLine(error))
+  if (terminal.verbose && error instanceof Error && error.stack !== undefined)
+    terminal.error(terminal.dim(stack(error)))
+  return error instanceof MoefluxError && USAGE_CODES.has(error.code) ? EXIT_USAGE : EXIT_FAILED
+}
+
+export function errorLine(error: unknown): string {
+  const message = error instanceof Error ? error.message || error.name : String(error)
+  return `error: ${message.trim().replace(/\s*\n\s*/g, ' ')}`
+}
+
+export function isClosedPipe(error: unknown): boolean {
+  const code = (error as NodeJS.ErrnoException | null)?.code
+  return code === 'EPIPE' || code === 'ERR_STREAM_DESTROYED'
+}
+
+function stack(error: Error): string {
+  const own = error.stack ?? ''
+  return error.cause instanceof Error ? `${own}\ncaused by: ${stack(error.cause)}` : own
+}

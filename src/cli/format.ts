@@ -1,0 +1,72 @@
+// Numbers and tables as people read them. Pure: what is written where is the terminal's business.
+
+const DECIMAL = ['B', 'kB', 'MB', 'GB', 'TB'] as const
+
+/** '1.77 MB', '217 GB': three digits that matter, units of 1000 like disk makers and the model tables. */
+export function formatBytes(bytes: number): string {
+  let unit = 0
+  let value = bytes
+  while (Math.abs(value) >= 999.5 && unit < DECIMAL.length - 1) {
+    value /= 1000
+    unit++
+  }
+  return `${unit === 0 ? String(Math.round(value)) : threeDigits(value)} ${DECIMAL[unit]}`
+}
+
+/** '18,119,393,280'. */
+export function formatInteger(value: number): string {
+  return Math.round(value)
+    .toString()
+    .replace(/\B(?=(\d{3})+$)/g, ',')
+}
+
+/** '12.3', '0.52', '1240': for rates and ratios. */
+export function threeDigits(value: number): string {
+  const size = Math.abs(value)
+  if (size >= 99.95) return value.toFixed(0)
+  if (size >= 9.995) return value.toFixed(1)
+  return value.toFixed(2)
+}
+
+/** '0.8 s', '42 s', '3m 12s', '1h 04m'. */
+export function formatDuration(seconds: number): string {
+  if (!Number.isFinite(seconds)) return '?'
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`
+  const whole = Math.round(seconds)
+  if (whole < 60) return `${whole} s`
+  if (whole < 3600) return `${Math.floor(whole / 60)}m ${String(whole % 60).padStart(2, '0')}s`
+  return `${Math.floor(whole / 3600)}h ${String(Math.floor((whole % 3600) / 60)).padStart(2, '0')}m`
+}
+
+export function formatPercent(ratio: number): string {
+  return Number.isFinite(ratio) ? `${(ratio * 100).toFixed(1)}%` : '-'
+}
+
+export interface Column {
+  readonly title: string
+  readonly align?: 'left' | 'right'
+}
+
+/** Columns two spaces apart, no trailing blanks; ends with a newline. Titles are left out when all are empty. */
+export function formatTable(columns: readonly Column[], rows: readonly (readonly string[])[]): string {
+  const header = columns.map(column => column.title)
+  const lines = header.some(title => title !== '') ? [header, ...rows] : rows
+  const widths = columns.map((_, i) => Math.max(0, ...lines.map(line => (line[i] ?? '').length)))
+  const cell = (text: string, i: number) =>
+    columns[i].align === 'right' ? text.padStart(widths[i]) : text.padEnd(widths[i])
+  return lines
+    .map(
+      line =>
+        `${columns
+          .map((_, i) => cell(line[i] ?? '', i))
+          .join('  ')
+          .trimEnd()}\n`,
+    )
+    .join('')
+}
+
+/** Aligned 'name  value' lines, indented by two. */
+export function formatFields(fields: readonly (readonly [name: string, value: string])[]): string {
+  const width = Math.max(0, ...fields.map(([name]) => name.length))
+  return fields.map(([name, value]) => `  ${name.padEnd(width)}  ${value}\n`).join('')
+}

@@ -1,0 +1,42 @@
+// The flags that say which model runs and on what, the same on every command that opens one.
+import { type Command, Option } from 'commander'
+import type { BackendName, Precision } from '../compute/backend.js'
+import { byteSizeOption, integerOption } from './optionValues.js'
+
+export interface ModelOptions {
+  readonly model?: string
+  readonly backend: 'auto' | BackendName
+  readonly precision?: Precision
+  readonly threads?: number
+  readonly expertMemory?: number // bytes
+  readonly expertsPerToken?: number
+  readonly expertBits?: 2
+  readonly context?: number
+}
+
+/** Adds the model flags. `model: false` for commands that take the model as an argument. */
+export function addModelOptions(command: Command, options: { model?: boolean } = {}): Command {
+  if (options.model !== false) {
+    command.option('-m, --model <name|folder>', 'a model of the local store or a folder (default: the built-in demo)')
+  }
+  return command
+    .addOption(
+      new Option('--backend <name>', 'what computes').choices(['auto', 'webgpu', 'wasm', 'reference']).default('auto'),
+    )
+    .addOption(
+      new Option('--precision <kind>', 'int8 or float32 activations (wasm, webgpu)').choices(['fast', 'exact']),
+    )
+    .option('--threads <n>', 'worker threads (default: from the machine)', integerOption(1, 1024))
+    .option('--expert-memory <size>', 'memory for cached experts, like 6GB or 512MiB', byteSizeOption)
+    .option('--experts-per-token <n>', "fewer experts than the model's own: faster, less exact", integerOption(1, 1024))
+    .addOption(
+      new Option('--expert-bits <bits>', 'use the second set of experts, if the model has one')
+        .choices(['2'])
+        .argParser(parseExpertBits),
+    )
+    .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
+}
+
+function parseExpertBits(text: string): 2 {
+  return integerOption(2, 2)(text) as 2
+}

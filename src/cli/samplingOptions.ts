@@ -1,0 +1,26 @@
+// The flags that say how the next token is chosen. What is not given comes from the model's generation_config.json.
+import type { Command } from 'commander'
+import { collectOption, integerOption, numberOption } from './optionValues.js'
+
+export interface SamplingOptions {
+  readonly seed?: number
+  readonly temp?: number
+  readonly topP?: number
+  readonly topK?: number
+  readonly minP?: number
+  readonly repeatPenalty?: number
+  readonly maxTokens?: number
+  readonly stop?: readonly string[]
+}
+
+export function addSamplingOptions(command: Command): Command {
+  return command
+    .option('--seed <n>', 'the same seed gives the same text', integerOption(0, 0xffff_ffff))
+    .option('--temp <t>', 'temperature; 0 takes the likeliest token (default: the model’s own)', numberOption(0, 100))
+    .option('--top-p <p>', 'smallest set of tokens with this probability', numberOption(0, 1))
+    .option('--top-k <k>', 'only the k likeliest tokens; 0: all', integerOption(0))
+    .option('--min-p <p>', 'only tokens of at least p times the likeliest one’s probability', numberOption(0, 1))
+    .option('--repeat-penalty <r>', 'above 1 makes repeats less likely', numberOption(0.01, 100))
+    .option('-n, --max-tokens <n>', 'the longest answer (default: up to the context limit)', integerOption(1))
+    .option('--stop <text>', 'ends the answer before this text; may be given several times', collectOption)
+}
