@@ -1,0 +1,81 @@
+// How many bytes a model of some shape takes: experts, resident part, state. Pure arithmetic on a config, for estimates
+// (`inspect`, memory budgets) and for the presets, which have no files. An opened model's own tables are exact.
+import type { ModelConfig } from './config.js'
+import type { QuantFormat } from './quantizationConfig.js'
+
+export const FOUR_BIT: QuantFormat = { bits: 4, group: 64 }
+export const TWO_BIT: QuantFormat = { bits: 2, group: 64 }
+const ROUTER_BITS = 8
+
+/** Bytes of a quantized [rows, cols] matrix with 16-bit scales and biases; of a 16-bit one where format is null. */
+export function matrixBytes(rows: number, cols: number, format: QuantFormat | null): number {
+  if (!format) return rows * cols * 2
+  return (rows * cols * format.bits) / 8 + 2 * rows * Math.ceil(cols / format.group) * 2
+}
+
+/** Bytes from one expert to the next. */
+export function expertBytes(config: ModelConfig, format: QuantFormat | null): number {
+  const { hiddenSize, moeIntermediateSize } = config
+  const upAndGate = 2 * matrixBytes(moeIntermediateSize, hiddenSize, format)
+  const down = matrixBytes(hiddenSize, moeIntermediateSize, format)
+  return Math.ceil((upAndGate + down) / 64) * 64
+}
+
+export function allExpertsBytes(config: ModelConfig, format: QuantFormat | null): number {
+  return config.numLayers * config.numExperts * expertBytes(config, format)
+}
+
+/** Bytes of everything that every token uses: all but the routed experts. Routers are 8-bit where anything is. */
+export function residentBytes(config: ModelConfig, format: QuantFormat | null): number {
+  const c = config
+  const routerFormat = format && { bits: ROUTER_BITS, group: format.group }
+  const matrix = (rows: number, cols: number) => matrixBytes(rows, cols, format as QuantFormat | null)
+  const router = (rows: number) => matrixBytes(rows, c.hiddenSize, routerFormat as QuantFormat | null)
+  const attentionDim = c.numHeads * c.headDim
+  const valueDim = c.linearValueHeads * c.linearValueDim
+  let total = matrix(c.vocabSize, c.hiddenSize) * (c.tieWordEmbeddings ? 1 : 2) + 2 * c.hiddenSize
+  for (const kind of c.layerKinds) {
+    total += 2 * 2 * c.hiddenSize + router(c.numExperts) + router(1)
+    total += 2 * matrix(c.sharedExpertIntermediateSize, c.hiddenSize)
+    total += matrix(c.hiddenSize, c.sharedExpertIntermediateSize)
+    if (kind === 'full_attention') {
+      total += matrix(2 * attentionDim, c.hiddenSize) + 2 * matrix(c.numKvHeads * c.headDim, c.hiddenSize)
+      total += matrix(c.hiddenSize, attentionDim) + 2 * 2 * c.headDim
+    } else {
+      total += matrix(c.linearConvDim, c.hiddenSize) + matrix(valueDim, c.hiddenSize)
+      total += 2 * matrix(c.linearValueHeads, c.hiddenSize) + matrix(c.hiddenSize, valueDim)
+      total += 2 * 4 * c.linearConvDim + (4 + 2) * c.linearValueHeads + 2 * c.linearValueDim
+    }
+  }
+  return total
+}
+
+/** Floats of one K or V row of one layer. */
+export function kvRowSize(config: ModelConfig): number {
+  return config.numKvHeads * config.headDim
+}
+
+/** Floats of a linear layer's convolution state [3, linearConvDim]. */
+export function convStateSize(config: ModelConfig): number {
+  return (config.linearConvKernel - 1) * config.linearConvDim
+}
+
+/** Floats of a linear layer's recurrent state [valueHeads, valueDim, keyDim]. */
+export function recurrentStateSize(config: ModelConfig): number {
+  return config.linearValueHeads * config.linearValueDim * config.linearKeyDim
+}
+
+export function fullLayerCount(config: ModelConfig): number {
+  return config.layerKinds.filter(kind => kind === 'full_attention').length
+}
+
+/** K and V of one token over all full-attention layers, in float32. */
+export function kvBytesPerToken(config: ModelConfig): number {
+  return fullLayerCount(config) * 2 * kvRowSize(config) * 4
+}
+
+/** Convolution and recurrent state of one sequence over all linear layers, in float32. */
+export function recurrentBytes(config: ModelConfig): number {
+  const layers = config.numLayers - fullLayerCount(config)
+  return layers * (convStateSize(config) + recurrentStateSize(config)) * 4
+}
