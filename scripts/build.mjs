@@ -1,6 +1,6 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, rmSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -15,6 +15,8 @@ function node(...args) {
 const steps = {
   ts() {
     mkdirSync(join(root, 'dist'), { recursive: true })
+    // An incremental build believes its notes and not the folder: without output they must go.
+    if (!existsSync(join(root, 'dist/index.js'))) rmSync(join(root, 'dist/.tsbuildinfo'), { force: true })
     const typescript = dirname(require.resolve('typescript/package.json'))
     node(join(typescript, 'bin', 'tsc'), '-p', 'tsconfig.json')
     const main = join(root, 'dist/cli/main.js')
@@ -22,7 +24,17 @@ const steps = {
   },
 }
 
+/** Takes dist/ away; `npm pack` does so first, so that no stale file is published. Not part of a plain build. */
+function clean() {
+  rmSync(join(root, 'dist'), { recursive: true, force: true })
+}
+
 const wanted = process.argv.slice(2)
+if (wanted[0] === 'clean') {
+  wanted.shift()
+  clean()
+  if (wanted.length === 0) process.exit()
+}
 for (const name of wanted.length > 0 ? wanted : Object.keys(steps)) {
   if (!(name in steps)) throw new Error(`no build step '${name}'; there are: ${Object.keys(steps).join(', ')}`)
   steps[name]()
