@@ -49,6 +49,8 @@ export interface Backend {
 export interface StepRun {
   readonly sequence: SequenceState
   readonly tokens: readonly number[] // at least one; no sequence twice in a step
+  /** A decode has one token. A prompt of one token is still a prompt: backends may compute the two by other kernels. */
+  readonly phase: 'prompt' | 'decode'
   /** 'argmax' needs no logits on the host: the token alone comes back. */
   readonly output: 'none' | 'last' | 'all' | 'argmax'
 }

@@ -1,6 +1,7 @@
 // Weights as the reference kernels take them: quantized matrices stay packed, with scales and biases widened to float32;
 // plain matrices and vectors are float32. Made from the bytes of model_weights.bin or of one expert's record.
-import type { FloatType, Matrix, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
+import type { ByteRange, FloatType, Matrix, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
+import type { ByteSource } from '../../storage/byteSource.js'
 
 export interface QuantizedWeights {
   readonly kind: 'quantized'
@@ -22,20 +23,47 @@ export interface PlainWeights {
 
 export type Weights = QuantizedWeights | PlainWeights
 
-/** `bytes` holds what the matrix's ranges point into. */
-export function loadMatrix(matrix: Matrix, bytes: Uint8Array): Weights {
-  const { rows, cols } = matrix
-  if (matrix.kind === 'plain')
-    return { kind: 'plain', rows, cols, values: loadFloats(matrix.type, bytes, matrix.weight) }
-  const { bits, group, scaleType } = matrix
-  const packed = new Uint32Array(copyRange(bytes, matrix.weight))
-  const scales = loadFloats(scaleType, bytes, matrix.scales)
-  const biases = loadFloats(scaleType, bytes, matrix.biases)
-  return { kind: 'quantized', rows, cols, bits, group, packed, scales, biases }
+/** Reads the matrix's ranges from model_weights.bin. */
+export async function readMatrix(matrix: Matrix, source: ByteSource, signal?: AbortSignal): Promise<Weights> {
+  return makeWeights(matrix, await Promise.all(matrixRanges(matrix).map(range => readRange(source, range, signal))))
 }
 
-export function loadVector(vector: Vector, bytes: Uint8Array): Float32Array {
-  return loadFloats(vector.type, bytes, vector.data)
+/** Takes the matrix's ranges out of an expert's record. */
+export function sliceMatrix(matrix: Matrix, record: Uint8Array): Weights {
+  // Copies: ranges need not lie at multiples of 4.
+  const parts = matrixRanges(matrix).map(({ offset, size }) => record.slice(offset, offset + size))
+  return makeWeights(matrix, parts)
+}
+
+export async function readVector(vector: Vector, source: ByteSource, signal?: AbortSignal): Promise<Float32Array> {
+  return widen(vector.type, await readRange(source, vector.data, signal))
+}
+
+function matrixRanges(matrix: Matrix): ByteRange[] {
+  return matrix.kind === 'plain' ? [matrix.weight] : [matrix.weight, matrix.scales, matrix.biases]
+}
+
+async function readRange(source: ByteSource, range: ByteRange, signal?: AbortSignal): Promise<Uint8Array> {
+  const bytes = new Uint8Array(range.size)
+  await source.read(range.offset, bytes, signal)
+  return bytes
+}
+
+function makeWeights(matrix: Matrix, parts: readonly Uint8Array[]): Weights {
+  const { rows, cols } = matrix
+  if (matrix.kind === 'plain') return { kind: 'plain', rows, cols, values: widen(matrix.type, parts[0]) }
+  const { bits, group, scaleType } = matrix
+  const packed = new Uint32Array(parts[0].buffer as ArrayBuffer)
+  return {
+    kind: 'quantized',
+    rows,
+    cols,
+    bits,
+    group,
+    packed,
+    scales: widen(scaleType, parts[1]),
+    biases: widen(scaleType, parts[2]),
+  }
 }
 
 /** Row `row` in float32: w = scale * q + bias. */
@@ -72,15 +100,11 @@ export function unpackRow(weights: QuantizedWeights, row: number, out: Float32Ar
   return out
 }
 
-function loadFloats(type: FloatType, bytes: Uint8Array, range: { offset: number; size: number }): Float32Array {
-  const data = copyRange(bytes, range)
-  if (type === 'F32') return new Float32Array(data)
-  return type === 'BF16' ? widenBf16(new Uint16Array(data)) : widenF16(new Uint16Array(data))
-}
-
-// A copy, because ranges need not lie at multiples of 4, and because a view would keep all the bytes alive.
-function copyRange(bytes: Uint8Array, range: { offset: number; size: number }): ArrayBuffer {
-  return bytes.slice(range.offset, range.offset + range.size).buffer as ArrayBuffer
+/** `bytes` owns its whole buffer. */
+function widen(type: FloatType, bytes: Uint8Array): Float32Array {
+  const buffer = bytes.buffer as ArrayBuffer
+  if (type === 'F32') return new Float32Array(buffer)
+  return type === 'BF16' ? widenBf16(new Uint16Array(buffer)) : widenF16(new Uint16Array(buffer))
 }
 
 function widenBf16(source: Uint16Array): Float32Array {

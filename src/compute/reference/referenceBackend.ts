@@ -1,0 +1,244 @@
+// The oracle: every step in plain TypeScript over float32 arrays, on the caller's thread. It is the fallback where nothing
+// else runs, and what the other backends are tested against. Experts come from the packed files on demand.
+import { OptionError } from '../../errors.js'
+import { LruExpertStore } from '../../experts/lruExpertStore.js'
+import type { ModelConfig } from '../../model/config.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type {
+  Backend,
+  BackendOptions,
+  LayerProbe,
+  ProbeRequest,
+  ProbeResult,
+  SequenceState,
+  StepOptions,
+  StepOutput,
+  StepRun,
+} from '../backend.js'
+import { Breather } from '../breather.js'
+import type { ModelStats } from '../stats.js'
+import { embed } from './embed.js'
+import type { ExpertWeights } from './expert.js'
+import { forwardLayer, type LayerResult } from './forwardLayer.js'
+import { loadModel, type ModelWeights } from './loadModel.js'
+import { matVec } from './matVec.js'
+import { rmsNorm } from './rmsNorm.js'
+import { KvMemory, type LinearState, ReferenceSequence } from './sequence.js'
+import { sliceMatrix } from './weights.js'
+
+const CHUNK_TOKENS = 64
+const DEFAULT_EXPERT_MEMORY = 2 ** 30
+
+export async function openReferenceBackend(packed: PackedModel, options: BackendOptions): Promise<Backend> {
+  const { expertSize } = packed.experts.layout
+  const expertMemory = options.expertMemory ?? DEFAULT_EXPERT_MEMORY
+  const slots = Math.floor(expertMemory / expertSize)
+  if (slots < 1) throw new OptionError('expertMemory', expertMemory, `at least one expert of ${expertSize} bytes`)
+  const weights = await loadModel(packed, options)
+  return new ReferenceBackend(packed, weights, options.expertsPerToken, slots)
+}
+
+/** Some tokens of one sequence inside a step. */
+interface ActiveRun {
+  readonly sequence: ReferenceSequence
+  readonly row: number
+  readonly tokens: number
+  readonly next: (LinearState | null)[] // [layers], filled layer by layer
+}
+
+class ReferenceBackend implements Backend {
+  readonly name = 'reference'
+  readonly config: ModelConfig
+  readonly description: string
+  readonly chunkTokens = CHUNK_TOKENS
+  private readonly memory: KvMemory
+  private readonly store: LruExpertStore<ExpertWeights>
+  private readonly breather = new Breather()
+  private readonly seconds: Record<string, number> = { mixer: 0, router: 0, experts: 0, head: 0 }
+  private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0 }
+  private phaseStart = 0
+
+  constructor(
+    private readonly packed: PackedModel,
+    private readonly weights: ModelWeights,
+    private readonly expertsPerToken: number,
+    slots: number,
+  ) {
+    this.config = packed.config
+    this.memory = new KvMemory(packed.config)
+    const { layout } = packed.experts
+    this.store = new LruExpertStore(packed.experts, slots, record => ({
+      gate: sliceMatrix(layout.gate, record),
+      up: sliceMatrix(layout.up, record),
+      down: sliceMatrix(layout.down, record),
+    }))
+    this.description = 'reference, plain TypeScript on one thread'
+  }
+
+  createSequence(): SequenceState {
+    return new ReferenceSequence(this.config, this.memory)
+  }
+
+  async step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
+    const { numLayers, hiddenSize, vocabSize } = this.config
+    const tokens = runs.flatMap(run => run.tokens)
+    const k = this.expertsPerToken
+    const routing = runs.map(run => (options.routing ? new Uint16Array(numLayers * run.tokens.length * k) : null))
+    const active = this.reserve(runs.map(run => ({ sequence: run.sequence, tokens: run.tokens.length })))
+    try {
+      let hidden = embed(this.weights.embed, tokens) // [tokens, hidden]
+      for (let layer = 0; layer < numLayers; layer++) {
+        const { probe } = await this.forward(layer, hidden, active, options.signal)
+        hidden = probe.out
+        active.forEach((run, i) => {
+          const picks = probe.routerIndices.subarray(run.row * k, (run.row + run.tokens) * k)
+          routing[i]?.set(picks, layer * run.tokens * k)
+        })
+      }
+      this.phaseStart = performance.now()
+      const outputs: StepOutput[] = []
+      for (const [i, run] of active.entries()) {
+        const { output } = runs[i]
+        let logits: Float32Array | null = null
+        if (output !== 'none') {
+          const first = output === 'all' ? run.row : run.row + run.tokens - 1
+          logits = this.head(hidden.subarray(first * hiddenSize, (run.row + run.tokens) * hiddenSize)).logits
+        }
+        const last = logits && argmax(logits.subarray(logits.length - vocabSize))
+        outputs.push({ logits: output === 'argmax' ? null : logits, argmax: last, routing: routing[i] })
+        await this.endPhase('head', options.signal)
+      }
+      for (const run of active) run.sequence.commit(run.tokens, run.next)
+      this.count(runs)
+      return outputs
+    } catch (error) {
+      for (const { sequence } of active) sequence.table.trim(sequence.length)
+      throw error
+    }
+  }
+
+  async probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
+    const { hiddenSize, numLayers } = this.config
+    const tokens = 'tokens' in request ? request.tokens.length : request.hidden.length / hiddenSize
+    const active = this.reserve([{ sequence, tokens }])
+    const layers: LayerProbe[] = []
+    try {
+      if ('layer' in request) {
+        const { probe } = await this.forward(request.layer, request.hidden, active)
+        layers.push({ layer: request.layer, ...probe })
+        return { embed: null, layers, finalNorm: null, logits: null }
+      }
+      const embedded = embed(this.weights.embed, request.tokens)
+      let hidden = embedded
+      for (let layer = 0; layer < numLayers; layer++) {
+        const { probe } = await this.forward(layer, hidden, active)
+        hidden = probe.out
+        if (!request.layers || request.layers.includes(layer)) layers.push({ layer, ...probe })
+      }
+      return { embed: embedded, layers, ...this.head(hidden) }
+    } finally {
+      for (const { sequence: probed } of active) probed.table.trim(probed.length)
+    }
+  }
+
+  stats(): ModelStats {
+    const { counters } = this.store
+    const { promptTokens, decodeTokens, steps } = this.counts
+    const phases = Object.values(this.seconds).reduce((a, b) => a + b, 0)
+    const { expertSize } = this.packed.experts.layout
+    return {
+      tokens: promptTokens + decodeTokens,
+      promptTokens,
+      decodeTokens,
+      steps,
+      expertHits: counters.hits,
+      expertMisses: counters.misses,
+      prefetchHits: 0,
+      prefetchReads: 0,
+      prefetchWastedBytes: 0,
+      bytesRead: counters.bytesRead,
+      readSeconds: counters.readSeconds,
+      readLatencyMs: [...counters.readLatencyMs],
+      stallSeconds: counters.stallSeconds,
+      computeSeconds: Math.max(0, phases - counters.stallSeconds),
+      phaseSeconds: { ...this.seconds },
+      residentBytes: this.packed.weights.size,
+      expertSlots: this.store.slots,
+      expertSlotsUsed: this.store.slotsUsed,
+      expertMemory: this.store.slots * expertSize,
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.store.drain()
+  }
+
+  /** Makes room for the tokens' K/V rows in every sequence, or in none. */
+  private reserve(runs: readonly { sequence: SequenceState; tokens: number }[]): ActiveRun[] {
+    const active: ActiveRun[] = []
+    let row = 0
+    try {
+      for (const { sequence, tokens } of runs) {
+        const own = sequence as ReferenceSequence
+        active.push({ sequence: own, row, tokens, next: [] })
+        own.table.reserve(own.length, tokens)
+        row += tokens
+      }
+    } catch (error) {
+      for (const { sequence } of active) sequence.table.trim(sequence.length)
+      throw error
+    }
+    return active
+  }
+
+  private async forward(layer: number, hidden: Float32Array, runs: readonly ActiveRun[], signal?: AbortSignal) {
+    signal?.throwIfAborted()
+    this.phaseStart = performance.now()
+    const weights = this.weights.layers[layer]
+    const layerRuns = runs.map(({ sequence, row, tokens }) => ({
+      row,
+      tokens,
+      position: sequence.length,
+      pages: weights.kind === 'full_attention' ? this.memory.layerPages(sequence.table, layer) : null,
+      linear: sequence.linear[layer],
+    }))
+    const result: LayerResult = await forwardLayer(weights, hidden, layerRuns, {
+      config: this.config,
+      expertsPerToken: this.expertsPerToken,
+      takeExperts: wanted => this.store.take(layer, wanted, signal),
+      phase: name => this.endPhase(name, signal),
+    })
+    runs.forEach((run, i) => {
+      run.next[layer] = result.linear[i] ?? null
+    })
+    return result
+  }
+
+  /** hidden [rows, hidden] */
+  private head(hidden: Float32Array): { finalNorm: Float32Array; logits: Float32Array } {
+    const finalNorm = rmsNorm(hidden, this.weights.norm, this.config.rmsNormEps)
+    return { finalNorm, logits: matVec(this.weights.lmHead, finalNorm) }
+  }
+
+  private async endPhase(name: string, signal?: AbortSignal) {
+    this.seconds[name] += (performance.now() - this.phaseStart) / 1000
+    await this.breather.pause()
+    signal?.throwIfAborted()
+    this.phaseStart = performance.now()
+  }
+
+  private count(runs: readonly StepRun[]) {
+    this.counts.steps++
+    for (const { phase, tokens } of runs) {
+      if (phase === 'prompt') this.counts.promptTokens += tokens.length
+      else this.counts.decodeTokens++
+    }
+  }
+}
+
+/** The index of the largest value; the lowest one among equals. */
+function argmax(values: Float32Array): number {
+  let best = 0
+  for (let i = 1; i < values.length; i++) if (values[i] > values[best]) best = i
+  return best
+}

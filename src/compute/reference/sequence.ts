@@ -1,0 +1,192 @@
+// The state of one sequence as JavaScript arrays. Recurrent state is never changed in place: a step makes new arrays and
+// commits by taking them, so holding a state is keeping a reference. K/V rows live in shared pages.
+import type { ModelConfig } from '../../model/config.js'
+import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
+import type { HeldState, LayerState, SequenceState } from '../backend.js'
+import { type PageMemory, PagePool, PageTable } from '../kvPages.js'
+
+export const PAGE_TOKENS = 64
+
+export interface LinearState {
+  readonly conv: Float32Array // [3, convDim]
+  readonly recurrent: Float32Array // [valueHeads, valueDim, keyDim]
+}
+
+/** One page: rows of every full-attention layer, by layer number. */
+interface Page {
+  readonly keys: Map<number, Float32Array> // [PAGE_TOKENS, kvHeads * headDim]
+  readonly values: Map<number, Float32Array>
+}
+
+/** All K/V pages of a model. */
+export class KvMemory implements PageMemory {
+  readonly pool = new PagePool(PAGE_TOKENS, this)
+  readonly pageBytes: number
+  private readonly pages = new Map<number, Page>()
+  private readonly rowSize: number
+  private readonly layers: readonly number[] // full-attention layers
+
+  constructor(config: ModelConfig) {
+    this.rowSize = kvRowSize(config)
+    this.layers = [...config.layerKinds.keys()].filter(i => config.layerKinds[i] === 'full_attention')
+    this.pageBytes = this.layers.length * 2 * PAGE_TOKENS * this.rowSize * 4
+  }
+
+  allocate(page: number): void {
+    const rows = () => new Map(this.layers.map(layer => [layer, new Float32Array(PAGE_TOKENS * this.rowSize)]))
+    this.pages.set(page, { keys: rows(), values: rows() })
+  }
+
+  copy(from: number, to: number, rows: number): void {
+    const [source, target] = [this.page(from), this.page(to)]
+    for (const layer of this.layers) {
+      target.keys.get(layer)?.set((source.keys.get(layer) as Float32Array).subarray(0, rows * this.rowSize))
+      target.values.get(layer)?.set((source.values.get(layer) as Float32Array).subarray(0, rows * this.rowSize))
+    }
+  }
+
+  free(page: number): void {
+    this.pages.delete(page)
+  }
+
+  /** The pages of one layer, in the order of `table`. */
+  layerPages(table: PageTable, layer: number): { keys: Float32Array[]; values: Float32Array[] } {
+    const pages = table.pages.map(page => this.page(page))
+    return {
+      keys: pages.map(page => page.keys.get(layer) as Float32Array),
+      values: pages.map(page => page.values.get(layer) as Float32Array),
+    }
+  }
+
+  private page(page: number): Page {
+    return this.pages.get(page) as Page
+  }
+}
+
+export class ReferenceSequence implements SequenceState {
+  length = 0
+  linear: readonly (LinearState | null)[] // [layers], null for full attention
+  table: PageTable
+
+  constructor(
+    private readonly config: ModelConfig,
+    readonly memory: KvMemory,
+  ) {
+    this.linear = emptyLinear(config)
+    this.table = new PageTable(memory.pool)
+  }
+
+  get bytes(): number {
+    return linearBytes(this.linear) + this.table.pages.length * this.memory.pageBytes
+  }
+
+  /** What a step does at its very end. */
+  commit(tokens: number, linear: readonly (LinearState | null)[]): void {
+    this.length += tokens
+    this.linear = linear
+  }
+
+  async clear(): Promise<void> {
+    this.become(0, emptyLinear(this.config), new PageTable(this.memory.pool))
+  }
+
+  clearPredictions(): void {} // this backend predicts nothing
+
+  async hold(): Promise<HeldState> {
+    return new ReferenceHeldState(this, this.length, this.linear, this.table.share())
+  }
+
+  async restore(held: HeldState): Promise<void> {
+    const { length, linear, table } = held as ReferenceHeldState
+    this.become(length, linear, table.share())
+  }
+
+  async exportLayer(layer: number): Promise<LayerState> {
+    const linear = this.linear[layer]
+    if (linear) return { kind: 'linear_attention', conv: linear.conv.slice(), recurrent: linear.recurrent.slice() }
+    const { keys, values } = this.memory.layerPages(this.table, layer)
+    return { kind: 'full_attention', keys: this.joinPages(keys), values: this.joinPages(values) }
+  }
+
+  async importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
+    const linear: (LinearState | null)[] = []
+    const table = new PageTable(this.memory.pool)
+    try {
+      table.reserve(0, length)
+      for (const state of layers) {
+        const layer = linear.length
+        if (state.kind === 'linear_attention') {
+          linear.push({ conv: state.conv.slice(), recurrent: state.recurrent.slice() })
+        } else {
+          const { keys, values } = this.memory.layerPages(table, layer)
+          splitPages(state.keys, keys)
+          splitPages(state.values, values)
+          linear.push(null)
+        }
+      }
+    } catch (error) {
+      table.release()
+      throw error
+    }
+    this.become(length, linear, table)
+  }
+
+  release(): void {
+    this.become(0, [], new PageTable(this.memory.pool))
+  }
+
+  private become(length: number, linear: readonly (LinearState | null)[], table: PageTable) {
+    this.table.release()
+    this.length = length
+    this.linear = linear
+    this.table = table
+  }
+
+  private joinPages(pages: readonly Float32Array[]): Float32Array {
+    const out = new Float32Array(this.length * kvRowSize(this.config))
+    let at = 0
+    for (const page of pages) {
+      out.set(page.subarray(0, out.length - at), at)
+      at += page.length
+    }
+    return out
+  }
+}
+
+class ReferenceHeldState implements HeldState {
+  constructor(
+    private readonly owner: ReferenceSequence,
+    readonly length: number,
+    readonly linear: readonly (LinearState | null)[],
+    readonly table: PageTable,
+  ) {}
+
+  get bytes(): number {
+    const own = this.owner.linear === this.linear ? 0 : linearBytes(this.linear)
+    return own + this.table.ownPages * this.owner.memory.pageBytes
+  }
+
+  release(): void {
+    this.table.release()
+  }
+}
+
+function emptyLinear(config: ModelConfig): (LinearState | null)[] {
+  return config.layerKinds.map(kind => {
+    if (kind === 'full_attention') return null
+    const conv = new Float32Array(convStateSize(config))
+    return { conv, recurrent: new Float32Array(recurrentStateSize(config)) }
+  })
+}
+
+function linearBytes(linear: readonly (LinearState | null)[]): number {
+  return linear.reduce((sum, state) => sum + (state ? state.conv.byteLength + state.recurrent.byteLength : 0), 0)
+}
+
+function splitPages(rows: Float32Array, pages: readonly Float32Array[]) {
+  let at = 0
+  for (const page of pages) {
+    page.set(rows.subarray(at, at + page.length))
+    at += page.length
+  }
+}
