@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { EXIT_USAGE, errorLine, report } from './action.js'
+import { registerInspect } from './commands/inspect.js'
 import { addExamples } from './optionValues.js'
 import { Terminal } from './terminal.js'
 
@@ -12,7 +13,7 @@ type Register = (program: Command) => void
 /** How the commands are shown in the help, in this order. */
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
   ['Talk:', []],
-  ['Models:', []],
+  ['Models:', [registerInspect]],
   ['Measure:', []],
 ]
 
@@ -21,15 +22,14 @@ export function createProgram(): Command {
     .description('Runs Mixture-of-Experts language models that are larger than memory.')
     .version(packageVersion(), '-V, --version', 'show the version')
     .helpOption('-h, --help', 'show help')
-    .helpCommand('help [command]', 'show help for a command')
-    .configureHelp({ showGlobalOptions: false })
+    .addHelpCommand(new Command('help').argument('[command]').description('show help for a command').helpGroup('Help:'))
+    .configureHelp({ subcommandTerm: command => `${command.name()} ${argumentTerms(command)}`.trimEnd() })
     .configureOutput({ outputError: (text, write) => write(`${errorLine(text.replace(/^error: /, ''))}\n`) })
     .exitOverride()
   for (const [title, registers] of GROUPS) {
     program.commandsGroup(title)
     for (const register of registers) register(program)
   }
-  program.commandsGroup('Help:')
   for (const command of program.commands) {
     command.option('-q, --quiet', 'no notices and no progress').option('-v, --verbose', 'more detail; stacks of errors')
   }
@@ -38,6 +38,10 @@ export function createProgram(): Command {
     ['moeflux inspect a3b', 'sizes of a model, and what fits this machine'],
   ])
   return program
+}
+
+function argumentTerms(command: Command): string {
+  return command.registeredArguments.map(each => (each.required ? `<${each.name()}>` : `[${each.name()}]`)).join(' ')
 }
 
 function packageVersion(): string {

@@ -16,10 +16,41 @@ describe('the moeflux command', () => {
     expect(stderr).toBe('')
   })
 
-  it.each([[['--frobnicate']]])('refuses %j with one line and exit code 2', async args => {
+  it.each([
+    [['frobnicate'], /unknown command 'frobnicate'/],
+    [['inspekt', 'a3b'], /unknown command 'inspekt' \(Did you mean inspect\?\)/],
+    [['--frobnicate'], /unknown option '--frobnicate'/],
+    [['inspect', 'a3b', '--jsn'], /unknown option '--jsn' \(Did you mean --json\?\)/],
+    [['inspect'], /missing required argument 'model'/],
+    [['inspect', 'a3b', 'a17b'], /too many arguments/],
+    [['inspect', 'a3b', '--context', '0'], /--context <tokens>.*'0'.*at least 1/],
+    [['inspect', 'a3b', '--context', '1e3'], /--context <tokens>.*'1e3'/],
+    [['inspect', 'a3b', '--memory', '6 apples'], /--memory <size>.*'6 apples'.*6GB/],
+  ])('refuses %j with one line and exit code 2', async (args, line) => {
     const { code, stdout, stderr } = await moeflux(args)
     expect(code).toBe(2)
     expect(stdout).toBe('')
-    expect(stderr).toMatch(/^error: .*frobnicate.*\n$/)
+    expect(stderr).toMatch(/^error: [^\n]*\n$/)
+    expect(stderr).toMatch(line)
+  })
+
+  it('shows help without a command, as an error', async () => {
+    const { code, stdout, stderr } = await moeflux([])
+    expect(code).toBe(2)
+    expect(stdout).toBe('')
+    expect(stderr).toContain('Usage: moeflux')
+  })
+
+  it('has help with examples for every command', async () => {
+    const { stdout } = await moeflux(['--help'])
+    const commands = [...stdout.matchAll(/^ {2}([a-z]+) /gm)].map(match => match[1]).filter(name => name !== 'help')
+    expect(commands).toContain('inspect')
+    for (const command of commands) {
+      const help = await moeflux([command, '--help'])
+      expect(help.code, command).toBe(0)
+      expect(help.stdout, command).toContain(`Usage: moeflux ${command}`)
+      expect(help.stdout, command).toContain('Examples:')
+      expect(help.stdout, command).toContain('--quiet')
+    }
   })
 })

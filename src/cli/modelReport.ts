@@ -1,0 +1,143 @@
+// What `inspect` says of a model, as text for people and as JSON for programs. Pure.
+import type { ModelConfig } from '../model/config.js'
+import type { Estimate, MachineRates, ModelBytes } from '../model/estimate.js'
+import { expertBytes, fullLayerCount, kvBytesPerToken, recurrentBytes, residentBytes } from '../model/sizes.js'
+import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from './format.js'
+import type { Machine } from './machine.js'
+
+/** What there is to say of a model, from a preset or from a folder's own tables. */
+export interface ModelSubject {
+  readonly name: string
+  readonly source: string
+  readonly config: ModelConfig
+  readonly bytes: ModelBytes
+  readonly expert2Bit: number
+}
+
+export interface ModelReport {
+  readonly subject: ModelSubject
+  readonly machine: Machine
+  readonly rates: MachineRates
+  readonly estimate: Estimate
+  readonly expertsPerToken: number
+}
+
+function parameterCounts(config: ModelConfig): { total: number; active: number } {
+  const resident = residentBytes(config, null) / 2
+  const expert = expertBytes(config, null) / 2
+  return {
+    total: Math.round(resident + config.numLayers * config.numExperts * expert),
+    active: Math.round(resident + config.numLayers * config.expertsPerToken * expert),
+  }
+}
+
+export function reportJson(report: ModelReport): unknown {
+  const { subject, machine, rates, estimate, expertsPerToken } = report
+  const { config, bytes } = subject
+  const full = fullLayerCount(config)
+  return {
+    name: subject.name,
+    source: subject.source,
+    config,
+    parameters: parameterCounts(config),
+    layers: { total: config.numLayers, linearAttention: config.numLayers - full, fullAttention: full },
+    bytes: {
+      expert: bytes.expert,
+      expert2Bit: subject.expert2Bit,
+      allExperts: bytes.allExperts,
+      resident: bytes.resident,
+      kvPerToken: kvBytesPerToken(config),
+      recurrentState: recurrentBytes(config),
+    },
+    machine,
+    assumptions: { ...rates, expertsPerToken, routing: 'uniform', overlap: 'reading and computing' },
+    estimate,
+  }
+}
+
+export function reportText(report: ModelReport, bold: (text: string) => string): string {
+  const { subject, machine, rates, estimate } = report
+  const { config: c, bytes } = subject
+  const full = fullLayerCount(c)
+  const count = parameterCounts(c)
+  const exact = (value: number) => `${formatInteger(value).padStart(15)} B  ${formatBytes(value)}`
+  const sections: [title: string, fields: [string, string][]][] = [
+    [
+      'Shape',
+      [
+        ['parameters', `${billions(count.total)} billion, of which a token uses ${billions(count.active)}`],
+        ['layers', `${c.numLayers}: ${c.numLayers - full} linear attention, ${full} full attention`],
+        ['hidden size', `${c.hiddenSize}; vocabulary ${formatInteger(c.vocabSize)}`],
+        [
+          'full attention',
+          `${c.numHeads} heads of ${c.headDim}, ${c.numKvHeads} for K/V; ${c.rotaryDim} channels rotate`,
+        ],
+        [
+          'linear attention',
+          `${c.linearValueHeads} value heads of ${c.linearValueDim}, ${c.linearKeyHeads} key heads of ${c.linearKeyDim}`,
+        ],
+        [
+          'experts',
+          `${c.numExperts} a layer, ${c.expertsPerToken} a token, and a shared one; ${c.moeIntermediateSize} wide`,
+        ],
+        ['context limit', `${formatInteger(c.maxPositionEmbeddings)} tokens`],
+      ],
+    ],
+    [
+      'Sizes',
+      [
+        ['one expert', exact(bytes.expert)],
+        ['one expert in 2 bit', exact(subject.expert2Bit)],
+        ['all experts', exact(bytes.allExperts)],
+        ['resident part', exact(bytes.resident)],
+        ['K/V per token', exact(kvBytesPerToken(c))],
+        ['recurrent state', `${exact(recurrentBytes(c))} a sequence`],
+      ],
+    ],
+    [
+      'This machine',
+      [
+        ['processor', `${machine.processor}, ${machine.threads} threads`],
+        ['memory', `${formatBytes(machine.totalMemory)}; planned with ${formatBytes(rates.memory)}`],
+        ['verdict', verdict(estimate, bytes)],
+        [
+          'needs',
+          `${formatBytes(bytes.resident)} resident, ${formatBytes(estimate.stateBytes)} for ${formatInteger(estimate.contextTokens)} tokens`,
+        ],
+        ['experts cached', `${formatBytes(estimate.expertMemory)}, ${formatPercent(estimate.cachedShare)} of all`],
+        ['expected', speed(estimate)],
+      ],
+    ],
+  ]
+  const body = sections.map(([title, fields]) => `${bold(title)}\n${formatFields(fields)}`).join('\n')
+  return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report)}`
+}
+
+function verdict(estimate: Estimate, bytes: ModelBytes): string {
+  if (estimate.fits === 'everything') return 'fits whole: after a first pass nothing is read from disk'
+  if (estimate.fits === 'streaming') return 'runs by streaming experts from disk'
+  return `too small: the resident part alone takes ${formatBytes(bytes.resident)}`
+}
+
+function speed(estimate: Estimate): string {
+  if (estimate.fits === 'no') return 'nothing'
+  const why = estimate.readSeconds > estimate.computeSeconds ? 'the disk decides' : 'the processor decides'
+  return `about ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
+}
+
+function assumptions({ rates, estimate, expertsPerToken }: ModelReport): string {
+  const lines = [
+    `Assumed: ${formatBytes(estimate.bytesPerToken)} of weights a token (${expertsPerToken} experts a layer), computed at ${formatBytes(rates.weightsPerSecond)}/s.`,
+  ]
+  if (estimate.fits === 'streaming') {
+    lines.push(
+      `${formatBytes(estimate.readPerToken)} a token read at ${formatBytes(rates.readsPerSecond)}/s while others compute; even routing, the worst case.`,
+    )
+  }
+  lines.push('`moeflux doctor` measures the disk and `moeflux bench` the real speed.')
+  return `${lines.join('\n')}\n`
+}
+
+function billions(count: number): string {
+  return count < 1e9 ? (count / 1e9).toFixed(3) : threeDigits(count / 1e9)
+}

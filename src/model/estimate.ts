@@ -1,0 +1,62 @@
+// What a model needs of a machine and how fast it may run there, from bytes and rates alone. An estimate, made of stated
+// assumptions; `bench` measures. Knows nothing of operating systems: memory and rates are given to it.
+import type { ModelConfig } from './config.js'
+import { kvBytesPerToken, recurrentBytes } from './sizes.js'
+
+export interface ModelBytes {
+  readonly expert: number
+  readonly allExperts: number
+  readonly resident: number
+  readonly embedding: number // the part of `resident` of which a token reads one row only
+}
+
+export interface MachineRates {
+  readonly memory: number // bytes that a process may use
+  readonly weightsPerSecond: number // bytes of weights that the compute gets through
+  readonly readsPerSecond: number // bytes, random reads of one expert each
+}
+
+export interface Estimate {
+  readonly contextTokens: number
+  readonly stateBytes: number // of one sequence with that many tokens
+  readonly expertMemory: number // what is left for cached experts
+  readonly cachedShare: number // of all experts
+  readonly fits: 'everything' | 'streaming' | 'no' // 'no': not even the resident part and a few experts
+  readonly bytesPerToken: number // of weights, that a token computes with
+  readonly readPerToken: number // expected from disk
+  readonly computeSeconds: number
+  readonly readSeconds: number
+  readonly tokensPerSecond: number
+}
+
+/** Reading and computing overlap, so the slower of the two decides. */
+export function estimateModel(
+  config: ModelConfig,
+  bytes: ModelBytes,
+  machine: MachineRates,
+  contextTokens: number,
+  expertsPerToken = config.expertsPerToken,
+): Estimate {
+  const stateBytes = contextTokens * kvBytesPerToken(config) + recurrentBytes(config)
+  const room = machine.memory - bytes.resident - stateBytes
+  const expertMemory = Math.max(0, Math.min(bytes.allExperts, room))
+  const cachedShare = expertMemory / bytes.allExperts
+  const expertsTouched = config.numLayers * expertsPerToken * bytes.expert
+  const bytesPerToken = bytes.resident - bytes.embedding + expertsTouched
+  // Uniform routing is the worst case: real routing is skewed, and a cache of some share hits more often than that.
+  const readPerToken = expertsTouched * (1 - cachedShare)
+  const computeSeconds = bytesPerToken / machine.weightsPerSecond
+  const readSeconds = readPerToken / machine.readsPerSecond
+  return {
+    contextTokens,
+    stateBytes,
+    expertMemory,
+    cachedShare,
+    fits: cachedShare === 1 ? 'everything' : expertMemory >= 2 * expertsPerToken * bytes.expert ? 'streaming' : 'no',
+    bytesPerToken,
+    readPerToken,
+    computeSeconds,
+    readSeconds,
+    tokensPerSecond: 1 / Math.max(computeSeconds, readSeconds),
+  }
+}

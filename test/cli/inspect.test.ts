@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest'
+import { moeflux } from './moeflux.js'
+
+describe('moeflux inspect', () => {
+  it.each([
+    {
+      preset: 'a3b',
+      bytes: {
+        expert: 1_769_472,
+        expert2Bit: 983_040,
+        allExperts: 18_119_393_280,
+        resident: [1.385e9, 1.395e9],
+        kvPerToken: 40_960,
+        recurrentState: [65.5e6, 66.5e6],
+      },
+    },
+    {
+      preset: 'a17b',
+      bytes: {
+        expert: 7_077_888,
+        expert2Bit: 3_932_160,
+        allExperts: 217_432_719_360,
+        resident: [5.56e9, 5.58e9],
+        kvPerToken: 61_440,
+        recurrentState: [194.5e6, 195.5e6],
+      },
+    },
+  ])('knows the sizes of $preset', async ({ preset, bytes }) => {
+    const { code, stdout } = await moeflux(['inspect', preset, '--json'])
+    expect(code).toBe(0)
+    const got = JSON.parse(stdout).bytes
+    for (const [name, want] of Object.entries(bytes)) {
+      if (typeof want === 'number') expect(got[name], name).toBe(want)
+      else {
+        expect(got[name], name).toBeGreaterThan(want[0])
+        expect(got[name], name).toBeLessThan(want[1])
+      }
+    }
+  })
+
+  it('says what fits a given machine and what it reads from disk', async () => {
+    const plan = async (...options: string[]) =>
+      JSON.parse((await moeflux(['inspect', 'a3b', '--json', ...options])).stdout).estimate
+    const speeds = ['--read-speed', '1GB', '--compute-speed', '1000GB']
+    const small = await plan('--memory', '1GB', ...speeds)
+    const half = await plan('--memory', '10GB', '--context', '1', ...speeds)
+    const whole = await plan('--memory', '64GB', ...speeds)
+    expect([small.fits, half.fits, whole.fits]).toEqual(['no', 'streaming', 'everything'])
+    expect(whole.readPerToken).toBe(0)
+    // 40 layers × 8 experts × 1.77 MB, of which the uncached share is read at 1 GB/s.
+    expect(half.readPerToken).toBeCloseTo(40 * 8 * 1_769_472 * (1 - half.cachedShare), 0)
+    expect(half.tokensPerSecond).toBeCloseTo(1e9 / half.readPerToken, 3)
+  })
+
+  it('shows the same for people', async () => {
+    const { stdout, stderr } = await moeflux(['inspect', 'a17b'])
+    expect(stdout).toContain('7,077,888')
+    expect(stdout).toContain('217,432,719,360')
+    expect(stdout).toContain('45 linear attention, 15 full attention')
+    expect(stdout).toContain('tok/s')
+    expect(stderr).toBe('')
+  })
+
+  it('names what it does not find', async () => {
+    const { code, stdout, stderr } = await moeflux(['inspect', 'no-such-model'])
+    expect(code).toBe(1)
+    expect(stdout).toBe('')
+    expect(stderr).toMatch(/^error: .*no-such-model.*\n$/)
+  })
+})
