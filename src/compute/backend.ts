@@ -16,6 +16,12 @@ export type Precision = 'fast' | 'exact'
 export interface BackendOptions {
   readonly threads?: number
   readonly expertMemory?: number // bytes
+  /** How experts are read from files; auto: direct when they exceed free memory. */
+  readonly expertReads?: 'auto' | 'direct' | 'buffered'
+  /** Read experts ahead where it pays; default true. */
+  readonly prefetch?: boolean
+  /** For tests: the words of a ReadFaults, a disk that fails. */
+  readonly readFaults?: SharedArrayBuffer
   readonly precision: Precision
   readonly expertsPerToken: number
   readonly onProgress?: (progress: Progress) => void

@@ -1,0 +1,301 @@
+// Brings experts into memory while a backend computes with those that are there. Synchronous: it runs in the thread that
+// leads the computation and blocks in shared memory when nothing is ready. Which slot an expert gets is the cache's
+// decision, reading is the readers'; this joins the two. It keeps the disk busy (all misses of a layer are asked for at once),
+// hands out hits first, lets demands overtake prefetches, and works with any number of slots: a layer that wants more
+// experts than fit is served in turns, each expert read at most once.
+//
+//   streamer.beginStep()
+//   for each layer:
+//     streamer.request(layer, experts)              // ascending; reads begin now
+//     … shared expert …
+//     while ((n = streamer.next(batch)) > 0)        // blocks only when none is ready
+//       … compute the experts in slots batch[0..n) …
+//     streamer.release()                            // always, also after an error or an abort
+//   streamer.endStep(seconds)
+import { ExpertReadError } from '../errors.js'
+import type { PolicyName } from './evictionPolicy.js'
+import { ExpertCache } from './expertCache.js'
+import { PrefetchGovernor } from './prefetchGovernor.js'
+import { failureText, type ReadFailure, type ReadRequest, readState } from './readRing.js'
+
+/** What the streamer needs of the ring: tests answer reads without threads. */
+export interface ReadQueue {
+  submit(entry: number, request: ReadRequest, ahead: boolean): void
+  promote(entry: number): void
+  cancel(entry: number): boolean
+  state(entry: number): number
+  settle(entry: number): void
+  failure(entry: number): ReadFailure
+  readonly answers: number
+  readonly lostReaders: number
+  waitForAnswer(seen: number, timeoutMs: number): void
+}
+
+/** Can be posted to another thread. */
+export interface StreamerPlan {
+  readonly layers: number
+  readonly experts: number // per layer
+  readonly expertSize: number // bytes
+  readonly slotBank: Int32Array // [slots], which shared memory
+  readonly slotOffset: Float64Array // [slots], bytes in it
+  readonly policy: PolicyName
+  readonly prefetch: boolean
+  readonly fileNames: readonly string[] // [layers], for errors
+}
+
+export interface StreamerStats {
+  readonly expertHits: number
+  readonly expertMisses: number
+  readonly prefetchHits: number
+  readonly prefetchReads: number
+  readonly prefetchWastedBytes: number
+  readonly stallSeconds: number
+  readonly expertSlots: number
+  readonly expertSlotsUsed: number
+}
+
+/** Returned by `next` when the abort word was set while it waited. */
+export const aborted = -1
+
+const abortCheckMs = 10
+
+export class ExpertStreamer {
+  private readonly cache: ExpertCache
+  private readonly governor: PrefetchGovernor
+  private readonly aheadLimit: number // prefetches under way at once
+  private layer = -1 // of the present request
+  private handedOut: number[] = [] // slots of the last batch: pinned until the next call
+  private ready: number[] = [] // pinned slots, not handed out yet
+  private waiting: number[] = [] // pinned slots in flight
+  private pending: number[] = [] // experts without a slot so far
+  private ahead: number[] = [] // slots in flight that no request waits for
+  private stallSeconds = 0
+  private readsAtStep = 0
+
+  constructor(
+    private readonly plan: StreamerPlan,
+    private readonly queue: ReadQueue,
+    private readonly abort: Int32Array, // [1], not 0: stop waiting
+  ) {
+    this.cache = new ExpertCache({
+      layers: plan.layers,
+      experts: plan.experts,
+      slots: plan.slotBank.length,
+      expertBytes: plan.expertSize,
+      policy: plan.policy,
+    })
+    this.governor = new PrefetchGovernor(plan.prefetch)
+    this.aheadLimit = Math.min(16, this.cache.slots >> 2)
+  }
+
+  get stats(): StreamerStats {
+    const { hits, misses, prefetchHits, prefetchReads, prefetchWastedBytes } = this.cache.counters
+    return {
+      expertHits: hits,
+      expertMisses: misses,
+      prefetchHits,
+      prefetchReads,
+      prefetchWastedBytes,
+      stallSeconds: this.stallSeconds,
+      expertSlots: this.cache.slots,
+      expertSlotsUsed: this.cache.slotsUsed,
+    }
+  }
+
+  /** Whether a prefetch would be acted on now; spares the caller the work of predicting. */
+  get wantsPrefetch(): boolean {
+    return this.governor.on && this.ahead.length < this.aheadLimit
+  }
+
+  beginStep(): void {
+    this.cache.tick()
+    this.readsAtStep = this.readsSoFar()
+  }
+
+  /** After a step that was neither aborted nor failed. `decode`: it had a single token per sequence. */
+  endStep(seconds: number, decode: boolean): void {
+    if (decode) this.governor.stepDone(seconds, this.readsSoFar() === this.readsAtStep)
+  }
+
+  /** Asks for a layer's experts, each once: pins those that are there and begins to read the others in this order. */
+  request(layer: number, experts: ArrayLike<number>): void {
+    this.release()
+    this.layer = layer
+    this.collectAhead()
+    for (let i = 0; i < experts.length; i++) {
+      const slot = this.cache.want(layer, experts[i])
+      if (slot < 0) {
+        this.pending.push(experts[i])
+      } else if (this.cache.isReady(slot)) {
+        this.ready.push(slot)
+      } else {
+        this.ahead.splice(this.ahead.indexOf(slot), 1)
+        this.queue.promote(slot)
+        this.waiting.push(slot)
+      }
+    }
+    this.callOffAhead(slot => this.cache.layerOf(slot) === layer)
+    this.readPending()
+  }
+
+  /**
+   * Puts slots with experts that are ready into `batch` and returns how many; waits for one where none is. They stay
+   * valid until the next call of `next`, `release` or `request`. 0: all of the layer were handed out. `aborted` (-1):
+   * the abort word is set. Throws ExpertReadError where an expert cannot be read.
+   */
+  next(batch: Int32Array): number {
+    for (const slot of this.handedOut) this.cache.unpin(slot)
+    this.handedOut = []
+    this.readPending()
+    this.collectWaiting()
+    let stalledFrom = 0
+    while (this.ready.length === 0) {
+      if (this.waiting.length === 0 && this.pending.length === 0) return 0
+      if (stalledFrom === 0) stalledFrom = performance.now()
+      if (Atomics.load(this.abort, 0) !== 0) break
+      const seen = this.queue.answers
+      this.collectAhead()
+      this.readPending()
+      this.collectWaiting()
+      if (this.ready.length === 0) this.queue.waitForAnswer(seen, abortCheckMs)
+      if (this.ready.length === 0 && this.queue.lostReaders > 0) this.failLost()
+    }
+    if (stalledFrom > 0) this.stallSeconds += (performance.now() - stalledFrom) / 1000
+    if (this.ready.length === 0) return aborted
+    this.handedOut = this.ready.splice(0, batch.length)
+    batch.set(this.handedOut)
+    return this.handedOut.length
+  }
+
+  /** The expert of a slot that `next` gave. */
+  expertOf(slot: number): number {
+    return this.cache.expertOf(slot)
+  }
+
+  /** Ends the present request, finished or not: nothing stays pinned. Reads that have begun end on their own. */
+  release(): void {
+    for (const slot of this.handedOut) this.cache.unpin(slot)
+    for (const slot of this.ready) this.cache.unpin(slot)
+    for (const slot of this.waiting) {
+      this.cache.unpin(slot)
+      if (this.queue.cancel(slot)) this.cache.vacate(slot)
+      else this.ahead.push(slot)
+    }
+    this.handedOut = []
+    this.ready = []
+    this.waiting = []
+    this.pending = []
+    this.layer = -1
+  }
+
+  /** Reads experts that a layer will probably want, most likely first, at low priority; dropped where it does not pay. */
+  prefetch(layer: number, experts: ArrayLike<number>): void {
+    if (!this.governor.on) return
+    this.collectAhead()
+    for (let i = 0; i < experts.length && this.ahead.length < this.aheadLimit; i++) {
+      if (this.cache.slotOf(layer, experts[i]) >= 0) continue
+      const slot = this.cache.claimAhead(layer, experts[i])
+      if (slot < 0) return
+      this.queue.submit(slot, this.readOf(slot), true)
+      this.ahead.push(slot)
+    }
+  }
+
+  /** Waits until nothing is in flight: before clear, restore and close. Reads that have not begun are called off. */
+  drain(): void {
+    this.release()
+    this.callOffAhead(() => true)
+    while (this.ahead.length > 0 && this.queue.lostReaders === 0) {
+      const seen = this.queue.answers
+      this.collectAhead()
+      if (this.ahead.length > 0) this.queue.waitForAnswer(seen, abortCheckMs)
+    }
+  }
+
+  private readsSoFar(): number {
+    return this.cache.counters.misses + this.cache.counters.prefetchReads
+  }
+
+  private readOf(slot: number): ReadRequest {
+    return {
+      file: this.cache.layerOf(slot),
+      offset: this.cache.expertOf(slot) * this.plan.expertSize,
+      size: this.plan.expertSize,
+      bank: this.plan.slotBank[slot],
+      target: this.plan.slotOffset[slot],
+    }
+  }
+
+  private readPending(): void {
+    let taken = 0
+    for (const expert of this.pending) {
+      let slot = this.cache.claim(this.layer, expert)
+      if (slot < 0 && this.callOffAhead(() => true) > 0) slot = this.cache.claim(this.layer, expert)
+      if (slot < 0) break
+      this.queue.submit(slot, this.readOf(slot), false)
+      this.waiting.push(slot)
+      taken++
+    }
+    if (taken > 0) this.pending.splice(0, taken)
+  }
+
+  private collectWaiting(): void {
+    let failed = -1
+    let failure: ReadFailure | null = null
+    this.waiting = this.waiting.filter(slot => {
+      const state = this.queue.state(slot)
+      if (state === readState.done) {
+        this.queue.settle(slot)
+        this.cache.filled(slot)
+        this.ready.push(slot)
+        return false
+      }
+      if (state !== readState.failed) return true
+      failure = this.queue.failure(slot)
+      failed = this.cache.expertOf(slot)
+      this.queue.settle(slot)
+      this.cache.vacate(slot)
+      return false
+    })
+    if (failure) throw this.readError(failed, failure)
+  }
+
+  private collectAhead(): void {
+    this.ahead = this.ahead.filter(slot => {
+      const state = this.queue.state(slot)
+      if (state !== readState.done && state !== readState.failed) return true
+      this.queue.settle(slot)
+      if (state === readState.done) this.cache.filled(slot)
+      else this.cache.vacate(slot)
+      return false
+    })
+  }
+
+  /** Calls off reads that nobody waits for and that have not begun. */
+  private callOffAhead(which: (slot: number) => boolean): number {
+    const before = this.ahead.length
+    this.ahead = this.ahead.filter(slot => {
+      if (!which(slot) || !this.queue.cancel(slot)) return true
+      this.cache.vacate(slot, true)
+      return false
+    })
+    return before - this.ahead.length
+  }
+
+  private readError(expert: number, failure: ReadFailure): ExpertReadError {
+    const size = this.plan.expertSize
+    const file = this.plan.fileNames[this.layer]
+    return new ExpertReadError(this.layer, expert, file, expert * size, failureText(failure, size))
+  }
+
+  private failLost(): never {
+    const expert = this.waiting.length > 0 ? this.cache.expertOf(this.waiting[0]) : this.pending[0]
+    throw new ExpertReadError(
+      this.layer,
+      expert,
+      this.plan.fileNames[this.layer],
+      expert * this.plan.expertSize,
+      'a reader thread has died; open the model again',
+    )
+  }
+}

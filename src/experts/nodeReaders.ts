@@ -1,0 +1,148 @@
+// Starts and stops the reader threads of one model in Node, and opens its expert files: buffered, or with O_DIRECT where
+// that is better and the filesystem takes it. Threads of our own, because libuv's pool has four and others use it too.
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { Worker } from 'node:worker_threads'
+import { ReadError } from '../errors.js'
+import { availableMemory } from './nodeMemory.js'
+import type { ReaderThreadData } from './nodeReaderThread.js'
+import { chooseReadMode, directAlignment, type ReadMode } from './readMode.js'
+import { ReadRing } from './readRing.js'
+
+export interface ReaderOptions {
+  readonly files: readonly string[] // paths, one per layer
+  readonly expertSize: number
+  readonly banks: readonly SharedArrayBuffer[] // the memories that reads go into
+  readonly entries: number // reads that can be asked for at once: one per slot
+  readonly slotBytes: number // memory that the slots will fill beside what is in use now
+  readonly reads?: ReadMode
+  readonly threads?: number
+  readonly faults?: SharedArrayBuffer
+  readonly onNotice?: (line: string) => void
+  readonly onAnswer?: (entry: number) => void
+  readonly onLost?: () => void // a thread died
+}
+
+export interface NodeReaders {
+  readonly ring: SharedArrayBuffer
+  readonly direct: boolean
+  /** Keep the process alive while reads are awaited. */
+  setRef(on: boolean): void
+  /** Ends the threads after the reads they are in, and closes the files. */
+  close(): Promise<void>
+}
+
+const defaultThreads = 8
+
+export function startNodeReaders(options: ReaderOptions): NodeReaders {
+  const { descriptors, direct } = openExpertFiles(options)
+  const threads = options.threads ?? defaultThreads
+  const buffer = ReadRing.create(options.entries, threads)
+  const ring = new ReadRing(buffer)
+  const ends: Promise<void>[] = []
+  const workers: Worker[] = []
+  for (let index = 0; index < threads; index++) {
+    const data: ReaderThreadData = {
+      ring: buffer,
+      // Half of the threads never read ahead: a demand always finds one that is free or soon will be.
+      role: { index, takesAhead: index >= threads >> 1 },
+      banks: options.banks,
+      descriptors,
+      faults: options.faults,
+      postAnswers: options.onAnswer !== undefined,
+    }
+    const worker = new Worker(new URL('./nodeReaderThread.js', import.meta.url), {
+      workerData: data,
+      name: `moeflux reader ${index}`,
+      resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
+    })
+    if (options.onAnswer) worker.on('message', options.onAnswer)
+    worker.on('error', () => {})
+    ends.push(
+      new Promise(resolve => {
+        worker.once('exit', () => {
+          if (!ring.stopped) {
+            ring.readerLost()
+            options.onLost?.()
+          }
+          resolve()
+        })
+      }),
+    )
+    worker.unref()
+    workers.push(worker)
+  }
+  const setRef = (on: boolean) => {
+    for (const worker of workers) on ? worker.ref() : worker.unref()
+  }
+  let closing: Promise<void> | undefined
+  return {
+    ring: buffer,
+    direct,
+    setRef,
+    close() {
+      closing ??= (async () => {
+        ring.stop()
+        setRef(true)
+        await Promise.all(ends)
+        for (const descriptor of descriptors) closeSync(descriptor)
+      })()
+      return closing
+    },
+  }
+}
+
+function openExpertFiles(options: ReaderOptions): { descriptors: number[]; direct: boolean } {
+  const wanted = options.reads ?? 'auto'
+  const descriptors: number[] = []
+  let expertBytes = 0
+  try {
+    for (const file of options.files) {
+      const descriptor = openSync(file, 'r')
+      descriptors.push(descriptor)
+      expertBytes += fstatSync(descriptor).size
+    }
+  } catch (error) {
+    for (const descriptor of descriptors) closeSync(descriptor)
+    const file = options.files[descriptors.length]
+    throw new ReadError(file, 0, options.expertSize, (error as Error).message, { cause: error })
+  }
+  const choice = chooseReadMode({
+    wanted,
+    expertSize: options.expertSize,
+    expertBytes,
+    freeBytes: Math.max(0, availableMemory().bytes - options.slotBytes),
+    supported: constants.O_DIRECT !== undefined,
+  })
+  if (!choice.direct) {
+    if (wanted === 'direct') options.onNotice?.(`experts are read through the page cache: ${choice.reason}`)
+    return { descriptors, direct: false }
+  }
+  const refused = reopenDirect(options.files, descriptors)
+  if (refused)
+    options.onNotice?.(`experts are read through the page cache: the filesystem refuses direct reads (${refused})`)
+  return { descriptors, direct: refused === null }
+}
+
+/** Replaces the descriptors by direct ones, all or none; returns why not. */
+function reopenDirect(files: readonly string[], descriptors: number[]): string | null {
+  const direct: number[] = []
+  try {
+    for (const file of files) direct.push(openSync(file, constants.O_RDONLY | constants.O_DIRECT))
+    // Some filesystems accept the flag and refuse the read.
+    const probe = new Uint8Array(alignedSharedBuffer(directAlignment))
+    readSync(direct[0], probe, 0, directAlignment, 0)
+  } catch (error) {
+    for (const descriptor of direct) closeSync(descriptor)
+    return (error as { code?: string }).code ?? String(error)
+  }
+  for (const descriptor of descriptors) closeSync(descriptor)
+  descriptors.splice(0, descriptors.length, ...direct)
+  return null
+}
+
+/** Shared memory whose address suits direct reads: that of a WASM memory begins at a page. */
+export function alignedSharedBuffer(bytes: number): SharedArrayBuffer {
+  const pages = Math.max(1, Math.ceil(bytes / 65536))
+  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true })
+  return memory.buffer as unknown as SharedArrayBuffer
+}

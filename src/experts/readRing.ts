@@ -1,0 +1,311 @@
+// How reads are asked for and answered through shared memory: one thread asks (the leader of the compute workers, or the
+// main thread), several reader threads answer. An entry is one read; two rings of entry numbers, demand and prefetch, say
+// what to read next, and readers look at the demand ring first. Knows nothing of files: where the bytes come from is the
+// reader's business (a file in Node, browser storage in a tab).
+//
+// The life of an entry: idle → queued → reading → done or failed → idle. Only the asker makes it queued and idle again;
+// the step from queued to reading is a compare-and-swap, so that a read that still waits can be called off, or be put
+// into the demand ring as well, and is yet read once: whoever comes second finds it no longer queued.
+
+export const readState = { idle: 0, queued: 1, reading: 2, done: 3, failed: 4 } as const
+
+export interface ReadRequest {
+  readonly file: number
+  readonly offset: number // in the file, bytes
+  readonly size: number
+  readonly bank: number // which shared memory
+  readonly target: number // offset in it, bytes
+}
+
+export interface ReadFailure {
+  readonly code: string // 'EIO', …; empty for a read that came up short
+  readonly got: number // bytes that were read
+}
+
+export interface ReadTotals {
+  reads: number
+  bytes: number
+  seconds: number // summed over reads
+  busySeconds: number // wall time with at least one read under way
+  retries: number
+  latency: number[] // bucket i counts reads of < 2^i / 8 ms
+}
+
+export const latencyBuckets = 20
+
+// Control words.
+const work = 0 // counts all submissions; readers that take prefetches too wait on it when idle
+const answers = 1 // counts ended reads; the asker waits on it
+const stopped = 2
+const lostReaders = 3
+const underWay = 4 // reads under way
+const demandHead = 5
+const demandTail = 6
+const aheadHead = 7
+const aheadTail = 8
+const demandWork = 9 // counts demands; readers that take nothing else wait on it
+const controlWords = 16
+
+// Words of an entry.
+const wState = 0
+const wFile = 1
+const wSize = 2
+const wBank = 3
+const wGot = 4
+const wCode = 5 // 3 words, 12 characters
+const fOffset = 4 // doubles, counted from the entry's start
+const fTarget = 5
+const entryWords = 16
+
+// Doubles of a reader's counters; each reader writes its own alone.
+const cReads = 0
+const cBytes = 1
+const cSeconds = 2
+const cRetries = 3
+const cLatency = 4
+const counterDoubles = cLatency + latencyBuckets
+
+/** The words of the shared memory; every thread makes its own over the same buffer. */
+export class ReadRing {
+  readonly entries: number
+  readonly readers: number
+  private readonly words: Int32Array
+  private readonly doubles: Float64Array
+  private readonly capacity: number // of each ring, a power of two
+  private readonly demandRing: number // word offsets
+  private readonly aheadRing: number
+  private readonly entryBase: number
+  private readonly counterBase: number // double offsets
+  private readonly busyBase: number // two doubles: busy seconds, when the present busy span began
+
+  static create(entries: number, readers: number): SharedArrayBuffer {
+    const capacity = ringCapacity(entries)
+    const words = controlWords + 2 * capacity + entries * entryWords
+    const buffer = new SharedArrayBuffer(words * 4 + (readers * counterDoubles + 2) * 8)
+    const header = new Int32Array(buffer)
+    header[controlWords - 2] = entries
+    header[controlWords - 1] = readers
+    return buffer
+  }
+
+  constructor(readonly buffer: SharedArrayBuffer) {
+    this.words = new Int32Array(buffer)
+    this.doubles = new Float64Array(buffer)
+    this.entries = this.words[controlWords - 2]
+    this.readers = this.words[controlWords - 1]
+    this.capacity = ringCapacity(this.entries)
+    this.demandRing = controlWords
+    this.aheadRing = this.demandRing + this.capacity
+    this.entryBase = this.aheadRing + this.capacity
+    this.counterBase = (this.entryBase + this.entries * entryWords) / 2
+    this.busyBase = this.counterBase + this.readers * counterDoubles
+  }
+
+  // --- the asker ---------------------------------------------------------------------------------------------------
+
+  submit(entry: number, request: ReadRequest, ahead: boolean): void {
+    const at = this.entryBase + entry * entryWords
+    this.words[at + wFile] = request.file
+    this.words[at + wSize] = request.size
+    this.words[at + wBank] = request.bank
+    this.doubles[at / 2 + fOffset] = request.offset
+    this.doubles[at / 2 + fTarget] = request.target
+    Atomics.store(this.words, at + wState, readState.queued)
+    this.push(entry, ahead)
+  }
+
+  /** A read that waits among the prefetches is now wanted. */
+  promote(entry: number): void {
+    if (this.state(entry) === readState.queued) this.push(entry, false)
+  }
+
+  /** Calls off a read that has not begun. False: it has, and will end. */
+  cancel(entry: number): boolean {
+    const at = this.entryBase + entry * entryWords + wState
+    return Atomics.compareExchange(this.words, at, readState.queued, readState.idle) === readState.queued
+  }
+
+  state(entry: number): number {
+    return Atomics.load(this.words, this.entryBase + entry * entryWords + wState)
+  }
+
+  /** After done or failed: the entry may be used again. */
+  settle(entry: number): void {
+    Atomics.store(this.words, this.entryBase + entry * entryWords + wState, readState.idle)
+  }
+
+  failure(entry: number): ReadFailure {
+    const at = this.entryBase + entry * entryWords
+    let code = ''
+    for (let i = 0; i < 12; i++) {
+      const char = (this.words[at + wCode + (i >> 2)] >>> ((i & 3) * 8)) & 255
+      if (char !== 0) code += String.fromCharCode(char)
+    }
+    return { code, got: this.words[at + wGot] }
+  }
+
+  /** Counts ended reads; compare with an older value, or wait for it to change. */
+  get answers(): number {
+    return Atomics.load(this.words, answers)
+  }
+
+  /** Blocks until a read ends after `seen` was looked at, or the time is over. */
+  waitForAnswer(seen: number, timeoutMs: number): void {
+    Atomics.wait(this.words, answers, seen, timeoutMs)
+  }
+
+  /** Readers that ended without being asked to: reads they had begun will never end. */
+  get lostReaders(): number {
+    return Atomics.load(this.words, lostReaders)
+  }
+
+  totals(): ReadTotals {
+    const totals: ReadTotals = {
+      reads: 0,
+      bytes: 0,
+      seconds: 0,
+      busySeconds: this.doubles[this.busyBase],
+      retries: 0,
+      latency: new Array<number>(latencyBuckets).fill(0),
+    }
+    for (let reader = 0; reader < this.readers; reader++) {
+      const at = this.counterBase + reader * counterDoubles
+      totals.reads += this.doubles[at + cReads]
+      totals.bytes += this.doubles[at + cBytes]
+      totals.seconds += this.doubles[at + cSeconds]
+      totals.retries += this.doubles[at + cRetries]
+      for (let i = 0; i < latencyBuckets; i++) totals.latency[i] += this.doubles[at + cLatency + i]
+    }
+    return totals
+  }
+
+  // --- readers -----------------------------------------------------------------------------------------------------
+
+  /** The next read for a reader, now in state reading; -1 where there is none. */
+  takeEntry(aheadToo: boolean): number {
+    const entry = this.pop(demandHead, demandTail, this.demandRing)
+    if (entry >= 0 || !aheadToo) return entry
+    return this.pop(aheadHead, aheadTail, this.aheadRing)
+  }
+
+  /** Counts what this kind of reader may take. */
+  submissions(aheadToo: boolean): number {
+    return Atomics.load(this.words, aheadToo ? work : demandWork)
+  }
+
+  waitForWork(seen: number, aheadToo: boolean): void {
+    Atomics.wait(this.words, aheadToo ? work : demandWork, seen)
+  }
+
+  request(entry: number): ReadRequest {
+    const at = this.entryBase + entry * entryWords
+    return {
+      file: this.words[at + wFile],
+      size: this.words[at + wSize],
+      bank: this.words[at + wBank],
+      offset: this.doubles[at / 2 + fOffset],
+      target: this.doubles[at / 2 + fTarget],
+    }
+  }
+
+  readBegins(nowMs: number): void {
+    if (Atomics.add(this.words, underWay, 1) === 0) this.doubles[this.busyBase + 1] = nowMs
+  }
+
+  readEnds(entry: number, reader: number, bytes: number, beganMs: number, nowMs: number, failure?: ReadFailure): void {
+    if (Atomics.sub(this.words, underWay, 1) === 1) {
+      this.doubles[this.busyBase] += (nowMs - this.doubles[this.busyBase + 1]) / 1000
+    }
+    const counter = this.counterBase + reader * counterDoubles
+    this.doubles[counter + cReads]++
+    this.doubles[counter + cBytes] += bytes
+    this.doubles[counter + cSeconds] += (nowMs - beganMs) / 1000
+    this.doubles[counter + cLatency + latencyBucket(nowMs - beganMs)]++
+    const at = this.entryBase + entry * entryWords
+    if (failure) {
+      this.words[at + wGot] = failure.got
+      for (let i = 0; i < 3; i++) this.words[at + wCode + i] = 0
+      for (let i = 0; i < Math.min(12, failure.code.length); i++) {
+        this.words[at + wCode + (i >> 2)] |= (failure.code.charCodeAt(i) & 255) << ((i & 3) * 8)
+      }
+    }
+    Atomics.store(this.words, at + wState, failure ? readState.failed : readState.done)
+    Atomics.add(this.words, answers, 1)
+    Atomics.notify(this.words, answers)
+  }
+
+  countRetry(reader: number): void {
+    this.doubles[this.counterBase + reader * counterDoubles + cRetries]++
+  }
+
+  // --- both --------------------------------------------------------------------------------------------------------
+
+  get stopped(): boolean {
+    return Atomics.load(this.words, stopped) !== 0
+  }
+
+  /** Readers finish the read they are in and leave. */
+  stop(): void {
+    Atomics.store(this.words, stopped, 1)
+    this.wake(Number.POSITIVE_INFINITY, false)
+    this.wake(Number.POSITIVE_INFINITY, true)
+  }
+
+  /** A reader died: whoever waits must look. */
+  readerLost(): void {
+    Atomics.add(this.words, lostReaders, 1)
+    Atomics.add(this.words, answers, 1)
+    Atomics.notify(this.words, answers)
+  }
+
+  // One reader per read: waking them all would take the processor from the compute threads.
+  private wake(count: number, ahead: boolean): void {
+    Atomics.add(this.words, work, 1)
+    if (!ahead) {
+      Atomics.add(this.words, demandWork, 1)
+      if (Atomics.notify(this.words, demandWork, count) > 0) return
+    }
+    Atomics.notify(this.words, work, count)
+  }
+
+  private push(entry: number, ahead: boolean): void {
+    const [head, tail, ring] = ahead
+      ? [aheadHead, aheadTail, this.aheadRing]
+      : [demandHead, demandTail, this.demandRing]
+    const at = Atomics.load(this.words, tail)
+    // Entries that were called off or promoted stay in their ring until a reader passes over them, so a ring can be
+    // full of those for a moment; readers empty it without reading anything.
+    while (((at - Atomics.load(this.words, head)) | 0) >= this.capacity) {
+      this.wake(1, ahead)
+      Atomics.wait(this.words, answers, this.answers, 1)
+    }
+    Atomics.store(this.words, ring + (at & (this.capacity - 1)), entry)
+    Atomics.store(this.words, tail, (at + 1) | 0)
+    this.wake(1, ahead)
+  }
+
+  private pop(head: number, tail: number, ring: number): number {
+    for (;;) {
+      const at = Atomics.load(this.words, head)
+      if (at === Atomics.load(this.words, tail)) return -1
+      const entry = Atomics.load(this.words, ring + (at & (this.capacity - 1)))
+      if (Atomics.compareExchange(this.words, head, at, (at + 1) | 0) !== at) continue
+      const state = this.entryBase + entry * entryWords + wState
+      if (Atomics.compareExchange(this.words, state, readState.queued, readState.reading) === readState.queued)
+        return entry
+    }
+  }
+}
+
+export function failureText(failure: ReadFailure, size: number): string {
+  if (failure.code !== '') return `reading failed with ${failure.code}`
+  return `read ${failure.got} of ${size} bytes: the file is too short`
+}
+
+function ringCapacity(entries: number): number {
+  return 2 ** Math.ceil(Math.log2(Math.max(16, 4 * entries)))
+}
+
+function latencyBucket(ms: number): number {
+  return Math.max(0, Math.min(latencyBuckets - 1, Math.floor(Math.log2(Math.max(ms, 1e-3) * 8)) + 1))
+}

@@ -1,0 +1,78 @@
+// What a reader thread does all its life: take the next entry, read it into shared memory, answer. The same on every
+// platform; `read` is the platform's. Transient faults are retried here, a bounded number of times; what remains is
+// recorded in the entry for the asker to report.
+import type { ReadFailure, ReadRing } from './readRing.js'
+
+/** Reads up to `target.length` bytes of a file from `position`; returns how many came, 0 at the end of the file. */
+export type ReadBytes = (file: number, target: Uint8Array, position: number) => number
+
+const attempts = 3
+const pauseMs = [0, 2, 10]
+
+export interface ReaderRole {
+  readonly index: number
+  /** Whether this reader takes prefetches too. Some do not, so that a demand never waits for all readers. */
+  readonly takesAhead: boolean
+}
+
+export function serveReads(
+  ring: ReadRing,
+  role: ReaderRole,
+  banks: readonly SharedArrayBuffer[],
+  read: ReadBytes,
+  answered?: (entry: number) => void,
+): void {
+  while (!ring.stopped) {
+    const seen = ring.submissions(role.takesAhead)
+    const entry = ring.takeEntry(role.takesAhead)
+    if (entry < 0) {
+      if (!ring.stopped) ring.waitForWork(seen, role.takesAhead)
+      continue
+    }
+    serve(ring, role.index, entry, banks, read)
+    answered?.(entry)
+  }
+}
+
+function serve(
+  ring: ReadRing,
+  reader: number,
+  entry: number,
+  banks: readonly SharedArrayBuffer[],
+  read: ReadBytes,
+): void {
+  const { file, offset, size, bank, target } = ring.request(entry)
+  const began = now()
+  ring.readBegins(began)
+  let failure: ReadFailure | undefined
+  let got = 0
+  for (let attempt = 0; attempt < attempts; attempt++) {
+    if (attempt > 0) {
+      ring.countRetry(reader)
+      sleep(pauseMs[attempt])
+    }
+    try {
+      // A read may return less than asked for without an error; go on from there.
+      for (;;) {
+        const came = read(file, new Uint8Array(banks[bank], target + got, size - got), offset + got)
+        got += came
+        if (got === size || came === 0) break
+      }
+      failure = got < size ? { code: '', got } : undefined
+    } catch (error) {
+      failure = { code: (error as { code?: string }).code ?? 'UNKNOWN', got }
+    }
+    if (!failure) break
+    got = 0 // what came before a fault is not trusted
+  }
+  ring.readEnds(entry, reader, failure ? 0 : size, began, now(), failure)
+}
+
+// The same clock on every thread.
+function now(): number {
+  return performance.timeOrigin + performance.now()
+}
+
+function sleep(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
+}

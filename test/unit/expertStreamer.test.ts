@@ -1,0 +1,319 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { ExpertReadError } from '#moeflux/errors.js'
+import { aborted, ExpertStreamer, type ReadQueue } from '#moeflux/experts/expertStreamer.js'
+import { PreviousExperts, predictExperts } from '#moeflux/experts/prediction.js'
+import { PrefetchGovernor } from '#moeflux/experts/prefetchGovernor.js'
+import { type ReadRequest, readState } from '#moeflux/experts/readRing.js'
+
+const layers = 4
+const experts = 16
+const expertSize = 64
+
+/** Answers reads without threads or files: when, in which order and how well is up to `random`. */
+class FakeDisk implements ReadQueue {
+  answers = 0
+  lostReaders = 0
+  failing = false
+  afterAnswer: () => void = () => {}
+  readonly memory: (string | null)[] // what each slot holds
+  readonly reads: string[] = []
+  private readonly states: number[]
+  private readonly requests: (ReadRequest | null)[]
+  private readonly demands: number[] = []
+  private readonly ahead: number[] = []
+
+  constructor(
+    slots: number,
+    private readonly random: () => number,
+  ) {
+    this.memory = new Array(slots).fill(null)
+    this.states = new Array(slots).fill(readState.idle)
+    this.requests = new Array(slots).fill(null)
+  }
+
+  submit(entry: number, request: ReadRequest, ahead: boolean): void {
+    expect(this.states[entry]).toBe(readState.idle)
+    this.states[entry] = readState.queued
+    this.requests[entry] = request
+    this.memory[entry] = null
+    ;(ahead ? this.ahead : this.demands).push(entry)
+  }
+
+  promote(entry: number): void {
+    if (this.states[entry] === readState.queued) this.demands.push(entry)
+  }
+
+  cancel(entry: number): boolean {
+    if (this.states[entry] !== readState.queued) return false
+    this.states[entry] = readState.idle
+    return true
+  }
+
+  state(entry: number): number {
+    return this.states[entry]
+  }
+
+  settle(entry: number): void {
+    this.states[entry] = readState.idle
+  }
+
+  failure(): { code: string; got: number } {
+    return { code: 'EIO', got: 0 }
+  }
+
+  waitForAnswer(): void {
+    this.work()
+    this.afterAnswer()
+  }
+
+  /** Begins some reads and ends one. */
+  work(): void {
+    while (this.random() < 0.6) this.begin()
+    let reading = this.entriesIn(readState.reading)
+    if (reading.length === 0) {
+      this.begin()
+      reading = this.entriesIn(readState.reading)
+    }
+    if (reading.length === 0) return
+    const entry = reading[Math.floor(this.random() * reading.length)]
+    const { file, offset } = this.requests[entry] as ReadRequest
+    this.reads.push(`${file}:${offset / expertSize}`)
+    this.states[entry] = this.failing ? readState.failed : readState.done
+    if (!this.failing) this.memory[entry] = `${file}:${offset / expertSize}`
+    this.answers++
+  }
+
+  get busy(): number {
+    return this.entriesIn(readState.queued).length + this.entriesIn(readState.reading).length
+  }
+
+  private begin(): void {
+    for (const queue of [this.demands, this.ahead]) {
+      for (let entry = queue.shift(); entry !== undefined; entry = queue.shift()) {
+        if (this.states[entry] !== readState.queued) continue
+        this.states[entry] = readState.reading
+        return
+      }
+    }
+  }
+
+  private entriesIn(state: number): number[] {
+    return this.states.flatMap((s, entry) => (s === state ? [entry] : []))
+  }
+}
+
+function streamerOn(disk: FakeDisk, slots: number, prefetch = true) {
+  const abort = new Int32Array(new SharedArrayBuffer(4))
+  const plan = {
+    layers,
+    experts,
+    expertSize,
+    slotBank: new Int32Array(slots),
+    slotOffset: Float64Array.from({ length: slots }, (_, i) => i * expertSize),
+    policy: 'lrfu' as const,
+    prefetch,
+    fileNames: Array.from({ length: layers }, (_, i) => `layer_0${i}.bin`),
+  }
+  return { streamer: new ExpertStreamer(plan, disk, abort), abort }
+}
+
+/** All experts that a request hands out; each slot must hold what it says while it is handed out. */
+function computeLayer(streamer: ExpertStreamer, disk: FakeDisk, layer: number, wanted: readonly number[]): number[] {
+  const batch = new Int32Array(8)
+  const got: number[] = []
+  streamer.request(layer, wanted)
+  for (;;) {
+    const count = streamer.next(batch)
+    if (count === aborted) break
+    if (count === 0) {
+      expect([...got].sort((a, b) => a - b)).toEqual([...wanted])
+      break
+    }
+    for (const slot of batch.subarray(0, count)) {
+      expect(disk.memory[slot]).toBe(`${layer}:${streamer.expertOf(slot)}`)
+      got.push(streamer.expertOf(slot))
+    }
+  }
+  streamer.release()
+  return got
+}
+
+function randomOf(seed: number): () => number {
+  let state = seed | 0
+  return () => {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0
+    return (state >>> 0) / 2 ** 32
+  }
+}
+
+const union = fc
+  .uniqueArray(fc.nat(experts - 1), { minLength: 1, maxLength: experts })
+  .map(set => set.sort((a, b) => a - b))
+
+describe('expert streamer', () => {
+  it('hands out every expert of every layer once, with any number of slots, reading each at most once', () => {
+    fc.assert(
+      fc.property(
+        fc.nat(),
+        fc.integer({ min: 1, max: layers * experts }),
+        fc.array(fc.tuple(union, union), { minLength: 1, maxLength: 12 }),
+        (seed, slots, steps) => {
+          const disk = new FakeDisk(slots, randomOf(seed))
+          const { streamer } = streamerOn(disk, slots)
+          steps.forEach(([wanted, guess], i) => {
+            const layer = i % layers
+            if (layer === 0) streamer.beginStep()
+            const before = disk.reads.length
+            streamer.prefetch((layer + 1) % layers, guess)
+            computeLayer(streamer, disk, layer, wanted)
+            const reads = disk.reads.slice(before).filter(name => name.startsWith(`${layer}:`))
+            expect(new Set(reads).size).toBe(reads.length)
+          })
+          streamer.drain()
+          expect(disk.busy).toBe(0)
+          const { expertHits, expertMisses } = streamer.stats
+          expect(expertHits + expertMisses).toBe(steps.reduce((sum, [wanted]) => sum + wanted.length, 0))
+        },
+      ),
+      { numRuns: 300 },
+    )
+  })
+
+  it('leaks no slot over 1,000 random aborts and failed reads', () => {
+    const random = randomOf(7)
+    const slots = 12
+    const disk = new FakeDisk(slots, random)
+    const { streamer, abort } = streamerOn(disk, slots)
+    let failures = 0
+    let aborts = 0
+    for (let round = 0; round < 1000; round++) {
+      const wanted = Array.from({ length: experts }, (_, e) => e).filter(() => random() < 0.4)
+      streamer.beginStep()
+      if (random() < 0.5) streamer.prefetch(Math.floor(random() * layers), [1, 5, 9])
+      disk.failing = random() < 0.2
+      let answersLeft = Math.floor(random() * 8)
+      disk.afterAnswer = () => {
+        if (answersLeft-- === 0) Atomics.store(abort, 0, 1)
+      }
+      try {
+        computeLayer(streamer, disk, round % layers, wanted)
+        if (Atomics.load(abort, 0) !== 0) aborts++
+      } catch (error) {
+        expect(error).toBeInstanceOf(ExpertReadError)
+        expect(error).toMatchObject({
+          code: 'EXPERT_READ',
+          layer: round % layers,
+          file: `layer_0${round % layers}.bin`,
+        })
+        failures++
+        streamer.release()
+      }
+      Atomics.store(abort, 0, 0)
+    }
+    expect(aborts).toBeGreaterThan(100)
+    expect(failures).toBeGreaterThan(50)
+    disk.failing = false
+    disk.afterAnswer = () => {}
+    streamer.drain()
+    expect(disk.busy).toBe(0)
+    // Every slot can still be had at once: nothing is pinned or in flight for ever.
+    computeLayer(streamer, disk, 0, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+    expect(streamer.stats.expertSlotsUsed).toBe(slots)
+    for (let expert = 0; expert < 12; expert++) expect(disk.memory).toContain(`0:${expert}`)
+  })
+
+  it('hands out hits before it waits for misses', () => {
+    const disk = new FakeDisk(8, randomOf(1))
+    const { streamer } = streamerOn(disk, 8)
+    computeLayer(streamer, disk, 0, [2, 3])
+    streamer.request(0, [1, 2, 3, 4])
+    const batch = new Int32Array(8)
+    expect(streamer.next(batch)).toBe(2)
+    expect([streamer.expertOf(batch[0]), streamer.expertOf(batch[1])]).toEqual([2, 3])
+    expect(disk.busy).toBe(2) // the misses were asked for before the hits were handed out
+    streamer.release()
+  })
+
+  it('lets a demand overtake prefetches that wait', () => {
+    const disk = new FakeDisk(64, randomOf(3))
+    const { streamer } = streamerOn(disk, 64)
+    streamer.prefetch(1, [0, 1, 2, 3, 4, 5])
+    computeLayer(streamer, disk, 0, [9])
+    expect(disk.reads[0]).toBe('0:9')
+  })
+
+  it('calls off guesses for a layer that turned out otherwise, and counts only what reached the disk', () => {
+    const disk = new FakeDisk(64, randomOf(3))
+    const { streamer } = streamerOn(disk, 64)
+    streamer.prefetch(1, [0, 1, 2, 3])
+    computeLayer(streamer, disk, 1, [3])
+    streamer.drain()
+    expect(disk.reads).toEqual(['1:3'])
+    expect(streamer.stats).toMatchObject({ expertHits: 1, prefetchHits: 1, prefetchReads: 1, expertMisses: 0 })
+  })
+
+  it('says which expert of which file cannot be read, and reads it when the disk is well again', () => {
+    const disk = new FakeDisk(4, randomOf(3))
+    const { streamer } = streamerOn(disk, 4)
+    disk.failing = true
+    streamer.request(2, [5])
+    expect(() => streamer.next(new Int32Array(4))).toThrow(
+      'expert 5 of layer 2: reading failed with EIO (layer_02.bin at 320)',
+    )
+    streamer.release()
+    disk.failing = false
+    expect(computeLayer(streamer, disk, 2, [5])).toEqual([5])
+  })
+
+  it('does not hang when a reader thread has died', () => {
+    const disk = new FakeDisk(4, randomOf(3))
+    const { streamer } = streamerOn(disk, 4)
+    streamer.request(0, [1])
+    disk.waitForAnswer = () => {
+      disk.lostReaders = 1
+    }
+    expect(() => streamer.next(new Int32Array(4))).toThrow('a reader thread has died')
+    streamer.drain()
+  })
+})
+
+describe('prefetch governor', () => {
+  const drive = (governor: PrefetchGovernor, onSeconds: number, offSeconds: number, steps: number) => {
+    let on = 0
+    for (let i = 0; i < steps; i++) {
+      if (governor.on) on++
+      governor.stepDone(governor.on ? onSeconds : offSeconds, false)
+    }
+    return on / steps
+  }
+
+  it('turns itself off where it does not pay, costs little to find out, and tries again later', () => {
+    const governor = new PrefetchGovernor(true)
+    expect(drive(governor, 1.1, 1, 1000)).toBeLessThan(0.15)
+    expect(drive(governor, 0.5, 1, 1000)).toBeGreaterThan(0.7)
+  })
+
+  it('stays off when it is not allowed, and learns nothing from steps without reads', () => {
+    expect(new PrefetchGovernor(false).on).toBe(false)
+    const governor = new PrefetchGovernor(true)
+    for (let i = 0; i < 1000; i++) governor.stepDone(1, true)
+    expect(governor.on).toBe(true)
+  })
+})
+
+describe('prediction', () => {
+  it('keeps the last set of each sequence and layer apart, and forgets a sequence', () => {
+    const previous = new PreviousExperts()
+    previous.observe(1, 0, [3, 4])
+    previous.observe(2, 0, [5])
+    previous.observe(1, 1, [6])
+    expect(previous.of(1, 0)).toEqual([3, 4])
+    previous.forget(1)
+    expect([previous.of(1, 0), previous.of(1, 1), previous.of(2, 0)]).toEqual([[], [], [5]])
+  })
+
+  it('puts the early router first and names nobody twice', () => {
+    expect(predictExperts([7, 2], [2, 9, 4], 3)).toEqual([7, 2, 9])
+  })
+})
