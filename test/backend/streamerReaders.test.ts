@@ -102,7 +102,7 @@ describe.each(['buffered', 'direct'] as const)('reader threads, %s', reads => {
     expect(totals.bytes).toBe(totals.reads * expertSize)
     expect(totals.latency.reduce((a, b) => a + b)).toBe(totals.reads)
     expect(totals.busySeconds).toBeGreaterThan(0)
-    expect(totals.busySeconds).toBeLessThanOrEqual(totals.seconds)
+    expect(totals.busySeconds).toBeLessThan(totals.seconds + 1e-3)
   })
 })
 
