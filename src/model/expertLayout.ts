@@ -1,0 +1,145 @@
+// The byte layout of one expert: up to nine parts back to back, the same for every expert of a set. Built from formats
+// when converting, checked from a parts table when opening. Reads nothing.
+import { TensorError } from '../errors.js'
+import type { ModelConfig } from './config.js'
+import { FLOAT_BYTES } from './floats.js'
+import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
+import type { ExpertLayout, FloatType, Matrix, QuantBits, QuantGroup } from './tensors.js'
+
+export type Projection = 'gate' | 'up' | 'down'
+export const PROJECTIONS: readonly Projection[] = ['gate', 'up', 'down']
+
+export type PartKind = 'weight' | 'scales' | 'biases'
+
+/** One row of the parts table in moeflux.json. */
+export interface ExpertPart {
+  readonly projection: Projection
+  readonly kind: PartKind
+  readonly dtype: string
+  readonly bits: number // of a weight: 2, 4, 8, or 16 and 32 for floats
+  readonly group: number // 0: not quantized
+  readonly shape: readonly number[]
+  readonly offset: number // from the start of the expert
+  readonly size: number
+}
+
+/** How a matrix is stored. */
+export type MatrixFormat =
+  | {
+      readonly kind: 'quantized'
+      readonly bits: QuantBits
+      readonly group: QuantGroup
+      readonly scaleType: 'BF16' | 'F16'
+    }
+  | { readonly kind: 'plain'; readonly type: FloatType }
+
+export type ExpertFormats = Readonly<Record<Projection, MatrixFormat>>
+
+const EXPERT_ALIGNMENT = 64
+
+/** What experts are where no parts table says otherwise; the 2-bit set differs in its bits alone. */
+export function defaultExpertFormats(bits: QuantBits): ExpertFormats {
+  const format: MatrixFormat = { kind: 'quantized', bits, group: 64, scaleType: 'BF16' }
+  return { gate: format, up: format, down: format }
+}
+
+export function projectionShape(config: ModelConfig, projection: Projection): readonly [rows: number, cols: number] {
+  const { hiddenSize, moeIntermediateSize } = config
+  return projection === 'down' ? [hiddenSize, moeIntermediateSize] : [moeIntermediateSize, hiddenSize]
+}
+
+/** The parts of an expert of these formats, in stored order. */
+export function expertParts(config: ModelConfig, formats: ExpertFormats): ExpertPart[] {
+  const parts: ExpertPart[] = []
+  let offset = 0
+  for (const projection of PROJECTIONS) {
+    const [rows, cols] = projectionShape(config, projection)
+    const format = formats[projection]
+    const add = (kind: PartKind, dtype: string, bits: number, group: number, width: number, size: number) => {
+      parts.push({ projection, kind, dtype, bits, group, shape: [rows, width], offset, size })
+      offset += size
+    }
+    if (format.kind === 'plain') {
+      const bytes = FLOAT_BYTES[format.type]
+      add('weight', format.type, bytes * 8, 0, cols, rows * cols * bytes)
+      continue
+    }
+    const { bits, group, scaleType } = format
+    const sizes = quantizedSizes(rows, cols, bits, group)
+    add('weight', 'U32', bits, group, (cols * bits) / 32, sizes.weight)
+    add('scales', scaleType, bits, group, cols / group, sizes.scales)
+    add('biases', scaleType, bits, group, cols / group, sizes.biases)
+  }
+  return parts
+}
+
+/** Checks a parts table against the model's shapes. The size of an expert follows from the table. */
+export function expertLayout(config: ModelConfig, parts: readonly ExpertPart[], set: string): ExpertLayout {
+  const sorted = [...parts].sort((a, b) => a.offset - b.offset)
+  let end = 0
+  for (const part of sorted) {
+    const name = `${set}.${part.projection}.${part.kind}`
+    if (part.offset < end) throw new TensorError(name, `starts at ${part.offset}, inside the part before it`)
+    if (part.offset % 2 !== 0) throw new TensorError(name, `starts at the odd offset ${part.offset}`)
+    end = part.offset + part.size
+  }
+  return {
+    gate: projectionMatrix(config, parts, 'gate', set),
+    up: projectionMatrix(config, parts, 'up', set),
+    down: projectionMatrix(config, parts, 'down', set),
+    expertSize: Math.ceil(end / EXPERT_ALIGNMENT) * EXPERT_ALIGNMENT,
+  }
+}
+
+function projectionMatrix(
+  config: ModelConfig,
+  parts: readonly ExpertPart[],
+  projection: Projection,
+  set: string,
+): Matrix {
+  const name = `${set}.${projection}`
+  const [rows, cols] = projectionShape(config, projection)
+  const find = (kind: PartKind): ExpertPart => {
+    const found = parts.filter(part => part.projection === projection && part.kind === kind)
+    if (found.length !== 1) throw new TensorError(`${name}.${kind}`, `is ${found.length} times in the table, want once`)
+    return found[0]
+  }
+  const check = (part: ExpertPart, width: number, size: number) => {
+    if (part.shape.length !== 2 || part.shape[0] !== rows || part.shape[1] !== width) {
+      throw new TensorError(`${name}.${part.kind}`, `the shape is [${part.shape}], want [${rows},${width}]`)
+    }
+    if (part.size !== size) throw new TensorError(`${name}.${part.kind}`, `has ${part.size} bytes, want ${size}`)
+    return { offset: part.offset, size: part.size }
+  }
+  const weight = find('weight')
+  if (weight.dtype === 'BF16' || weight.dtype === 'F16' || weight.dtype === 'F32') {
+    const range = check(weight, cols, rows * cols * FLOAT_BYTES[weight.dtype])
+    return { kind: 'plain', name, rows, cols, type: weight.dtype, weight: range }
+  }
+  if (weight.dtype !== 'U32') {
+    throw new TensorError(`${name}.weight`, `the dtype is ${weight.dtype}, want U32, BF16, F16 or F32`)
+  }
+  const bits = weight.bits as QuantBits
+  const group = weight.group as QuantGroup
+  if (!QUANT_BITS.includes(bits)) throw new TensorError(name, `has ${bits} bits, want 2, 4 or 8`)
+  if (!QUANT_GROUPS.includes(group)) throw new TensorError(name, `has groups of ${group}, want 32, 64 or 128`)
+  if (cols % group !== 0) throw new TensorError(name, `${cols} columns are not a multiple of the group of ${group}`)
+  const scales = find('scales')
+  const biases = find('biases')
+  if ((scales.dtype !== 'BF16' && scales.dtype !== 'F16') || biases.dtype !== scales.dtype) {
+    throw new TensorError(name, `scales are ${scales.dtype} and biases ${biases.dtype}, want both BF16 or both F16`)
+  }
+  const sizes = quantizedSizes(rows, cols, bits, group)
+  return {
+    kind: 'quantized',
+    name,
+    rows,
+    cols,
+    bits,
+    group,
+    scaleType: scales.dtype,
+    weight: check(weight, (cols * bits) / 32, sizes.weight),
+    scales: check(scales, cols / group, sizes.scales),
+    biases: check(biases, cols / group, sizes.biases),
+  }
+}

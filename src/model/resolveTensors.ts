@@ -1,0 +1,168 @@
+// From a manifest's flat list of stored tensors to one typed table per layer, once, at open. Every tensor that the
+// model's shapes ask for must be there, with its shape, inside its file. Reads nothing.
+import { TensorError } from '../errors.js'
+import type { ModelConfig } from './config.js'
+import { FLOAT_BYTES } from './floats.js'
+import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
+import { type LayerPlan, type MatrixSpec, planTensors, type VectorSpec } from './tensorPlan.js'
+import type {
+  ByteRange,
+  FloatType,
+  LayerTensors,
+  Matrix,
+  ModelTensors,
+  QuantBits,
+  QuantGroup,
+  Vector,
+} from './tensors.js'
+
+/** One tensor as the manifest lists it. */
+export interface StoredTensor {
+  readonly offset: number
+  readonly size: number
+  readonly shape: readonly number[]
+  readonly dtype: string
+  readonly bits?: number // of U32 tensors; absent: 4
+  readonly groupSize?: number // of U32 tensors; absent: 64
+}
+
+export type StoredTensors = ReadonlyMap<string, StoredTensor>
+
+export function resolveTensors(config: ModelConfig, stored: StoredTensors, fileSize: number): ModelTensors {
+  const plan = planTensors(config)
+  const resolver = new Resolver(stored, fileSize)
+  const embed = resolver.matrix(plan.embed)
+  return {
+    embed,
+    norm: resolver.vector(plan.norm),
+    lmHead: plan.lmHead === null ? embed : resolver.matrix(plan.lmHead),
+    layers: plan.layers.map((layer, index) => resolver.layer(layer, index)),
+  }
+}
+
+class Resolver {
+  constructor(
+    private readonly stored: StoredTensors,
+    private readonly fileSize: number,
+  ) {}
+
+  layer(plan: LayerPlan, layer: number): LayerTensors {
+    const common = {
+      layer,
+      inputNorm: this.vector(plan.inputNorm),
+      postAttentionNorm: this.vector(plan.postAttentionNorm),
+      router: this.matrix(plan.router),
+      sharedExpertGate: this.matrix(plan.sharedExpertGate),
+      sharedExpert: {
+        gate: this.matrix(plan.sharedExpert.gate),
+        up: this.matrix(plan.sharedExpert.up),
+        down: this.matrix(plan.sharedExpert.down),
+      },
+    }
+    if (plan.kind === 'full_attention') {
+      return {
+        kind: 'full_attention',
+        ...common,
+        qProj: this.matrix(plan.mixer.qProj),
+        kProj: this.matrix(plan.mixer.kProj),
+        vProj: this.matrix(plan.mixer.vProj),
+        oProj: this.matrix(plan.mixer.oProj),
+        qNorm: this.vector(plan.mixer.qNorm),
+        kNorm: this.vector(plan.mixer.kNorm),
+      }
+    }
+    return {
+      kind: 'linear_attention',
+      ...common,
+      inProjQkv: this.matrix(plan.mixer.inProjQkv),
+      inProjZ: this.matrix(plan.mixer.inProjZ),
+      inProjA: this.matrix(plan.mixer.inProjA),
+      inProjB: this.matrix(plan.mixer.inProjB),
+      outProj: this.matrix(plan.mixer.outProj),
+      conv: this.vector(plan.mixer.conv),
+      aLog: this.vector(plan.mixer.aLog),
+      dtBias: this.vector(plan.mixer.dtBias),
+      norm: this.vector(plan.mixer.norm),
+    }
+  }
+
+  matrix({ name, rows, cols }: MatrixSpec): Matrix {
+    const weight = this.find(`${name}.weight`)
+    if (weight.dtype !== 'U32') {
+      const type = floatType(`${name}.weight`, weight)
+      this.checkShape(`${name}.weight`, weight, [rows, cols])
+      return { kind: 'plain', name, rows, cols, type, weight: this.range(`${name}.weight`, rows * cols * FLOAT_BYTES[type]) }
+    }
+    const { bits, group } = quantization(`${name}.weight`, weight, cols)
+    const scales = this.find(`${name}.scales`)
+    const scaleType = floatType(`${name}.scales`, scales)
+    if (scaleType === 'F32') throw new TensorError(`${name}.scales`, 'the dtype is F32, want BF16 or F16')
+    const biases = this.find(`${name}.biases`)
+    if (biases.dtype !== scaleType) {
+      throw new TensorError(`${name}.biases`, `the dtype is ${biases.dtype}, want ${scaleType} as the scales have`)
+    }
+    this.checkShape(`${name}.weight`, weight, [rows, (cols * bits) / 32])
+    this.checkShape(`${name}.scales`, scales, [rows, cols / group])
+    this.checkShape(`${name}.biases`, biases, [rows, cols / group])
+    const sizes = quantizedSizes(rows, cols, bits, group)
+    return {
+      kind: 'quantized',
+      name,
+      rows,
+      cols,
+      bits,
+      group,
+      scaleType,
+      weight: this.range(`${name}.weight`, sizes.weight),
+      scales: this.range(`${name}.scales`, sizes.scales),
+      biases: this.range(`${name}.biases`, sizes.biases),
+    }
+  }
+
+  vector({ name, length }: VectorSpec): Vector {
+    const stored = this.find(name)
+    const type = floatType(name, stored)
+    const count = stored.shape.reduce((product, dim) => product * dim, 1)
+    if (count !== length) throw new TensorError(name, `the shape is [${stored.shape}], want ${length} values`)
+    return { name, length, type, data: this.range(name, length * FLOAT_BYTES[type]) }
+  }
+
+  private find(name: string): StoredTensor {
+    const tensor = this.stored.get(name)
+    if (tensor === undefined) throw new TensorError(name, 'is missing')
+    return tensor
+  }
+
+  private checkShape(name: string, tensor: StoredTensor, want: readonly number[]): void {
+    if (tensor.shape.length !== want.length || tensor.shape.some((dim, i) => dim !== want[i])) {
+      throw new TensorError(name, `the shape is [${tensor.shape}], want [${want}]`)
+    }
+  }
+
+  private range(name: string, want: number): ByteRange {
+    const { offset, size } = this.find(name)
+    if (size !== want) throw new TensorError(name, `has ${size} bytes, want ${want}`)
+    if (offset % 4 !== 0) throw new TensorError(name, `starts at ${offset}, want a multiple of 4`)
+    if (offset + size > this.fileSize) {
+      throw new TensorError(name, `reaches from ${offset} to ${offset + size}, past its file's ${this.fileSize} bytes`)
+    }
+    return { offset, size }
+  }
+}
+
+function floatType(name: string, tensor: StoredTensor): FloatType {
+  const { dtype } = tensor
+  if (dtype !== 'BF16' && dtype !== 'F16' && dtype !== 'F32') {
+    throw new TensorError(name, `the dtype is ${dtype}, want BF16, F16 or F32`)
+  }
+  return dtype
+}
+
+function quantization(name: string, tensor: StoredTensor, cols: number): { bits: QuantBits; group: QuantGroup } {
+  const bits = (tensor.bits ?? 4) as QuantBits
+  const group = (tensor.groupSize ?? 64) as QuantGroup
+  if (!QUANT_BITS.includes(bits)) throw new TensorError(name, `has ${bits} bits, want 2, 4 or 8`)
+  if (!QUANT_GROUPS.includes(group)) throw new TensorError(name, `has groups of ${group}, want 32, 64 or 128`)
+  if (cols % group !== 0) throw new TensorError(name, `${cols} columns are not a multiple of the group of ${group}`)
+  return { bits, group }
+}

@@ -1,0 +1,62 @@
+// A file of the local disk as a ByteSource: positional reads, whole or not at all. No caching, no retries.
+import { type FileHandle, open } from 'node:fs/promises'
+import { ReadError } from '../errors.js'
+import type { ByteSource } from './byteSource.js'
+
+export async function openFileSource(path: string): Promise<ByteSource> {
+  let handle: FileHandle
+  try {
+    handle = await open(path, 'r')
+  } catch (cause) {
+    throw new ReadError(path, 0, 0, describe(cause), { cause })
+  }
+  try {
+    const stat = await handle.stat()
+    if (!stat.isFile()) throw new ReadError(path, 0, 0, 'is not a file')
+    return new FileSource(path, stat.size, handle)
+  } catch (error) {
+    await handle.close()
+    throw error
+  }
+}
+
+class FileSource implements ByteSource {
+  constructor(
+    readonly name: string,
+    readonly size: number,
+    private readonly handle: FileHandle,
+  ) {}
+
+  async read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {
+    signal?.throwIfAborted()
+    const wanted = target.byteLength
+    if (offset < 0 || offset + wanted > this.size) {
+      throw new ReadError(this.name, offset, wanted, `the read goes past the file's ${this.size} bytes`)
+    }
+    let done = 0
+    while (done < wanted) {
+      let bytesRead: number
+      try {
+        ;({ bytesRead } = await this.handle.read(target, done, wanted - done, offset + done))
+      } catch (cause) {
+        throw new ReadError(this.name, offset, wanted, describe(cause), { cause })
+      }
+      if (bytesRead === 0) {
+        throw new ReadError(this.name, offset, wanted, `the file was cut short while open: got ${done} bytes`)
+      }
+      done += bytesRead
+    }
+    signal?.throwIfAborted()
+  }
+
+  close(): Promise<void> {
+    return this.handle.close()
+  }
+}
+
+/** A system error in a few words: 'no such file', else its code and message. */
+function describe(error: unknown): string {
+  const { code, message } = error as NodeJS.ErrnoException
+  if (code === 'ENOENT') return 'no such file'
+  return code === undefined ? String(message ?? error) : `the read failed with ${code}`
+}
