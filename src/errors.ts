@@ -78,6 +78,16 @@ export class DiskFullError extends MoefluxError {
   }
 }
 
+/** A folder that a conversion may not write into. */
+export class TargetError extends MoefluxError {
+  constructor(
+    readonly folder: string,
+    detail: string,
+  ) {
+    super('BAD_TARGET', `${folder}: ${detail}`)
+  }
+}
+
 // --- experts -------------------------------------------------------------------------------------------------------
 
 /** An expert could not be read after all retries. The context is at its last token boundary and stays usable. */

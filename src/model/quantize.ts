@@ -74,8 +74,8 @@ export function quantizeRows(
       let packed = 0
       for (let shift = 0; shift < 32; shift += bits) {
         const q = Math.fround(Math.fround(values[at++] - b) / s) + 6755399441055744 - 6755399441055744
-        if (q !== q) return g
-        packed |= (q < 0 ? 0 : q > levels ? levels : q) << shift
+        if (Number.isNaN(q)) return g
+        packed |= Math.min(Math.max(q, 0), levels) << shift
       }
       weight[g * wordsPerGroup + k] = packed
     }

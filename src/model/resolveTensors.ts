@@ -91,7 +91,14 @@ class Resolver {
     if (weight.dtype !== 'U32') {
       const type = floatType(`${name}.weight`, weight)
       this.checkShape(`${name}.weight`, weight, [rows, cols])
-      return { kind: 'plain', name, rows, cols, type, weight: this.range(`${name}.weight`, rows * cols * FLOAT_BYTES[type]) }
+      return {
+        kind: 'plain',
+        name,
+        rows,
+        cols,
+        type,
+        weight: this.range(`${name}.weight`, rows * cols * FLOAT_BYTES[type]),
+      }
     }
     const { bits, group } = quantization(`${name}.weight`, weight, cols)
     const scales = this.find(`${name}.scales`)

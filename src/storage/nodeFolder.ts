@@ -42,7 +42,9 @@ class NodeFolder implements Folder {
     try {
       bytes = await readFile(path)
     } catch (cause) {
-      throw new ReadError(path, 0, info.size, `the read failed with ${(cause as NodeJS.ErrnoException).code}`, { cause })
+      throw new ReadError(path, 0, info.size, `the read failed with ${(cause as NodeJS.ErrnoException).code}`, {
+        cause,
+      })
     }
     return decodeUtf8(bytes, path)
   }
@@ -80,5 +82,6 @@ export function checkName(name: string, folder: string): void {
     name.includes('\\') ||
     name.includes('\0') ||
     parts.some(part => part === '' || part === '.' || part === '..')
-  if (bad) throw new FormatError('BAD_FILE_NAME', folder, `the name ${JSON.stringify(name)} does not stay in the folder`)
+  if (bad)
+    throw new FormatError('BAD_FILE_NAME', folder, `the name ${JSON.stringify(name)} does not stay in the folder`)
 }

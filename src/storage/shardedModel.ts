@@ -75,7 +75,10 @@ async function openShard(folder: Folder, name: string, listed: boolean): Promise
     return await folder.open(name)
   } catch (cause) {
     if (cause instanceof FormatError || !(cause instanceof MoefluxError)) throw cause
-    if (!listed) throw new ModelNotFoundError(folder.location, `holds neither ${INDEX_NAME} nor a readable ${SINGLE_NAME}`)
-    throw new FormatError('MISSING_SHARD', `${folder.location}/${INDEX_NAME}`, `shard ${name}: ${cause.message}`, { cause })
+    if (!listed)
+      throw new ModelNotFoundError(folder.location, `holds neither ${INDEX_NAME} nor a readable ${SINGLE_NAME}`)
+    throw new FormatError('MISSING_SHARD', `${folder.location}/${INDEX_NAME}`, `shard ${name}: ${cause.message}`, {
+      cause,
+    })
   }
 }

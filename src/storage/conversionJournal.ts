@@ -1,0 +1,72 @@
+// What a conversion has finished so far, kept in its target folder, so that a later run goes on from there. A file is
+// entered once it is on the disk under its name; the journal goes when moeflux.json, the last file, is there.
+import type { FileChecksum } from './manifest.js'
+import type { OutputFolder } from './outputFolder.js'
+import { JOURNAL_NAME } from './packedNames.js'
+import { asCount, asObject, asString, parseStrictJson } from './strictJson.js'
+
+export class ConversionJournal {
+  /** `key` stands for the source and the options: files of another key are of no use. */
+  private constructor(
+    private readonly output: OutputFolder,
+    private readonly key: string,
+    private readonly files: Map<string, FileChecksum>,
+  ) {}
+
+  /** Takes up what an earlier run of the same key left, or starts anew and removes what one of another key left. */
+  static async open(output: OutputFolder, key: string): Promise<ConversionJournal> {
+    const earlier = parseJournal(await output.readText(JOURNAL_NAME), output.location)
+    const files = new Map<string, FileChecksum>()
+    for (const [name, checksum] of earlier?.files ?? []) {
+      if (earlier?.key === key && (await output.sizeOf(name)) === checksum.size) files.set(name, checksum)
+      else await output.remove(name)
+    }
+    const journal = new ConversionJournal(output, key, files)
+    await journal.save()
+    return journal
+  }
+
+  get(name: string): FileChecksum | undefined {
+    return this.files.get(name)
+  }
+
+  async add(name: string, checksum: FileChecksum): Promise<void> {
+    this.files.set(name, checksum)
+    await this.save()
+  }
+
+  close(): Promise<void> {
+    return this.output.remove(JOURNAL_NAME)
+  }
+
+  private async save(): Promise<void> {
+    const file = await this.output.create(JOURNAL_NAME)
+    try {
+      const text = JSON.stringify({ key: this.key, files: Object.fromEntries(this.files) })
+      await file.append(new TextEncoder().encode(text))
+      await file.finish()
+    } catch (error) {
+      await file.discard()
+      throw error
+    }
+  }
+}
+
+/** A journal that cannot be read is worth nothing, and no reason to stop. */
+function parseJournal(text: string | null, where: string): { key: string; files: Map<string, FileChecksum> } | null {
+  if (text === null) return null
+  try {
+    const root = asObject(parseStrictJson(text, where), where, 'the journal')
+    const files = new Map<string, FileChecksum>()
+    for (const [name, value] of asObject(root.get('files'), where, 'files')) {
+      const fields = asObject(value, where, name)
+      files.set(name, {
+        size: asCount(fields.get('size'), where, 'size'),
+        sha256: asString(fields.get('sha256'), where, 'sha256'),
+      })
+    }
+    return { key: asString(root.get('key'), where, 'key'), files }
+  } catch {
+    return null
+  }
+}

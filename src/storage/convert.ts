@@ -1,0 +1,255 @@
+// Turns a downloaded model (MLX or Hugging Face, safetensors) into a packed folder. Streams: memory stays at a few
+// blocks and one expert, whatever the model's size. Each file is finished before the next is begun, so that a run that
+// was stopped goes on where it was; the same source and options always give the same bytes.
+import { basename, dirname } from 'node:path'
+import { DiskFullError, ModelNotFoundError, TargetError } from '../errors.js'
+import { parseConfig } from '../model/config.js'
+import type { Folder } from './byteSource.js'
+import { ConversionJournal } from './conversionJournal.js'
+import { type FileChecksum, formatManifest, formatMetadata, type Metadata, parseMetadata } from './manifest.js'
+import { readJson } from './openPacked.js'
+import type { OutputFile, OutputFolder } from './outputFolder.js'
+import {
+  CONFIG_NAME,
+  COPIED_NAMES,
+  expertFileName,
+  GENERATION_CONFIG_NAME,
+  JOURNAL_NAME,
+  MANIFEST_NAME,
+  METADATA_NAME,
+  WEIGHTS_NAME,
+} from './packedNames.js'
+import { type PackingOptions, type PackingPlan, planPacking } from './packingPlan.js'
+import { PackScratch } from './packMatrix.js'
+import { openShardedModel } from './shardedModel.js'
+import { sourceIdentity } from './sourceIdentity.js'
+import { SourceModel } from './sourceModel.js'
+import { type WriteContext, writeExperts, writeResident } from './writePacked.js'
+
+/** Part of the journal's key: raised whenever the same options would give other bytes. */
+const CONVERTER_VERSION = 1
+
+export interface ConvertOptions extends PackingOptions {
+  /** The model's name; default the source folder's. */
+  readonly name?: string
+  readonly onProgress?: (progress: { phase: string; loaded: number; total: number }) => void
+  readonly onNotice?: (line: string) => void
+  readonly signal?: AbortSignal
+}
+
+export interface ConvertResult {
+  readonly metadata: Metadata
+  readonly bytes: number // of all weights
+  readonly bytesReused: number // that an earlier run had finished
+}
+
+export async function convert(
+  source: Folder,
+  output: OutputFolder,
+  options: ConvertOptions = {},
+): Promise<ConvertResult> {
+  const configJson = await readJson(source, CONFIG_NAME)
+  if (configJson === null) throw new ModelNotFoundError(source.location, `holds no ${CONFIG_NAME}`)
+  const config = parseConfig(configJson, await readJson(source, GENERATION_CONFIG_NAME))
+  const sharded = await openShardedModel(source)
+  try {
+    const model = new SourceModel(sharded, config)
+    const plan = planPacking(model, options)
+    return await new Conversion(source, output, model, plan, configJson as JsonConfig, options).run()
+  } finally {
+    await sharded.close()
+  }
+}
+
+type JsonConfig = Readonly<Record<string, unknown>>
+
+class Conversion {
+  private readonly expertBytes: number
+  private readonly total: number
+  private loaded = 0
+
+  constructor(
+    private readonly source: Folder,
+    private readonly output: OutputFolder,
+    private readonly model: SourceModel,
+    private readonly plan: PackingPlan,
+    private readonly configJson: JsonConfig,
+    private readonly options: ConvertOptions,
+  ) {
+    const { numLayers, numExperts } = model.config
+    this.expertBytes = plan.expertSets.reduce((sum, set) => sum + numLayers * numExperts * set.expertSize, 0)
+    this.total = plan.residentBytes + this.expertBytes
+  }
+
+  async run(): Promise<ConvertResult> {
+    const identity = await sourceIdentity(this.model.sharded)
+    const names = await this.output.sweep()
+    const finished = await this.output.readText(METADATA_NAME)
+    const about = this.describe(identity)
+    if (finished !== null) return this.alreadyThere(parseMetadata(finished, this.output.location), about)
+    if (names.length > 0 && !names.includes(JOURNAL_NAME)) {
+      throw new TargetError(this.output.location, 'is not empty, and what it holds is not an unfinished conversion')
+    }
+    const key = JSON.stringify([CONVERTER_VERSION, about.source.identity, about.options])
+    const journal = await ConversionJournal.open(this.output, key)
+    try {
+      return await this.writeAll(journal, about)
+    } catch (error) {
+      if (!isDiskFull(error)) throw error
+      throw new DiskFullError(this.output.location, this.total - this.loaded, await this.output.freeBytes())
+    }
+  }
+
+  private async writeAll(journal: ConversionJournal, about: Pick<Metadata, 'model' | 'source' | 'options'>) {
+    const { config } = this.model
+    const jobs: Job[] = this.plan.expertSets.flatMap(set =>
+      Array.from({ length: config.numLayers }, (_, layer) => ({
+        name: expertFileName(set.name, layer),
+        size: config.numExperts * set.expertSize,
+        write: (context: WriteContext) => writeExperts(this.model, layer, set, context),
+      })),
+    )
+    jobs.push({
+      name: WEIGHTS_NAME,
+      size: this.plan.residentBytes,
+      write: context => writeResident(this.model, this.plan, context),
+    })
+    for (const [name, text] of await this.texts(about.model)) {
+      const bytes = new TextEncoder().encode(text)
+      jobs.push({ name, size: null, write: ({ file }) => file.append(bytes) })
+    }
+
+    const bytesReused = jobs.reduce((sum, job) => sum + (journal.get(job.name) && job.size ? job.size : 0), 0)
+    const free = await this.output.freeBytes()
+    const needed = this.total - bytesReused
+    if (free < needed) throw new DiskFullError(this.output.location, needed, free)
+    if (bytesReused > 0) {
+      const share = Math.floor((bytesReused / this.total) * 100)
+      this.options.onNotice?.(`going on with the conversion in ${this.output.location}: ${share}% was done`)
+    }
+
+    const scratch = new PackScratch()
+    const files = new Map<string, FileChecksum>()
+    for (const job of jobs) {
+      const done = journal.get(job.name)
+      if (done !== undefined) this.advance(job.size ?? 0)
+      const checksum = done ?? (await this.writeFile(job, scratch))
+      if (done === undefined) await journal.add(job.name, checksum)
+      files.set(job.name, checksum)
+    }
+    const experts = new Map(this.plan.expertSets.map(set => [set.name, set.parts]))
+    const metadata: Metadata = { ...about, files, experts }
+    await this.writeFile(
+      {
+        name: METADATA_NAME,
+        size: null,
+        write: ({ file }) => file.append(new TextEncoder().encode(formatMetadata(metadata))),
+      },
+      scratch,
+    )
+    await journal.close()
+    return { metadata, bytes: this.total, bytesReused }
+  }
+
+  private async writeFile(job: Job, scratch: PackScratch): Promise<FileChecksum> {
+    const { signal } = this.options
+    signal?.throwIfAborted()
+    const file = await this.output.create(job.name)
+    try {
+      const advance = (bytes: number) => this.advance(bytes)
+      await job.write({ file, scratch, signal, advance })
+      return await file.finish()
+    } catch (error) {
+      await file.discard()
+      throw error
+    }
+  }
+
+  private advance(bytes: number): void {
+    this.loaded += bytes
+    this.options.onProgress?.({ phase: 'convert', loaded: this.loaded, total: this.total })
+  }
+
+  /** The same model is there already: nothing to do. Another one is never written over. */
+  private async alreadyThere(metadata: Metadata, about: Pick<Metadata, 'source' | 'options'>): Promise<ConvertResult> {
+    const same =
+      metadata.source.identity === about.source.identity &&
+      JSON.stringify(metadata.options) === JSON.stringify(about.options)
+    if (!same) {
+      throw new TargetError(this.output.location, `holds another packed model already (${metadata.model})`)
+    }
+    for (const [name, { size }] of metadata.files) {
+      const got = await this.output.sizeOf(name)
+      if (got !== size) {
+        throw new TargetError(
+          this.output.location,
+          `${name} has ${got ?? 'no'} bytes, want ${size}: remove the folder first`,
+        )
+      }
+    }
+    this.advance(this.total)
+    return { metadata, bytes: this.total, bytesReused: this.total }
+  }
+
+  private describe(identity: string): Pick<Metadata, 'model' | 'source' | 'options'> {
+    const { quantization } = this.plan
+    const name = this.options.name ?? folderName(this.source.location)
+    const options = {
+      bits: quantization?.bits ?? (this.model.isQuantized ? null : 16),
+      groupSize: quantization?.group ?? null,
+      experts2bit: this.options.experts2bit ?? false,
+    }
+    return {
+      model: name,
+      source: { name: folderName(this.source.location), layout: this.model.layout, identity },
+      options,
+    }
+  }
+
+  /** The small files, each with its text. */
+  private async texts(model: string): Promise<Map<string, string>> {
+    const texts = new Map<string, string>()
+    const textConfig = this.configJson.text_config ?? this.configJson
+    texts.set(MANIFEST_NAME, formatManifest(model, this.plan.stored, textConfig))
+    texts.set(CONFIG_NAME, (await this.configText()) ?? '')
+    for (const name of COPIED_NAMES) {
+      const text = await this.source.readText(name)
+      if (text !== null) texts.set(name, text)
+    }
+    return texts
+  }
+
+  /** As it is; or, where matrices are quantized on the way, with the block that MLX exports have. */
+  private async configText(): Promise<string | null> {
+    const { quantization } = this.plan
+    if (quantization === null) return this.source.readText(CONFIG_NAME)
+    const main = { group_size: quantization.group, bits: quantization.bits, mode: 'affine' }
+    const gates = this.plan.items.flatMap(item =>
+      item.kind === 'matrix' && item.spec.isGate && quantization.bits !== 8
+        ? [[item.spec.name, { group_size: quantization.group, bits: 8 }]]
+        : [],
+    )
+    const block = { ...main, ...Object.fromEntries(gates) }
+    return `${JSON.stringify({ ...this.configJson, quantization: block }, null, 2)}\n`
+  }
+}
+
+interface Job {
+  readonly name: string
+  readonly size: number | null // null: small
+  write(context: WriteContext & { readonly file: OutputFile }): Promise<void>
+}
+
+function isDiskFull(error: unknown): boolean {
+  const code = (error as NodeJS.ErrnoException | null)?.code
+  return code === 'ENOSPC' || code === 'EDQUOT'
+}
+
+/** The folder's own name; in the hub's cache, where folders are named after commits, the repository's. */
+function folderName(location: string): string {
+  const snapshots = dirname(location)
+  if (basename(snapshots) !== 'snapshots') return basename(location)
+  return basename(dirname(snapshots))
+    .replace(/^models--/, '')
+    .replaceAll('--', '/')
+}

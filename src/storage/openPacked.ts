@@ -1,0 +1,110 @@
+// Opens a packed model folder: reads its JSON files, checks that every tensor and every expert file is what the model's
+// shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
+import { FormatError, ModelNotFoundError, OptionError, TensorError } from '../errors.js'
+import { type ModelConfig, parseConfig } from '../model/config.js'
+import { defaultExpertFormats, type ExpertPart, expertLayout, expertParts } from '../model/expertLayout.js'
+import { resolveTensors } from '../model/resolveTensors.js'
+import type { ByteSource, Folder } from './byteSource.js'
+import { fingerprintOf } from './fingerprint.js'
+import { type Metadata, parseManifest, parseMetadata } from './manifest.js'
+import type { ExpertFiles, PackedModel } from './packedModel.js'
+import {
+  CONFIG_NAME,
+  type ExpertSetName,
+  expertFileName,
+  GENERATION_CONFIG_NAME,
+  JOURNAL_NAME,
+  MANIFEST_NAME,
+  METADATA_NAME,
+  WEIGHTS_NAME,
+} from './packedNames.js'
+
+export interface OpenPackedOptions {
+  /** Use the second set of experts, in 2 bits. */
+  readonly expertBits?: 2
+}
+
+export async function openPacked(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedModel> {
+  const config = await readConfig(folder)
+  const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), `${folder.location}/${MANIFEST_NAME}`)
+  const metadata = await readMetadata(folder)
+  if (metadata === null && (await folder.readText(JOURNAL_NAME)) !== null) {
+    throw new FormatError('UNFINISHED', folder.location, 'its conversion was not finished: run it again')
+  }
+  const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
+  const layout = expertLayout(config, partsOf(config, metadata, set), set)
+
+  const opened: ByteSource[] = []
+  const open = async (name: string): Promise<ByteSource> => {
+    const source = await folder.open(name)
+    opened.push(source)
+    return source
+  }
+  const close = async () => {
+    await Promise.all(opened.map(source => source.close()))
+  }
+  try {
+    const weights = await open(WEIGHTS_NAME)
+    const tensors = resolveTensors(config, manifest.tensors, weights.size)
+    const files: ByteSource[] = []
+    for (let layer = 0; layer < config.numLayers; layer++) {
+      const file = await open(expertFileName(set, layer))
+      const want = config.numExperts * layout.expertSize
+      if (file.size !== want) {
+        const detail = `has ${file.size} bytes, want ${want} (${config.numExperts} experts of ${layout.expertSize})`
+        throw new TensorError(file.name, detail)
+      }
+      files.push(file)
+    }
+    const experts: ExpertFiles = { layout, files }
+    return {
+      name: metadata?.model || manifest.model || (folder.location.split(/[\\/]/).filter(Boolean).pop() ?? 'model'),
+      folder,
+      config,
+      tensors,
+      weights,
+      experts,
+      fingerprint: await fingerprintOf({ config, stored: manifest.tensors, metadata, set, weights, files }),
+      close,
+    }
+  } catch (error) {
+    await close()
+    throw error
+  }
+}
+
+export async function readConfig(folder: Folder): Promise<ModelConfig> {
+  const config = await readJson(folder, CONFIG_NAME)
+  if (config === null) throw new ModelNotFoundError(folder.location, `holds no ${CONFIG_NAME}`)
+  return parseConfig(config, await readJson(folder, GENERATION_CONFIG_NAME))
+}
+
+export async function readMetadata(folder: Folder): Promise<Metadata | null> {
+  const text = await folder.readText(METADATA_NAME)
+  return text === null ? null : parseMetadata(text, `${folder.location}/${METADATA_NAME}`)
+}
+
+/** A whole JSON file, or null where there is none. */
+export async function readJson(folder: Folder, name: string): Promise<unknown> {
+  const text = await folder.readText(name)
+  if (text === null) return null
+  try {
+    return JSON.parse(text)
+  } catch (cause) {
+    throw new FormatError('BAD_JSON', `${folder.location}/${name}`, (cause as Error).message, { cause })
+  }
+}
+
+/** Folders packed by others have no table: their experts are 4-bit (or 2-bit, in the second set) in groups of 64. */
+function partsOf(config: ModelConfig, metadata: Metadata | null, set: ExpertSetName): readonly ExpertPart[] {
+  if (metadata === null) return expertParts(config, defaultExpertFormats(set === 'packed_experts' ? 4 : 2))
+  const parts = metadata.experts.get(set)
+  if (parts === undefined) throw new OptionError('expertBits', 2, 'nothing: this model has no 2-bit set of experts')
+  return parts
+}
+
+async function readRequired(folder: Folder, name: string): Promise<string> {
+  const text = await folder.readText(name)
+  if (text === null) throw new ModelNotFoundError(folder.location, `holds no ${name}: it is not a packed model`)
+  return text
+}

@@ -1,0 +1,24 @@
+// The names of the files in a packed folder.
+
+export const CONFIG_NAME = 'config.json'
+export const GENERATION_CONFIG_NAME = 'generation_config.json'
+export const WEIGHTS_NAME = 'model_weights.bin'
+export const MANIFEST_NAME = 'model_weights.json'
+export const METADATA_NAME = 'moeflux.json'
+/** There while a conversion is under way; moeflux.json is there once it is done. */
+export const JOURNAL_NAME = 'converting.json'
+
+export type ExpertSetName = 'packed_experts' | 'packed_experts_2bit'
+
+/** Small files that are copied as they are, where a source has them. config.json may get a quantization block. */
+export const COPIED_NAMES: readonly string[] = [
+  'tokenizer.json',
+  'tokenizer_config.json',
+  GENERATION_CONFIG_NAME,
+  'chat_template.jinja',
+  'chat_template.json',
+]
+
+export function expertFileName(set: ExpertSetName, layer: number): string {
+  return `${set}/layer_${String(layer).padStart(2, '0')}.bin`
+}

@@ -1,0 +1,184 @@
+// A model as people download it, MLX or Hugging Face, seen through one pair of glasses: names without prefixes, matrices
+// and vectors by the packed folder's names, experts one by one whatever their layout. Reads headers only; says where the
+// bytes are, and what they need on the way.
+import { FormatError, TensorError } from '../errors.js'
+import type { ModelConfig } from '../model/config.js'
+import { type MatrixFormat, type Projection, projectionShape } from '../model/expertLayout.js'
+import { FLOAT_BYTES } from '../model/floats.js'
+import { QUANT_BITS, QUANT_GROUPS } from '../model/quantize.js'
+import type { MatrixSpec, VectorSpec } from '../model/tensorPlan.js'
+import type { FloatType, QuantBits, QuantGroup } from '../model/tensors.js'
+import type { ByteSource } from './byteSource.js'
+import type { ShardedModel, SourceTensor } from './shardedModel.js'
+
+/** Some bytes of a source file. */
+export interface Slice {
+  readonly source: ByteSource
+  readonly offset: number
+  readonly size: number
+}
+
+interface MatrixPlace {
+  readonly name: string
+  readonly rows: number
+  readonly cols: number
+  readonly weight: Slice
+}
+
+/** A matrix [rows, cols] where it lies in the source. */
+export type SourceMatrix =
+  | (MatrixPlace & Extract<MatrixFormat, { kind: 'quantized' }> & { readonly scales: Slice; readonly biases: Slice })
+  | (MatrixPlace & Extract<MatrixFormat, { kind: 'plain' }>)
+
+export interface SourceVector {
+  readonly name: string
+  readonly shape: readonly number[]
+  readonly type: FloatType
+  readonly data: Slice
+}
+
+export class SourceModel {
+  readonly layout: 'mlx' | 'hf'
+  /** Some of its matrices are quantized already: bytes are moved, never quantized again. */
+  readonly isQuantized: boolean
+  private readonly tensors = new Map<string, SourceTensor>()
+
+  constructor(
+    readonly sharded: ShardedModel,
+    readonly config: ModelConfig,
+  ) {
+    for (const tensor of sharded.tensors.values()) {
+      const name = packedName(tensor.name)
+      const other = this.tensors.get(name)
+      if (other !== undefined) {
+        const detail = `tensors ${tensor.name} and ${other.name} are both ${name}`
+        throw new FormatError('TENSOR_TWICE', tensor.source.name, detail)
+      }
+      this.tensors.set(name, tensor)
+    }
+    this.layout = this.detectLayout()
+    this.isQuantized = [...this.tensors.keys()].some(name => name.endsWith('.scales'))
+  }
+
+  matrix({ name, rows, cols }: MatrixSpec): SourceMatrix {
+    return this.matrixIn(name, rows, cols, 1, 0)
+  }
+
+  vector({ name, length }: VectorSpec): SourceVector {
+    const tensor = this.find(name)
+    const count = tensor.shape.reduce((product, dim) => product * dim, 1)
+    if (count !== length) throw new TensorError(name, `the shape is [${tensor.shape}], want ${length} values`)
+    return { name, shape: tensor.shape, type: floatType(tensor), data: sliceOf(tensor, 1, 0) }
+  }
+
+  expert(layer: number, expert: number, projection: Projection): SourceMatrix {
+    const [rows, cols] = projectionShape(this.config, projection)
+    const mlp = `model.layers.${layer}.mlp`
+    const { numExperts } = this.config
+    if (this.tensors.has(`${mlp}.switch_mlp.${projection}_proj.weight`)) {
+      return this.matrixIn(`${mlp}.switch_mlp.${projection}_proj`, rows, cols, numExperts, expert)
+    }
+    const fused = this.tensors.get(`${mlp}.experts.gate_up_proj`)
+    if (fused === undefined) return this.matrixIn(`${mlp}.experts.${expert}.${projection}_proj`, rows, cols, 1, 0)
+    const tensor = projection === 'down' ? this.find(`${mlp}.experts.down_proj`) : fused
+    const halves = projection === 'down' ? 1 : 2 // gate rows first, then up rows
+    checkShape(tensor, [numExperts, halves * rows, cols])
+    const type = floatType(tensor)
+    const index = expert * halves + (projection === 'up' ? 1 : 0)
+    const weight = sliceOf(tensor, numExperts * halves, index)
+    return { kind: 'plain', name: tensor.name, rows, cols, type, weight }
+  }
+
+  /** Matrix `index` of the `count` that are stacked in the tensors of this name. */
+  private matrixIn(name: string, rows: number, cols: number, count: number, index: number): SourceMatrix {
+    const stack = count === 1 && !name.includes('switch_mlp') ? [] : [count]
+    const tensor = this.find(`${name}.weight`)
+    const weight = sliceOf(tensor, count, index)
+    const scales = this.tensors.get(`${name}.scales`)
+    if (scales === undefined) {
+      const type = floatType(tensor)
+      checkShape(tensor, [...stack, rows, cols])
+      return { kind: 'plain', name, rows, cols, type, weight }
+    }
+    const biases = this.find(`${name}.biases`)
+    const scaleType = scales.dtype
+    if ((scaleType !== 'BF16' && scaleType !== 'F16') || biases.dtype !== scaleType) {
+      const detail = `scales are ${scaleType} and biases ${biases.dtype}, want both BF16 or both F16`
+      throw new TensorError(scales.name, detail)
+    }
+    if (tensor.dtype !== 'U32') throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want U32`)
+    // Shapes say exactly what the bits and the group are, for each tensor by itself.
+    const bits = ((tensor.shape.at(-1) ?? 0) * 32) / cols
+    const group = cols / (scales.shape.at(-1) ?? 0)
+    if (!isBits(bits) || !isGroup(group)) {
+      const detail = `${bits} bits in groups of ${group}, want 2, 4 or 8 bits in groups of 32, 64 or 128`
+      throw new TensorError(tensor.name, `the shapes [${tensor.shape}] and [${scales.shape}] mean ${detail}`)
+    }
+    checkShape(tensor, [...stack, rows, (cols * bits) / 32])
+    checkShape(scales, [...stack, rows, cols / group])
+    checkShape(biases, [...stack, rows, cols / group])
+    return {
+      kind: 'quantized',
+      name,
+      rows,
+      cols,
+      bits,
+      group,
+      scaleType,
+      weight,
+      scales: sliceOf(scales, count, index),
+      biases: sliceOf(biases, count, index),
+    }
+  }
+
+  private find(name: string): SourceTensor {
+    const tensor = this.tensors.get(name)
+    if (tensor === undefined) throw new TensorError(name, 'is missing')
+    return tensor
+  }
+
+  /** The convolution is [C, 1, 4] in HF and [C, 4, 1] in MLX; the same bytes. Models without one go by their metadata. */
+  private detectLayout(): 'mlx' | 'hf' {
+    const layer = this.config.layerKinds.indexOf('linear_attention')
+    if (layer < 0) return this.sharded.format === 'mlx' ? 'mlx' : 'hf'
+    const conv = this.find(`model.layers.${layer}.linear_attn.conv1d.weight`)
+    const { linearConvDim: channels, linearConvKernel: taps } = this.config
+    const shape = conv.shape.join()
+    if (shape === `${channels},1,${taps}`) return 'hf'
+    if (shape === `${channels},${taps},1`) return 'mlx'
+    throw new TensorError(conv.name, `the shape is [${shape}], want [${channels},1,${taps}] or [${channels},${taps},1]`)
+  }
+}
+
+/** `language_model.` is stripped, and `model.language_model.` becomes `model.`. */
+function packedName(name: string): string {
+  if (name.startsWith('language_model.')) return name.slice('language_model.'.length)
+  if (name.startsWith('model.language_model.')) return `model.${name.slice('model.language_model.'.length)}`
+  return name
+}
+
+function sliceOf(tensor: SourceTensor, count: number, index: number): Slice {
+  const size = tensor.size / count
+  return { source: tensor.source, offset: tensor.offset + index * size, size }
+}
+
+function floatType(tensor: SourceTensor): FloatType {
+  if (!(tensor.dtype in FLOAT_BYTES)) {
+    throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want BF16, F16 or F32`)
+  }
+  return tensor.dtype as FloatType
+}
+
+function checkShape(tensor: SourceTensor, want: readonly number[]): void {
+  if (tensor.shape.join() !== want.join()) {
+    throw new TensorError(tensor.name, `the shape is [${tensor.shape}], want [${want}]`)
+  }
+}
+
+function isBits(bits: number): bits is QuantBits {
+  return QUANT_BITS.includes(bits as QuantBits)
+}
+
+function isGroup(group: number): group is QuantGroup {
+  return QUANT_GROUPS.includes(group as QuantGroup)
+}
