@@ -22,6 +22,10 @@ const steps = {
     const main = join(root, 'dist/cli/main.js')
     if (existsSync(main)) chmodSync(main, 0o755)
   },
+  /** The built-in model, packed by the converter of this very build. */
+  demo() {
+    node(join(root, 'scripts/packDemo.mjs'))
+  },
 }
 
 /** Takes dist/ away; `npm pack` does so first, so that no stale file is published. Not part of a plain build. */

@@ -1,0 +1,28 @@
+// Packs demo-model/ into dist/demo-model with the converter that was just built. Skipped when nothing it depends on is
+// newer than the packed model.
+import { existsSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '..')
+const source = join(root, 'demo-model')
+const target = join(root, 'dist/demo-model')
+const finished = join(target, 'moeflux.json') // written last
+
+function newest(folder) {
+  const times = readdirSync(folder, { withFileTypes: true, recursive: true })
+    .filter(entry => entry.isFile())
+    .map(entry => statSync(join(entry.parentPath, entry.name)).mtimeMs)
+  return Math.max(...times)
+}
+
+const inputs = [source, join(root, 'dist/storage'), join(root, 'dist/model')]
+if (!existsSync(finished) || Math.max(...inputs.map(newest)) > statSync(finished).mtimeMs) {
+  const { convert } = await import('../dist/storage/convert.js')
+  const { openNodeFolder } = await import('../dist/storage/nodeFolder.js')
+  const { openOutputFolder } = await import('../dist/storage/outputFolder.js')
+  rmSync(target, { recursive: true, force: true })
+  await convert(await openNodeFolder(source, { links: 'inside' }), await openOutputFolder(target), {
+    name: 'moeflux-demo',
+  })
+}

@@ -1,0 +1,77 @@
+// Helpers for tests of files at rest: temporary folders, conversions, tensors read back from a packed folder, and whole
+// folders compared by their bytes.
+import { createHash } from 'node:crypto'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, relative } from 'node:path'
+import { onTestFinished } from 'vitest'
+import { widenFloats } from '#moeflux/model/floats.js'
+import { dequantizeRows } from '#moeflux/model/quantize.js'
+import type { Matrix, Vector } from '#moeflux/model/tensors.js'
+import { type ConvertOptions, type ConvertResult, convert } from '#moeflux/storage/convert.js'
+import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
+import { openOutputFolder } from '#moeflux/storage/outputFolder.js'
+
+export const repository = new URL('../..', import.meta.url).pathname
+export const demoSource = join(repository, 'demo-model')
+export const tinySource = join(repository, 'test/data/tiny-bf16')
+export const tinyFusedSource = join(repository, 'test/data/tiny-bf16/fused')
+
+/** A fresh folder that goes when the test ends. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'moeflux-test-'))
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+export async function convertFolder(source: string, target: string, options?: ConvertOptions): Promise<ConvertResult> {
+  return convert(await openNodeFolder(source, { links: 'inside' }), await openOutputFolder(target), options)
+}
+
+/** Name and hash of every file below a folder. */
+export function hashFolder(folder: string): Map<string, string> {
+  const files = readdirSync(folder, { recursive: true, withFileTypes: true }).filter(entry => entry.isFile())
+  const paths = files.map(entry => join(entry.parentPath, entry.name)).sort()
+  return new Map(
+    paths.map(path => [relative(folder, path), createHash('sha256').update(readFileSync(path)).digest('hex')]),
+  )
+}
+
+/** All values of a matrix whose ranges point into `bytes`. */
+export function matrixValues(matrix: Matrix, bytes: Uint8Array): Float32Array {
+  const out = new Float32Array(matrix.rows * matrix.cols)
+  const cut = ({ offset, size }: { offset: number; size: number }) => bytes.subarray(offset, offset + size)
+  if (matrix.kind === 'plain') widenFloats(matrix.type, cut(matrix.weight), out)
+  else {
+    const { bits, group, scaleType } = matrix
+    const parts = { weight: cut(matrix.weight), scales: cut(matrix.scales), biases: cut(matrix.biases), scaleType }
+    dequantizeRows(parts, bits, group, out)
+  }
+  return out
+}
+
+export function vectorValues(vector: Vector, bytes: Uint8Array): Float32Array {
+  const out = new Float32Array(vector.length)
+  widenFloats(vector.type, bytes.subarray(vector.data.offset, vector.data.offset + vector.data.size), out)
+  return out
+}
+
+/** Every F32 tensor of a small safetensors file. */
+export async function readFloatTensors(path: string): Promise<Map<string, Float32Array>> {
+  const { openFileSource } = await import('#moeflux/storage/fileSource.js')
+  const { readSafetensorsHeader } = await import('#moeflux/storage/safetensors.js')
+  const source = await openFileSource(path)
+  try {
+    const { tensors } = await readSafetensorsHeader(source)
+    const values = new Map<string, Float32Array>()
+    for (const tensor of tensors.values()) {
+      if (tensor.dtype !== 'F32') continue
+      const bytes = new Uint8Array(tensor.size)
+      await source.read(tensor.offset, bytes)
+      values.set(tensor.name, new Float32Array(bytes.buffer))
+    }
+    return values
+  } finally {
+    await source.close()
+  }
+}
