@@ -1,6 +1,6 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, rmSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -12,6 +12,11 @@ function node(...args) {
   execFileSync(process.execPath, args, { cwd: root, stdio: 'inherit' })
 }
 
+/** Whether `output` is there and made after the last change of all `inputs`. */
+function isNewer(output, inputs) {
+  return existsSync(output) && inputs.every(input => statSync(input).mtimeMs < statSync(output).mtimeMs)
+}
+
 const steps = {
   ts() {
     mkdirSync(join(root, 'dist'), { recursive: true })
@@ -21,6 +26,22 @@ const steps = {
     node(join(typescript, 'bin', 'tsc'), '-p', 'tsconfig.json')
     const main = join(root, 'dist/cli/main.js')
     if (existsSync(main)) chmodSync(main, 0o755)
+  },
+  /** Kernels take addresses and sizes only, and the host owns the whole memory: no runtime, no data segments. */
+  wasm() {
+    const sources = join(root, 'src/compute/wasm/assembly')
+    const inputs = [...readdirSync(sources).map(name => join(sources, name)), fileURLToPath(import.meta.url)]
+    const builds = { baseline: [], relaxed: ['--enable', 'relaxed-simd'] }
+    for (const [name, features] of Object.entries(builds)) {
+      const outFile = `dist/compute/wasm/kernels.${name}.wasm`
+      if (isNewer(join(root, outFile), inputs)) continue
+      const asc = join(dirname(require.resolve('assemblyscript/package.json')), 'bin', 'asc.js')
+      node(
+        ...[asc, join(sources, 'index.ts'), '--outFile', outFile, '--runtime', 'stub', '--noAssert'],
+        ...['--optimizeLevel', '3', '--shrinkLevel', '0', '--enable', 'simd', '--enable', 'threads', ...features],
+        ...['--importMemory', '--noExportMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536'],
+      )
+    }
   },
   /** The built-in model, packed by the converter of this very build. */
   demo() {

@@ -20,12 +20,13 @@ export const floatTypeCode: Readonly<Record<FloatType, number>> = { BF16: 0, F16
 /**
  * Bytes of one activation record, the form in which `matmulFast` and `matmulExact` take one input vector.
  * fast: int8 [cols], float [groups] scale, float [groups] sum. exact: float [cols], float [groups] sum.
- * The order inside depends on bits and group (groups are padded to four): a record fits matrices of equal cols, bits and
- * group only. Multiple of 16.
+ * The order inside depends on bits and group (cols padded to 64, groups to four): a record fits matrices of equal cols,
+ * bits and group only. Multiple of 16.
  */
 export function activationBytes(cols: number, group: QuantGroup, precision: Precision): number {
   const groups = Math.ceil(cols / group / 4) * 4
-  return precision === 'fast' ? cols + groups * 8 : cols * 4 + groups * 4
+  const elements = Math.ceil(cols / 64) * 64
+  return precision === 'fast' ? elements + groups * 8 : elements * 4 + groups * 4
 }
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */

@@ -1,0 +1,35 @@
+// The greedy token. Four lanes keep their best value and its index; a later equal value never replaces an earlier one.
+
+export function argmax(x: usize, count: i32): i32 {
+  let best = f32x4.splat(-Infinity)
+  let bestIndex = i32x4.splat(i32.MAX_VALUE)
+  let index = i32x4(0, 1, 2, 3)
+  let i = 0
+  for (; i + 4 <= count; i += 4) {
+    const value = v128.load(x + (<usize>i << 2))
+    const higher = f32x4.gt(value, best)
+    best = v128.bitselect(value, best, higher)
+    bestIndex = v128.bitselect(index, bestIndex, higher)
+    index = i32x4.add(index, i32x4.splat(4))
+  }
+  let winner = i32.MAX_VALUE
+  let highest: f32 = -Infinity
+  for (let lane = 0; lane < 4; lane++) {
+    const value = f32x4.extract_lane(best, 0)
+    const at = i32x4.extract_lane(bestIndex, 0)
+    if (value > highest || (value == highest && at < winner)) {
+      highest = value
+      winner = at
+    }
+    best = v128.shuffle<f32>(best, best, 1, 2, 3, 0)
+    bestIndex = v128.shuffle<i32>(bestIndex, bestIndex, 1, 2, 3, 0)
+  }
+  for (; i < count; i++) {
+    const value = load<f32>(x + (<usize>i << 2))
+    if (value > highest) {
+      highest = value
+      winner = i
+    }
+  }
+  return winner == i32.MAX_VALUE ? 0 : winner
+}

@@ -1,0 +1,52 @@
+// The router: the k highest of a token's logits and the softmax over those. Renormalizing to 1 cancels the sum over the
+// other experts, so it is never taken.
+import { exp1 } from './simd'
+
+/** A NaN that no arithmetic makes: marks an expert that is taken. */
+// @ts-ignore: decorator
+@inline
+const TAKEN: u32 = 0xffdead00
+
+export function route(
+  indices: usize, weights: usize, logits: usize, logitsStride: usize, experts: i32, k: i32,
+  tokenBegin: i32, tokenEnd: i32, scratch: usize,
+): void {
+  for (let t = tokenBegin; t < tokenEnd; t++) {
+    memory.copy(scratch, logits + <usize>t * logitsStride, <usize>experts << 2)
+    const index = indices + (<usize>(t * k) << 2)
+    const weight = weights + (<usize>(t * k) << 2)
+    let highest: f32 = 0
+    let total: f32 = 0
+    for (let rank: usize = 0; rank < <usize>k; rank++) {
+      const best = <usize>highestLeft(scratch, experts)
+      const logit = load<f32>(scratch + (best << 2))
+      store<u32>(scratch + (best << 2), TAKEN)
+      if (rank == 0) highest = logit
+      const e = exp1(logit - highest)
+      store<u32>(index + (rank << 2), <u32>best)
+      store<f32>(weight + (rank << 2), e)
+      total += e
+    }
+    for (let rank: usize = 0; rank < <usize>k; rank++) {
+      store<f32>(weight + (rank << 2), load<f32>(weight + (rank << 2)) / total)
+    }
+  }
+}
+
+/** The highest that is not taken, the first of equals; where nothing compares (NaN, -Infinity), the first not taken. */
+function highestLeft(logits: usize, count: i32): i32 {
+  let best = -1
+  let highest: f32 = -Infinity
+  for (let i = 0; i < count; i++) {
+    const value = load<f32>(logits + (<usize>i << 2))
+    if (value > highest) {
+      highest = value
+      best = i
+    }
+  }
+  if (best < 0) {
+    best = 0
+    while (load<u32>(logits + (<usize>best << 2)) == TAKEN) best++
+  }
+  return best
+}
