@@ -26,8 +26,8 @@ import { sourceIdentity } from './sourceIdentity.js'
 import { SourceModel } from './sourceModel.js'
 import { type WriteContext, writeExperts, writeResident } from './writePacked.js'
 
-/** Part of the journal's key: raised whenever the same options would give other bytes. */
-const CONVERTER_VERSION = 1
+/** Part of the keys of journals and of the cache: raised whenever the same options would give other bytes. */
+export const CONVERTER_VERSION = 1
 
 export interface ConvertOptions extends PackingOptions {
   /** The model's name; default the source folder's. */
@@ -193,7 +193,7 @@ class Conversion {
 
   private describe(identity: string): Pick<Metadata, 'model' | 'source' | 'options'> {
     const { quantization } = this.plan
-    const name = this.options.name ?? folderName(this.source.location)
+    const name = this.options.name ?? modelNameOf(this.source.location)
     const options = {
       bits: quantization?.bits ?? (this.model.isQuantized ? null : 16),
       groupSize: quantization?.group ?? null,
@@ -201,7 +201,7 @@ class Conversion {
     }
     return {
       model: name,
-      source: { name: folderName(this.source.location), layout: this.model.layout, identity },
+      source: { name: modelNameOf(this.source.location), layout: this.model.layout, identity },
       options,
     }
   }
@@ -246,7 +246,7 @@ function isDiskFull(error: unknown): boolean {
 }
 
 /** The folder's own name; in the hub's cache, where folders are named after commits, the repository's. */
-function folderName(location: string): string {
+export function modelNameOf(location: string): string {
   const snapshots = dirname(location)
   if (basename(snapshots) !== 'snapshots') return basename(location)
   return basename(dirname(snapshots))

@@ -25,12 +25,10 @@ export interface OpenPackedOptions {
 }
 
 export async function openPacked(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedModel> {
+  await refuseUnfinished(folder)
   const config = await readConfig(folder)
   const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), `${folder.location}/${MANIFEST_NAME}`)
   const metadata = await readMetadata(folder)
-  if (metadata === null && (await folder.readText(JOURNAL_NAME)) !== null) {
-    throw new FormatError('UNFINISHED', folder.location, 'its conversion was not finished: run it again')
-  }
   const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
   const layout = expertLayout(config, partsOf(config, metadata, set), set)
 
@@ -71,6 +69,12 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
     await close()
     throw error
   }
+}
+
+/** A conversion that is under way, or was stopped, must not pass for a model. */
+export async function refuseUnfinished(folder: Folder): Promise<void> {
+  if ((await folder.readText(METADATA_NAME)) !== null || (await folder.readText(JOURNAL_NAME)) === null) return
+  throw new FormatError('UNFINISHED', folder.location, 'its conversion is not finished: run it again to go on')
 }
 
 export async function readConfig(folder: Folder): Promise<ModelConfig> {

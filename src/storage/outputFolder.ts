@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto'
 import { type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import type { FileChecksum } from './manifest.js'
+import { LOCK_NAME } from './packedNames.js'
 
 export interface OutputFolder {
   readonly location: string
@@ -49,7 +50,7 @@ class NodeOutputFolder implements OutputFolder {
         .slice(this.location.length + 1)
         .replaceAll('\\', '/')
       if (name.endsWith(TEMPORARY)) await this.remove(name)
-      else names.push(name)
+      else if (!name.startsWith(LOCK_NAME)) names.push(name)
     }
     return names.sort()
   }

@@ -8,6 +8,9 @@ export const METADATA_NAME = 'moeflux.json'
 /** There while a conversion is under way; moeflux.json is there once it is done. */
 export const JOURNAL_NAME = 'converting.json'
 
+/** Held by the process that converts. */
+export const LOCK_NAME = 'converting.lock'
+
 export type ExpertSetName = 'packed_experts' | 'packed_experts_2bit'
 
 /** Small files that are copied as they are, where a source has them. config.json may get a quantization block. */

@@ -1,0 +1,50 @@
+// Whatever folder a user names, a packed one comes back: packed folders as they are, MLX and HF folders packed once into
+// the cache, found there again by what they hold.
+import { createHash } from 'node:crypto'
+import { ModelNotFoundError } from '../errors.js'
+import { CONVERTER_VERSION, modelNameOf } from './convert.js'
+import { packedCacheFolder, storeRoot } from './modelStore.js'
+import { openNodeFolder } from './nodeFolder.js'
+import { refuseUnfinished } from './openPacked.js'
+import { CONFIG_NAME, MANIFEST_NAME, METADATA_NAME } from './packedNames.js'
+import { packFolder } from './packFolder.js'
+import { INDEX_NAME, openShardedModel, SINGLE_NAME } from './shardedModel.js'
+import { sourceIdentity } from './sourceIdentity.js'
+
+export interface PreparePackedOptions {
+  readonly root?: string // of the store
+  readonly onNotice?: (line: string) => void
+  readonly onProgress?: (progress: { phase: string; loaded: number; total: number }) => void
+  readonly signal?: AbortSignal
+}
+
+/** The path of a packed folder with the model of `folder`. */
+export async function preparePacked(folder: string, options: PreparePackedOptions = {}): Promise<string> {
+  const source = await openNodeFolder(folder, { links: 'inside' })
+  const packed = await openNodeFolder(folder, { links: 'any' })
+  await refuseUnfinished(packed)
+  if ((await packed.readText(MANIFEST_NAME)) !== null) return packed.location
+  if ((await source.readText(CONFIG_NAME)) === null) {
+    throw new ModelNotFoundError(source.location, `holds no ${CONFIG_NAME}: it is not a model`)
+  }
+  const sharded = await openShardedModel(source).catch(error => {
+    if (!(error instanceof ModelNotFoundError)) throw error
+    const detail = `holds no ${MANIFEST_NAME}, no ${INDEX_NAME} and no ${SINGLE_NAME}: it is not a model`
+    throw new ModelNotFoundError(source.location, detail)
+  })
+  const identity = await sourceIdentity(sharded).finally(() => sharded.close())
+  const key = createHash('sha256').update(`${CONVERTER_VERSION} ${identity}`).digest('hex').slice(0, 12)
+  const name = modelNameOf(source.location)
+  const target = packedCacheFolder(options.root ?? storeRoot(), name, key)
+
+  const there = await openNodeFolder(target, { links: 'any' }).catch(() => null)
+  if (there !== null && (await there.readText(METADATA_NAME)) !== null) return target
+  options.onNotice?.(`${source.location} is packed once into ${target}`)
+  await packFolder(source.location, target, {
+    name,
+    onNotice: options.onNotice,
+    onProgress: options.onProgress,
+    signal: options.signal,
+  })
+  return target
+}
