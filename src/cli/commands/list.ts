@@ -1,0 +1,62 @@
+// `moeflux list`: the models of the local store.
+import type { Command } from 'commander'
+import { action, type Cli } from '../action.js'
+import { formatBytes, formatTable } from '../format.js'
+import { addExamples } from '../optionValues.js'
+
+export function registerList(program: Command): void {
+  const command = program
+    .command('list')
+    .alias('ls')
+    .description('list the models of the local store')
+    .option('--json', 'print the list as JSON')
+    .action(action(list))
+  addExamples(command, ['moeflux list', ['MOEFLUX_HOME=/data/moeflux moeflux list', 'a store in another place']])
+}
+
+async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
+  const { listModels, storeRoot } = await import('../../storage/modelStore.js')
+  const root = storeRoot()
+  const models = await listModels(root)
+  if (options.json) {
+    await cli.printJson(
+      models.map(({ id, name, folder, bytes, state, metadata }) => ({
+        id,
+        name,
+        folder,
+        bytes,
+        state,
+        bits: expertBits(metadata?.experts.get('packed_experts')),
+        experts2bit: metadata?.options.experts2bit ?? false,
+      })),
+    )
+    return
+  }
+  if (models.length === 0) {
+    cli.notice(`no models in ${root} yet; without --model the built-in demo is used`)
+    return
+  }
+  const rows = models.map(({ id, name, bytes, state, metadata }) => {
+    const bits = expertBits(metadata?.experts.get('packed_experts'))
+    const extra = metadata?.options.experts2bit ? ' + 2' : ''
+    return [name, id, bits === null ? '-' : `${bits}${extra}`, formatBytes(bytes), state === 'ready' ? '' : state]
+  })
+  await cli.print(
+    formatTable(
+      [
+        { title: 'NAME' },
+        { title: 'ID' },
+        { title: 'BITS', align: 'right' },
+        { title: 'SIZE', align: 'right' },
+        { title: '' },
+      ],
+      rows,
+    ),
+  )
+}
+
+/** Bits of the experts' weights: one number, or null where they differ or are not known. */
+function expertBits(parts: readonly { kind: string; bits: number }[] | undefined): number | null {
+  const bits = new Set(parts?.filter(part => part.kind === 'weight').map(part => part.bits))
+  return bits.size === 1 ? [...bits][0] : null
+}

@@ -1,0 +1,91 @@
+// The commands around packed models, as a user runs them.
+import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { demoSource, hashFolder, temporaryFolder, tinySource } from '../support/packedFiles.js'
+import { moeflux } from './moeflux.js'
+
+describe('convert', () => {
+  test('packs a folder, does nothing the second time, and refuses to write over another model', async () => {
+    const target = join(temporaryFolder(), 'packed')
+    const first = await moeflux(['convert', tinySource, target, '--bits', '8'])
+    expect(first).toMatchObject({ code: 0, stdout: '' })
+    expect(first.stderr).toMatch(/^packed tiny-bf16 \(HF layout, .*\) in .*\n$/)
+    const before = hashFolder(target)
+    const second = await moeflux(['convert', tinySource, target, '--bits', '8'])
+    expect(second).toMatchObject({ code: 0, stderr: `${target} holds tiny-bf16 already\n` })
+    const other = await moeflux(['convert', tinySource, target, '--bits', '4'])
+    expect(other.code).toBe(1)
+    expect(other.stderr).toBe(`error: ${target}: holds another packed model already (tiny-bf16)\n`)
+    expect(hashFolder(target)).toEqual(before)
+  })
+
+  test('refuses other bits for a quantized source as bad usage, and leaves nothing behind', async () => {
+    const target = join(temporaryFolder(), 'packed')
+    const result = await moeflux(['convert', demoSource, target, '--bits', '8'])
+    expect(result.code).toBe(2)
+    expect(result.stderr).toMatch(/^error: bits: got 8, want 4: .*\n$/)
+    expect(existsSync(target)).toBe(false)
+  })
+
+  test('does not write into a folder that holds other things', async () => {
+    const target = temporaryFolder()
+    writeFileSync(join(target, 'thesis.tex'), 'years of work')
+    const result = await moeflux(['convert', tinySource, target])
+    expect(result.code).toBe(1)
+    expect(result.stderr).toMatch(/is not empty/)
+    expect([...hashFolder(target).keys()]).toEqual(['thesis.tex'])
+  })
+
+  test('says what is missing in one line', async () => {
+    const result = await moeflux(['convert', '/nowhere/at/all', temporaryFolder()])
+    expect(result).toMatchObject({ code: 1, stderr: 'error: /nowhere/at/all: no such folder\n' })
+    expect((await moeflux(['convert', tinySource])).code).toBe(2)
+    expect((await moeflux(['convert', tinySource, temporaryFolder(), '--bits', '5'])).code).toBe(2)
+  })
+})
+
+describe('verify, list and rm', () => {
+  test('finds every kind of damage', async () => {
+    const target = join(temporaryFolder(), 'packed')
+    await moeflux(['convert', tinySource, target])
+    expect(await moeflux(['verify', target])).toMatchObject({ code: 0, stderr: '' })
+    const layer = join(target, 'packed_experts/layer_01.bin')
+    const bytes = readFileSync(layer)
+    bytes[4711] ^= 1
+    writeFileSync(layer, bytes)
+    appendFileSync(join(target, 'config.json'), ' ')
+    rmSync(join(target, 'packed_experts/layer_02.bin'))
+    truncateSync(join(target, 'model_weights.bin'), 100)
+    const result = await moeflux(['verify', target, '--json'])
+    expect(result.code).toBe(1)
+    const { ok, problems } = JSON.parse(result.stdout)
+    expect(ok).toBe(false)
+    expect(problems.map((problem: { code: string }) => problem.code)).toEqual([
+      'CHECKSUM_MISMATCH',
+      'MISSING_FILE',
+      'SIZE_MISMATCH',
+      'SIZE_MISMATCH',
+    ])
+    expect(result.stderr.split('\n').filter(Boolean)).toHaveLength(4)
+  })
+
+  test('show and remove what the store holds, and nothing else', async () => {
+    const home = temporaryFolder()
+    const env = { MOEFLUX_HOME: home }
+    expect(await moeflux(['list'], { env })).toMatchObject({ code: 0, stdout: '' })
+    await moeflux(['convert', tinySource, join(home, 'models/org--tiny'), '--name', 'org/tiny', '--experts-2bit'])
+    mkdirSync(join(home, 'packed/half'), { recursive: true })
+    writeFileSync(join(home, 'packed/half/converting.json'), '{}')
+    const list = await moeflux(['list', '--json'], { env })
+    expect(JSON.parse(list.stdout)).toMatchObject([
+      { id: 'half', state: 'unfinished' },
+      { id: 'org--tiny', name: 'org/tiny', state: 'ready', bits: 4, experts2bit: true },
+    ])
+    expect((await moeflux(['list'], { env })).stdout).toMatch(/^NAME.*\nhalf.*unfinished\norg\/tiny .*4 \+ 2.*\n$/)
+    expect(await moeflux(['verify', 'org/tiny'], { env })).toMatchObject({ code: 0 })
+    expect((await moeflux(['rm', '../../etc'], { env })).code).toBe(1)
+    expect(await moeflux(['rm', 'org/tiny', 'half'], { env })).toMatchObject({ code: 0 })
+    expect(hashFolder(home).size).toBe(0)
+  })
+})
