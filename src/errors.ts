@@ -247,6 +247,23 @@ export class TemplateError extends MoefluxError {
   }
 }
 
+/** A message, content part or tool that cannot be put into a prompt. `path` says which: `messages[2].content[0]`. */
+export class MessageError extends MoefluxError {
+  constructor(
+    readonly path: string,
+    detail: string,
+  ) {
+    super('BAD_MESSAGE', `${path}: ${detail}`)
+  }
+}
+
+/** No token can be chosen: every logit is NaN or -Infinity, or a grammar allows nothing. */
+export class SamplingError extends MoefluxError {
+  constructor(detail: string) {
+    super('SAMPLING', detail)
+  }
+}
+
 // --- command line --------------------------------------------------------------------------------------------------
 
 /** Arguments that do not go together or are missing; the command ends with exit code 2. */

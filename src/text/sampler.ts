@@ -1,0 +1,292 @@
+// Chooses the next token from logits. The order of things is that of `transformers`: penalties and biases, grammar
+// mask, temperature, top-k, top-p, min-p. Selection is partial: a vocabulary of 248,320 is never sorted. Nothing here
+// knows what a token means or where logits come from; the given logits are not changed.
+import { OptionError, SamplingError } from '../errors.js'
+import { Random } from './random.js'
+
+export interface SamplerOptions {
+  readonly temperature?: number // 0: greedy. Default 1
+  readonly topK?: number // 0: all. Default 0
+  readonly topP?: number // default 1
+  readonly minP?: number // share of the best token's probability that a token needs. Default 0
+  readonly repetitionPenalty?: number // over prompt and answer. Default 1
+  readonly presencePenalty?: number // over the answer. Default 0
+  readonly frequencyPenalty?: number // over the answer, per occurrence. Default 0
+  readonly logitBias?: ReadonlyMap<number, number>
+  readonly seed?: number
+}
+
+/** A set of allowed tokens, from a grammar: asked before each token, told of each token. */
+export interface TokenConstraint {
+  /** Bit t % 32 of word t / 32 allows token t; null allows all. */
+  mask(): Uint32Array | null
+  accept(token: number): void
+}
+
+export interface TokenLogprob {
+  readonly token: number
+  readonly logprob: number
+}
+
+export interface SampledToken extends TokenLogprob {
+  readonly top: readonly TokenLogprob[] // the most likely tokens, best first
+}
+
+interface Candidates {
+  readonly tokens: Int32Array
+  readonly weights: Float64Array // exp(logit - best), same order
+}
+
+const DEEPEST = 50 // e^-50 times any vocabulary is nothing beside 1
+const BUCKETS = 2048
+const STEPS = 64
+const DECAY = Float64Array.from({ length: DEEPEST * STEPS + 1 }, (_, i) => Math.exp(-i / STEPS))
+
+export class Sampler {
+  private readonly temperature: number
+  private readonly topK: number
+  private readonly topP: number
+  private readonly minP: number
+  private readonly random: Random
+  private readonly promptTokens = new Set<number>()
+  private readonly answerCounts = new Map<number, number>()
+  private scratch = new Float32Array(0) // [vocab]
+
+  constructor(private readonly options: SamplerOptions = {}) {
+    const within = (name: keyof SamplerOptions, fallback: number, low: number, high: number, whole = false) => {
+      const value = (options[name] as number | undefined) ?? fallback
+      if (!(value >= low && value <= high) || (whole && !Number.isInteger(value))) {
+        throw new OptionError(name, value, `${whole ? 'a whole number' : 'a number'} from ${low} to ${high}`)
+      }
+      return value
+    }
+    this.temperature = within('temperature', 1, 0, 100)
+    this.topK = within('topK', 0, 0, 2 ** 31, true)
+    this.topP = within('topP', 1, 0, 1)
+    this.minP = within('minP', 0, 0, 1)
+    within('repetitionPenalty', 1, Number.MIN_VALUE, 100)
+    within('presencePenalty', 0, -100, 100)
+    within('frequencyPenalty', 0, -100, 100)
+    if (options.seed !== undefined && !Number.isFinite(options.seed)) {
+      throw new OptionError('seed', options.seed, 'a finite number')
+    }
+    this.random = new Random(options.seed)
+  }
+
+  /** Tokens that the repetition penalty counts though the sampler did not choose them. */
+  seePrompt(tokens: Iterable<number>): void {
+    if ((this.options.repetitionPenalty ?? 1) === 1) return
+    for (const token of tokens) this.promptTokens.add(token)
+  }
+
+  sample(logits: Float32Array, mask: Uint32Array | null = null): number {
+    const adjusted = this.adjust(logits, mask)
+    const token = this.temperature === 0 ? argmax(adjusted) : this.draw(this.candidates(adjusted))
+    this.answerCounts.set(token, (this.answerCounts.get(token) ?? 0) + 1)
+    return token
+  }
+
+  /** Logits after biases, penalties and mask, in memory of our own; NaN and -Infinity alike are never chosen. */
+  private adjust(logits: Float32Array, mask: Uint32Array | null): Float32Array {
+    if (this.scratch.length !== logits.length) this.scratch = new Float32Array(logits.length)
+    const adjusted = this.scratch
+    adjusted.set(logits)
+    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = this.options
+    const penalize = (token: number) => {
+      if (token < adjusted.length) adjusted[token] *= adjusted[token] > 0 ? 1 / repetitionPenalty : repetitionPenalty
+    }
+    if (repetitionPenalty !== 1) {
+      for (const token of this.promptTokens) penalize(token)
+      for (const token of this.answerCounts.keys()) if (!this.promptTokens.has(token)) penalize(token)
+    }
+    if (presencePenalty !== 0 || frequencyPenalty !== 0) {
+      for (const [token, count] of this.answerCounts) adjusted[token] -= presencePenalty + frequencyPenalty * count
+    }
+    if (logitBias) for (const [token, bias] of logitBias) if (token < adjusted.length) adjusted[token] += bias
+    if (mask !== null) {
+      for (let token = 0; token < adjusted.length; token++) {
+        if (((mask[token >>> 5] >>> (token & 31)) & 1) === 0) adjusted[token] = -Infinity
+      }
+    }
+    return adjusted
+  }
+
+  private candidates(logits: Float32Array): Candidates {
+    if (this.topK > 0 && this.topK < logits.length) {
+      const tokens = this.topK <= 1024 ? topTokens(logits, this.topK) : sorted(finiteTokens(logits), logits, this.topK)
+      return this.cut(tokens, this.weights(tokens, logits))
+    }
+    const best = logits[argmax(logits)]
+    const tokens = likelyTokens(logits, best, 1 / this.temperature, this.topP, this.minP)
+    return { tokens, weights: this.weights(tokens, logits, best) }
+  }
+
+  private weights(tokens: Int32Array, logits: Float32Array, best = logits[tokens[0]]): Float64Array {
+    if (tokens.length === 0) throw nothingToChoose()
+    const scale = 1 / this.temperature
+    const weights = new Float64Array(tokens.length)
+    for (let i = 0; i < tokens.length; i++) {
+      const logit = logits[tokens[i]]
+      weights[i] = logit === best ? 1 : decay((best - logit) * scale)
+    }
+    return weights
+  }
+
+  /** Top-p, then min-p, over candidates that come best first. */
+  private cut(tokens: Int32Array, weights: Float64Array): Candidates {
+    let count = tokens.length
+    if (this.topP < 1) {
+      const total = sum(weights)
+      let covered = 0
+      count = 0
+      while (count < tokens.length && (count === 0 || covered < this.topP * total)) covered += weights[count++]
+    }
+    while (count > 1 && weights[count - 1] < this.minP) count--
+    return { tokens: tokens.subarray(0, count), weights: weights.subarray(0, count) }
+  }
+
+  private draw({ tokens, weights }: Candidates): number {
+    let left = this.random.next() * sum(weights)
+    for (let i = 0; i < tokens.length; i++) {
+      left -= weights[i]
+      if (left < 0) return tokens[i]
+    }
+    return tokens[0]
+  }
+}
+
+/** How likely the model itself held `token`, and its `count` favourites: before temperature, penalties and masks. */
+export function tokenLogprobs(logits: Float32Array, token: number, count: number): SampledToken {
+  const best = logits[argmax(logits)]
+  const normalizer = best + Math.log(totalWeight(logits, best, 1))
+  const logprob = (candidate: number) => logits[candidate] - normalizer
+  const top = count > 0 ? Array.from(topTokens(logits, count), id => ({ token: id, logprob: logprob(id) })) : []
+  return { token, logprob: logprob(token), top }
+}
+
+/** The index of the highest logit, the lowest such index. NaN never wins. */
+export function argmax(logits: Float32Array): number {
+  let best = -1
+  let bestLogit = Number.NEGATIVE_INFINITY
+  for (let token = 0; token < logits.length; token++) {
+    if (logits[token] > bestLogit) {
+      bestLogit = logits[token]
+      best = token
+    }
+  }
+  if (best < 0) throw nothingToChoose()
+  return best
+}
+
+function nothingToChoose(): SamplingError {
+  return new SamplingError('no token can be chosen: every logit is NaN or -Infinity, or the grammar allows none')
+}
+
+function totalWeight(logits: Float32Array, best: number, scale: number): number {
+  if (best === Number.POSITIVE_INFINITY) return 1
+  let total = 0
+  for (let token = 0; token < logits.length; token++) total += decay((best - logits[token]) * scale)
+  return total
+}
+
+/** e^-depth for depth >= 0 to nine digits, several times faster than Math.exp; 0 for NaN and beyond DEEPEST. */
+function decay(depth: number): number {
+  if (!(depth < DEEPEST)) return 0
+  const step = (depth * STEPS) | 0
+  const rest = depth - step / STEPS
+  return DECAY[step] * (1 - rest * (1 - rest * (0.5 - rest * (1 / 6))))
+}
+
+/** The `count` highest finite logits, best first; among equals the lower index. A min-heap that most tokens only touch. */
+function topTokens(logits: Float32Array, count: number): Int32Array {
+  const heap = new Int32Array(Math.min(count, logits.length))
+  let size = 0
+  let floor = Number.NEGATIVE_INFINITY
+  const worse = (a: number, b: number) => logits[a] < logits[b] || (logits[a] === logits[b] && a > b)
+  for (let token = 0; token < logits.length; token++) {
+    if (!(logits[token] > floor)) continue
+    let i: number
+    if (size < heap.length) {
+      i = size++
+      while (i > 0 && worse(token, heap[(i - 1) >> 1])) {
+        heap[i] = heap[(i - 1) >> 1]
+        i = (i - 1) >> 1
+      }
+    } else {
+      i = 0
+      for (;;) {
+        let child = 2 * i + 1
+        if (child >= size) break
+        if (child + 1 < size && worse(heap[child + 1], heap[child])) child++
+        if (!worse(heap[child], token)) break
+        heap[i] = heap[child]
+        i = child
+      }
+    }
+    heap[i] = token
+    if (size === heap.length) floor = logits[heap[0]]
+  }
+  return sorted(heap.subarray(0, size), logits)
+}
+
+function finiteTokens(logits: Float32Array): Int32Array {
+  const tokens = new Int32Array(logits.length)
+  let count = 0
+  for (let token = 0; token < logits.length; token++) if (logits[token] > -Infinity) tokens[count++] = token
+  return tokens.subarray(0, count)
+}
+
+/** What top-p, then min-p, keep of all tokens, in no order. A histogram of logits finds the depth that top-p reaches, so
+ *  that only the tokens of one bucket need an order. */
+function likelyTokens(logits: Float32Array, best: number, scale: number, topP: number, minP: number): Int32Array {
+  const tokens = new Int32Array(logits.length)
+  let count = 0
+  if (best === Number.POSITIVE_INFINITY) {
+    for (let token = 0; token < logits.length; token++) if (logits[token] === best) tokens[count++] = token
+    return tokens.subarray(0, count)
+  }
+  const deepest = minP > 0 ? Math.min(DEEPEST, -Math.log(minP)) : DEEPEST
+  if (topP === 1) {
+    for (let token = 0; token < logits.length; token++) {
+      if ((best - logits[token]) * scale <= deepest) tokens[count++] = token
+    }
+    return tokens.subarray(0, count)
+  }
+  const bucketsPerUnit = BUCKETS / DEEPEST
+  const weights = new Float64Array(BUCKETS)
+  for (let token = 0; token < logits.length; token++) {
+    const depth = (best - logits[token]) * scale
+    if (depth < DEEPEST) weights[(depth * bucketsPerUnit) | 0] += decay(depth)
+  }
+  const wanted = topP * sum(weights)
+  let covered = 0
+  let last = 0
+  while (last < BUCKETS - 1 && covered + weights[last] < wanted) covered += weights[last++]
+  const edge: number[] = []
+  for (let token = 0; token < logits.length; token++) {
+    const depth = (best - logits[token]) * scale
+    if (!(depth <= deepest)) continue
+    const bucket = (depth * bucketsPerUnit) | 0
+    if (bucket < last) tokens[count++] = token
+    else if (bucket === last) edge.push(token)
+  }
+  for (const token of sorted(Int32Array.from(edge), logits)) {
+    if (covered >= wanted && count > 0) break
+    covered += decay((best - logits[token]) * scale)
+    tokens[count++] = token
+  }
+  return tokens.subarray(0, count)
+}
+
+function sorted(tokens: Int32Array, logits: Float32Array, count = tokens.length): Int32Array {
+  return tokens
+    .slice()
+    .sort((a, b) => logits[b] - logits[a] || a - b)
+    .subarray(0, count)
+}
+
+function sum(values: Float64Array): number {
+  let total = 0
+  for (let i = 0; i < values.length; i++) total += values[i]
+  return total
+}

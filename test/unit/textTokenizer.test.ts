@@ -1,0 +1,173 @@
+import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { checkVocabulary, loadTokenizer, Tokenizer } from '#moeflux/text/tokenizer.js'
+import { demoFiles, demoTokenizer, goldenPrompts, goldenTexts, textFolder } from '../support/textTools.js'
+
+const files = await demoFiles()
+const json = JSON.parse(files.get('tokenizer.json')!)
+const config = JSON.parse(files.get('tokenizer_config.json')!)
+const tokenizer = await demoTokenizer()
+const library = new LibraryTokenizer(json, config)
+
+const awkward = fc.oneof(
+  fc.string({ unit: 'binary', maxLength: 60 }),
+  fc.string({ unit: 'grapheme', maxLength: 60 }),
+  fc
+    .array(
+      fc.constantFrom(
+        'once',
+        ' upon',
+        '  ',
+        '\n',
+        '\r\n',
+        "'s",
+        "'LL",
+        '12',
+        'é',
+        'e\u0301',
+        '<',
+        '|',
+        '漢字',
+        '😀',
+        '\0',
+      ),
+    )
+    .map(parts => parts.join('')),
+)
+
+describe('encoding', () => {
+  it('gives the ids of the goldens', async () => {
+    for (const prompt of await goldenPrompts()) {
+      expect(tokenizer.encode(prompt.text)).toEqual(prompt.input_ids)
+      expect(tokenizer.decode(prompt.input_ids)).toBe(prompt.text)
+      expect(tokenizer.decode(prompt.greedy_ids)).toBe(prompt.greedy_text)
+    }
+  })
+
+  it('gives the ids of the library it replaces the merging of', async () => {
+    for (const text of await goldenTexts()) expect(tokenizer.encode(text)).toEqual(library.encode(text).ids)
+    fc.assert(
+      fc.property(awkward, text => {
+        expect(tokenizer.encode(text)).toEqual(library.encode(text).ids)
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  it('keeps special tokens text where that is asked for', () => {
+    const text = 'a<|im_end|>b<think>'
+    expect(tokenizer.encode(text)).toContain(8185)
+    const plain = tokenizer.encode(text, { allowSpecial: false })
+    expect(plain.filter(id => id >= 8183)).toEqual([])
+    expect(tokenizer.decode(plain)).toBe(text)
+  })
+
+  it('leaves marked tokens text and others special', () => {
+    const mark = '\uE000'
+    const text = `<|im_start|>user\n${tokenizer.protect('say <|im_end|> and <think>', mark, 'added')}<|im_end|>`
+    const ids = tokenizer.encode(text, { mark })
+    expect(ids.filter(id => id >= 8183)).toEqual([8184, 8185])
+    expect(tokenizer.decode(ids)).toBe('<|im_start|>user\nsay <|im_end|> and <think><|im_end|>')
+    expect(tokenizer.protect('<think>', mark, 'special')).toBe('<think>')
+  })
+
+  it('says where parts begin that can be encoded alone', () => {
+    const text = 'one two<|im_end|>\nthree'
+    const { ids, sections } = tokenizer.encodeSections(text)
+    expect(sections.map(section => section.start)).toEqual([0, 7, 17])
+    for (const { start, token } of sections) {
+      expect(tokenizer.encode(text.slice(start))).toEqual(ids.slice(token))
+    }
+  })
+
+  it('takes lone surrogates, NUL and empty text', () => {
+    expect(tokenizer.encode('')).toEqual([])
+    expect(tokenizer.decode(tokenizer.encode('a\0b'))).toBe('a\0b')
+    expect(tokenizer.decode(tokenizer.encode('\ud800x\udc00'))).toBe('\ufffdx\ufffd')
+  })
+
+  it('encodes a word of a megabyte in reasonable time', () => {
+    for (const text of ['onceupon'.repeat(131072), 'x'.repeat(2 ** 20), ' '.repeat(2 ** 20), '<'.repeat(2 ** 20)]) {
+      const start = performance.now()
+      const ids = tokenizer.encode(text)
+      expect(performance.now() - start).toBeLessThan(5_000)
+      expect(tokenizer.decode(ids)).toBe(text)
+    }
+  })
+})
+
+describe('the file', () => {
+  const change = (edit: (copy: typeof json) => void) => {
+    const copy = structuredClone(json)
+    edit(copy)
+    return () => new Tokenizer(copy, config)
+  }
+
+  it('is optional', async () => {
+    expect(await loadTokenizer(textFolder(new Map()))).toBeNull()
+  })
+
+  it('is refused where it would encode differently than meant', async () => {
+    expect(change(copy => (copy.model.type = 'Unigram'))).toThrow(/model.type is "Unigram"/)
+    expect(change(copy => (copy.decoder = { type: 'WordPiece' }))).toThrow(/decoder.type/)
+    expect(change(copy => (copy.added_tokens[0].lstrip = true))).toThrow(/<\|endoftext\|>.*lstrip/)
+    expect(change(copy => delete copy.model.vocab['!'])).toThrow(/lacks the byte '!'/)
+    expect(change(copy => (copy.model.vocab['!'] = -1))).toThrow(/id of '!' is -1/)
+    expect(change(copy => (copy.model.vocab['!'] = 2 ** 30))).toThrow(/ids up to/)
+    expect(change(copy => copy.model.merges.push(['no', 'such thing']))).toThrow(/do not exist/)
+    expect(change(copy => (copy.pre_tokenizer.pretokenizers[0].pattern.Regex = '('))).toThrow(/tokenizer.json/)
+    await expect(loadTokenizer(textFolder(new Map([['tokenizer.json', '{']])))).rejects.toMatchObject({
+      code: 'TOKENIZER',
+    })
+    for (const broken of [null, 3, [], {}, { model: null }, { model: { type: 'BPE' } }]) {
+      expect(() => new Tokenizer(broken)).toThrow(/tokenizer.json/)
+    }
+  })
+
+  it('may not have more tokens than the model', async () => {
+    expect(() => checkVocabulary(tokenizer, 8191)).toThrow(/8192 entries, more than the model's 8191/)
+    await expect(loadTokenizer(textFolder(files), 100)).rejects.toMatchObject({ code: 'TOKENIZER' })
+    expect((await loadTokenizer(textFolder(files), 8192))!.vocabSize).toBe(8192)
+  })
+})
+
+describe('streaming detokenization', () => {
+  it('never splits a character and equals decoding at once', () => {
+    fc.assert(
+      fc.property(awkward, text => {
+        const detokenizer = tokenizer.createDetokenizer()
+        let streamed = ''
+        for (const id of tokenizer.encode(text)) {
+          const piece = detokenizer.push(id)
+          expect(piece).not.toMatch(/[\ud800-\udbff]$|^[\udc00-\udfff]/)
+          streamed += piece
+        }
+        streamed += detokenizer.end()
+        expect(streamed).toBe(tokenizer.decode(tokenizer.encode(text)))
+      }),
+    )
+  })
+
+  it('gives U+FFFD for bytes that are no character, for any ids', () => {
+    const utf8 = new TextDecoder('utf-8', { ignoreBOM: true })
+    fc.assert(
+      fc.property(fc.array(fc.integer({ min: 0, max: 8191 })), ids => {
+        const bytes = ids.flatMap(id => [...tokenizer.tokenBytes(id)])
+        expect(tokenizer.decode(ids)).toBe(utf8.decode(Uint8Array.from(bytes)))
+      }),
+    )
+    const [first, second] = tokenizer.encode('漢')
+    const detokenizer = tokenizer.createDetokenizer()
+    expect(detokenizer.push(first)).toBe('')
+    expect(detokenizer.push(440)).toBe('\ufffdOnce')
+    expect(detokenizer.push(second)).toBe('\ufffd')
+    expect(detokenizer.push(first)).toBe('')
+    expect(detokenizer.end()).toBe('\ufffd')
+    expect(tokenizer.decode([99999, -1])).toBe('')
+  })
+
+  it('can leave special tokens out', () => {
+    expect(tokenizer.decode([8184, 440, 8186, 8185], { skipSpecial: true })).toBe('Once<think>')
+  })
+})
