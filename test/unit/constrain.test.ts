@@ -78,7 +78,7 @@ describe('JSON schemas', () => {
   const refused: [string, unknown, string][] = [
     ['uniqueItems', { type: 'array', uniqueItems: true }, 'uniqueItems'],
     ['not', { not: { type: 'string' } }, 'not'],
-    ['if', { if: {}, then: {} }, 'if'],
+    ['if', { type: 'integer', if: { minimum: 3 } }, 'if'],
     ['contains', { type: 'array', contains: {} }, 'contains'],
     ['multipleOf', { type: 'integer', multipleOf: 7 }, 'multipleOf'],
     ['dependentRequired', { type: 'object', dependentRequired: { a: ['b'] } }, 'dependentRequired'],
