@@ -31,6 +31,13 @@ export interface RenderedChat {
   readonly mark: string
   /** For each place its offset in `text`, or -1 where the template did not print it as it is. */
   readonly offsets: readonly number[]
+  /** How much of `text` will still be there when an answer and another user message follow; 0 where not asked for. */
+  readonly nextTurn: number
+}
+
+export interface RenderOptions {
+  readonly places?: readonly Place[]
+  readonly nextTurn?: boolean
 }
 
 export class ChatTemplate {
@@ -42,25 +49,32 @@ export class ChatTemplate {
     private readonly constants: TemplateVariables = {},
   ) {}
 
-  async render(request: ChatRequest, places: readonly Place[] = []): Promise<RenderedChat> {
+  async render(request: ChatRequest, options: RenderOptions = {}): Promise<RenderedChat> {
+    const { places = [], nextTurn = false } = options
     const [mark, pin] = unusedCharacters(JSON.stringify([this.source, request.messages, request.tools ?? null]))
-    const variables = this.variables(request, mark)
-    const sets = [variables]
-    if (places.length > 0) {
-      sets.push({ ...variables, messages: pinned(request.messages, places, pin).map(m => this.protect(m, mark)) })
+    const variants = [request]
+    if (places.length > 0) variants.push({ ...request, messages: pinned(request.messages, places, pin) })
+    if (nextTurn) {
+      const messages = [
+        ...request.messages,
+        { role: 'assistant', content: 'x' },
+        { role: 'user', content: 'x' },
+      ] as const
+      variants.push({ ...request, messages, generationPrompt: false })
     }
-    const [text, withPins] = await this.renderer.render(this.source, sets)
-    return { text, mark, offsets: withPins === undefined ? [] : pinOffsets(text, withPins, pin, places) }
-  }
-
-  /** Renders variants of one request, all with the same mark, so that their texts can be compared. */
-  async renderAll(requests: readonly ChatRequest[]): Promise<{ texts: string[]; mark: string }> {
-    const [mark] = unusedCharacters(JSON.stringify([this.source, requests]))
-    const texts = await this.renderer.render(
+    const renderings = await this.renderer.render(
       this.source,
-      requests.map(request => this.variables(request, mark)),
+      variants.map(variant => this.variables(variant, mark)),
     )
-    return { texts, mark }
+    const texts = renderings.map(rendering => ('text' in rendering ? rendering.text : null))
+    const [text] = texts
+    if (text === null) throw new TemplateError(`chat template: ${(renderings[0] as { error: string }).error}`)
+    return {
+      text,
+      mark,
+      offsets: places.length > 0 ? pinOffsets(text, texts[1], pin, places) : [],
+      nextTurn: nextTurn ? commonLength(text, texts.at(-1) ?? '') : 0,
+    }
   }
 
   private variables(request: ChatRequest, mark: string): TemplateVariables {
@@ -167,8 +181,8 @@ function pinPosition(content: string, characters: number): number {
   return Math.max(first, Math.min(characters, content.trimEnd().length))
 }
 
-function pinOffsets(text: string, withPins: string, pin: string, places: readonly Place[]): number[] {
-  const parts = withPins.split(pin)
+function pinOffsets(text: string, withPins: string | null, pin: string, places: readonly Place[]): number[] {
+  const parts = (withPins ?? '').split(pin)
   if (parts.join('') !== text || parts.length !== places.length + 1) return places.map(() => -1)
   const offsets: number[] = []
   let offset = 0
@@ -181,4 +195,10 @@ function pinOffsets(text: string, withPins: string, pin: string, places: readonl
     result[place.index] = offsets[position]
   })
   return result
+}
+
+function commonLength(a: string, b: string): number {
+  let length = 0
+  while (length < a.length && a[length] === b[length]) length++
+  return length
 }

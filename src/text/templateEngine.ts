@@ -47,16 +47,32 @@ class BoundedInterpreter extends Interpreter {
   }
 }
 
-/** Renders the same template with several sets of variables. */
-export function renderTemplate(source: string, sets: readonly TemplateVariables[], maxOutput: number): string[] {
-  const { parsed } = new jinja.Template(source)
-  completeStringMethods()
-  return sets.map(variables => {
+export type Rendering = { readonly text: string } | { readonly error: string }
+
+/** Renders the same template with several sets of variables; each may fail on its own. */
+export function renderTemplate(source: string, sets: readonly TemplateVariables[], maxOutput: number): Rendering[] {
+  try {
+    const { parsed } = new jinja.Template(source)
+    completeStringMethods()
+    return sets.map(variables => renderOne(parsed, variables, maxOutput))
+  } catch (cause) {
+    return sets.map(() => ({ error: messageOf(cause) }))
+  }
+}
+
+function renderOne(parsed: unknown, variables: TemplateVariables, maxOutput: number): Rendering {
+  try {
     const environment = new Environment()
     for (const [name, value] of globals()) environment.set(name, value)
     for (const [name, value] of Object.entries(variables)) environment.setVariable(name, runtimeValue(value))
-    return new BoundedInterpreter(environment, maxOutput).run(parsed).value as string
-  })
+    return { text: new BoundedInterpreter(environment, maxOutput).run(parsed).value as string }
+  } catch (cause) {
+    return { error: messageOf(cause) }
+  }
+}
+
+function messageOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause)
 }
 
 function globals(): [string, unknown][] {

@@ -2,7 +2,7 @@
 // freeze or fill the process. One render at a time; a worker that overran is ended and the next render gets a fresh one.
 // Which kind of worker (a thread in Node, a Web Worker in a browser) is decided by whoever makes the renderer.
 import { TemplateError } from '../errors.js'
-import type { TemplateVariables } from './templateEngine.js'
+import type { Rendering, TemplateVariables } from './templateEngine.js'
 
 export interface TemplateRequest {
   readonly source: string
@@ -10,7 +10,7 @@ export interface TemplateRequest {
   readonly maxOutput: number
 }
 
-export type TemplateReply = 'ready' | { readonly outputs: string[] } | { readonly error: string }
+export type TemplateReply = 'ready' | readonly Rendering[]
 
 /** A running worker. It says `ready` once, then answers requests in order, one reply each. */
 export interface TemplateWorker {
@@ -37,12 +37,12 @@ export class TemplateRenderer {
   private closed = false
 
   constructor(
-    private readonly startWorker: () => TemplateWorker,
+    private readonly startWorker: () => TemplateWorker | Promise<TemplateWorker>,
     private readonly limits: TemplateLimits = defaultTemplateLimits,
   ) {}
 
-  /** Renders `source` once for each set of variables. */
-  render(source: string, sets: readonly TemplateVariables[]): Promise<string[]> {
+  /** Renders `source` with each set of variables. A refusal of the template itself is part of the result. */
+  render(source: string, sets: readonly TemplateVariables[]): Promise<readonly Rendering[]> {
     const result = this.last.then(() => this.renderNow({ source, sets, maxOutput: this.limits.characters }))
     this.last = result.catch(() => undefined)
     return result
@@ -54,10 +54,10 @@ export class TemplateRenderer {
     this.dropWorker()
   }
 
-  private async renderNow(request: TemplateRequest): Promise<string[]> {
+  private async renderNow(request: TemplateRequest): Promise<readonly Rendering[]> {
     if (this.closed) throw new TemplateError('chat template: the renderer is closed')
     if (this.worker === null) {
-      this.worker = this.startWorker()
+      this.worker = await this.startWorker()
       await this.reply(this.worker, START_MILLISECONDS, 'the worker did not start')
     }
     const { worker } = this
@@ -66,8 +66,7 @@ export class TemplateRenderer {
     worker.post(request)
     const answer = await reply
     if (answer === 'ready') throw new TemplateError('chat template: the worker answered out of turn')
-    if ('error' in answer) throw new TemplateError(`chat template: ${answer.error}`)
-    return answer.outputs
+    return answer
   }
 
   /** The worker's next reply. A worker that dies or lets the deadline pass is dropped. */

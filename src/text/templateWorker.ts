@@ -7,10 +7,6 @@ const port = parentPort!
 const send = (reply: TemplateReply) => port.postMessage(reply)
 
 port.on('message', (request: TemplateRequest) => {
-  try {
-    send({ outputs: renderTemplate(request.source, request.sets, request.maxOutput) })
-  } catch (cause) {
-    send({ error: cause instanceof Error ? cause.message : String(cause) })
-  }
+  send(renderTemplate(request.source, request.sets, request.maxOutput))
 })
 send('ready')

@@ -98,16 +98,27 @@ describe('places in the prompt', () => {
       },
       { role: 'user', content: '  Hi there  ', cache_control: { type: 'ephemeral' } },
     ])
-    const { text, offsets } = await demo.render({ messages }, [{ message: 1, characters: 0 }, ...breakpoints])
+    const { text, offsets } = await demo.render(
+      { messages },
+      { places: [{ message: 1, characters: 0 }, ...breakpoints] },
+    )
     expect(offsets.map(offset => text.slice(0, offset).slice(-9))).toEqual(
       ['user\n  ', 'tem\nOne. ', ' Hi there'].map(s => expect.stringContaining(s)),
     )
   })
 
+  it('say what of the prompt stays when the conversation goes on', async () => {
+    const { messages } = plainMessages(hello)
+    const { text, nextTurn } = await demo.render({ messages }, { nextTurn: true })
+    expect(text.slice(nextTurn)).toBe('<think>\n\n</think>\n\n')
+    const single = template('{{ messages[0].content }}{{ raise_exception("one") if messages | length > 1 }}')
+    expect(await single.render({ messages }, { nextTurn: true })).toMatchObject({ text: 'Hello', nextTurn: 0 })
+  })
+
   it('are unknown where the template changes the text', async () => {
     const { messages } = plainMessages(hello)
     const upper = template('{{ messages[0].content | length }}')
-    expect((await upper.render({ messages }, [{ message: 0, characters: 2 }])).offsets).toEqual([-1])
+    expect((await upper.render({ messages }, { places: [{ message: 0, characters: 2 }] })).offsets).toEqual([-1])
   })
 })
 
@@ -153,7 +164,7 @@ describe('hostile templates', () => {
   it('wait for each other, and a closed renderer refuses', async () => {
     const own = new TemplateRenderer(startNodeTemplateWorker)
     const both = Promise.all([own.render('{{ x }}', [{ x: 1 }, { x: 2 }]), own.render('b', [{}])])
-    expect(await both).toEqual([['1', '2'], ['b']])
+    expect(await both).toEqual([[{ text: '1' }, { text: '2' }], [{ text: 'b' }]])
     await own.close()
     await expect(own.render('a', [{}])).rejects.toThrow(/closed/)
   })
