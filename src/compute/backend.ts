@@ -24,6 +24,8 @@ export interface BackendOptions {
   readonly readFaults?: SharedArrayBuffer
   readonly precision: Precision
   readonly expertsPerToken: number
+  /** Chosen by 'auto': refuse, with BackendUnavailableError, to run on what is slower than the next best backend. */
+  readonly automatic?: boolean
   readonly onProgress?: (progress: Progress) => void
   readonly signal?: AbortSignal
   /** One line for the user: a fallback taken, a size chosen. */

@@ -1,34 +1,35 @@
 // Matrix times vector, for one token or many: y = W x. A quantized group uses Σ(s·q + b)·x = s·Σq·x + b·Σx, with Σx
 // computed once per group of an input vector. Every output element is one sum in one order, however many tokens are in
-// the call; a row is unpacked once for all of them.
+// the call; a row is unpacked once for all of them, and four tokens share each of its elements.
 import { unpackRow, type Weights } from './weights.js'
 
 /** x [tokens, cols] -> [tokens, rows] */
 export function matVec(weights: Weights, x: Float32Array): Float32Array {
   const { rows, cols } = weights
   const tokens = x.length / cols
-  const out = new Float32Array(tokens * rows)
-  if (weights.kind === 'plain') {
-    for (let row = 0; row < rows; row++) {
-      for (let t = 0; t < tokens; t++) {
-        out[t * rows + row] = dot(weights.values, row * cols, x, t * cols, cols)
-      }
-    }
-    return out
-  }
-  const { group, scales, biases } = weights
+  const group = weights.kind === 'plain' ? cols : weights.group
   const groups = cols / group
-  const sums = groupSums(x, group) // [tokens, groups]
-  const q = new Float32Array(cols)
-  for (let row = 0; row < rows; row++) {
-    unpackRow(weights, row, q)
+  const input = Float64Array.from(x) // [tokens, cols], so that no load in the inner loop needs a conversion
+  const row = new Float64Array(cols)
+  const products = new Float64Array(tokens * groups)
+  const sums = weights.kind === 'plain' ? null : groupSums(x, group) // [tokens, groups]
+  const out = new Float32Array(tokens * rows)
+  for (let r = 0; r < rows; r++) {
+    if (weights.kind === 'plain') row.set(weights.values.subarray(r * cols, (r + 1) * cols))
+    else unpackRow(weights, r, row)
+    groupProducts(row, input, tokens, group, products)
     for (let t = 0; t < tokens; t++) {
+      if (weights.kind === 'plain' || !sums) {
+        out[t * rows + r] = products[t]
+        continue
+      }
       let y = 0
       for (let g = 0; g < groups; g++) {
-        const product = dot(q, g * group, x, t * cols + g * group, group)
-        y += scales[row * groups + g] * product + biases[row * groups + g] * sums[t * groups + g]
+        const scale = weights.scales[r * groups + g]
+        const bias = weights.biases[r * groups + g]
+        y += scale * products[t * groups + g] + bias * sums[t * groups + g]
       }
-      out[t * rows + row] = y
+      out[t * rows + r] = y
     }
   }
   return out
@@ -41,19 +42,41 @@ export function groupSums(x: Float32Array, group: number): Float64Array {
   return sums
 }
 
-// Four sums side by side: one chain of additions would wait for itself.
-function dot(a: Float32Array, aStart: number, b: Float32Array, bStart: number, size: number): number {
-  let s0 = 0
-  let s1 = 0
-  let s2 = 0
-  let s3 = 0
-  let i = 0
-  for (; i + 3 < size; i += 4) {
-    s0 += a[aStart + i] * b[bStart + i]
-    s1 += a[aStart + i + 1] * b[bStart + i + 1]
-    s2 += a[aStart + i + 2] * b[bStart + i + 2]
-    s3 += a[aStart + i + 3] * b[bStart + i + 3]
+/** Σ row·x over each group, for every token: row [cols], x [tokens, cols] -> out [tokens, cols / group] */
+function groupProducts(row: Float64Array, x: Float64Array, tokens: number, group: number, out: Float64Array): void {
+  const cols = row.length
+  const groups = cols / group
+  let t = 0
+  for (; t + 3 < tokens; t += 4) {
+    const x0 = t * cols
+    const x1 = x0 + cols
+    const x2 = x1 + cols
+    const x3 = x2 + cols
+    for (let g = 0; g < groups; g++) {
+      let s0 = 0
+      let s1 = 0
+      let s2 = 0
+      let s3 = 0
+      const end = (g + 1) * group
+      for (let i = g * group; i < end; i++) {
+        const w = row[i]
+        s0 += w * x[x0 + i]
+        s1 += w * x[x1 + i]
+        s2 += w * x[x2 + i]
+        s3 += w * x[x3 + i]
+      }
+      out[t * groups + g] = s0
+      out[(t + 1) * groups + g] = s1
+      out[(t + 2) * groups + g] = s2
+      out[(t + 3) * groups + g] = s3
+    }
   }
-  for (; i < size; i++) s0 += a[aStart + i] * b[bStart + i]
-  return s0 + s1 + (s2 + s3)
+  for (; t < tokens; t++) {
+    for (let g = 0; g < groups; g++) {
+      let sum = 0
+      const end = (g + 1) * group
+      for (let i = g * group; i < end; i++) sum += row[i] * x[t * cols + i]
+      out[t * groups + g] = sum
+    }
+  }
 }

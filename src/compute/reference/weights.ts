@@ -1,5 +1,6 @@
 // Weights as the reference kernels take them: quantized matrices stay packed, with scales and biases widened to float32;
 // plain matrices and vectors are float32. Made from the bytes of model_weights.bin or of one expert's record.
+import { FLOAT_BYTES, widenFloats } from '../../model/floats.js'
 import type { ByteRange, FloatType, Matrix, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 
@@ -84,44 +85,25 @@ export function dequantizeRow(weights: Weights, row: number, out = new Float32Ar
 }
 
 /** The unsigned integers q of row `row`. */
-export function unpackRow(weights: QuantizedWeights, row: number, out: Float32Array): Float32Array {
+export function unpackRow<T extends Float32Array | Float64Array>(weights: QuantizedWeights, row: number, out: T): T {
   const { cols, bits, packed } = weights
-  const perWord = 32 / bits
-  const mask = 2 ** bits - 1
-  const first = (row * cols) / perWord
-  let i = 0
-  for (let word = first; i < cols; word++) {
-    let q = packed[word]
-    for (let n = 0; n < perWord; n++) {
-      out[i++] = q & mask
-      q >>>= bits
+  const bytes = new Uint8Array(packed.buffer, packed.byteOffset + (row * cols * bits) / 8, (cols * bits) / 8)
+  if (bits === 8) out.set(bytes)
+  else if (bits === 4) {
+    for (let i = 0; i < bytes.length; i++) {
+      out[2 * i] = bytes[i] & 15
+      out[2 * i + 1] = bytes[i] >> 4
+    }
+  } else {
+    for (let i = 0; i < bytes.length; i++) {
+      for (let n = 0; n < 4; n++) out[4 * i + n] = (bytes[i] >> (2 * n)) & 3
     }
   }
   return out
 }
 
-/** `bytes` owns its whole buffer. */
 function widen(type: FloatType, bytes: Uint8Array): Float32Array {
-  const buffer = bytes.buffer as ArrayBuffer
-  if (type === 'F32') return new Float32Array(buffer)
-  return type === 'BF16' ? widenBf16(new Uint16Array(buffer)) : widenF16(new Uint16Array(buffer))
-}
-
-function widenBf16(source: Uint16Array): Float32Array {
-  const bits = new Uint32Array(source.length)
-  for (let i = 0; i < source.length; i++) bits[i] = source[i] << 16
-  return new Float32Array(bits.buffer)
-}
-
-function widenF16(source: Uint16Array): Float32Array {
-  const out = new Float32Array(source.length)
-  for (let i = 0; i < source.length; i++) {
-    const sign = source[i] & 0x8000 ? -1 : 1
-    const exponent = (source[i] >> 10) & 0x1f
-    const fraction = source[i] & 0x3ff
-    if (exponent === 0) out[i] = sign * fraction * 2 ** -24
-    else if (exponent === 31) out[i] = fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY
-    else out[i] = sign * (1 + fraction / 1024) * 2 ** (exponent - 15)
-  }
+  const out = new Float32Array(bytes.length / FLOAT_BYTES[type])
+  widenFloats(type, bytes, out)
   return out
 }

@@ -1,0 +1,35 @@
+// Opens the backend that was asked for, or the best one that runs here. Backends are loaded only when they are tried, so
+// that a page or a program without a GPU never loads the code for one. A fallback is announced once, with its reason.
+import { BackendUnavailableError } from '../errors.js'
+import type { PackedModel } from '../storage/packedModel.js'
+import type { Backend, BackendName, BackendOptions } from './backend.js'
+
+export type BackendChoice = 'auto' | BackendName
+
+type OpenBackend = (packed: PackedModel, options: BackendOptions) => Promise<Backend>
+
+/** Best first: the order in which 'auto' tries them. */
+const BACKENDS: readonly { readonly name: BackendName; load(): Promise<OpenBackend> }[] = [
+  { name: 'reference', load: async () => (await import('./reference/referenceBackend.js')).openReferenceBackend },
+]
+
+export async function chooseBackend(
+  choice: BackendChoice,
+  packed: PackedModel,
+  options: BackendOptions,
+): Promise<Backend> {
+  const candidates = BACKENDS.filter(({ name }) => choice === 'auto' || name === choice)
+  let lastError: unknown = new BackendUnavailableError(choice, 'is not part of this build')
+  for (const { name, load } of candidates) {
+    options.signal?.throwIfAborted()
+    try {
+      const open = await load()
+      return await open(packed, { ...options, automatic: choice === 'auto' })
+    } catch (error) {
+      if (choice !== 'auto' || !(error instanceof BackendUnavailableError)) throw error
+      lastError = error
+      options.onNotice?.(`${name} is not used: ${error.message}`)
+    }
+  }
+  throw lastError
+}

@@ -1,0 +1,417 @@
+// One sequence: its tokens, its calls in order, its checkpoints, and exact rewind. Everything that changes state goes
+// through one queue, so a second call waits for the first; what is wrong with a call is thrown before anything changes.
+// What is evaluated when, together with other contexts, is the scheduler's decision; the math is the backend's.
+import type {
+  Backend,
+  HeldState,
+  ProbeRequest,
+  ProbeResult,
+  SequenceState,
+  StepOutput,
+  StepRun,
+} from '../compute/backend.js'
+import {
+  ClosedError,
+  ContextLimitError,
+  NoCheckpointError,
+  OptionError,
+  PositionError,
+  SnapshotError,
+  TokenError,
+  TokensUnknownError,
+} from '../errors.js'
+import { Checkpoints } from './checkpoints.js'
+import { joinSignals } from './joinSignals.js'
+import type { Scheduler } from './scheduler.js'
+import { checkSnapshot, decodeLayers, encodeLayer, snapshotHeader, snapshotSize } from './snapshot.js'
+
+export interface ContextOptions {
+  /** How many checkpoints are kept at most; 0 switches them off. Default 4. */
+  readonly maxCheckpoints?: number
+}
+
+export interface EvalOptions {
+  readonly signal?: AbortSignal
+}
+
+export interface PromptOptions extends EvalOptions {
+  /** Where the caller believes the context to be: anything but `length` is an error instead of a silent hole. */
+  readonly start?: number
+  /** Tokens of this call evaluated so far. */
+  readonly onProgress?: (done: number, total: number) => void
+}
+
+export interface EvaluateOptions extends PromptOptions {
+  /** Which logits come back: of the last token (the default), of every token, or none. */
+  readonly logits?: 'last' | 'all' | 'none'
+  /** Also return the experts that each token was routed to. */
+  readonly routing?: boolean
+  /** With logits 'all': called with each chunk's logits [tokens, vocab], which are then not kept. */
+  readonly onLogits?: (start: number, logits: Float32Array) => void
+}
+
+export interface Evaluation {
+  readonly logits: Float32Array | null // 'last': [vocab]; 'all': [tokens, vocab]
+  readonly argmax: number | null // the best next id, unless logits are 'none'
+  readonly routing: readonly RoutingChunk[] // in order; empty unless asked for
+}
+
+export interface RoutingChunk {
+  readonly tokens: number
+  readonly experts: Uint16Array // [layers, tokens, K], highest probability first
+}
+
+/** What a context needs of its model. */
+export interface ContextHost {
+  readonly backend: Backend
+  readonly scheduler: Scheduler
+  readonly contextLength: number
+  contextClosed(context: Context): void
+}
+
+const UNKNOWN_TOKEN = -1
+const DEFAULT_MAX_CHECKPOINTS = 4
+
+export class Context {
+  private readonly sequence: SequenceState
+  private readonly saved: Checkpoints
+  private readonly closing = new AbortController()
+  private history: number[] = [] // [length]; UNKNOWN_TOKEN where a snapshot came without its tokens
+  private lastLogits: Float32Array | null = null // at `length`, where known
+  /** The state that a snapshot without tokens brought: what later positions can be replayed from. */
+  private base: HeldState | null = null
+  private queue: Promise<unknown> = Promise.resolve()
+
+  constructor(
+    private readonly host: ContextHost,
+    options: ContextOptions = {},
+  ) {
+    this.saved = new Checkpoints(checkMaxCheckpoints(options.maxCheckpoints ?? DEFAULT_MAX_CHECKPOINTS))
+    this.sequence = host.backend.createSequence()
+  }
+
+  /** Evaluated tokens. */
+  get length(): number {
+    return this.history.length
+  }
+
+  /** A copy; -1 where a snapshot came without its tokens. */
+  get tokens(): number[] {
+    return [...this.history]
+  }
+
+  /** Positions with a checkpoint, ascending. */
+  get checkpoints(): number[] {
+    return this.saved.positions
+  }
+
+  get maxCheckpoints(): number {
+    return this.saved.max
+  }
+
+  /** Lowering it evicts at the next `checkpoint()`. */
+  set maxCheckpoints(max: number) {
+    this.saved.max = checkMaxCheckpoints(max)
+  }
+
+  /** Memory of this sequence and its checkpoints, in bytes. */
+  get memoryBytes(): number {
+    return this.sequence.bytes + this.saved.bytes + (this.base?.bytes ?? 0)
+  }
+
+  /** Evaluates `tokens` after what is there. Returns the logits of the last one; null for no tokens. */
+  async evalPrompt(tokens: ArrayLike<number>, options: PromptOptions = {}): Promise<Float32Array | null> {
+    const { start, signal, onProgress } = options
+    return (await this.evaluate(tokens, { start, signal, onProgress })).logits
+  }
+
+  /** Evaluates one token and returns its logits. */
+  async evalToken(token: number, options: EvalOptions = {}): Promise<Float32Array> {
+    const { logits } = await this.enqueue(() => {
+      this.checkTokens([token])
+      return this.advance([token], 'decode', 'last', options)
+    })
+    return logits as Float32Array
+  }
+
+  /** Evaluates one token and returns the id of the best next one, without moving logits. */
+  async evalTokenGreedy(token: number, options: EvalOptions = {}): Promise<number> {
+    const { argmax } = await this.enqueue(() => {
+      this.checkTokens([token])
+      return this.advance([token], 'decode', 'argmax', options)
+    })
+    return argmax as number
+  }
+
+  /** The lower-level `evalPrompt`: logits of every token or none, routing. */
+  evaluate(tokens: ArrayLike<number>, options: EvaluateOptions = {}): Promise<Evaluation> {
+    const list = Array.from(tokens)
+    return this.enqueue(async () => {
+      if (options.start !== undefined && options.start !== this.length) {
+        throw new PositionError(options.start, `${this.length}, the length of the context`)
+      }
+      this.checkTokens(list)
+      if (list.length === 0) return { logits: null, argmax: null, routing: [] }
+      return this.advance(list, 'prompt', options.logits ?? 'last', options)
+    })
+  }
+
+  /** Back to the empty sequence; drops all checkpoints. */
+  clear(): Promise<void> {
+    return this.enqueue(async () => {
+      await this.sequence.clear()
+      this.forget(0)
+      this.history = []
+      this.lastLogits = null
+    })
+  }
+
+  /** Stores the state at the current position and returns the position. */
+  checkpoint(): Promise<number> {
+    return this.enqueue(async () => {
+      const held = await this.sequence.hold()
+      this.saved.store(this.length, { held, logits: this.lastLogits })
+      return this.length
+    })
+  }
+
+  /** Exactly the state that was stored at `position`; returns the logits there where they are known. */
+  restore(position: number): Promise<Float32Array | null> {
+    return this.enqueue(async () => {
+      if (!this.saved.has(position)) throw new NoCheckpointError(position, this.saved.positions)
+      await this.restoreCheckpoint(position)
+      return this.copyLastLogits()
+    })
+  }
+
+  /**
+   * Exactly the state after the first `position` tokens, from the nearest earlier checkpoint by evaluating the tokens from
+   * there again. Returns the logits there where they are known or were computed.
+   */
+  rewind(position: number, options: EvalOptions = {}): Promise<Float32Array | null> {
+    return this.enqueue(async () => {
+      if (!Number.isInteger(position) || position < 0 || position > this.length) {
+        throw new PositionError(position, `an integer from 0 to ${this.length}, the length of the context`)
+      }
+      if (position < this.length) await this.rewindTo(position, options.signal)
+      return this.copyLastLogits()
+    })
+  }
+
+  /** Forgets which experts the last token used, so that nothing is read ahead for it. */
+  clearPredictions(): void {
+    this.sequence.clearPredictions()
+  }
+
+  /** Bytes that `saveState` returns. */
+  stateSize(): number {
+    return snapshotSize(this.host.backend.config, this.length)
+  }
+
+  /** The state as MFLX version 1. */
+  saveState(): Promise<Uint8Array> {
+    return this.enqueue(async () => {
+      const { config } = this.host.backend
+      const bytes = new Uint8Array(snapshotSize(config, this.length))
+      bytes.set(snapshotHeader(config))
+      let offset = snapshotHeader(config).length
+      for (let layer = 0; layer < config.numLayers; layer++) {
+        for (const part of encodeLayer(await this.sequence.exportLayer(layer), this.length)) {
+          bytes.set(part, offset)
+          offset += part.length
+        }
+      }
+      return bytes
+    })
+  }
+
+  /**
+   * Becomes a saved state; drops all checkpoints. A bad snapshot changes nothing. Without its tokens the context works, but
+   * cannot be rewound to a position inside it. `logits`: those of the last token, where the caller kept them.
+   */
+  loadState(bytes: Uint8Array, tokens?: ArrayLike<number>, logits?: Float32Array): Promise<void> {
+    const list = tokens && Array.from(tokens)
+    const kept = logits?.slice() ?? null
+    return this.enqueue(async () => {
+      const { config } = this.host.backend
+      const length = checkSnapshot(bytes, config, this.host.contextLength) ?? list?.length ?? 0
+      if (list && list.length !== length) {
+        throw new OptionError('tokens', `${list.length} tokens`, `the ${length} that the snapshot holds`)
+      }
+      for (const token of list ?? []) this.checkToken(token)
+      if (kept && kept.length !== config.vocabSize) {
+        throw new OptionError('logits', `${kept.length} values`, `${config.vocabSize}, the vocabulary`)
+      }
+      await this.sequence.importLayers(length, decodeLayers(bytes, config))
+      this.checkLength(length)
+      this.forget(0)
+      this.history = list ?? new Array(length).fill(UNKNOWN_TOKEN)
+      this.lastLogits = kept
+      if (!list && length > 0) this.base = await this.sequence.hold()
+    })
+  }
+
+  /** Evaluates tokens, or hidden rows through one layer, after the current state, and tells what happened inside. */
+  probe(request: ProbeRequest): Promise<ProbeResult> {
+    return this.enqueue(async () => {
+      const { config } = this.host.backend
+      if ('tokens' in request) {
+        if (request.tokens.length === 0) throw new OptionError('tokens', 'none', 'at least one token')
+        this.checkTokens(request.tokens)
+        for (const layer of request.layers ?? []) checkLayer(layer, config.numLayers)
+      } else {
+        checkLayer(request.layer, config.numLayers)
+        const { length } = request.hidden
+        if (length === 0 || length % config.hiddenSize !== 0) {
+          throw new OptionError('hidden', `${length} values`, `rows of ${config.hiddenSize}`)
+        }
+      }
+      return this.host.scheduler.exclusive(() => this.host.backend.probe(this.sequence, request))
+    })
+  }
+
+  /** Stops what runs, refuses what waits, and gives the memory back. */
+  close(): Promise<void> {
+    if (this.closing.signal.aborted) return this.queue.then(() => {})
+    this.closing.abort(new ClosedError('context'))
+    const released = this.queue.then(() => {
+      this.forget(0)
+      this.sequence.release()
+      this.host.contextClosed(this)
+    })
+    this.queue = released
+    return released
+  }
+
+  /** Runs `work` when all earlier calls are done. */
+  private enqueue<T>(work: () => Promise<T>): Promise<T> {
+    const { signal } = this.closing
+    if (signal.aborted) return Promise.reject(signal.reason)
+    const result = this.queue.then(() => {
+      signal.throwIfAborted()
+      return work()
+    })
+    this.queue = result.catch(() => {})
+    return result
+  }
+
+  private async advance(
+    tokens: readonly number[],
+    phase: StepRun['phase'],
+    output: StepRun['output'],
+    options: EvaluateOptions,
+  ): Promise<Evaluation> {
+    const { routing, onProgress, onLogits } = options
+    const { vocabSize } = this.host.backend.config
+    const chunks: Float32Array[] = []
+    const picks: RoutingChunk[] = []
+    let last: { logits: Float32Array | null; argmax: number | null } = { logits: null, argmax: null }
+    let done = 0
+    const onCommit = (part: readonly number[], result: StepOutput) => {
+      this.history.push(...part)
+      done += part.length
+      last = result
+      this.lastLogits = result.logits?.slice(-vocabSize) ?? null
+      if (routing && result.routing) picks.push({ tokens: part.length, experts: result.routing })
+      if (output === 'all' && result.logits) {
+        if (onLogits) onLogits(this.length - part.length, result.logits)
+        else chunks.push(result.logits)
+      }
+      onProgress?.(done, tokens.length)
+    }
+    const { signal, release } = joinSignals(options.signal, this.closing.signal)
+    try {
+      const { sequence } = this
+      await this.host.scheduler.evaluate({ sequence, tokens, phase, output, routing, signal, onCommit })
+    } finally {
+      release()
+    }
+    const logits = output === 'all' ? (onLogits ? null : join(chunks)) : last.logits
+    return { logits, argmax: last.argmax, routing: picks }
+  }
+
+  private async rewindTo(position: number, signal?: AbortSignal) {
+    const nearest = this.saved.nearest(position)
+    const firstKnown = this.history.lastIndexOf(UNKNOWN_TOKEN) + 1
+    const base = this.base && this.base.length <= position ? this.base : null
+    const from = Math.max(nearest ?? 0, base?.length ?? 0)
+    if (from < position && from < firstKnown) throw new TokensUnknownError(position, firstKnown)
+    const replay = this.history.slice(from, position)
+    if (from === nearest) await this.restoreCheckpoint(from)
+    else {
+      if (base && base.length === from) await this.sequence.restore(base)
+      else await this.sequence.clear()
+      this.become(from, null)
+    }
+    if (replay.length > 0) await this.advance(replay, 'prompt', 'last', { signal })
+  }
+
+  private async restoreCheckpoint(position: number) {
+    const { held, logits } = this.saved.restore(position)
+    await this.sequence.restore(held)
+    this.become(position, logits)
+  }
+
+  /** The sequence was taken back to `length`. */
+  private become(length: number, logits: Float32Array | null) {
+    this.checkLength(length)
+    this.saved.dropAfter(length)
+    if (this.base && this.base.length > length) this.dropBase()
+    this.history.length = length
+    this.lastLogits = logits
+  }
+
+  /** Tokens and layers must agree after every restore: wrong state is worse than an error. */
+  private checkLength(length: number) {
+    if (this.sequence.length === length) return
+    const message = `the restored layers hold ${this.sequence.length} tokens, want ${length}`
+    throw new SnapshotError('LengthsDiffer', message, { got: this.sequence.length, want: length })
+  }
+
+  /** Drops every state that is kept for going back past `length`. */
+  private forget(length: number) {
+    this.saved.dropAfter(length - 1)
+    this.dropBase()
+  }
+
+  private dropBase() {
+    this.base?.release()
+    this.base = null
+  }
+
+  private copyLastLogits(): Float32Array | null {
+    return this.lastLogits?.slice() ?? null
+  }
+
+  private checkTokens(tokens: readonly number[]) {
+    for (const token of tokens) this.checkToken(token)
+    const end = this.length + tokens.length
+    if (end > this.host.contextLength) throw new ContextLimitError(end, this.host.contextLength)
+  }
+
+  private checkToken(token: number) {
+    const { vocabSize } = this.host.backend.config
+    if (!Number.isInteger(token) || token < 0 || token >= vocabSize) throw new TokenError(token, vocabSize)
+  }
+}
+
+function checkMaxCheckpoints(max: number): number {
+  if (!Number.isInteger(max) || max < 0) throw new OptionError('maxCheckpoints', max, 'an integer from 0')
+  return max
+}
+
+function checkLayer(layer: number, layers: number) {
+  if (!Number.isInteger(layer) || layer < 0 || layer >= layers) {
+    throw new OptionError('layer', layer, `an integer from 0 to ${layers - 1}`)
+  }
+}
+
+function join(parts: readonly Float32Array[]): Float32Array {
+  const out = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0))
+  let offset = 0
+  for (const part of parts) {
+    out.set(part, offset)
+    offset += part.length
+  }
+  return out
+}

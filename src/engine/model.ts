@@ -1,0 +1,113 @@
+// An opened model: the backend with its weights, and the contexts that run on it. Knows token ids only; what text they
+// mean is added in the session room. Nothing here is global: two models in one process do not see each other.
+import type { Backend, BackendName } from '../compute/backend.js'
+import type { ModelStats } from '../compute/stats.js'
+import { ClosedError, ExpertReadError, OptionError } from '../errors.js'
+import type { ModelConfig } from '../model/config.js'
+import type { Folder } from '../storage/byteSource.js'
+import type { PackedModel } from '../storage/packedModel.js'
+import { Context, type ContextOptions } from './context.js'
+import { Scheduler } from './scheduler.js'
+
+/** What opening a model finds. */
+export interface ModelParts {
+  readonly packed: PackedModel
+  readonly backend: Backend
+  readonly contextLength: number
+  readonly expertsPerToken: number
+}
+
+export class EngineModel {
+  readonly config: ModelConfig
+  readonly name: string
+  readonly vocabSize: number
+  readonly contextLength: number
+  readonly eosTokenIds: readonly number[]
+  readonly backend: BackendName
+  /** The backend in words: threads, precision, device. */
+  readonly backendDescription: string
+  /** Experts that each token uses: the model's own number or fewer. */
+  readonly expertsPerToken: number
+  /** Equal for equal weights, on any machine. */
+  readonly fingerprint: string
+  readonly folder: Folder
+  private readonly packed: PackedModel
+  private readonly compute: Backend
+  private readonly scheduler: Scheduler
+  private readonly contexts = new Set<Context>()
+  private closed: Promise<void> | null = null
+
+  constructor({ packed, backend, contextLength, expertsPerToken }: ModelParts) {
+    this.packed = packed
+    this.compute = backend
+    this.scheduler = new Scheduler(backend)
+    this.config = packed.config
+    this.name = packed.name
+    this.vocabSize = packed.config.vocabSize
+    this.contextLength = contextLength
+    this.eosTokenIds = packed.config.eosTokenIds
+    this.backend = backend.name
+    this.backendDescription = backend.description
+    this.expertsPerToken = expertsPerToken
+    this.fingerprint = packed.fingerprint
+    this.folder = packed.folder
+  }
+
+  /** A new, empty sequence. Several may live at once. */
+  createContext(options?: ContextOptions): Context {
+    if (this.closed) throw new ClosedError('model')
+    const host = {
+      backend: this.compute,
+      scheduler: this.scheduler,
+      contextLength: this.contextLength,
+      contextClosed: (context: Context) => {
+        this.contexts.delete(context)
+      },
+    }
+    const context = new Context(host, options)
+    this.contexts.add(context)
+    return context
+  }
+
+  stats(): ModelStats {
+    return this.compute.stats()
+  }
+
+  /** The bytes of one expert's record, as the packed file has them. */
+  async readExpert(layer: number, expert: number): Promise<Uint8Array> {
+    if (this.closed) throw new ClosedError('model')
+    checkIndex('layer', layer, this.config.numLayers)
+    checkIndex('expert', expert, this.config.numExperts)
+    const { files, layout } = this.packed.experts
+    const record = new Uint8Array(layout.expertSize)
+    const offset = expert * layout.expertSize
+    try {
+      await files[layer].read(offset, record)
+    } catch (error) {
+      throw new ExpertReadError(layer, expert, files[layer].name, offset, String(error), { cause: error })
+    }
+    return record
+  }
+
+  /** Stops what runs, closes all contexts, and gives memory and files back. */
+  close(): Promise<void> {
+    this.closed ??= this.shutDown()
+    return this.closed
+  }
+
+  private async shutDown() {
+    await this.scheduler.close()
+    await Promise.all([...this.contexts].map(context => context.close()))
+    try {
+      await this.compute.close()
+    } finally {
+      await this.packed.close()
+    }
+  }
+}
+
+function checkIndex(what: string, index: number, count: number) {
+  if (!Number.isInteger(index) || index < 0 || index >= count) {
+    throw new OptionError(what, index, `an integer from 0 to ${count - 1}`)
+  }
+}

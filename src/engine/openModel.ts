@@ -1,0 +1,97 @@
+// From a folder to the parts of an opened model: packs MLX and HF folders once into the cache, checks the options against
+// the model, and opens a backend. What is opened is closed again where a later step fails.
+import type { Precision, Progress } from '../compute/backend.js'
+import { type BackendChoice, chooseBackend } from '../compute/chooseBackend.js'
+import { OptionError } from '../errors.js'
+import { parseByteSize } from '../model/byteSize.js'
+import type { Folder } from '../storage/byteSource.js'
+import { openPacked } from '../storage/openPacked.js'
+import type { PackedModel } from '../storage/packedModel.js'
+import type { ModelParts } from './model.js'
+
+export interface OpenModelOptions {
+  /** Default 'auto': webgpu if a real GPU is there, else wasm, else reference. */
+  readonly backend?: BackendChoice
+  readonly threads?: number
+  /** Budget for cached experts: bytes, or '6GB' (6·10⁹), '6GiB' (6·2³⁰). */
+  readonly expertMemory?: number | string
+  /** int8 ('fast', the default) or float32 ('exact') activations on wasm and webgpu. */
+  readonly precision?: Precision
+  /** Fewer experts than the model's own: faster, less exact. */
+  readonly expertsPerToken?: number
+  /** Use the second set of experts, in 2 bits. */
+  readonly expertBits?: 2
+  /** The longest sequence; default and maximum what the model allows. */
+  readonly contextLength?: number
+  readonly onProgress?: (progress: Progress) => void
+  /** One line for the user: a fallback taken, a size chosen. */
+  readonly onNotice?: (line: string) => void
+  readonly signal?: AbortSignal
+}
+
+/** `folder`: a path (Node), or a packed folder from anywhere. */
+export async function openModelParts(folder: string | Folder, options: OpenModelOptions = {}): Promise<ModelParts> {
+  const expertMemory = checkOptions(options)
+  const { onProgress, onNotice, signal } = options
+  signal?.throwIfAborted()
+  const packedFolder = typeof folder === 'string' ? await findPacked(folder, options) : folder
+  const packed = await openPacked(packedFolder, { expertBits: options.expertBits })
+  try {
+    const { config } = packed
+    const contextLength = within('contextLength', options.contextLength, config.maxPositionEmbeddings)
+    const expertsPerToken = within('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
+    if (expertMemory !== undefined) checkExpertMemory(expertMemory, packed, expertsPerToken)
+    const backend = await chooseBackend(options.backend ?? 'auto', packed, {
+      threads: options.threads,
+      expertMemory,
+      precision: options.precision ?? 'fast',
+      expertsPerToken,
+      onProgress,
+      onNotice,
+      signal,
+    })
+    return { packed, backend, contextLength, expertsPerToken }
+  } catch (error) {
+    await packed.close()
+    throw error
+  }
+}
+
+async function findPacked(path: string, options: OpenModelOptions): Promise<Folder> {
+  const { preparePacked } = await import('../storage/preparePacked.js')
+  const { openNodeFolder } = await import('../storage/nodeFolder.js')
+  const { onProgress, onNotice, signal } = options
+  return openNodeFolder(await preparePacked(path, { onProgress, onNotice, signal }), { links: 'any' })
+}
+
+/** What can be said without the model; returns the expert memory in bytes. */
+function checkOptions(options: OpenModelOptions): number | undefined {
+  oneOf('backend', options.backend, ['auto', 'webgpu', 'wasm', 'reference'])
+  oneOf('precision', options.precision, ['fast', 'exact'])
+  oneOf('expertBits', options.expertBits, [2])
+  within('threads', options.threads, 1024)
+  return options.expertMemory === undefined ? undefined : parseByteSize(options.expertMemory, 'expertMemory')
+}
+
+function oneOf(option: string, value: unknown, choices: readonly unknown[]) {
+  if (value !== undefined && !choices.includes(value)) throw new OptionError(option, value, choices.join(', '))
+}
+
+/** `value`, or `max` where there is none. */
+function within(option: string, value: number | undefined, max: number): number {
+  if (value === undefined) return max
+  if (!Number.isInteger(value) || value < 1 || value > max) {
+    throw new OptionError(option, value, `an integer from 1 to ${max}`)
+  }
+  return value
+}
+
+/** A layer's experts must have room while the next one's are read. */
+function checkExpertMemory(bytes: number, packed: PackedModel, expertsPerToken: number) {
+  const { expertSize } = packed.experts.layout
+  const least = 2 * expertsPerToken * expertSize
+  if (bytes < least) {
+    const want = `at least ${least} bytes (2 × ${expertsPerToken} experts of ${expertSize})`
+    throw new OptionError('expertMemory', bytes, want)
+  }
+}

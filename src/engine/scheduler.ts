@@ -1,0 +1,166 @@
+// Decides what the backend evaluates next, for all contexts of a model. One step at a time. Prompts are cut at absolute
+// multiples of the backend's chunk, so that how a prompt is cut does not depend on the calls it came by. Prompts take
+// turns chunk by chunk, with a step of everyone's decodes between two chunks; decodes that are ready together are one step.
+// A step is atomic, so when one run of a merged step fails or is aborted, the others are simply tried again.
+import type { Backend, SequenceState, StepOutput, StepRun } from '../compute/backend.js'
+import { nextTurn } from '../compute/breather.js'
+import { ClosedError } from '../errors.js'
+import { joinSignals } from './joinSignals.js'
+
+export interface EvaluationRequest {
+  readonly sequence: SequenceState
+  readonly tokens: readonly number[] // at least one
+  readonly phase: StepRun['phase']
+  readonly output: StepRun['output']
+  readonly routing?: boolean
+  readonly signal?: AbortSignal
+  /** Some tokens have been evaluated and are part of the sequence now. */
+  readonly onCommit: (tokens: readonly number[], output: StepOutput) => void
+}
+
+interface Job {
+  readonly request: EvaluationRequest
+  done: number // tokens committed
+  alone: boolean // was in a merged step that failed
+  resolve(): void
+  reject(error: unknown): void
+}
+
+interface Exclusive {
+  run(): Promise<void>
+  reject(error: unknown): void
+}
+
+export class Scheduler {
+  private readonly decodes: Job[] = []
+  private readonly prompts: Job[] = [] // whose turn it is, first
+  private readonly exclusives: Exclusive[] = []
+  private readonly closing = new AbortController()
+  private decodedLast = false
+  private loop: Promise<void> | null = null
+
+  constructor(private readonly backend: Backend) {}
+
+  /** Resolves when all tokens are evaluated; rejects where it stopped, after the last `onCommit`. */
+  evaluate(request: EvaluationRequest): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (this.closing.signal.aborted) return reject(new ClosedError('model'))
+      const job = { request, done: 0, alone: false, resolve, reject }
+      ;(request.phase === 'decode' ? this.decodes : this.prompts).push(job)
+      this.start()
+    })
+  }
+
+  /** Runs `work` while no step runs. */
+  exclusive<T>(work: () => Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      if (this.closing.signal.aborted) return reject(new ClosedError('model'))
+      this.exclusives.push({ run: () => work().then(resolve, reject), reject })
+      this.start()
+    })
+  }
+
+  /** Stops the step that runs, refuses what waits, and resolves when nothing runs any more. */
+  async close(): Promise<void> {
+    const error = new ClosedError('model')
+    this.closing.abort(error)
+    const waiting = [...this.decodes.splice(0), ...this.prompts.splice(0), ...this.exclusives.splice(0)]
+    for (const { reject } of waiting) reject(error)
+    await this.loop
+  }
+
+  private start() {
+    this.loop ??= this.run()
+  }
+
+  private async run() {
+    for (;;) {
+      // Whoever got a token in the last step asks for the next one now, so that it is in the coming step.
+      await nextTurn()
+      const exclusive = this.exclusives.shift()
+      if (exclusive) await exclusive.run()
+      const batch = this.nextBatch()
+      if (batch.length > 0) await this.step(batch)
+      else if (this.exclusives.length === 0) {
+        this.loop = null // in the same turn as the look into the queues: what comes later starts a new loop
+        return
+      }
+    }
+  }
+
+  /** Takes the jobs of the next step out of their queues. */
+  private nextBatch(): Job[] {
+    this.refuseAborted(this.decodes)
+    this.refuseAborted(this.prompts)
+    const decodesTurn = this.decodes.length > 0 && (this.prompts.length === 0 || !this.decodedLast)
+    this.decodedLast = decodesTurn
+    if (!decodesTurn) return this.prompts.splice(0, 1)
+    const suspect = this.decodes.findIndex(job => job.alone)
+    if (suspect >= 0) return this.decodes.splice(suspect, 1)
+    return this.decodes.splice(0, this.backend.chunkTokens)
+  }
+
+  private refuseAborted(jobs: Job[]) {
+    for (let i = jobs.length - 1; i >= 0; i--) {
+      const { signal } = jobs[i].request
+      if (signal?.aborted) jobs.splice(i, 1)[0].reject(signal.reason)
+    }
+  }
+
+  private async step(batch: readonly Job[]) {
+    const runs = batch.map(job => this.nextRun(job))
+    const abort = joinSignals(this.closing.signal, ...batch.map(job => job.request.signal))
+    try {
+      const routing = batch.some(job => job.request.routing)
+      const outputs = await this.backend.step(runs, { signal: abort.signal, routing })
+      batch.forEach((job, i) => {
+        this.commit(job, runs[i], outputs[i])
+      })
+    } catch (error) {
+      this.fail(batch, error)
+    } finally {
+      abort.release()
+    }
+  }
+
+  private nextRun({ request, done }: Job): StepRun {
+    const { sequence, tokens, phase, output } = request
+    const { chunkTokens } = this.backend
+    const room = chunkTokens - (sequence.length % chunkTokens)
+    const part = tokens.slice(done, done + room)
+    const isLast = done + part.length === tokens.length
+    return { sequence, tokens: part, phase, output: isLast || output === 'all' ? output : 'none' }
+  }
+
+  private commit(job: Job, run: StepRun, output: StepOutput) {
+    job.done += run.tokens.length
+    job.alone = false
+    try {
+      job.request.onCommit(run.tokens, output)
+    } catch (error) {
+      job.reject(error)
+      return
+    }
+    if (job.done === job.request.tokens.length) job.resolve()
+    else this.requeue(this.prompts, job)
+  }
+
+  private fail(batch: readonly Job[], error: unknown) {
+    const aborted = batch.filter(job => job.request.signal?.aborted)
+    for (const job of aborted) job.reject(job.request.signal?.reason)
+    const others = batch.filter(job => !aborted.includes(job))
+    if (others.length === 1 && aborted.length === 0) {
+      others[0].reject(error)
+      return
+    }
+    for (const job of others) {
+      job.alone = aborted.length === 0
+      this.requeue(job.request.phase === 'decode' ? this.decodes : this.prompts, job)
+    }
+  }
+
+  private requeue(queue: Job[], job: Job) {
+    if (this.closing.signal.aborted) job.reject(this.closing.signal.reason)
+    else queue.push(job)
+  }
+}

@@ -1,0 +1,136 @@
+// MFLX version 1: the state of one sequence as bytes, the same from every backend. Reading is two passes: `checkSnapshot`
+// finds everything that is wrong before anything is changed, then the layers are taken one by one. A snapshot does not know
+// its tokens. Byte layout in docs/formats.md.
+import type { LayerState } from '../compute/backend.js'
+import { SnapshotError } from '../errors.js'
+import { layerKind, type ModelConfig } from '../model/config.js'
+import { convStateSize, fullLayerCount, kvRowSize, recurrentStateSize } from '../model/sizes.js'
+
+const MAGIC = 0x4d464c58 // 'MFLX' read as a number
+const VERSION = 1
+export const SNAPSHOT_HEADER_BYTES = 32
+
+/** Bytes of the snapshot of a sequence of `length` tokens. */
+export function snapshotSize(config: ModelConfig, length: number): number {
+  const full = fullLayerCount(config)
+  const linear = config.numLayers - full
+  const linearBytes = (convStateSize(config) + recurrentStateSize(config)) * 4
+  return SNAPSHOT_HEADER_BYTES + full * (4 + 2 * length * kvRowSize(config) * 4) + linear * linearBytes
+}
+
+/** The header's eight numbers, with the names that errors call them by. */
+function headerFields(config: ModelConfig): readonly (readonly [string, number])[] {
+  return [
+    ['magic', MAGIC],
+    ['version', VERSION],
+    ['num_layers', config.numLayers],
+    ['full_attn_interval', config.fullAttentionInterval],
+    ['num_kv_heads', config.numKvHeads],
+    ['head_dim', config.headDim],
+    ['linear_conv_bytes', convStateSize(config) * 4],
+    ['linear_ssm_bytes', recurrentStateSize(config) * 4],
+  ]
+}
+
+export function snapshotHeader(config: ModelConfig): Uint8Array {
+  return new Uint8Array(Uint32Array.from(headerFields(config), ([, value]) => value).buffer)
+}
+
+/** The bytes of one layer, in pieces that follow each other. */
+export function encodeLayer(state: LayerState, length: number): Uint8Array[] {
+  if (state.kind === 'linear_attention') return [bytesOf(state.conv), bytesOf(state.recurrent)]
+  return [new Uint8Array(Int32Array.of(length).buffer), bytesOf(state.keys), bytesOf(state.values)]
+}
+
+/**
+ * Checks all there is to check and returns the sequence length. `length` is null for a model without full attention,
+ * whose snapshots do not say.
+ */
+export function checkSnapshot(bytes: Uint8Array, config: ModelConfig, contextLength: number): number | null {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  checkHeader(view, config)
+  const rowBytes = kvRowSize(config) * 4
+  const linearBytes = (convStateSize(config) + recurrentStateSize(config)) * 4
+  let length: number | null = null
+  let offset = SNAPSHOT_HEADER_BYTES
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    if (layerKind(config, layer) === 'linear_attention') {
+      needBytes(bytes, offset, linearBytes, layer)
+      offset += linearBytes
+      continue
+    }
+    needBytes(bytes, offset, 4, layer)
+    const own = view.getInt32(offset, true)
+    offset += 4
+    if (own < 0) throw new SnapshotError('NegativeLength', `layer ${layer} has length ${own}`, { layer, got: own })
+    if (own > contextLength) {
+      const message = `layer ${layer} has length ${own}, the context limit is ${contextLength}`
+      throw new SnapshotError('LengthOverflow', message, { layer, got: own, want: contextLength })
+    }
+    if (length !== null && own !== length) {
+      const message = `layer ${layer} has length ${own}, earlier layers have ${length}`
+      throw new SnapshotError('LengthsDiffer', message, { layer, got: own, want: length })
+    }
+    length = own
+    needBytes(bytes, offset, 2 * own * rowBytes, layer)
+    offset += 2 * own * rowBytes
+  }
+  if (offset !== bytes.byteLength) {
+    const message = `${bytes.byteLength - offset} bytes after the last layer`
+    throw new SnapshotError('TrailingBytes', message, { got: bytes.byteLength, want: offset })
+  }
+  return length
+}
+
+/** The layers of a checked snapshot, in order. */
+export function* decodeLayers(bytes: Uint8Array, config: ModelConfig): Generator<LayerState> {
+  let offset = SNAPSHOT_HEADER_BYTES
+  const take = (floats: number): Float32Array => {
+    const part = bytes.slice(offset, offset + floats * 4) // a copy of its own, at an address that fits floats
+    offset += floats * 4
+    return new Float32Array(part.buffer, part.byteOffset, floats)
+  }
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    if (layerKind(config, layer) === 'linear_attention') {
+      const conv = take(convStateSize(config))
+      yield { kind: 'linear_attention', conv, recurrent: take(recurrentStateSize(config)) }
+    } else {
+      const size = view.getInt32(offset, true) * kvRowSize(config)
+      offset += 4
+      const keys = take(size)
+      yield { kind: 'full_attention', keys, values: take(size) }
+    }
+  }
+}
+
+function checkHeader(view: DataView, config: ModelConfig) {
+  const fields = headerFields(config)
+  fields.forEach(([field, want], i) => {
+    if (view.byteLength < i * 4 + 4) {
+      const message = `${view.byteLength} bytes, the header has ${SNAPSHOT_HEADER_BYTES}`
+      throw new SnapshotError('Truncated', message, { layer: -1, need: SNAPSHOT_HEADER_BYTES, got: view.byteLength })
+    }
+    const got = view.getUint32(i * 4, true)
+    if (got === want) return
+    if (field === 'magic')
+      throw new SnapshotError('BadMagic', `starts with ${hex(got)}, want ${hex(want)}`, { got, want })
+    if (field === 'version') throw new SnapshotError('BadVersion', `version ${got}, want ${want}`, { got, want })
+    throw new SnapshotError('ShapeMismatch', `${field} is ${got}, this model has ${want}`, { field, got, want })
+  })
+}
+
+function needBytes(bytes: Uint8Array, offset: number, need: number, layer: number) {
+  const got = bytes.byteLength - offset
+  if (got < need) {
+    throw new SnapshotError('Truncated', `layer ${layer} needs ${need} bytes, ${got} are left`, { layer, need, got })
+  }
+}
+
+function bytesOf(floats: Float32Array): Uint8Array {
+  return new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength)
+}
+
+function hex(value: number): string {
+  return `0x${value.toString(16).padStart(8, '0')}`
+}

@@ -1,0 +1,59 @@
+// Log probabilities of held-out text on every backend, against the reference values of both models.
+import { describe, expect, test } from 'vitest'
+import { type Model, openModel } from '#moeflux/session/openModel.js'
+import { backends } from '../support/backends.js'
+import { expectClose } from '../support/bands.js'
+import { Goldens } from '../support/goldens.js'
+import { demoModel, packTiny } from '../support/models.js'
+
+const models = [
+  { name: 'demo', folder: async () => demoModel },
+  { name: 'tiny', folder: () => packTiny() },
+] as const
+
+const cases = backends.flatMap(backend => models.map(model => ({ backend, model })))
+
+describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }) => {
+  test('log probabilities and perplexity', { timeout: 300_000 }, async () => {
+    const goldens = new Goldens(source.name)
+    const want = goldens.floats('nll.token_logprobs') // [rows, length - 1]
+    const ids = goldens.ints('nll.input_ids') // [rows, length]
+    const rows = ids.length - want.length
+    const length = ids.length / rows
+    const model = await openModel(await source.folder(), backend.options)
+    const got: number[] = []
+    for (let row = 0; row < rows; row++) {
+      got.push(...(await tokenLogprobs(model, [...ids.subarray(row * length, (row + 1) * length)])))
+    }
+    await model.close()
+    if (backend.sameTokens) expectClose(got, want, backend.logits, 'log probabilities')
+    expect(Math.abs(perplexity(got) / perplexity([...want]) - 1)).toBeLessThan(backend.perplexity)
+  })
+})
+
+async function tokenLogprobs(model: Model, ids: readonly number[]): Promise<number[]> {
+  const context = model.createContext()
+  const { vocabSize } = model
+  const out: number[] = []
+  await context.evaluate(ids, {
+    logits: 'all',
+    onLogits: (start, logits) => {
+      for (let i = 0; i < logits.length / vocabSize; i++) {
+        const row = logits.subarray(i * vocabSize, (i + 1) * vocabSize)
+        const next = ids[start + i + 1]
+        if (next !== undefined) out.push(row[next] - logSumExp(row))
+      }
+    },
+  })
+  await context.close()
+  return out
+}
+
+function logSumExp(row: Float32Array): number {
+  const max = row.reduce((a, b) => Math.max(a, b))
+  return max + Math.log(row.reduce((sum, value) => sum + Math.exp(value - max), 0))
+}
+
+function perplexity(logprobs: readonly number[]): number {
+  return Math.exp(-logprobs.reduce((a, b) => a + b, 0) / logprobs.length)
+}

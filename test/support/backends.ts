@@ -1,0 +1,30 @@
+// The backends that model tests run on, each with what it promises. A backend joins all of these tests with one row.
+import type { OpenModelOptions } from '#moeflux/engine/openModel.js'
+import { type Band, GOLDEN } from './bands.js'
+
+export interface BackendRow {
+  readonly name: string
+  readonly options: OpenModelOptions
+  /** Per layer, against the goldens. */
+  readonly layers: Band
+  /** Logits end to end, against the goldens. */
+  readonly logits: Band
+  /** Greedy tokens and router picks equal the goldens'. */
+  readonly sameTokens: boolean
+  /** Perplexity against the goldens', relative. */
+  readonly perplexity: number
+  /** The state does not depend on how tokens were cut into calls: to the bit, or within the band. */
+  readonly cuts: 'bits' | Band
+}
+
+export const backends: readonly BackendRow[] = [
+  {
+    name: 'reference',
+    options: { backend: 'reference' },
+    layers: GOLDEN,
+    logits: GOLDEN,
+    sameTokens: true,
+    perplexity: 0.001,
+    cuts: 'bits',
+  },
+]

@@ -1,0 +1,16 @@
+// The models that tests open: the demo model as the build packed it, and the tiny one packed on the spot.
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll } from 'vitest'
+import { convertFolder, repository, tinyFusedSource, tinySource } from './packedFiles.js'
+
+export const demoModel = join(repository, 'dist/demo-model')
+
+/** Packs the tiny model as it is (BF16) into a folder that goes when the test file ends. */
+export async function packTiny(layout: 'separate' | 'fused' = 'separate'): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), 'moeflux-tiny-'))
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  await convertFolder(layout === 'fused' ? tinyFusedSource : tinySource, folder, { bits: 16 })
+  return folder
+}
