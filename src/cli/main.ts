@@ -5,9 +5,11 @@ import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { EXIT_USAGE, errorLine, report } from './action.js'
 import { registerConvert } from './commands/convert.js'
+import { registerEval } from './commands/eval.js'
 import { registerInspect } from './commands/inspect.js'
 import { registerList } from './commands/list.js'
 import { registerRm } from './commands/rm.js'
+import { registerRun } from './commands/run.js'
 import { registerVerify } from './commands/verify.js'
 import { addExamples } from './optionValues.js'
 import { Terminal } from './terminal.js'
@@ -16,9 +18,9 @@ type Register = (program: Command) => void
 
 /** How the commands are shown in the help, in this order. */
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
-  ['Talk:', []],
-  ['Models:', [registerConvert, registerInspect, registerList, registerRm, registerVerify]],
-  ['Measure:', []],
+  ['Talk:', [registerRun]],
+  ['Models:', [registerConvert, registerList, registerInspect, registerVerify, registerRm]],
+  ['Measure:', [registerEval]],
 ]
 
 export function createProgram(): Command {

@@ -65,7 +65,7 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
     [
       'Shape',
       [
-        ['parameters', `${billions(count.total)} billion, of which a token uses ${billions(count.active)}`],
+        ['parameters', `${parameters(count.total)}, of which a token uses ${parameters(count.active)}`],
         ['layers', `${c.numLayers}: ${c.numLayers - full} linear attention, ${full} full attention`],
         ['hidden size', `${c.hiddenSize}; vocabulary ${formatInteger(c.vocabSize)}`],
         [
@@ -122,7 +122,7 @@ function verdict(estimate: Estimate, bytes: ModelBytes): string {
 function speed(estimate: Estimate): string {
   if (estimate.fits === 'no') return 'nothing'
   const why = estimate.readSeconds > estimate.computeSeconds ? 'the disk decides' : 'the processor decides'
-  return `about ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
+  return `up to ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
 }
 
 function assumptions({ rates, estimate, expertsPerToken }: ModelReport): string {
@@ -138,6 +138,6 @@ function assumptions({ rates, estimate, expertsPerToken }: ModelReport): string 
   return `${lines.join('\n')}\n`
 }
 
-function billions(count: number): string {
-  return count < 1e9 ? (count / 1e9).toFixed(3) : threeDigits(count / 1e9)
+function parameters(count: number): string {
+  return count < 1e9 ? `${threeDigits(count / 1e6)} million` : `${threeDigits(count / 1e9)} billion`
 }

@@ -17,6 +17,7 @@ export interface ProgressScreen {
 export type ProgressUnit = 'bytes' | 'tokens' | 'items'
 
 const REDRAW_MS = 80
+const APPEAR_MS = 300 // work that is over sooner shows no bar
 const ERASE_LINE = '\r\u001b[2K'
 
 export class ProgressBar {
@@ -26,6 +27,7 @@ export class ProgressBar {
   #rate = new RateMeter()
   #phase = ''
   #line = ''
+  #startedAt: number | null = null
   #drawnAt = Number.NEGATIVE_INFINITY
 
   constructor(
@@ -41,12 +43,14 @@ export class ProgressBar {
   update(progress: ProgressUpdate): void {
     if (this.#screen === null) return
     const now = this.#now()
+    this.#startedAt ??= now
     if (progress.phase !== this.#phase) {
       this.#phase = progress.phase
       this.#rate = new RateMeter()
       this.#drawnAt = Number.NEGATIVE_INFINITY
     }
     this.#rate.add(now, progress.loaded)
+    if (now - this.#startedAt < APPEAR_MS) return
     if (now - this.#drawnAt < REDRAW_MS && progress.loaded < progress.total) return
     this.#drawnAt = now
     this.#line = renderProgress(progress, this.#rate.perSecond, this.#unit, this.#screen.columns ?? 80)

@@ -79,8 +79,13 @@ describe('progress bar', () => {
     let clock = 0
     const bar = new ProgressBar({ isTTY: true, columns: 60, write }, 'bytes', () => clock)
     bar.update(update)
-    clock += 10
+    clock += 200
     bar.update({ ...update, loaded: 500_000_001 })
+    expect(written, 'short work shows nothing').toEqual([])
+    clock += 200
+    bar.update({ ...update, loaded: 600_000_000 })
+    clock += 10
+    bar.update({ ...update, loaded: 600_000_001 })
     expect(written).toHaveLength(1)
     bar.clear()
     expect(written.at(-1)).toBe('\r\u001b[2K')

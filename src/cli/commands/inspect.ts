@@ -1,10 +1,10 @@
 // `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect. Opens no backend
 // and reads no weights.
 import type { Command } from 'commander'
-import { ModelNotFoundError } from '../../errors.js'
 import { estimateModel, type MachineRates } from '../../model/estimate.js'
 import { type PresetName, presets } from '../../model/presets.js'
 import { allExpertsBytes, expertBytes, FOUR_BIT, matrixBytes, residentBytes, TWO_BIT } from '../../model/sizes.js'
+import type { Matrix } from '../../model/tensors.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
 import { thisMachine } from '../machine.js'
@@ -52,7 +52,7 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
   const subject = await findSubject(cli, model)
   const machine = thisMachine()
   const rates: MachineRates = {
-    memory: options.memory ?? machine.availableMemory,
+    memory: options.memory ?? machine.freeMemory,
     weightsPerSecond: options.computeSpeed ?? WEIGHTS_PER_THREAD * machine.threads,
     readsPerSecond: options.readSpeed ?? READ_SPEED,
   }
@@ -63,13 +63,15 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
   else await cli.print(reportText(report, text => cli.bold(text)))
 }
 
-async function findSubject(_cli: Cli, model: string): Promise<ModelSubject> {
-  if (!Object.hasOwn(presets, model)) throw new ModelNotFoundError(model, `want ${Object.keys(presets).join(' or ')}`)
-  const preset = presets[model as PresetName]
-  const { config } = preset
+async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {
+  return Object.hasOwn(presets, model) ? presetSubject(model as PresetName) : folderSubject(cli, model)
+}
+
+function presetSubject(name: PresetName): ModelSubject {
+  const { title, config } = presets[name]
   return {
-    name: preset.title,
-    source: `preset ${model}, in 4 bit`,
+    name: title,
+    source: `preset ${name}, in 4 bit`,
     config,
     bytes: {
       expert: expertBytes(config, FOUR_BIT),
@@ -79,4 +81,43 @@ async function findSubject(_cli: Cli, model: string): Promise<ModelSubject> {
     },
     expert2Bit: expertBytes(config, TWO_BIT),
   }
+}
+
+async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
+  const [{ findModel }, { preparePacked }, { openNodeFolder }, { openPacked }] = await Promise.all([
+    import('../../storage/modelStore.js'),
+    import('../../storage/preparePacked.js'),
+    import('../../storage/nodeFolder.js'),
+    import('../../storage/openPacked.js'),
+  ])
+  const bar = cli.progressBar()
+  const folder = await preparePacked(await findModel(model), {
+    onNotice: line => cli.notice(line),
+    onProgress: progress => bar.update(progress),
+    signal: cli.signal,
+  }).finally(() => bar.clear())
+  const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))
+  try {
+    const { config, tensors, weights, experts } = packed
+    return {
+      name: packed.name,
+      source: packed.folder.location,
+      config,
+      bytes: {
+        expert: experts.layout.expertSize,
+        allExperts: experts.files.reduce((sum, file) => sum + file.size, 0),
+        resident: weights.size,
+        // A tied embedding is the head as well, and a token computes with all of it.
+        embedding: config.tieWordEmbeddings ? 0 : storedBytes(tensors.embed),
+      },
+      expert2Bit: expertBytes(config, TWO_BIT),
+    }
+  } finally {
+    await packed.close()
+  }
+}
+
+function storedBytes(matrix: Matrix): number {
+  const scales = matrix.kind === 'quantized' ? matrix.scales.size + matrix.biases.size : 0
+  return matrix.weight.size + scales
 }

@@ -1,0 +1,51 @@
+// `moeflux run`: one prompt, one answer. The answer alone goes to stdout; thinking (dimmed), notices and the closing line
+// with the speed go to stderr.
+import type { Command } from 'commander'
+import { UsageError } from '../../errors.js'
+import { action, type Cli } from '../action.js'
+import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addExamples } from '../optionValues.js'
+import { readPrompt } from '../promptInput.js'
+import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
+
+interface RunOptions extends ModelOptions, SamplingOptions {
+  readonly system?: string
+  readonly think?: boolean
+  readonly raw?: boolean
+}
+
+export function registerRun(program: Command): void {
+  const command = program
+    .command('run')
+    .description('answer one prompt; the answer alone goes to stdout')
+    .argument('[prompt]', "what to answer; '-' or a pipe: read it from stdin")
+    .option('-s, --system <text>', 'a system prompt')
+    .option('--think', 'let the model think first; its thoughts go to stderr')
+    .option('--raw', 'complete the text as it is, without the chat template')
+  addModelOptions(command)
+  addSamplingOptions(command)
+  command.action(action(run))
+  addExamples(command, [
+    'moeflux run "Tell me a story about a little dog"',
+    ['moeflux run --seed 1 "Tell me a story" > story.txt', 'the same text every time'],
+    ['cat question.txt | moeflux run --model ~/models/qwen', 'the prompt from a pipe'],
+    ['moeflux run --raw "Once upon a time"', 'goes on with the text'],
+  ])
+}
+
+async function run(cli: Cli, argument: string | undefined, options: RunOptions): Promise<void> {
+  if (options.raw && (options.system !== undefined || options.think)) {
+    throw new UsageError('--raw leaves the chat template out: --system and --think do not go with it')
+  }
+  const prompt = await readPrompt(argument, cli.signal)
+  const [{ openCliModel }, { answerPrompt }] = await Promise.all([
+    import('../openCliModel.js'),
+    import('../answerPrompt.js'),
+  ])
+  const model = await openCliModel(cli, options)
+  try {
+    await answerPrompt(cli, model, { ...options, prompt })
+  } finally {
+    await model.close()
+  }
+}

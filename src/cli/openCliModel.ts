@@ -1,0 +1,36 @@
+// Opens the model that the flags name, with a progress bar and the notices of what was chosen on the way.
+import { UsageError } from '../errors.js'
+import { type Model, openModel } from '../session/openModel.js'
+import { DEMO_NAME, findModel } from '../storage/modelStore.js'
+import type { Cli } from './action.js'
+import type { ModelOptions } from './modelOptions.js'
+
+export async function openCliModel(cli: Cli, options: ModelOptions): Promise<Model> {
+  refuseIdleFlags(options)
+  const bar = cli.progressBar()
+  try {
+    const model = await openModel(await findModel(options.model ?? DEMO_NAME), {
+      backend: options.backend,
+      precision: options.precision,
+      threads: options.threads,
+      expertMemory: options.expertMemory,
+      expertsPerToken: options.expertsPerToken,
+      expertBits: options.expertBits,
+      contextLength: options.context,
+      onProgress: progress => bar.update(progress),
+      onNotice: line => cli.notice(line),
+      signal: cli.signal,
+    })
+    cli.detail(`${model.name}: ${model.backendDescription}`)
+    return model
+  } finally {
+    bar.clear()
+  }
+}
+
+/** A flag that cannot act is a mistake better told than ignored. */
+function refuseIdleFlags({ backend, precision, threads }: ModelOptions): void {
+  if (backend !== 'reference') return
+  if (precision === 'fast') throw new UsageError('--precision fast: the reference backend computes in float32 only')
+  if (threads !== undefined) throw new UsageError('--threads: the reference backend has none')
+}

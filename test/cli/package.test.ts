@@ -1,0 +1,95 @@
+import { execFile } from 'node:child_process'
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+
+const run = promisify(execFile)
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const npm = process.platform === 'win32' ? 'npm.cmd' : 'npm'
+
+interface Packed {
+  readonly filename: string
+  readonly size: number
+  readonly unpackedSize: number
+  readonly files: readonly { readonly path: string }[]
+}
+
+describe('the package as users get it', () => {
+  let folder: string
+  let packed: Packed
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'moeflux-package-'))
+    // Scripts stay off: the build that the other tests run on must not be made anew beneath them.
+    const { stdout } = await run(npm, ['pack', '--json', '--ignore-scripts', '--pack-destination', folder], {
+      cwd: root,
+    })
+    packed = JSON.parse(stdout)[0]
+    await writeFile(join(folder, 'package.json'), '{ "name": "consumer", "private": true, "type": "module" }\n')
+    // Without optional dependencies: the wasm and reference backends need nothing of Dawn.
+    const options = ['--omit=optional', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error']
+    await run(npm, ['install', ...options, join(folder, packed.filename)], { cwd: folder })
+  }, 120_000)
+
+  afterAll(() => rm(folder, { recursive: true, force: true }))
+
+  it('holds the build and one copy of the demo model, no sources and no tests', () => {
+    const paths = packed.files.map(file => file.path)
+    expect(paths.filter(path => !/^(dist\/|package\.json$|README\.md$|LICENSE$)/.test(path))).toEqual([])
+    expect(paths.filter(path => /\.safetensors$|\.tsbuildinfo$|\.test\./.test(path))).toEqual([])
+    expect(paths.filter(path => path.endsWith('/model_weights.bin'))).toHaveLength(1)
+    expect(packed.size).toBeLessThan(32e6)
+  })
+
+  it('tells a story', async () => {
+    const moeflux = join(folder, 'node_modules', 'moeflux', 'dist', 'cli', 'main.js')
+    const args = ['run', '--seed', '1', '--max-tokens', '24', 'Tell me a story about a little dog']
+    const { stdout } = await run(process.execPath, [moeflux, ...args], { cwd: folder })
+    expect(stdout.split(/\s+/).length).toBeGreaterThan(10)
+    expect((await readdir(join(folder, 'node_modules', '.bin'))).map(name => name.split('.')[0])).toContain('moeflux')
+  })
+
+  it('is imported by its name', async () => {
+    await writeFile(
+      join(folder, 'use.mjs'),
+      `import { demoModelPath, MoefluxError, openModel } from 'moeflux'
+       const model = await openModel(demoModelPath(), { backend: 'reference' })
+       const context = model.createContext()
+       const logits = await context.evalPrompt([1, 2, 3])
+       context.close()
+       await model.close()
+       const refused = await openModel('nowhere').catch(error => error instanceof MoefluxError && error.code)
+       console.log(JSON.stringify({ logits: logits.length, refused }))`,
+    )
+    const { stdout } = await run(process.execPath, ['use.mjs'], { cwd: folder })
+    expect(JSON.parse(stdout)).toEqual({ logits: 8192, refused: 'MODEL_NOT_FOUND' })
+  })
+
+  it('has types that resolve for a strict NodeNext consumer', async () => {
+    await writeFile(
+      join(folder, 'consumer.ts'),
+      `import { type Context, demoModelPath, MoefluxError, type Model, openModel } from 'moeflux'
+       export async function evaluate(tokens: number[]): Promise<Float32Array | null> {
+         const model: Model = await openModel(demoModelPath(), { backend: 'wasm', expertMemory: '1GB' })
+         const context: Context = model.createContext({ maxCheckpoints: 2 })
+         try {
+           return await context.evalPrompt(tokens)
+         } catch (error) {
+           if (error instanceof MoefluxError) console.error(error.code)
+           throw error
+         }
+       }
+       // @ts-expect-error: an unknown backend must not compile
+       export const wrong = openModel('x', { backend: 'abacus' })
+      `,
+    )
+    const tsc = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
+    const flags = ['--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022', '--skipLibCheck', 'false']
+    const types = ['--types', 'node', '--typeRoots', join(root, 'node_modules', '@types')]
+    await run(process.execPath, [tsc, ...flags, ...types, 'consumer.ts'], { cwd: folder })
+  })
+})

@@ -1,0 +1,127 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { describe, expect, it } from 'vitest'
+import { MAIN, moeflux } from './moeflux.js'
+
+const STORY = 'Tell me a story about a little dog'
+const SHORT = ['--seed', '1', '--max-tokens', '24']
+
+/** Starts an endless answer and waits for its first words. */
+async function startAnswer(...options: string[]) {
+  const args = [MAIN, 'run', '--raw', '--seed', '1', ...options, 'Once upon a time']
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
+  let stderr = ''
+  child.stderr.setEncoding('utf8').on('data', text => (stderr += text))
+  await once(child.stdout, 'data')
+  return { child, stderr: () => stderr }
+}
+
+describe('moeflux run', () => {
+  it('writes the answer alone to stdout and the speed to stderr; a seed gives the same text', async () => {
+    const [first, second] = await Promise.all([
+      moeflux(['run', ...SHORT, STORY]),
+      moeflux(['run', ...SHORT, '--quiet', STORY]),
+    ])
+    expect(first.code).toBe(0)
+    expect(first.stdout).toMatch(/^[A-Z][\w\s.,!?'"]{40,}\n$/)
+    expect(first.stderr).toMatch(/24 tokens, [\d.]+ tok\/s · prompt \d+ tokens/)
+    expect(first.stderr).toContain('stopped after 24 tokens')
+    expect(second).toEqual({ code: 0, stdout: first.stdout, stderr: '' })
+  })
+
+  it('reads the prompt from a pipe, asked for or not, and answers like to an argument', async () => {
+    const question = 'Who are you?'
+    const options = ['run', '--temp', '0', '--max-tokens', '12', '-q']
+    const [argument, piped, dash] = await Promise.all([
+      moeflux([...options, question]),
+      moeflux(options, { input: `${question}\n` }),
+      moeflux([...options, '-'], { input: question }),
+    ])
+    expect(argument.stdout).toMatch(/^I am /)
+    expect(piped.stdout).toBe(argument.stdout)
+    expect(dash.stdout).toBe(argument.stdout)
+  })
+
+  it('thinks on stderr and answers on stdout', async () => {
+    const { code, stdout, stderr } = await moeflux(['run', '--temp', '0', '-n', '32', '--think', STORY])
+    expect(code).toBe(0)
+    expect(stderr).toMatch(/^The user /)
+    expect(stdout).toMatch(/^[A-Z]/)
+    expect(stdout + stderr).not.toContain('think>')
+    expect(stdout).not.toContain('The user')
+  })
+
+  it('lets a system prompt change the answer', async () => {
+    const options = ['run', '--temp', '0', '-n', '24', '-q']
+    const [without, withSystem] = await Promise.all([
+      moeflux([...options, 'Tell me a story']),
+      moeflux([...options, '--system', 'All stories are about a girl named Zoe.', 'Tell me a story']),
+    ])
+    expect(withSystem.code).toBe(0)
+    expect(withSystem.stdout).not.toBe(without.stdout)
+  })
+
+  it('completes raw text, and stops before a given text', async () => {
+    const options = ['run', '--raw', '--temp', '0', '-n', '24', '-q', 'Once upon a time, there was a little']
+    const [whole, stopped] = await Promise.all([moeflux(options), moeflux([...options, '--stop', ' She'])])
+    expect(whole.stdout).toMatch(/^ \w+.* She/)
+    expect(stopped.stdout).toBe(`${whole.stdout.slice(0, whole.stdout.indexOf(' She'))}\n`)
+  })
+
+  it.each([
+    [['run', '--temp', 'warm', 'x'], /--temp <t>.*'warm'.*number from 0 to 100/],
+    [['run', '--backend', 'abacus', 'x'], /--backend <name>.*'abacus'.*wasm/],
+    [['run', '--threads', '0', 'x'], /--threads <n>.*'0'/],
+    [['run', '--backend', 'reference', '--precision', 'fast', 'x'], /--precision fast.*reference/],
+    [['run', '--raw', '--system', 'a', 'x'], /--raw .*--system/],
+    [['run', '   '], /the prompt is empty/],
+    [['run'], /the prompt is empty/],
+    [['run', '--experts-per-token', '99', 'x'], /expertsPerToken: got 99, want an integer from 1 to 4/],
+    [['run', '--context', '99999', 'x'], /contextLength: got 99999, want an integer from 1 to 4096/],
+  ])('refuses %j with exit code 2', async (args, line) => {
+    const { code, stdout, stderr } = await moeflux(args)
+    expect(stderr).toMatch(line)
+    expect(stderr).toMatch(/^error: [^\n]*\n$/)
+    expect(stdout).toBe('')
+    expect(code).toBe(2)
+  })
+
+  it('fails with one line for a model that is not there, and with a stack when asked', async () => {
+    const [short, long] = await Promise.all([
+      moeflux(['run', '--model', 'nowhere/model', 'x']),
+      moeflux(['run', '--model', 'nowhere/model', '--verbose', 'x']),
+    ])
+    expect(short.code).toBe(1)
+    expect(short.stderr).toMatch(/^error: nowhere\/model: [^\n]*\n$/)
+    expect(long.code).toBe(1)
+    expect(long.stderr).toMatch(/\n {4}at /)
+  })
+
+  it('refuses a prompt beyond the context', async () => {
+    const { code, stderr } = await moeflux(['run', '--context', '8', STORY])
+    expect(code).toBe(1)
+    expect(stderr).toMatch(/^error: .*context limit of 8 tokens\n$/)
+  })
+
+  it('says when the context is full', async () => {
+    const { code, stderr } = await moeflux(['run', '--context', '40', '--seed', '1', STORY])
+    expect(code).toBe(0)
+    expect(stderr).toContain('the context of 40 tokens is full')
+  })
+
+  it.skipIf(process.platform === 'win32')('stops at Ctrl-C with exit code 130', async () => {
+    const { child, stderr } = await startAnswer()
+    child.kill('SIGINT')
+    const [code] = await once(child, 'close')
+    expect(code).toBe(130)
+    expect(stderr()).toBe('')
+  })
+
+  it('ends quietly when its reader goes away', async () => {
+    const { child, stderr } = await startAnswer()
+    child.stdout.destroy()
+    const [code] = await once(child, 'close')
+    expect(code).toBe(0)
+    expect(stderr()).toBe('')
+  })
+})
