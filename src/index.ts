@@ -10,7 +10,14 @@ export type {
   PromptOptions,
   RoutingChunk,
 } from './engine/context.js'
+export type { KeptState } from './engine/keptState.js'
 export type { OpenModelOptions } from './engine/openModel.js'
+export {
+  decodeEnvelope,
+  type EnvelopeBody,
+  type EnvelopeContent,
+  encodeEnvelope,
+} from './engine/snapshotEnvelope.js'
 export * from './errors.js'
 export type { LayerKind, ModelConfig } from './model/config.js'
 export { type Model, openModel } from './session/openModel.js'

@@ -85,10 +85,13 @@ export interface SequenceState {
   clearPredictions(): void
   /** Keeps exactly this state for later, sharing K/V pages copy-on-write. */
   hold(): Promise<HeldState>
-  /** Becomes exactly what was held. The held state stays valid and may be restored again. */
+  /**
+   * Becomes exactly what was held, by this sequence or another one of the backend. The held state stays valid and may be
+   * restored again. Forgets expert predictions.
+   */
   restore(held: HeldState): Promise<void>
   exportLayer(layer: number): Promise<LayerState>
-  /** Becomes the given state, layers in order, all of `length` tokens. */
+  /** Becomes the given state, layers in order, all of `length` tokens; as it was where that fails. */
   importLayers(length: number, layers: Iterable<LayerState>): Promise<void>
   release(): void
 }
@@ -96,6 +99,7 @@ export interface SequenceState {
 export interface HeldState {
   readonly length: number
   readonly bytes: number // memory that only this hold keeps alive
+  /** Harmless after the backend was closed. */
   release(): void
 }
 

@@ -22,6 +22,7 @@ import {
 } from '../errors.js'
 import { Checkpoints } from './checkpoints.js'
 import { joinSignals } from './joinSignals.js'
+import { KeptState } from './keptState.js'
 import type { Scheduler } from './scheduler.js'
 import { checkSnapshot, decodeLayers, encodeLayer, snapshotHeader, snapshotSize } from './snapshot.js'
 
@@ -160,7 +161,7 @@ export class Context {
   clear(): Promise<void> {
     return this.enqueue(async () => {
       await this.sequence.clear()
-      this.forget(0)
+      this.forget()
       this.history = []
       this.lastLogits = null
     })
@@ -227,7 +228,8 @@ export class Context {
 
   /**
    * Becomes a saved state; drops all checkpoints. A bad snapshot changes nothing. Without its tokens the context works, but
-   * cannot be rewound to a position inside it. `logits`: those of the last token, where the caller kept them.
+   * cannot be rewound to a position inside it. `logits`: those of the last token, where the caller kept them. `bytes` must
+   * not change until this is done.
    */
   loadState(bytes: Uint8Array, tokens?: ArrayLike<number>, logits?: Float32Array): Promise<void> {
     const list = tokens && Array.from(tokens)
@@ -244,10 +246,23 @@ export class Context {
       }
       await this.sequence.importLayers(length, decodeLayers(bytes, config))
       this.checkLength(length)
-      this.forget(0)
-      this.history = list ?? new Array(length).fill(UNKNOWN_TOKEN)
-      this.lastLogits = kept
-      if (!list && length > 0) this.base = await this.sequence.hold()
+      await this.startFrom(list ?? new Array(length).fill(UNKNOWN_TOKEN), kept)
+    })
+  }
+
+  /** The state as it is now, for later or for other contexts; the caller must release it. */
+  keep(): Promise<KeptState> {
+    return this.enqueue(async () => new KeptState(await this.sequence.hold(), [...this.history], this.lastLogits))
+  }
+
+  /** Becomes a kept state of this or another context of the model; drops all checkpoints. Returns its logits if known. */
+  adopt(kept: KeptState): Promise<Float32Array | null> {
+    return this.enqueue(async () => {
+      const { held, tokens, logits } = kept
+      await this.sequence.restore(held)
+      this.checkLength(tokens.length)
+      await this.startFrom([...tokens], logits)
+      return this.copyLastLogits()
     })
   }
 
@@ -275,7 +290,7 @@ export class Context {
     if (this.closing.signal.aborted) return this.queue.then(() => {})
     this.closing.abort(new ClosedError('context'))
     const released = this.queue.then(() => {
-      this.forget(0)
+      this.forget()
       this.sequence.release()
       this.host.contextClosed(this)
     })
@@ -352,6 +367,14 @@ export class Context {
     this.become(position, logits)
   }
 
+  /** The sequence came from elsewhere: nothing that was known before holds. */
+  private async startFrom(tokens: number[], logits: Float32Array | null) {
+    this.forget()
+    this.history = tokens
+    this.lastLogits = logits
+    if (tokens.includes(UNKNOWN_TOKEN)) this.base = await this.sequence.hold()
+  }
+
   /** The sequence was taken back to `length`. */
   private become(length: number, logits: Float32Array | null) {
     this.checkLength(length)
@@ -368,9 +391,9 @@ export class Context {
     throw new SnapshotError('LengthsDiffer', message, { got: this.sequence.length, want: length })
   }
 
-  /** Drops every state that is kept for going back past `length`. */
-  private forget(length: number) {
-    this.saved.dropAfter(length - 1)
+  /** Drops every state that is kept for going back. */
+  private forget() {
+    this.saved.dropAfter(-1)
     this.dropBase()
   }
 
