@@ -1,6 +1,6 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -46,6 +46,12 @@ const steps = {
   /** The built-in model, packed by the converter of this very build. */
   demo() {
     node(join(root, 'scripts/packDemo.mjs'))
+  },
+  /** xgrammar's UMD file, under the name by which Node reads it as CommonJS. */
+  xgrammar() {
+    mkdirSync(join(root, 'dist/constrain'), { recursive: true })
+    const library = join(root, 'node_modules/@mlc-ai/web-xgrammar/lib/index.js')
+    copyFileSync(library, join(root, 'dist/constrain/xgrammar.cjs'))
   },
 }
 

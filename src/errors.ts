@@ -272,3 +272,24 @@ export class UsageError extends MoefluxError {
     super('BAD_USAGE', message)
   }
 }
+
+/** A JSON schema that constrained decoding cannot guarantee. Names the keyword and where it stands. */
+export class UnsupportedSchemaError extends MoefluxError {
+  constructor(
+    readonly keyword: string,
+    readonly path: string,
+    detail?: string,
+  ) {
+    super(
+      'UNSUPPORTED_SCHEMA',
+      `JSON schema at ${path}: ${keyword} is not supported${detail === undefined ? '' : `: ${detail}`}`,
+    )
+  }
+}
+
+/** A grammar that does not parse, or takes too long to compile. */
+export class GrammarError extends MoefluxError {
+  constructor(detail: string, options?: { cause?: unknown }) {
+    super('GRAMMAR', detail, options)
+  }
+}
