@@ -75,6 +75,7 @@ export class ConstraintCompiler {
       }, timeoutMs)
       timer.unref()
       this.pending.set(id, { resolve, reject, timer })
+      worker.ref() // the process lives while an answer is awaited, and no longer
       worker.postMessage({ id, ...request })
     })
   }
@@ -90,12 +91,12 @@ export class ConstraintCompiler {
       workerData,
       resourceLimits: { maxOldGenerationSizeMb: WORKER_MEMORY_MB },
     })
-    worker.unref()
     worker.on('message', (reply: ConstraintReply & { id: number }) => {
       const waiting = this.pending.get(reply.id)
       if (waiting === undefined) return
       this.pending.delete(reply.id)
       clearTimeout(waiting.timer)
+      if (this.pending.size === 0) worker.unref()
       waiting.resolve(reply)
       // An error may have aborted the WASM module: nothing that lives in it is trusted any more.
       if (reply.error !== undefined) this.discard(worker, reply.error)

@@ -52,6 +52,9 @@ const SHORT_ESCAPES = new Map([
   [0x0d, '\\r'],
 ])
 
+/** How one character out of a set is written. */
+export type CharEncoder = (ranges: readonly CharRange[]) => Node
+
 /** One character out of `ranges`, as it stands in a JSON string: raw, or escaped where JSON demands it. */
 export function jsonChar(ranges: readonly CharRange[]): Node {
   const raw = subtract(ranges, [[0, 0x1f], [0x22, 0x22], [0x5c, 0x5c], BEYOND_ASCII])
@@ -74,6 +77,21 @@ export function jsonChar(ranges: readonly CharRange[]): Node {
   }
   if (raw.length > 0) options.unshift(charClass(...raw))
   return choice(...options)
+}
+
+/** One character out of `ranges` as it is, for text between tags: without `<`. Past ASCII a class has all or none. */
+export function plainChar(ranges: readonly CharRange[]): Node {
+  const raw = subtract(ranges, [[0x3c, 0x3c], BEYOND_ASCII])
+  const missing = subtract(subtract([BEYOND_ASCII], [SURROGATES]), ranges)
+  const literals: Node[] = []
+  if (subtract(missing, EXOTIC_SPACE).length === 0) raw.push(BEYOND_ASCII)
+  else {
+    for (const [first, last] of subtract(ranges, [[0, 0x7f], SURROGATES])) {
+      for (let code = first; code <= Math.min(last, first + MAX_LITERALS); code++)
+        literals.push(literal(String.fromCodePoint(code)))
+    }
+  }
+  return raw.length > 0 ? choice(charClass(...raw), ...literals) : choice(...literals)
 }
 
 /** A long range past ASCII as \uXXXX escapes, whose hex digits a grammar can bound exactly. Planes past the first are left out. */
@@ -126,8 +144,8 @@ function subtract(ranges: readonly CharRange[], holes: readonly CharRange[]): Ch
 const invert = (ranges: readonly CharRange[]): CharRange[] => subtract([[0, MAX_CODE]], ranges)
 
 /** The content (between the quotes) of JSON strings that match `pattern` as JSON Schema means it: anywhere, unless anchored. */
-export function regexGrammar(pattern: string, path: string): Node {
-  return new RegexParser(pattern, path).parse()
+export function regexGrammar(pattern: string, path: string, char: CharEncoder = jsonChar): Node {
+  return new RegexParser(pattern, path, char).parse()
 }
 
 class RegexParser {
@@ -137,6 +155,7 @@ class RegexParser {
   constructor(
     private readonly pattern: string,
     private readonly path: string,
+    private readonly char: CharEncoder,
   ) {
     try {
       new RegExp(pattern, 'u')
@@ -147,7 +166,7 @@ class RegexParser {
   }
 
   parse(): Node {
-    const anything = repeat(anyJsonChar, 0, Number.POSITIVE_INFINITY)
+    const anything = repeat(this.char([[0, MAX_CODE]]), 0, Number.POSITIVE_INFINITY)
     const options: Node[] = []
     // Anchors are allowed at both ends of each top-level alternative; `^(a|b)$` is the usual case of one.
     do {
@@ -236,10 +255,10 @@ class RegexParser {
       this.at++
       return inner
     }
-    if (char === '.') return jsonChar(invert(LINE_ENDS))
-    if (char === '[') return jsonChar(this.classRanges())
-    if (char === '\\') return jsonChar(this.escapeRanges())
-    return jsonChar([[char.codePointAt(0)!, char.codePointAt(0)!]])
+    if (char === '.') return this.char(invert(LINE_ENDS))
+    if (char === '[') return this.char(this.classRanges())
+    if (char === '\\') return this.char(this.escapeRanges())
+    return this.char([[char.codePointAt(0)!, char.codePointAt(0)!]])
   }
 
   private classRanges(): CharRange[] {

@@ -8,17 +8,14 @@ import { pieceBytes } from '#moeflux/constrain/utf8Guard.js'
 import { GrammarError, UnsupportedSchemaError } from '#moeflux/errors.js'
 import { decodePieces, demoVocabulary } from '../support/demoVocabulary.js'
 import { randomSchema } from '../support/randomSchema.js'
+import { allowedTokens, generator } from '../support/randomWalk.js'
 
 const addFormats = addFormatsModule.default
 const vocabulary = demoVocabulary()
 const compiler = new ConstraintCompiler(vocabulary)
 afterAll(() => compiler.close())
 
-function allowed(mask: Uint32Array): number[] {
-  const ids: number[] = []
-  for (let id = 0; id < vocabulary.vocabSize; id++) if ((mask[id >>> 5] >>> (id & 31)) & 1) ids.push(id)
-  return ids
-}
+const allowed = (mask: Uint32Array) => allowedTokens(mask, vocabulary.vocabSize)
 
 /** Walks the grammar with uniformly random allowed tokens; past `patience` tokens it prefers what closes things. */
 async function randomWalk(grammar: string, random: () => number, patience = 40, limit = 600): Promise<string | null> {
@@ -42,14 +39,6 @@ async function randomWalk(grammar: string, random: () => number, patience = 40, 
     return null
   } finally {
     constraint.close()
-  }
-}
-
-function generator(seed: number): () => number {
-  let state = seed >>> 0 || 1
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-    return state / 2 ** 32
   }
 }
 

@@ -1,0 +1,126 @@
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import { afterAll, describe, expect, it } from 'vitest'
+import { AnswerConstraint, type AnswerPlan, type AnswerTokens } from '#moeflux/constrain/answerConstraint.js'
+import { ConstraintCompiler } from '#moeflux/constrain/constraint.js'
+import { jsonSchemaGrammar } from '#moeflux/constrain/jsonSchemaGrammar.js'
+import { type ToolSchema, toolCallGrammar } from '#moeflux/constrain/toolCallGrammar.js'
+import { Splitter } from '#moeflux/text/splitter.js'
+import { decodePieces, demoVocabulary } from '../support/demoVocabulary.js'
+import { allowedTokens, generator } from '../support/randomWalk.js'
+
+const vocabulary = demoVocabulary()
+const compiler = new ConstraintCompiler(vocabulary)
+afterAll(() => compiler.close())
+
+const [THINK_END, CALL, CALL_END] = [8187, 8188, 8189]
+const special = new Map([
+  [THINK_END, '</think>'],
+  [CALL, '<tool_call>'],
+  [CALL_END, '</tool_call>'],
+])
+const tokens: AnswerTokens = {
+  vocabSize: vocabulary.vocabSize,
+  stopTokenIds: vocabulary.stopTokenIds,
+  thinkEnd: THINK_END,
+  toolCall: CALL,
+  toolCallEnd: CALL_END,
+  newlines: [vocabulary.pieces.indexOf('Ċ')],
+}
+const weather: ToolSchema = {
+  name: 'get_weather',
+  strict: true,
+  parameters: {
+    type: 'object',
+    properties: {
+      city: { type: 'string', minLength: 1, maxLength: 9 },
+      days: { type: 'integer', minimum: 1, maximum: 7 },
+    },
+    required: ['city', 'days'],
+    additionalProperties: false,
+  },
+}
+const dice: ToolSchema = { name: 'roll_dice', parameters: { type: 'object', properties: { sides: { enum: [6, 20] } } } }
+
+/** Random tokens that the constraint allows, until it lets the answer stop. */
+async function walk(plan: AnswerPlan, seed: number): Promise<string | null> {
+  const random = generator(seed)
+  const constraint = new AnswerConstraint(tokens, plan)
+  const pieces: string[] = []
+  for (let step = 0; step < 400; step++) {
+    const mask = await constraint.mask()
+    const ids = mask === null ? [CALL, ...vocabulary.stopTokenIds] : allowedTokens(mask, vocabulary.vocabSize)
+    expect(ids.length, `dead end after ${pieces.join('')}`).toBeGreaterThan(0)
+    const stop = ids.some(id => vocabulary.stopTokenIds.includes(id))
+    const rest = ids.filter(id => !vocabulary.stopTokenIds.includes(id))
+    if (stop && (rest.length === 0 || random() < 0.5)) return decodePieces(pieces)
+    // Close strings early, and leave thinking after a while.
+    const closing = rest.filter(id => ['"', '}', '</think>'].includes(special.get(id) ?? vocabulary.pieces[id]))
+    const pool =
+      closing.length > 0 && random() < 0.3
+        ? closing
+        : rest.filter(id => vocabulary.pieces[id] !== '' || special.has(id))
+    const token = pool[Math.floor(random() * pool.length)]
+    pieces.push(special.get(token) ?? vocabulary.pieces[token])
+    constraint.accept(token)
+  }
+  return null
+}
+
+const none: AnswerPlan = { insideThinking: false, text: null, call: null, calls: 'none', parallelCalls: true }
+
+describe('answers under a constraint', () => {
+  it('required tool calls parse, name a tool and fit its schema, in both forms', async () => {
+    const ajv = new Ajv2020()
+    const validate = new Map([weather, dice].map(tool => [tool.name, ajv.compile(tool.parameters as object)]))
+    let calls = 0
+    for (const form of ['json', 'tags'] as const) {
+      const grammar = toolCallGrammar([weather, dice], form)
+      const plan: AnswerPlan = { ...none, call: () => compiler.open(grammar), calls: 'required' }
+      for (let seed = 1; seed <= 12; seed++) {
+        const text = await walk(plan, seed)
+        if (text === null) continue
+        const splitter = new Splitter({ parameterType: (_tool, name) => (name === 'city' ? 'string' : 'integer') })
+        const events = [...splitter.push(text), ...splitter.end()]
+        expect(events.length, text).toBeGreaterThan(0)
+        for (const event of events) {
+          if (event.type !== 'toolCall') throw new Error(`${event.type} in ${text}`)
+          const check = validate.get(event.name)!
+          expect(check(JSON.parse(event.arguments)), `${text}: ${ajv.errorsText(check.errors)}`).toBe(true)
+          calls++
+        }
+      }
+    }
+    expect(calls).toBeGreaterThan(10)
+  }, 60_000)
+
+  it('one call at most where parallel calls are off', async () => {
+    const grammar = toolCallGrammar([dice], 'json')
+    const plan: AnswerPlan = { ...none, call: () => compiler.open(grammar), calls: 'required', parallelCalls: false }
+    for (let seed = 1; seed <= 5; seed++) expect((await walk(plan, seed))?.split('<tool_call>').length ?? 2).toBe(2)
+  })
+
+  it('thinking is free, cannot stop the answer, and JSON follows it', async () => {
+    const grammar = jsonSchemaGrammar({ type: 'object', properties: { ok: { type: 'boolean' } }, required: ['ok'] })
+    const plan: AnswerPlan = { ...none, insideThinking: true, text: () => compiler.open(grammar) }
+    for (let seed = 1; seed <= 5; seed++) {
+      const text = await walk(plan, seed)
+      if (text === null) continue
+      expect(JSON.parse(text.split('</think>')[1])).toHaveProperty('ok')
+    }
+    const constraint = new AnswerConstraint(tokens, plan)
+    const thinking = allowedTokens((await constraint.mask())!, vocabulary.vocabSize)
+    expect(thinking.length).toBe(vocabulary.vocabSize - vocabulary.stopTokenIds.length)
+  })
+
+  it('free text with strict calls in it', async () => {
+    const plan: AnswerPlan = { ...none, call: () => compiler.open(toolCallGrammar([dice], 'json')), calls: 'allowed' }
+    const constraint = new AnswerConstraint(tokens, plan)
+    expect(await constraint.mask()).toBeNull()
+    constraint.accept(vocabulary.pieces.indexOf('H'))
+    expect(await constraint.mask()).toBeNull()
+    constraint.accept(CALL)
+    const inCall = allowedTokens((await constraint.mask())!, vocabulary.vocabSize)
+    expect(inCall).toEqual([vocabulary.pieces.indexOf('Ċ')])
+    constraint.close()
+  })
+})
