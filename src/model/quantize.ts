@@ -7,6 +7,9 @@ import type { QuantBits, QuantGroup } from './tensors.js'
 export const QUANT_BITS: readonly QuantBits[] = [2, 4, 8]
 export const QUANT_GROUPS: readonly QuantGroup[] = [32, 64, 128]
 
+/** Adding 1.5 * 2^52 and taking it away again rounds a double half to even. */
+const ROUNDER = 6755399441055744
+
 export interface QuantizedSizes {
   readonly weight: number // bytes
   readonly scales: number // bytes
@@ -47,10 +50,12 @@ export function quantizeRows(
   out: QuantizedRows,
 ): number {
   const { weight, scales, biases } = out
+  const f = Math.fround
   const levels = 2 ** bits - 1
-  const perWord = 32 / bits
+  const smallest = f(1e-7)
   const groups = values.length / group
-  const wordsPerGroup = group / perWord
+  const wordsPerGroup = (group * bits) / 32
+  const q = new Int32Array(group)
   for (let g = 0; g < groups; g++) {
     const start = g * group
     let hi = values[start]
@@ -60,39 +65,37 @@ export function quantizeRows(
       if (w > hi) hi = w
       if (w < lo) lo = w
     }
-    // A NaN hides from the comparisons above, but not from what it leaves: it is found when q comes out as NaN.
-    const [scale, bias] = scaleAndBias(hi, lo, levels)
-    const sBits = float32ToBfloat16(scale)
-    const bBits = float32ToBfloat16(bias)
-    const s = bfloat16ToFloat32(sBits)
-    const b = bfloat16ToFloat32(bBits)
+    let scale = Math.max(f(f(hi - lo) / levels), smallest)
+    let bias = lo
+    if (!(Math.abs(lo) > Math.abs(hi))) {
+      scale = -scale
+      bias = hi
+    }
+    const q0 = roundHalfEven(f(bias / scale))
+    if (q0 !== 0) scale = f(bias / q0)
+    else bias = 0
+    const scaleBits = float32ToBfloat16(scale)
+    const biasBits = float32ToBfloat16(bias)
+    const s = bfloat16ToFloat32(scaleBits)
+    const b = bfloat16ToFloat32(biasBits)
     if (!(Math.abs(s) > 0 && Math.abs(s) < Infinity && Math.abs(b) < Infinity)) return g
-    scales[g] = sBits
-    biases[g] = bBits
-    let at = start
+    scales[g] = scaleBits
+    biases[g] = biasBits
+    for (let i = 0; i < group; i++) {
+      const x = f(f(values[start + i] - b) / s)
+      if (x >= 0 && x < levels) q[i] = x + ROUNDER - ROUNDER
+      else if (x >= levels) q[i] = levels
+      else if (x < 0) q[i] = 0
+      else return g // a NaN hides from the comparisons that found hi and lo, but ends here
+    }
+    let next = 0
     for (let k = 0; k < wordsPerGroup; k++) {
       let packed = 0
-      for (let shift = 0; shift < 32; shift += bits) {
-        const q = Math.fround(Math.fround(values[at++] - b) / s) + 6755399441055744 - 6755399441055744
-        if (Number.isNaN(q)) return g
-        packed |= Math.min(Math.max(q, 0), levels) << shift
-      }
+      for (let shift = 0; shift < 32; shift += bits) packed |= q[next++] << shift
       weight[g * wordsPerGroup + k] = packed
     }
   }
   return -1
-}
-
-function scaleAndBias(hi: number, lo: number, levels: number): [number, number] {
-  const f = Math.fround
-  let s = Math.max(f(f(hi - lo) / levels), f(1e-7))
-  let edge = lo
-  if (!(Math.abs(lo) > Math.abs(hi))) {
-    s = -s
-    edge = hi
-  }
-  const q0 = roundHalfEven(f(edge / s))
-  return q0 !== 0 ? [f(edge / q0), edge] : [s, 0]
 }
 
 /** One quantized part in bytes, as it lies in a file. */

@@ -8,9 +8,8 @@ import { onTestFinished } from 'vitest'
 import { widenFloats } from '#moeflux/model/floats.js'
 import { dequantizeRows } from '#moeflux/model/quantize.js'
 import type { Matrix, Vector } from '#moeflux/model/tensors.js'
-import { type ConvertOptions, type ConvertResult, convert } from '#moeflux/storage/convert.js'
-import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
-import { openOutputFolder } from '#moeflux/storage/outputFolder.js'
+import { openFileSource } from '#moeflux/storage/fileSource.js'
+import { readSafetensorsHeader } from '#moeflux/storage/safetensors.js'
 
 export const repository = new URL('../..', import.meta.url).pathname
 export const demoSource = join(repository, 'demo-model')
@@ -22,10 +21,6 @@ export function temporaryFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), 'moeflux-test-'))
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
   return folder
-}
-
-export async function convertFolder(source: string, target: string, options?: ConvertOptions): Promise<ConvertResult> {
-  return convert(await openNodeFolder(source, { links: 'inside' }), await openOutputFolder(target), options)
 }
 
 /** Name and hash of every file below a folder. */
@@ -58,8 +53,6 @@ export function vectorValues(vector: Vector, bytes: Uint8Array): Float32Array {
 
 /** Every F32 tensor of a small safetensors file. */
 export async function readFloatTensors(path: string): Promise<Map<string, Float32Array>> {
-  const { openFileSource } = await import('#moeflux/storage/fileSource.js')
-  const { readSafetensorsHeader } = await import('#moeflux/storage/safetensors.js')
   const source = await openFileSource(path)
   try {
     const { tensors } = await readSafetensorsHeader(source)

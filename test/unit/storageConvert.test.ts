@@ -6,8 +6,8 @@ import type { Matrix } from '#moeflux/model/tensors.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
+import { packFolder } from '#moeflux/storage/packFolder.js'
 import {
-  convertFolder,
   demoSource,
   hashFolder,
   matrixValues,
@@ -33,7 +33,7 @@ const weightsOf = (folder: string) => new Uint8Array(readFileSync(join(folder, '
 describe('the MLX demo model', () => {
   test('holds the reference values of its goldens, bit for bit', async () => {
     const folder = temporaryFolder()
-    await convertFolder(demoSource, folder)
+    await packFolder(demoSource, folder)
     const goldens = await readFloatTensors(join(repository, 'test/data/goldens/demo.safetensors'))
     const weights = weightsOf(folder)
     await withPacked(folder, ({ tensors, experts }) => {
@@ -75,8 +75,8 @@ describe('the MLX demo model', () => {
 
   test('converted twice gives identical bytes', async () => {
     const [first, second] = [temporaryFolder(), temporaryFolder()]
-    await convertFolder(demoSource, first)
-    await convertFolder(demoSource, second)
+    await packFolder(demoSource, first)
+    await packFolder(demoSource, second)
     expect(hashFolder(first)).toEqual(hashFolder(second))
   })
 })
@@ -84,8 +84,8 @@ describe('the MLX demo model', () => {
 describe('the HF tiny model', () => {
   test.each([4, 8, 16] as const)('gives the same weights from both expert layouts at %i bits', async bits => {
     const [single, fused] = [temporaryFolder(), temporaryFolder()]
-    await convertFolder(tinySource, single, { bits, experts2bit: true })
-    await convertFolder(tinyFusedSource, fused, { bits, experts2bit: true })
+    await packFolder(tinySource, single, { bits, experts2bit: true })
+    await packFolder(tinyFusedSource, fused, { bits, experts2bit: true })
     const weights = (folder: string) => new Map([...hashFolder(folder)].filter(([name]) => name.endsWith('.bin')))
     expect(weights(single)).toEqual(weights(fused))
     expect(weights(single).size).toBe(9) // four layers of two sets, and the resident part
