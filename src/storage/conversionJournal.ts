@@ -1,8 +1,8 @@
-// What a conversion has finished so far, kept in its target folder, so that a later run goes on from there. A file is
-// entered once it is on the disk under its name; the journal goes when moeflux.json, the last file, is there.
+// Which large files a conversion has finished so far, kept in its target folder, so that a later run goes on from there. A
+// file is entered once it is on the disk under its name; the journal goes when moeflux.json, the last file, is there.
 import type { FileChecksum } from './manifest.js'
 import type { OutputFolder } from './outputFolder.js'
-import { JOURNAL_NAME } from './packedNames.js'
+import { isPackedName, JOURNAL_NAME } from './packedNames.js'
 import { asCount, asObject, asString, parseStrictJson } from './strictJson.js'
 
 export class ConversionJournal {
@@ -13,12 +13,13 @@ export class ConversionJournal {
     private readonly files: Map<string, FileChecksum>,
   ) {}
 
-  /** Takes up what an earlier run of the same key left, or starts anew and removes what one of another key left. */
-  static async open(output: OutputFolder, key: string): Promise<ConversionJournal> {
+  /** Takes up what an earlier run of the same key left in `names`, or removes it and starts anew. */
+  static async open(output: OutputFolder, key: string, names: readonly string[]): Promise<ConversionJournal> {
     const earlier = parseJournal(await output.readText(JOURNAL_NAME), output.location)
     const files = new Map<string, FileChecksum>()
-    for (const [name, checksum] of earlier?.files ?? []) {
-      if (earlier?.key === key && (await output.sizeOf(name)) === checksum.size) files.set(name, checksum)
+    for (const name of names.filter(isPackedName)) {
+      const checksum = earlier?.key === key ? earlier.files.get(name) : undefined
+      if (checksum !== undefined && (await output.sizeOf(name)) === checksum.size) files.set(name, checksum)
       else await output.remove(name)
     }
     const journal = new ConversionJournal(output, key, files)

@@ -91,7 +91,7 @@ class Conversion {
       throw new TargetError(this.output.location, 'is not empty, and what it holds is not an unfinished conversion')
     }
     const key = JSON.stringify([CONVERTER_VERSION, about.source.identity, about.options])
-    const journal = await ConversionJournal.open(this.output, key)
+    const journal = await ConversionJournal.open(this.output, key, names)
     try {
       return await this.writeAll(journal, about)
     } catch (error) {
@@ -134,7 +134,7 @@ class Conversion {
       const done = journal.get(job.name)
       if (done !== undefined) this.advance(job.size ?? 0)
       const checksum = done ?? (await this.writeFile(job, scratch))
-      if (done === undefined) await journal.add(job.name, checksum)
+      if (done === undefined && job.size !== null) await journal.add(job.name, checksum)
       files.set(job.name, checksum)
     }
     const experts = new Map(this.plan.expertSets.map(set => [set.name, set.parts]))

@@ -25,3 +25,9 @@ export const COPIED_NAMES: readonly string[] = [
 export function expertFileName(set: ExpertSetName, layer: number): string {
   return `${set}/layer_${String(layer).padStart(2, '0')}.bin`
 }
+
+/** Whether a conversion writes files of this name. */
+export function isPackedName(name: string): boolean {
+  const plain = [CONFIG_NAME, WEIGHTS_NAME, MANIFEST_NAME, METADATA_NAME, ...COPIED_NAMES]
+  return plain.includes(name) || /^packed_experts(_2bit)?\/layer_\d{2,}\.bin$/.test(name)
+}

@@ -3,7 +3,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll } from 'vitest'
-import { convertFolder, repository, tinyFusedSource, tinySource } from './packedFiles.js'
+import { packFolder } from '#moeflux/storage/packFolder.js'
+import { repository, tinyFusedSource, tinySource } from './packedFiles.js'
 
 export const demoModel = join(repository, 'dist/demo-model')
 
@@ -11,6 +12,6 @@ export const demoModel = join(repository, 'dist/demo-model')
 export async function packTiny(layout: 'separate' | 'fused' = 'separate'): Promise<string> {
   const folder = mkdtempSync(join(tmpdir(), 'moeflux-tiny-'))
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
-  await convertFolder(layout === 'fused' ? tinyFusedSource : tinySource, folder, { bits: 16 })
+  await packFolder(layout === 'fused' ? tinyFusedSource : tinySource, folder, { bits: 16 })
   return folder
 }
