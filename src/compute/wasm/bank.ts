@@ -1,0 +1,93 @@
+// A bank is one WebAssembly.Memory (at most 4 GiB) with an arena over the part of it that comes and goes: K/V pages and
+// recurrent state. What is fixed at open (scratch, weights, expert slots) lies below `floor` and never moves. Freed
+// blocks go to a list by size and are handed out again first, so memory grows with the most that was ever in use.
+// Only the main thread allocates; workers see addresses.
+import { OutOfMemoryError } from '../../errors.js'
+
+const WASM_PAGE = 65536
+const BLOCK_ALIGN = 64
+
+export const MAX_BANK_BYTES = 65536 * WASM_PAGE
+
+export function alignUp(bytes: number, align: number): number {
+  return Math.ceil(bytes / align) * align
+}
+
+export class Bank {
+  readonly memory: WebAssembly.Memory
+  private readonly limit: number
+  private top: number // first byte never handed out
+  private readonly free = new Map<number, number[]>() // block size -> addresses
+  private used = 0
+
+  constructor(
+    readonly index: number,
+    floor: number,
+    limit: number,
+    readonly shared: boolean,
+  ) {
+    const initial = Math.ceil(floor / WASM_PAGE)
+    const maximum = Math.min(65536, Math.max(initial, Math.ceil(limit / WASM_PAGE)))
+    this.limit = maximum * WASM_PAGE
+    this.top = floor
+    try {
+      this.memory = new WebAssembly.Memory({ initial, maximum, shared })
+    } catch (error) {
+      throw new OutOfMemoryError(`wasm bank ${index}`, floor, 'the system refused the memory', { cause: error })
+    }
+  }
+
+  /** Bytes handed out by the arena. */
+  get arenaBytes(): number {
+    return this.used
+  }
+
+  allocate(bytes: number): number {
+    const size = alignUp(bytes, BLOCK_ALIGN)
+    const reused = this.free.get(size)?.pop()
+    if (reused !== undefined) {
+      this.used += size
+      return reused
+    }
+    const end = this.top + size
+    if (end > this.limit) {
+      throw new OutOfMemoryError(`wasm bank ${this.index}`, bytes, `${this.limit - this.top} of ${this.limit} bytes left`)
+    }
+    const have = this.memory.buffer.byteLength
+    if (end > have) this.grow(end - have, bytes)
+    const address = this.top
+    this.top = end
+    this.used += size
+    return address
+  }
+
+  release(address: number, bytes: number): void {
+    const size = alignUp(bytes, BLOCK_ALIGN)
+    const list = this.free.get(size)
+    if (list) list.push(address)
+    else this.free.set(size, [address])
+    this.used -= size
+  }
+
+  private grow(missing: number, wanted: number): void {
+    try {
+      this.memory.grow(Math.ceil(missing / WASM_PAGE))
+    } catch (error) {
+      throw new OutOfMemoryError(`wasm bank ${this.index}`, wanted, 'the system refused to grow the memory', {
+        cause: error,
+      })
+    }
+  }
+
+  bytes(address: number, length: number): Uint8Array {
+    return new Uint8Array(this.memory.buffer, address, length)
+  }
+
+  floats(address: number, length: number): Float32Array {
+    return new Float32Array(this.memory.buffer, address, length)
+  }
+
+  words(address: number, length: number): Uint32Array {
+    return new Uint32Array(this.memory.buffer, address, length)
+  }
+}

@@ -1,0 +1,223 @@
+// Where everything of an opened model lies, decided before a byte is allocated: which bank and address each tensor and
+// each expert slot gets, and in which bank a layer's sequence state grows. Pure: sizes in, addresses out.
+//
+// Every bank starts with the same scratch region, so an activation has one address in all of them and moving it to the
+// bank where a matrix lies is a copy between equal ranges. Bank 0 is home: small tensors, activations of record, and as
+// many matrices as leave room for sequence state. Further matrices and then the slots fill banks of their own.
+import type { ModelConfig } from '../../model/config.js'
+import type { FloatType, LayerTensors, Matrix, ModelTensors, QuantGroup, Vector } from '../../model/tensors.js'
+import { alignUp } from './bank.js'
+
+const TENSOR_ALIGN = 64
+export const SLOT_ALIGN = 4096 // direct reads need it
+
+/** A matrix in a bank. Plain matrices have bits 16 or 32 and no scales. */
+export interface PlacedMatrix {
+  readonly bank: number
+  readonly rows: number
+  readonly cols: number
+  readonly bits: 2 | 4 | 8 | 16 | 32
+  readonly group: QuantGroup | 0
+  readonly floatType: FloatType // of the weights of a plain matrix, of the scales of a quantized one
+  readonly weight: number
+  readonly scales: number
+  readonly biases: number
+}
+
+/** A small tensor as F32 in the home bank. */
+export interface PlacedVector {
+  readonly address: number
+  readonly source: Vector
+}
+
+export interface Slot {
+  readonly bank: number
+  readonly address: number
+}
+
+/** Bytes of model_weights.bin that go to a bank as they are. */
+export interface LoadRange {
+  readonly offset: number
+  readonly size: number
+  readonly bank: number
+  readonly address: number
+}
+
+export interface MemoryPlan {
+  readonly bankFloors: readonly number[] // bytes fixed at open, per bank
+  readonly matrices: ReadonlyMap<Matrix, PlacedMatrix>
+  readonly vectors: ReadonlyMap<Vector, PlacedVector>
+  readonly loads: readonly LoadRange[]
+  readonly slots: readonly Slot[]
+  readonly slotBytes: number // bytes from one slot to the next
+  readonly stateBank: readonly number[] // per layer
+  readonly residentBytes: number
+}
+
+export interface PlanRequest {
+  readonly config: ModelConfig
+  readonly tensors: ModelTensors
+  readonly expertSize: number
+  readonly slotCount: number
+  readonly scratchBytes: number
+  readonly bankLimit: number
+  /** The most sequence state that should ever fit, all sequences together. */
+  readonly stateBytes: number
+}
+
+export function planMemory(request: PlanRequest): MemoryPlan {
+  const { config, tensors, bankLimit } = request
+  const floors: number[] = []
+  const scratchEnd = alignUp(request.scratchBytes, TENSOR_ALIGN)
+  const openBank = () => floors.push(scratchEnd) - 1
+  const home = openBank()
+
+  const vectors = new Map<Vector, PlacedVector>()
+  for (const vector of allVectors(tensors)) {
+    vectors.set(vector, { address: take(floors, home, vector.length * 4), source: vector })
+  }
+
+  // Half the home bank stays free for sequence state; what no longer fits goes to banks that may be filled.
+  const homeShare = Math.max(floors[home], Math.floor(bankLimit / 2))
+  const matrices = new Map<Matrix, PlacedMatrix>()
+  const byOffset = new Map<number, PlacedMatrix>() // a tied lm_head is the embedding
+  const loads: LoadRange[] = []
+  let current = home
+  for (const matrix of allMatrices(tensors)) {
+    const known = byOffset.get(matrix.weight.offset)
+    if (known) {
+      matrices.set(matrix, known)
+      continue
+    }
+    const bytes = matrixBytes(matrix)
+    if (floors[current] + bytes > (current === home ? homeShare : bankLimit)) current = openBank()
+    const placed = place(matrix, current, floors, loads)
+    byOffset.set(matrix.weight.offset, placed)
+    matrices.set(matrix, placed)
+  }
+  const residentBytes = loads.reduce((sum, load) => sum + load.size, 0) + vectorBytes(vectors)
+
+  const slotBytes = alignUp(request.expertSize, SLOT_ALIGN)
+  const slots: Slot[] = []
+  let slotBank = current === home ? -1 : current
+  while (slots.length < request.slotCount) {
+    const left = request.slotCount - slots.length
+    // A few slots stay beside the weights: small models live in one bank and copy nothing between banks.
+    if (slotBank < 0) slotBank = floors[home] + left * slotBytes + SLOT_ALIGN <= homeShare ? home : openBank()
+    floors[slotBank] = alignUp(floors[slotBank], SLOT_ALIGN)
+    const fit = Math.min(left, Math.floor((bankLimit - floors[slotBank]) / slotBytes))
+    for (let i = 0; i < fit; i++) slots.push({ bank: slotBank, address: floors[slotBank] + i * slotBytes })
+    floors[slotBank] += fit * slotBytes
+    if (slots.length < request.slotCount) slotBank = openBank()
+  }
+
+  return {
+    bankFloors: floors,
+    matrices,
+    vectors,
+    loads: joinLoads(loads),
+    slots,
+    slotBytes,
+    stateBank: planState(request, floors, home, openBank),
+    residentBytes,
+  }
+}
+
+/** Layers' state goes home while it fits there, and round robin over more banks where long contexts need them. */
+function planState(request: PlanRequest, floors: number[], home: number, openBank: () => number): number[] {
+  const banks = [home]
+  let room = request.bankLimit - floors[home]
+  while (room < request.stateBytes && banks.length < request.config.numLayers) {
+    const bank = openBank()
+    banks.push(bank)
+    room += request.bankLimit - floors[bank]
+  }
+  // One kind at a time: pages and recurrent sets are both spread evenly.
+  const counts = new Map<string, number>()
+  return request.config.layerKinds.map((kind) => {
+    const n = counts.get(kind) ?? 0
+    counts.set(kind, n + 1)
+    return banks[n % banks.length]
+  })
+}
+
+function take(floors: number[], bank: number, bytes: number): number {
+  const address = alignUp(floors[bank], TENSOR_ALIGN)
+  floors[bank] = address + bytes
+  return address
+}
+
+function place(matrix: Matrix, bank: number, floors: number[], loads: LoadRange[]): PlacedMatrix {
+  const load = (range: { offset: number; size: number }) => {
+    const address = take(floors, bank, range.size)
+    loads.push({ ...range, bank, address })
+    return address
+  }
+  const weight = load(matrix.weight)
+  return {
+    bank,
+    ...matrixForm(matrix),
+    weight,
+    scales: matrix.kind === 'quantized' ? load(matrix.scales) : 0,
+    biases: matrix.kind === 'quantized' ? load(matrix.biases) : 0,
+  }
+}
+
+/** What a kernel needs to know of a matrix besides where it lies. */
+export function matrixForm(matrix: Matrix): Pick<PlacedMatrix, 'rows' | 'cols' | 'bits' | 'group' | 'floatType'> {
+  const { rows, cols } = matrix
+  if (matrix.kind === 'quantized') {
+    return { rows, cols, bits: matrix.bits, group: matrix.group, floatType: matrix.scaleType }
+  }
+  return { rows, cols, bits: matrix.type === 'F32' ? 32 : 16, group: 0, floatType: matrix.type }
+}
+
+function matrixBytes(matrix: Matrix): number {
+  const parts = matrix.kind === 'quantized' ? [matrix.weight, matrix.scales, matrix.biases] : [matrix.weight]
+  return parts.reduce((sum, part) => sum + part.size + TENSOR_ALIGN, 0)
+}
+
+function vectorBytes(vectors: ReadonlyMap<Vector, PlacedVector>): number {
+  return [...vectors.keys()].reduce((sum, vector) => sum + vector.length * 4, 0)
+}
+
+/** Neighbours in the file that are neighbours in a bank become one read. */
+function joinLoads(loads: readonly LoadRange[]): LoadRange[] {
+  const sorted = [...loads].sort((a, b) => a.bank - b.bank || a.address - b.address)
+  const joined: LoadRange[] = []
+  for (const load of sorted) {
+    const last = joined.at(-1)
+    const gap = last ? load.address - (last.address + last.size) : 0
+    const follows = last && last.bank === load.bank && load.offset === last.offset + last.size + gap
+    if (last && follows) joined[joined.length - 1] = { ...last, size: last.size + gap + load.size }
+    else joined.push(load)
+  }
+  return joined
+}
+
+export function layerMatrices(layer: LayerTensors): Matrix[] {
+  const mixer =
+    layer.kind === 'full_attention'
+      ? [layer.qProj, layer.kProj, layer.vProj, layer.oProj]
+      : [layer.inProjQkv, layer.inProjZ, layer.inProjA, layer.inProjB, layer.outProj]
+  const { gate, up, down } = layer.sharedExpert
+  return [...mixer, layer.router, layer.sharedExpertGate, gate, up, down]
+}
+
+export function layerVectors(layer: LayerTensors): Vector[] {
+  const mixer =
+    layer.kind === 'full_attention'
+      ? [layer.qNorm, layer.kNorm]
+      : [layer.conv, layer.aLog, layer.dtBias, layer.norm]
+  return [layer.inputNorm, layer.postAttentionNorm, ...mixer]
+}
+
+/** In file order, so that neighbours can be read together. */
+function allMatrices(tensors: ModelTensors): Matrix[] {
+  const all = [tensors.embed, tensors.lmHead, ...tensors.layers.flatMap(layerMatrices)]
+  return all.sort((a, b) => a.weight.offset - b.weight.offset)
+}
+
+function allVectors(tensors: ModelTensors): Vector[] {
+  return [tensors.norm, ...tensors.layers.flatMap(layerVectors)]
+}
