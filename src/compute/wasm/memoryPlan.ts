@@ -5,29 +5,33 @@
 // bank where a matrix lies is a copy between equal ranges. Bank 0 is home: small tensors, activations of record, and as
 // many matrices as leave room for sequence state. Further matrices and then the slots fill banks of their own.
 import type { ModelConfig } from '../../model/config.js'
-import type { FloatType, LayerTensors, Matrix, ModelTensors, QuantGroup, Vector } from '../../model/tensors.js'
+import type { LayerTensors, Matrix, ModelTensors, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import { alignUp } from './bank.js'
+import { floatTypeCode } from './kernels.js'
 
 const TENSOR_ALIGN = 64
 export const SLOT_ALIGN = 4096 // direct reads need it
 
-/** A matrix in a bank. Plain matrices have bits 16 or 32 and no scales. */
-export interface PlacedMatrix {
-  readonly bank: number
+/** What a kernel needs to know of a matrix besides where it lies. A plain matrix has bits and group 0. */
+export interface MatrixForm {
   readonly rows: number
   readonly cols: number
-  readonly bits: 2 | 4 | 8 | 16 | 32
+  readonly bits: QuantBits | 0
   readonly group: QuantGroup | 0
-  readonly floatType: FloatType // of the weights of a plain matrix, of the scales of a quantized one
+  readonly type: number // floatTypeCode of a plain matrix's weights, of a quantized one's scales
+}
+
+export interface PlacedMatrix extends MatrixForm {
+  readonly bank: number
   readonly weight: number
   readonly scales: number
   readonly biases: number
 }
 
-/** A small tensor as F32 in the home bank. */
+/** A small tensor, widened to F32. Readable up to a multiple of 4 floats. */
 export interface PlacedVector {
+  readonly bank: number
   readonly address: number
-  readonly source: Vector
 }
 
 export interface Slot {
@@ -73,9 +77,10 @@ export function planMemory(request: PlanRequest): MemoryPlan {
   const home = openBank()
 
   const vectors = new Map<Vector, PlacedVector>()
-  for (const vector of allVectors(tensors)) {
-    vectors.set(vector, { address: take(floors, home, vector.length * 4), source: vector })
+  const placeVector = (vector: Vector, bank: number) => {
+    vectors.set(vector, { bank, address: take(floors, bank, alignUp(vector.length * 4, TENSOR_ALIGN)) })
   }
+  for (const vector of [tensors.norm, ...tensors.layers.flatMap(homeVectors)]) placeVector(vector, home)
 
   // Half the home bank stays free for sequence state; what no longer fits goes to banks that may be filled.
   const homeShare = Math.max(floors[home], Math.floor(bankLimit / 2))
@@ -95,7 +100,6 @@ export function planMemory(request: PlanRequest): MemoryPlan {
     byOffset.set(matrix.weight.offset, placed)
     matrices.set(matrix, placed)
   }
-  const residentBytes = loads.reduce((sum, load) => sum + load.size, 0) + vectorBytes(vectors)
 
   const slotBytes = alignUp(request.expertSize, SLOT_ALIGN)
   const slots: Slot[] = []
@@ -111,6 +115,13 @@ export function planMemory(request: PlanRequest): MemoryPlan {
     if (slots.length < request.slotCount) slotBank = openBank()
   }
 
+  const stateBank = planState(request, floors, home, openBank)
+  for (const layer of tensors.layers) {
+    for (const vector of stateVectors(layer)) placeVector(vector, stateBank[layer.layer])
+  }
+  const residentBytes =
+    loads.reduce((sum, load) => sum + load.size, 0) + [...vectors.keys()].reduce((sum, v) => sum + v.length * 4, 0)
+
   return {
     bankFloors: floors,
     matrices,
@@ -118,7 +129,7 @@ export function planMemory(request: PlanRequest): MemoryPlan {
     loads: joinLoads(loads),
     slots,
     slotBytes,
-    stateBank: planState(request, floors, home, openBank),
+    stateBank,
     residentBytes,
   }
 }
@@ -163,22 +174,15 @@ function place(matrix: Matrix, bank: number, floors: number[], loads: LoadRange[
   }
 }
 
-/** What a kernel needs to know of a matrix besides where it lies. */
-export function matrixForm(matrix: Matrix): Pick<PlacedMatrix, 'rows' | 'cols' | 'bits' | 'group' | 'floatType'> {
+export function matrixForm(matrix: Matrix): MatrixForm {
   const { rows, cols } = matrix
-  if (matrix.kind === 'quantized') {
-    return { rows, cols, bits: matrix.bits, group: matrix.group, floatType: matrix.scaleType }
-  }
-  return { rows, cols, bits: matrix.type === 'F32' ? 32 : 16, group: 0, floatType: matrix.type }
+  if (matrix.kind === 'plain') return { rows, cols, bits: 0, group: 0, type: floatTypeCode[matrix.type] }
+  return { rows, cols, bits: matrix.bits, group: matrix.group, type: floatTypeCode[matrix.scaleType] }
 }
 
 function matrixBytes(matrix: Matrix): number {
   const parts = matrix.kind === 'quantized' ? [matrix.weight, matrix.scales, matrix.biases] : [matrix.weight]
   return parts.reduce((sum, part) => sum + part.size + TENSOR_ALIGN, 0)
-}
-
-function vectorBytes(vectors: ReadonlyMap<Vector, PlacedVector>): number {
-  return [...vectors.keys()].reduce((sum, vector) => sum + vector.length * 4, 0)
 }
 
 /** Neighbours in the file that are neighbours in a bank become one read. */
@@ -195,7 +199,7 @@ function joinLoads(loads: readonly LoadRange[]): LoadRange[] {
   return joined
 }
 
-export function layerMatrices(layer: LayerTensors): Matrix[] {
+function layerMatrices(layer: LayerTensors): Matrix[] {
   const mixer =
     layer.kind === 'full_attention'
       ? [layer.qProj, layer.kProj, layer.vProj, layer.oProj]
@@ -204,20 +208,19 @@ export function layerMatrices(layer: LayerTensors): Matrix[] {
   return [...mixer, layer.router, layer.sharedExpertGate, gate, up, down]
 }
 
-export function layerVectors(layer: LayerTensors): Vector[] {
-  const mixer =
-    layer.kind === 'full_attention'
-      ? [layer.qNorm, layer.kNorm]
-      : [layer.conv, layer.aLog, layer.dtBias, layer.norm]
+/** Vectors that work on activations of record. */
+function homeVectors(layer: LayerTensors): Vector[] {
+  const mixer = layer.kind === 'full_attention' ? [layer.qNorm, layer.kNorm] : []
   return [layer.inputNorm, layer.postAttentionNorm, ...mixer]
+}
+
+/** Vectors of kernels that run where the sequence state is. */
+function stateVectors(layer: LayerTensors): Vector[] {
+  return layer.kind === 'full_attention' ? [] : [layer.conv, layer.aLog, layer.dtBias, layer.norm]
 }
 
 /** In file order, so that neighbours can be read together. */
 function allMatrices(tensors: ModelTensors): Matrix[] {
   const all = [tensors.embed, tensors.lmHead, ...tensors.layers.flatMap(layerMatrices)]
   return all.sort((a, b) => a.weight.offset - b.weight.offset)
-}
-
-function allVectors(tensors: ModelTensors): Vector[] {
-  return [tensors.norm, ...tensors.layers.flatMap(layerVectors)]
 }

@@ -1,26 +1,30 @@
 // The memory of sequences on the main thread: K/V pages and recurrent sets in the banks, counted by reference, and the
-// page tables that kernels read. A page covers PAGE_TOKENS positions of every full-attention layer, a recurrent set the
+// page tables that kernels read. A page covers `pageTokens` positions of every full-attention layer, a recurrent set the
 // conv and delta-net state of every linear layer. Which bank a layer's state lies in is fixed at open, so a kernel finds
 // a whole sequence in one memory. Knows nothing of steps: it hands out, shares, copies on write and takes back.
 import type { LayerKind, ModelConfig } from '../../model/config.js'
-import type { Bank } from './bank.js'
-
-export const PAGE_TOKENS = 64
+import { alignUp, type Bank } from './bank.js'
+import { pageTokens } from './kernels.js'
 
 const FLOAT = 4
 const TABLE_ENTRY = 4
 
+/** Bytes of a layer's conv state, padded so that the recurrent state after it is aligned. */
+export function convStateBytes(config: ModelConfig): number {
+  return alignUp((config.linearConvKernel - 1) * config.linearConvDim * FLOAT, 64)
+}
+
 export interface KvPage {
   refs: number
-  readonly addresses: readonly number[] // one per full-attention layer: keys [PAGE_TOKENS, kvDim], then values
+  readonly addresses: readonly number[] // one per full-attention layer: keys [pageTokens, kvDim], then values
 }
 
 export interface RecurrentSet {
   refs: number
-  readonly addresses: readonly number[] // one per linear layer: conv [3, convDim], then S [valueHeads, valueDim, keyDim]
+  readonly addresses: readonly number[] // one per linear layer: conv [3, convDim] padded, then S [valueHeads, valueDim, keyDim]
 }
 
-/** A page table per full-attention layer: u32 addresses of pages, in the layer's bank. */
+/** Per full-attention layer, in its bank: u32 addresses of the pages' keys [capacity], then of their values [capacity]. */
 export interface PageTables {
   capacity: number // pages
   addresses: number[]
@@ -29,6 +33,7 @@ export interface PageTables {
 export class SequenceStore {
   readonly kvDim: number
   readonly convFloats: number
+  readonly convBytes: number
   readonly recurrentFloats: number
   readonly pageBytes: number // of all layers together
   readonly setBytes: number
@@ -47,6 +52,7 @@ export class SequenceStore {
     this.linearLayers = of('linear_attention')
     this.kvDim = config.numKvHeads * config.headDim
     this.convFloats = (config.linearConvKernel - 1) * config.linearConvDim
+    this.convBytes = convStateBytes(config)
     this.recurrentFloats = config.linearValueHeads * config.linearValueDim * config.linearKeyDim
     this.pageBytes = this.fullLayers.length * this.layerPageBytes
     this.setBytes = this.linearLayers.length * this.layerSetBytes
@@ -58,11 +64,11 @@ export class SequenceStore {
   }
 
   private get layerPageBytes(): number {
-    return 2 * PAGE_TOKENS * this.kvDim * FLOAT
+    return 2 * pageTokens * this.kvDim * FLOAT
   }
 
   private get layerSetBytes(): number {
-    return (this.convFloats + this.recurrentFloats) * FLOAT
+    return this.convBytes + this.recurrentFloats * FLOAT
   }
 
   /** One block per layer, or none at all: a refused allocation gives the others back. */
@@ -90,7 +96,7 @@ export class SequenceStore {
   /** A page of one's own with the first `rows` rows of `page`. */
   copyPage(page: KvPage, rows: number): KvPage {
     const copy = this.takePage()
-    const values = PAGE_TOKENS * this.kvDim * FLOAT
+    const values = pageTokens * this.kvDim * FLOAT
     const bytes = rows * this.kvDim * FLOAT
     this.fullLayers.forEach((layer, i) => {
       const bank = this.bankOf(layer)
@@ -117,9 +123,13 @@ export class SequenceStore {
   reserveTables(tables: PageTables, pages: number, used: number): void {
     if (pages <= tables.capacity) return
     const capacity = Math.max(16, pages, tables.capacity * 2)
-    const addresses = this.takeBlocks(this.fullLayers, capacity * TABLE_ENTRY)
+    const addresses = this.takeBlocks(this.fullLayers, 2 * capacity * TABLE_ENTRY)
     this.fullLayers.forEach((layer, i) => {
-      if (used > 0) this.bankOf(layer).words(addresses[i], used).set(this.bankOf(layer).words(tables.addresses[i], used))
+      const bank = this.bankOf(layer)
+      for (let half = 0; used > 0 && half < 2; half++) {
+        const from = bank.words(tables.addresses[i] + half * tables.capacity * TABLE_ENTRY, used)
+        bank.words(addresses[i] + half * capacity * TABLE_ENTRY, used).set(from)
+      }
     })
     this.releaseTables(tables)
     tables.capacity = capacity
@@ -128,12 +138,14 @@ export class SequenceStore {
 
   writeTables(tables: PageTables, index: number, page: KvPage): void {
     this.fullLayers.forEach((layer, i) => {
-      this.bankOf(layer).words(tables.addresses[i] + index * TABLE_ENTRY, 1)[0] = page.addresses[i]
+      const table = this.bankOf(layer).words(tables.addresses[i], 2 * tables.capacity)
+      table[index] = page.addresses[i]
+      table[tables.capacity + index] = page.addresses[i] + pageTokens * this.kvDim * FLOAT
     })
   }
 
   releaseTables(tables: PageTables): void {
-    this.giveBlocks(this.fullLayers, tables.addresses, tables.capacity * TABLE_ENTRY)
+    this.giveBlocks(this.fullLayers, tables.addresses, 2 * tables.capacity * TABLE_ENTRY)
     tables.capacity = 0
     tables.addresses = []
   }

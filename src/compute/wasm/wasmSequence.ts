@@ -2,7 +2,8 @@
 // and then either commits both or drops them; what is committed is never written again, so holding it needs no copy.
 import { ClosedError } from '../../errors.js'
 import type { HeldState, LayerState, SequenceState } from '../backend.js'
-import { type KvPage, PAGE_TOKENS, type PageTables, type RecurrentSet, type SequenceStore } from './sequenceStore.js'
+import { pageTokens } from './kernels.js'
+import type { KvPage, PageTables, RecurrentSet, SequenceStore } from './sequenceStore.js'
 
 export interface SequenceHooks {
   clearPredictions(sequence: number): void
@@ -32,14 +33,14 @@ export class WasmSequence implements SequenceState {
   prepare(tokens: number): RecurrentSet {
     this.checkOpen()
     const store = this.store
-    const partial = this.length % PAGE_TOKENS
-    const last = Math.floor(this.length / PAGE_TOKENS)
+    const partial = this.length % pageTokens
+    const last = Math.floor(this.length / pageTokens)
     if (partial > 0 && this.pages[last].refs > 1) {
       const copy = store.copyPage(this.pages[last], partial)
       store.releasePage(this.pages[last])
       this.setPage(last, copy)
     }
-    const needed = Math.ceil((this.length + tokens) / PAGE_TOKENS)
+    const needed = Math.ceil((this.length + tokens) / pageTokens)
     store.reserveTables(this.tables, needed, this.pages.length)
     while (this.pages.length < needed) this.setPage(this.pages.length, store.takePage())
     return store.takeSet()
@@ -55,9 +56,13 @@ export class WasmSequence implements SequenceState {
     this.store.releaseSet(next)
   }
 
-  /** Where a step reads the layer's state: the page table, or the committed recurrent block. */
-  layerAddresses(next: RecurrentSet): { tables: readonly number[]; from: readonly number[]; to: readonly number[] } {
-    return { tables: this.tables.addresses, from: this.recurrent.addresses, to: next.addresses }
+  /** Where a step finds the state: page tables of keys and values per full layer, or blocks to read and to write. */
+  layerAddresses(next: RecurrentSet): { full: [number, number][]; linear: [number, number][] } {
+    const { addresses, capacity } = this.tables
+    return {
+      full: addresses.map((address) => [address, address + capacity * 4]),
+      linear: next.addresses.map((to, i) => [this.recurrent.addresses[i], to]),
+    }
   }
 
   async clear(): Promise<void> {
@@ -106,10 +111,10 @@ export class WasmSequence implements SequenceState {
       const keys = new Float32Array(this.length * store.kvDim)
       const values = new Float32Array(this.length * store.kvDim)
       this.coveringPages().forEach((page, i) => {
-        const start = i * PAGE_TOKENS * store.kvDim
-        const count = Math.min(PAGE_TOKENS * store.kvDim, keys.length - start)
+        const start = i * pageTokens * store.kvDim
+        const count = Math.min(pageTokens * store.kvDim, keys.length - start)
         keys.set(bank.floats(page.addresses[full], count), start)
-        values.set(bank.floats(page.addresses[full] + PAGE_TOKENS * store.kvDim * 4, count), start)
+        values.set(bank.floats(page.addresses[full] + pageTokens * store.kvDim * 4, count), start)
       })
       return { kind: 'full_attention', keys, values }
     }
@@ -117,7 +122,7 @@ export class WasmSequence implements SequenceState {
     return {
       kind: 'linear_attention',
       conv: bank.floats(address, store.convFloats).slice(),
-      recurrent: bank.floats(address + store.convFloats * 4, store.recurrentFloats).slice(),
+      recurrent: bank.floats(address + store.convBytes, store.recurrentFloats).slice(),
     }
   }
 
@@ -127,7 +132,7 @@ export class WasmSequence implements SequenceState {
     const pages: KvPage[] = []
     const recurrent = store.takeSet()
     try {
-      while (pages.length * PAGE_TOKENS < length) pages.push(store.takePage())
+      while (pages.length * pageTokens < length) pages.push(store.takePage())
       let full = 0
       let linear = 0
       for (const state of layers) {
@@ -136,7 +141,7 @@ export class WasmSequence implements SequenceState {
           const bank = store.bankOf(store.linearLayers[linear])
           const address = recurrent.addresses[linear++]
           bank.floats(address, store.convFloats).set(state.conv)
-          bank.floats(address + store.convFloats * 4, store.recurrentFloats).set(state.recurrent)
+          bank.floats(address + store.convBytes, store.recurrentFloats).set(state.recurrent)
         }
       }
       this.become(length, pages, recurrent)
@@ -150,10 +155,10 @@ export class WasmSequence implements SequenceState {
     const { kvDim, fullLayers } = this.store
     const bank = this.store.bankOf(fullLayers[full])
     pages.forEach((page, i) => {
-      const start = i * PAGE_TOKENS * kvDim
-      const end = Math.min(state.keys.length, start + PAGE_TOKENS * kvDim)
+      const start = i * pageTokens * kvDim
+      const end = Math.min(state.keys.length, start + pageTokens * kvDim)
       bank.floats(page.addresses[full], end - start).set(state.keys.subarray(start, end))
-      bank.floats(page.addresses[full] + PAGE_TOKENS * kvDim * 4, end - start).set(state.values.subarray(start, end))
+      bank.floats(page.addresses[full] + pageTokens * kvDim * 4, end - start).set(state.values.subarray(start, end))
     })
   }
 
@@ -166,7 +171,7 @@ export class WasmSequence implements SequenceState {
   }
 
   private coveringPages(): KvPage[] {
-    return this.pages.slice(0, Math.ceil(this.length / PAGE_TOKENS))
+    return this.pages.slice(0, Math.ceil(this.length / pageTokens))
   }
 
   private setPage(index: number, page: KvPage): void {

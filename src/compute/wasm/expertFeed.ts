@@ -1,0 +1,111 @@
+// The leader's side of the MoE block: turns a layer's routing into requests to the streamer and the streamer's ready
+// slots into waves on the board. Runs in the leading worker alone; the others only see waves.
+import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
+import { type JobBoard, WAVE } from './jobBoard.js'
+import type { PlacedModel } from './placedModel.js'
+
+export class ExpertFeed {
+  /** Why the last wave was an abandoned one; null for an abort. */
+  failure: unknown = null
+  private readonly counts: Int32Array // [experts]: pairs of each in this layer
+  private readonly starts: Int32Array // [experts]: first pair
+  private readonly wanted: Int32Array // [experts]
+  private readonly batch: Int32Array // [experts]
+  private readonly indices: Uint32Array // [chunk * K], of the home bank
+  private readonly pairRows: Uint32Array[] // per bank
+  private readonly pairOuts: Uint32Array[] // per bank
+  private routerSeconds = 0
+  private stallSeen = 0
+  private left = 0 // experts of the layer that no wave had yet
+
+  constructor(
+    private readonly model: PlacedModel,
+    private readonly board: JobBoard,
+    private readonly streamer: ExpertStreamer,
+    memories: readonly WebAssembly.Memory[],
+  ) {
+    const { numExperts } = model.config
+    const pairs = model.chunkTokens * model.expertsPerToken
+    this.counts = new Int32Array(numExperts)
+    this.starts = new Int32Array(numExperts)
+    this.wanted = new Int32Array(numExperts)
+    this.batch = new Int32Array(numExperts)
+    const words = (address: number, bank: number) => new Uint32Array(memories[bank].buffer, address, pairs)
+    const slotBanks = [...new Set(model.slots.map((slot) => slot.bank))]
+    this.indices = words(model.scratch.indices, 0)
+    this.pairRows = slotBanks.map((bank) => words(model.scratch.pairRow, bank))
+    this.pairOuts = slotBanks.map((bank) => words(model.scratch.pairOut, bank))
+  }
+
+  /** Sorts the (row, rank) pairs of a layer by expert and asks for the experts. */
+  request(layer: number, rows: number): void {
+    const { counts, starts, wanted, indices } = this
+    const k = this.model.expertsPerToken
+    const pairs = rows * k
+    counts.fill(0)
+    for (let i = 0; i < pairs; i++) counts[indices[i]]++
+    let start = 0
+    let distinct = 0
+    for (let expert = 0; expert < counts.length; expert++) {
+      starts[expert] = start
+      start += counts[expert]
+      if (counts[expert] > 0) wanted[distinct++] = expert
+    }
+    for (let i = 0; i < pairs; i++) {
+      const at = starts[indices[i]]++
+      const row = Math.floor(i / k)
+      for (const list of this.pairRows) list[at] = row
+      for (const list of this.pairOuts) list[at] = i
+    }
+    this.left = distinct
+    this.streamer.request(layer, wanted.subarray(0, distinct))
+  }
+
+  /** Puts the next experts that are ready on the board, or that the layer is given up. */
+  nextWave(): void {
+    const { board, streamer, batch } = this
+    const count = this.nextBatch()
+    if (count <= 0) {
+      board.setWave(WAVE.abandon, 0)
+      return
+    }
+    for (let i = 0; i < count; i++) {
+      const { bank, address } = this.model.slots[batch[i]]
+      const expert = streamer.expertOf(batch[i])
+      const pairs = this.counts[expert]
+      board.setEntry(i, { bank, address, pairStart: this.starts[expert] - pairs, pairs })
+    }
+    this.left -= count
+    board.setWave(this.left === 0 ? WAVE.lastExperts : WAVE.experts, count)
+  }
+
+  private nextBatch(): number {
+    this.failure = null
+    if (this.board.aborted) return aborted
+    try {
+      return this.streamer.next(this.batch)
+    } catch (error) {
+      this.failure = error
+      return 0
+    }
+  }
+
+  /** Seconds since the last call that were the router's work or waiting for reads. */
+  takeAside(): { router: number; stall: number } {
+    const stalled = this.streamer.stats.stallSeconds
+    const aside = { router: this.routerSeconds, stall: stalled - this.stallSeen }
+    this.routerSeconds = 0
+    this.stallSeen = stalled
+    return aside
+  }
+
+  /** Called when the block's router part is over. */
+  routed(startedAt: number): void {
+    this.routerSeconds += (performance.now() - startedAt) / 1000
+  }
+
+  /** After the last wave, or after giving up: nothing stays pinned. */
+  release(): void {
+    this.streamer.release()
+  }
+}

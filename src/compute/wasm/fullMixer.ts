@@ -1,0 +1,196 @@
+// Full attention of one layer over all rows of a step (spec 1.2): projections, then keys and values of the new rows into
+// their pages, then attention by blocks of queries and groups of heads, then the output projection.
+import { HOME, type Lane, type Need, needsOf } from './lane.js'
+import { attentionQueryBlock, floatTypeCode, pageTokens } from './kernels.js'
+import type { PlacedFullLayer } from './placedModel.js'
+import type { Rows } from './scratch.js'
+
+export class FullMixer {
+  private readonly inputNeeds: readonly Need[]
+  private readonly outNeeds: readonly Need[]
+  private readonly headGrain: number
+
+  constructor(
+    private readonly lane: Lane,
+    private readonly index: number,
+    private readonly fullIndex: number, // among the full-attention layers
+    private readonly layer: PlacedFullLayer,
+  ) {
+    this.inputNeeds = needsOf(layer.qProj, layer.kProj, layer.vProj)
+    this.outNeeds = needsOf(layer.oProj)
+    // Heads that share keys and values go together, unless that leaves workers idle when there is one token.
+    const { numHeads, numKvHeads } = lane.model.config
+    const perKv = numHeads / numKvHeads
+    this.headGrain = numKvHeads % lane.team.size === 0 ? perKv : Math.max(1, Math.floor(numHeads / lane.team.size / 2))
+  }
+
+  run(): void {
+    const { lane, layer } = this
+    const { scratch, team, rows } = lane
+    const input = lane.stage('input')
+    lane.eachRow(rows, (begin, end) => {
+      lane.norm(input, layer.inputNorm, begin, end)
+      lane.prepare(input, this.inputNeeds, begin, end)
+    })
+    lane.multiply(
+      input,
+      [
+        [layer.qProj, scratch.query],
+        [layer.kProj, scratch.key],
+        [layer.vProj, scratch.value],
+      ],
+      rows,
+    )
+    team.barrier()
+
+    // With few rows every worker stores all of them: equal bytes to equal places, and no barrier.
+    lane.eachRow(rows, (begin, end) => this.storeRows(begin, end))
+    this.attend()
+    team.barrier()
+
+    const out = lane.stage('attentionOut')
+    lane.eachRow(rows, (begin, end) => lane.prepare(out, this.outNeeds, begin, end))
+    lane.multiply(out, [[layer.oProj, scratch.mixerOut]], rows, (begin, end) =>
+      lane.addToHidden(scratch.mixerOut, begin, end),
+    )
+    team.barrier()
+  }
+
+  /** Norm and rope of the keys of rows [begin, end), and both keys and values into their pages. */
+  private storeRows(begin: number, end: number): void {
+    const { lane, layer } = this
+    const { key, value, ropeTable } = lane.scratch
+    const { numKvHeads, headDim, rmsNormEps, rotaryDim } = lane.model.config
+    const keys: Rows = lane.alone ? lane.own.keys : key
+    const source = key.address + begin * key.stride
+    const target = keys.address + begin * keys.stride
+    const count = end - begin
+    const head = headDim * 4
+    lane.home.rmsNormHeads(
+      target,
+      keys.stride,
+      head,
+      source,
+      key.stride,
+      head,
+      layer.kNorm,
+      headDim,
+      rmsNormEps,
+      count,
+      numKvHeads,
+    )
+    const table = ropeTable.address + begin * ropeTable.stride
+    lane.home.rope(target, keys.stride, head, table, rotaryDim, count, numKvHeads)
+    if (layer.stateBank !== HOME) {
+      lane.copyColumns(HOME, layer.stateBank, keys, begin, end, 0, numKvHeads * headDim)
+      lane.copyColumns(HOME, layer.stateBank, value, begin, end, 0, numKvHeads * headDim)
+    }
+    for (let run = 0; run < lane.board.runs; run++) this.storeRun(run, keys, begin, end)
+  }
+
+  private storeRun(run: number, keys: Rows, begin: number, end: number): void {
+    const { lane } = this
+    const { value } = lane.scratch
+    const { numKvHeads, headDim } = lane.model.config
+    const kernels = lane.kernels[this.layer.stateBank]
+    const { rowStart, rows, position } = lane.board.run(run)
+    const kvDim = numKvHeads * headDim
+    const firstPage = Math.floor(position / pageTokens)
+    for (let row = Math.max(begin, rowStart); row < Math.min(end, rowStart + rows); row++) {
+      const at = position + row - rowStart
+      const page = lane.board.page(run, this.fullIndex, Math.floor(at / pageTokens) - firstPage)
+      const target = page + (at % pageTokens) * kvDim * 4
+      kernels.convertFloats(target, keys.address + row * keys.stride, floatTypeCode.F32, kvDim)
+      kernels.convertFloats(
+        target + pageTokens * kvDim * 4,
+        value.address + row * value.stride,
+        floatTypeCode.F32,
+        kvDim,
+      )
+    }
+  }
+
+  /** Units: a block of queries of one run times a group of heads. */
+  private attend(): void {
+    const { lane } = this
+    const { team, board } = lane
+    const groups = Math.ceil(lane.model.config.numHeads / this.headGrain)
+    const counter = team.begin()
+    let unit = team.claim(counter, 1)
+    let before = 0
+    for (let run = 0; run < board.runs; run++) {
+      const { rowStart, rows, position } = board.run(run)
+      const units = Math.ceil(rows / attentionQueryBlock) * groups
+      while (unit < before + units) {
+        const block = Math.floor((unit - before) / groups) * attentionQueryBlock
+        const head = ((unit - before) % groups) * this.headGrain
+        const count = Math.min(attentionQueryBlock, rows - block)
+        this.attendBlock(run, rowStart + block, count, position + block, head)
+        unit = team.claim(counter, 1)
+      }
+      before += units
+    }
+  }
+
+  private attendBlock(run: number, row: number, count: number, position: number, headBegin: number): void {
+    const { lane, layer } = this
+    const { query, ropeTable } = lane.scratch
+    const out = lane.scratch.attentionOut.x
+    const { numHeads, numKvHeads, headDim, rmsNormEps, rotaryDim } = lane.model.config
+    const headEnd = Math.min(numHeads, headBegin + this.headGrain)
+    const head = headDim * 4
+    const q = query.address + row * query.stride
+    const own = q + headBegin * 2 * head
+    lane.home.rmsNormHeads(
+      own,
+      query.stride,
+      2 * head,
+      own,
+      query.stride,
+      2 * head,
+      layer.qNorm,
+      headDim,
+      rmsNormEps,
+      count,
+      headEnd - headBegin,
+    )
+    const table = ropeTable.address + row * ropeTable.stride
+    lane.home.rope(own, query.stride, 2 * head, table, rotaryDim, count, headEnd - headBegin)
+    const bank = layer.stateBank
+    if (bank !== HOME) {
+      lane.copyColumns(HOME, bank, query, row, row + count, headBegin * 2 * headDim, headEnd * 2 * headDim)
+    }
+    const target = out.address + row * out.stride
+    lane.kernels[bank].attention(
+      target,
+      out.stride,
+      q,
+      query.stride,
+      2 * head,
+      lane.board.state(run, this.index, 0),
+      lane.board.state(run, this.index, 1),
+      position,
+      count,
+      numHeads,
+      numKvHeads,
+      headDim,
+      headDim ** -0.5,
+      headBegin,
+      headEnd,
+      lane.own.attention,
+    )
+    if (bank !== HOME) lane.copyColumns(bank, HOME, out, row, row + count, headBegin * headDim, headEnd * headDim)
+    lane.home.sigmoidGate(
+      target,
+      out.stride,
+      head,
+      q + head,
+      query.stride,
+      2 * head,
+      headDim,
+      count,
+      headBegin,
+      headEnd,
+    )
+  }
+}

@@ -1,0 +1,241 @@
+// One worker's hands: its kernels over every bank and the few moves that all parts of the forward pass are made of.
+// Activations of record lie in the home bank; where a matrix or a layer's state lies elsewhere, rows travel there and
+// back. Which worker does what is shared out through the team and never changes a bit of the result.
+import type { JobBoard } from './jobBoard.js'
+import type { Kernels } from './kernels.js'
+import type { PlacedModel, Weights } from './placedModel.js'
+import { PRIVATE_ROWS, type PrivateScratch, type Rows, type Scratch, type Stage } from './scratch.js'
+import { convStateBytes } from './sequenceStore.js'
+import type { Team } from './team.js'
+
+export const HOME = 0
+
+/** Work smaller than this many multiply-adds is not worth sharing out further. */
+const GRAIN_PRODUCTS = 16_384
+const ROW_GRAIN = 8
+const CHUNKS_PER_WORKER = 4
+
+/** Where inputs must be, and in which form (-1: floats), for the matrices that take them. */
+export interface Need {
+  readonly bank: number
+  readonly form: number
+}
+
+export function needsOf(...weights: Weights[]): Need[] {
+  const needs: Need[] = []
+  for (const { bank, form } of weights) {
+    if (!needs.some((need) => need.bank === bank && need.form === form)) needs.push({ bank, form })
+  }
+  return needs.sort((a, b) => a.bank - b.bank)
+}
+
+/** The stages that a worker has of its own for small steps. */
+type StageName = 'input' | 'linearOut' | 'attentionOut' | 'sharedAct' | 'expertAct'
+
+export class Lane {
+  readonly scratch: Scratch
+  readonly own: PrivateScratch
+  readonly convStateBytes: number
+  rows = 0 // of the present job
+  alone = false // few rows: every worker prepares inputs for itself
+  private readonly floats: Float32Array[] // per bank, over the scratch
+  private readonly words: Uint32Array[] // the same bytes
+  private readonly exact: boolean
+
+  constructor(
+    readonly model: PlacedModel,
+    readonly team: Team,
+    readonly board: JobBoard,
+    readonly kernels: readonly Kernels[], // per bank
+    memories: readonly WebAssembly.Memory[],
+  ) {
+    this.scratch = model.scratch
+    this.own = model.scratch.private[team.index]
+    this.convStateBytes = convStateBytes(model.config)
+    this.exact = model.precision === 'exact'
+    this.floats = memories.map((memory) => new Float32Array(memory.buffer, 0, model.scratch.bytes / 4))
+    this.words = memories.map((memory) => new Uint32Array(memory.buffer, 0, model.scratch.bytes / 4))
+  }
+
+  get home(): Kernels {
+    return this.kernels[HOME]
+  }
+
+  begin(): void {
+    this.rows = this.board.rows
+    this.alone = this.rows <= PRIVATE_ROWS && !this.board.probe
+  }
+
+  stage(name: StageName): Stage {
+    return this.alone ? this.own[name] : this.scratch[name]
+  }
+
+  /** Runs `work` over all rows of the step: every worker for itself where they are few, else shared out. */
+  eachRow(rows: number, work: (begin: number, end: number) => void): void {
+    if (this.alone) {
+      work(0, rows)
+      return
+    }
+    this.team.ranges(rows, Math.max(1, Math.ceil(rows / (this.team.size * CHUNKS_PER_WORKER))), work)
+    this.team.barrier()
+  }
+
+  /** Brings rows of a stage to the banks and into the forms that its matrices need. */
+  prepare(stage: Stage, needs: readonly Need[], begin: number, end: number): void {
+    let copied = HOME
+    for (const { bank, form } of needs) {
+      if (bank !== copied) {
+        this.copyColumns(HOME, bank, stage.x, begin, end, 0, stage.cols)
+        copied = bank
+      }
+      if (form >= 0) this.prepareForm(stage, bank, form, begin, end)
+    }
+  }
+
+  prepareForm(stage: Stage, bank: number, form: number, begin: number, end: number): void {
+    const { bits, group } = this.scratch.forms[form]
+    const { address, stride } = stage.records[form]
+    const kernels = this.kernels[bank]
+    const { x, cols } = stage
+    if (this.exact) kernels.prepareExact(address, stride, x.address, x.stride, cols, bits, group, begin, end)
+    else kernels.prepareFast(address, stride, x.address, x.stride, cols, bits, group, begin, end)
+  }
+
+  /** Rows [begin, end) of a stage := rms norm of the residual stream. */
+  norm(stage: Stage, weight: number, begin: number, end: number): void {
+    const { hidden } = this.scratch
+    const { hiddenSize, rmsNormEps } = this.model.config
+    const out = stage.x.address + begin * stage.x.stride
+    const x = hidden.address + begin * hidden.stride
+    this.home.rmsNorm(out, stage.x.stride, x, hidden.stride, weight, hiddenSize, rmsNormEps, end - begin)
+  }
+
+  /** One call of the right kernel for rows [begin, end) of a matrix, in its bank, over `tokens` inputs. */
+  product(
+    weights: Weights,
+    bank: number,
+    base: number,
+    stage: Stage,
+    actRow: number,
+    actIndex: number,
+    out: Rows,
+    outRow: number,
+    outIndex: number,
+    tokens: number,
+    begin: number,
+    end: number,
+  ): void {
+    const kernels = this.kernels[bank]
+    const { cols, type, form } = weights
+    const target = out.address + outRow * out.stride
+    if (form < 0) {
+      const x = stage.x.address + actRow * stage.x.stride
+      const w = base + weights.weight
+      kernels.matmulPlain(target, out.stride, outIndex, w, type, cols, begin, end, x, stage.x.stride, actIndex, tokens)
+      return
+    }
+    const { bits, group } = this.scratch.forms[form]
+    const records = stage.records[form]
+    const act = records.address + actRow * records.stride
+    const matmul = this.exact ? kernels.matmulExact : kernels.matmulFast
+    matmul(
+      target,
+      out.stride,
+      outIndex,
+      base + weights.weight,
+      base + weights.scales,
+      base + weights.biases,
+      type,
+      bits,
+      group,
+      cols,
+      begin,
+      end,
+      act,
+      records.stride,
+      actIndex,
+      tokens,
+    )
+  }
+
+  /** Rows [begin, end) of a resident matrix times the step's rows, the result at home. */
+  residentProduct(weights: Weights, stage: Stage, out: Rows, tokens: number, begin: number, end: number): void {
+    this.product(weights, weights.bank, 0, stage, 0, 0, out, 0, 0, tokens, begin, end)
+    if (weights.bank !== HOME) this.copyColumns(weights.bank, HOME, out, 0, tokens, begin, end)
+  }
+
+  /** Matrix products of one input, shared out by rows. `after` runs on each finished piece. No barrier. */
+  multiply(
+    stage: Stage,
+    products: readonly (readonly [Weights, Rows])[],
+    tokens: number,
+    after?: (begin: number, end: number) => void,
+  ): void {
+    const counter = this.team.begin()
+    let unit = this.team.claim(counter, 1)
+    let before = 0
+    for (const [weights, out] of products) {
+      const grain = this.rowGrain(weights.rows, weights.cols * tokens)
+      const units = Math.ceil(weights.rows / grain)
+      while (unit < before + units) {
+        const begin = (unit - before) * grain
+        const end = Math.min(weights.rows, begin + grain)
+        this.residentProduct(weights, stage, out, tokens, begin, end)
+        after?.(begin, end)
+        unit = this.team.claim(counter, 1)
+      }
+      before += units
+    }
+  }
+
+  /** How many rows of a matrix make one unit of work. */
+  rowGrain(rows: number, productsPerRow: number): number {
+    if (this.team.size === 1) return rows
+    const share = rows / (this.team.size * CHUNKS_PER_WORKER)
+    const worthwhile = GRAIN_PRODUCTS / productsPerRow
+    return Math.ceil(Math.max(share, worthwhile, 1) / ROW_GRAIN) * ROW_GRAIN
+  }
+
+  /** Residual stream += out, for columns [begin, end) of every row. Columns are multiples of 4, or the last. */
+  addToHidden(out: Rows, begin: number, end: number): void {
+    const { hidden } = this.scratch
+    const count = Math.ceil((end - begin) / 4) * 4
+    for (let row = 0; row < this.rows; row++) {
+      const address = hidden.address + row * hidden.stride + begin * 4
+      this.home.add(address, address, out.address + row * out.stride + begin * 4, count)
+    }
+  }
+
+  /** A row of activations at home, for JavaScript. */
+  row(rows: Rows, row: number, count: number): Float32Array {
+    const at = (rows.address + row * rows.stride) / 4
+    return this.floats[HOME].subarray(at, at + count)
+  }
+
+  /** Copies columns [begin, end) of rows [first, last) from one bank to the same place in another. */
+  copyColumns(from: number, to: number, rows: Rows, first: number, last: number, begin: number, end: number): void {
+    const source = this.floats[from]
+    const target = this.floats[to]
+    for (let row = first; row < last; row++) {
+      const at = (rows.address + row * rows.stride) / 4
+      target.set(source.subarray(at + begin, at + end), at + begin)
+    }
+  }
+
+  /** `copyColumns` for the rows that entries [start, start + count) of a list of row numbers name. */
+  copyIndexed(
+    from: number,
+    to: number,
+    rows: Rows,
+    list: number,
+    start: number,
+    count: number,
+    begin: number,
+    end: number,
+  ): void {
+    const numbers = this.words[from]
+    for (let i = list / 4 + start; i < list / 4 + start + count; i++) {
+      this.copyColumns(from, to, rows, numbers[i], numbers[i] + 1, begin, end)
+    }
+  }
+}

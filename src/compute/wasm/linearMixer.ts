@@ -1,0 +1,165 @@
+// The gated delta net of one layer over all rows of a step (spec 1.2). A worker takes whole key heads with the value
+// heads that use them: conv, norms, recurrence and gate of a head need nothing of other heads, so they run without a
+// barrier in between, over all tokens of a run in one call each.
+import { HOME, type Lane, type Need, needsOf } from './lane.js'
+import type { PlacedLinearLayer } from './placedModel.js'
+
+export class LinearMixer {
+  private readonly inputNeeds: readonly Need[]
+  private readonly outNeeds: readonly Need[]
+
+  constructor(
+    private readonly lane: Lane,
+    private readonly index: number,
+    private readonly layer: PlacedLinearLayer,
+  ) {
+    this.inputNeeds = needsOf(layer.inProjQkv, layer.inProjZ, layer.inProjA, layer.inProjB)
+    this.outNeeds = needsOf(layer.outProj)
+  }
+
+  run(): void {
+    const { lane, layer } = this
+    const { scratch, team, rows } = lane
+    const input = lane.stage('input')
+    lane.eachRow(rows, (begin, end) => {
+      lane.norm(input, layer.inputNorm, begin, end)
+      lane.prepare(input, this.inputNeeds, begin, end)
+    })
+    lane.multiply(
+      input,
+      [
+        [layer.inProjQkv, scratch.qkv],
+        [layer.inProjZ, scratch.z],
+        [layer.inProjA, scratch.a],
+        [layer.inProjB, scratch.b],
+      ],
+      rows,
+    )
+    team.barrier()
+
+    this.gates()
+    const { linearKeyHeads } = lane.model.config
+    team.ranges(linearKeyHeads, Math.max(1, Math.floor(linearKeyHeads / (team.size * 4))), (begin, end) => {
+      for (let run = 0; run < lane.board.runs; run++) this.heads(run, begin, end)
+    })
+    team.barrier()
+
+    const out = lane.stage('linearOut')
+    lane.eachRow(rows, (begin, end) => lane.prepare(out, this.outNeeds, begin, end))
+    lane.multiply(out, [[layer.outProj, scratch.mixerOut]], rows, (begin, end) =>
+      lane.addToHidden(scratch.mixerOut, begin, end),
+    )
+    team.barrier()
+  }
+
+  /** Every worker computes all heads' gates for itself: they are few. */
+  private gates(): void {
+    const { lane, layer } = this
+    const { a, b } = lane.scratch
+    const { beta, decay } = lane.own
+    const { linearValueHeads: heads } = lane.model.config
+    if (layer.stateBank !== HOME) {
+      lane.copyColumns(HOME, layer.stateBank, a, 0, lane.rows, 0, heads)
+      lane.copyColumns(HOME, layer.stateBank, b, 0, lane.rows, 0, heads)
+    }
+    const kernels = lane.kernels[layer.stateBank]
+    kernels.deltaGates(
+      beta.address,
+      decay.address,
+      b.address,
+      a.address,
+      beta.stride,
+      layer.aLog,
+      layer.dtBias,
+      heads,
+      lane.rows,
+    )
+  }
+
+  /** Key heads [begin, end) and their value heads, for one run. */
+  private heads(run: number, begin: number, end: number): void {
+    const { lane, layer } = this
+    const { config, scratch } = lane.model
+    const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim, linearConvDim, rmsNormEps } = config
+    const { rowStart, rows } = lane.board.run(run)
+    const bank = layer.stateBank
+    const kernels = lane.kernels[bank]
+    const perKey = linearValueHeads / linearKeyHeads
+    const keyTotal = linearKeyHeads * linearKeyDim
+    const valueBegin = begin * perKey
+    const valueEnd = end * perKey
+    const valueColumns = [valueBegin * linearValueDim, valueEnd * linearValueDim] as const
+    const channels = [
+      [begin * linearKeyDim, end * linearKeyDim], // q
+      [keyTotal + begin * linearKeyDim, keyTotal + end * linearKeyDim], // k
+      [2 * keyTotal + valueColumns[0], 2 * keyTotal + valueColumns[1]], // v
+    ]
+    const { qkv, conv, z } = scratch
+    const out = scratch.linearOut.x
+    if (bank !== HOME) {
+      for (const [from, to] of channels) lane.copyColumns(HOME, bank, qkv, rowStart, rowStart + rows, from, to)
+      lane.copyColumns(HOME, bank, z, rowStart, rowStart + rows, ...valueColumns)
+    }
+    const convBytes = lane.convStateBytes
+    const stateIn = lane.board.state(run, this.index, 0)
+    const stateOut = lane.board.state(run, this.index, 1)
+    const x = conv.address + rowStart * conv.stride
+    const raw = qkv.address + rowStart * qkv.stride
+    for (const [from, to] of channels) {
+      kernels.conv1dSilu(
+        x,
+        conv.stride,
+        raw,
+        qkv.stride,
+        stateIn,
+        stateOut,
+        layer.taps,
+        linearConvDim,
+        rows,
+        from,
+        to,
+      )
+    }
+    const k = x + keyTotal * 4
+    kernels.l2NormHeads(x, conv.stride, x, conv.stride, linearKeyDim, linearKeyDim ** -0.5, rows, begin, end)
+    kernels.l2NormHeads(k, conv.stride, k, conv.stride, linearKeyDim, 1, rows, begin, end)
+    const { beta, decay } = lane.own
+    const target = out.address + rowStart * out.stride
+    kernels.gatedDelta(
+      target,
+      out.stride,
+      x,
+      k,
+      conv.stride,
+      k + keyTotal * 4,
+      conv.stride,
+      beta.address + rowStart * beta.stride,
+      decay.address + rowStart * decay.stride,
+      beta.stride,
+      stateIn + convBytes,
+      stateOut + convBytes,
+      linearKeyHeads,
+      linearValueHeads,
+      linearKeyDim,
+      linearValueDim,
+      rows,
+      valueBegin,
+      valueEnd,
+    )
+    kernels.gatedRmsNorm(
+      target,
+      out.stride,
+      target,
+      out.stride,
+      z.address + rowStart * z.stride,
+      z.stride,
+      layer.norm,
+      linearValueDim,
+      rmsNormEps,
+      rows,
+      valueBegin,
+      valueEnd,
+    )
+    if (bank !== HOME) lane.copyColumns(bank, HOME, out, rowStart, rowStart + rows, ...valueColumns)
+  }
+}

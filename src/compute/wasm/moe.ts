@@ -1,0 +1,213 @@
+// The MoE block of one layer over all rows of a step: router and shared expert, then the routed experts in waves as they
+// become ready. Each expert is applied once to all rows routed to it. What the experts gave is kept per (row, rank) and
+// summed at the very end in the order of ranks, so arrival order, waves and batches change nothing.
+import type { ExpertFeed } from './expertFeed.js'
+import { WAVE, type WaveEntry } from './jobBoard.js'
+import { HOME, type Lane, type Need, needsOf } from './lane.js'
+import type { PlacedLayer } from './placedModel.js'
+import type { Stage } from './scratch.js'
+
+const UNITS_PER_WORKER = 8
+
+export class Moe {
+  private readonly inputNeeds: readonly Need[]
+  private readonly actNeeds: readonly Need[]
+  private readonly expertForms: readonly number[]
+
+  constructor(
+    private readonly lane: Lane,
+    private readonly index: number,
+    private readonly layer: PlacedLayer,
+    private readonly entries: WaveEntry[], // [experts], scratch of this worker
+    private readonly feed: ExpertFeed | null, // the leader's
+  ) {
+    const { gate, up, down } = layer.shared
+    const { expert } = lane.model
+    this.expertForms = expert.gate.form === expert.up.form ? [expert.gate.form] : [expert.gate.form, expert.up.form]
+    this.inputNeeds = needsOf(layer.router, layer.sharedExpertGate, gate, up)
+    this.actNeeds = needsOf(down)
+  }
+
+  /** False: the leader gave up (abort, failed read); every worker returns it at the same point. */
+  run(): boolean {
+    const { lane, layer, feed } = this
+    const { scratch, team, rows } = lane
+    const startedAt = feed ? performance.now() : 0
+    const input = lane.stage('input')
+    lane.eachRow(rows, (begin, end) => {
+      lane.norm(input, layer.postAttentionNorm, begin, end)
+      lane.prepare(input, this.inputNeeds, begin, end)
+    })
+    lane.multiply(
+      input,
+      [
+        [layer.router, scratch.routerLogits],
+        [layer.sharedExpertGate, scratch.sharedGate],
+      ],
+      rows,
+    )
+    this.sharedGateUp(input)
+    team.barrier()
+
+    this.route()
+    feed?.request(this.index, rows)
+    feed?.routed(startedAt)
+    const act = lane.stage('sharedAct')
+    lane.eachRow(rows, (begin, end) => lane.prepare(act, this.actNeeds, begin, end))
+    lane.multiply(act, [[layer.shared.down, scratch.sharedOut]], rows)
+
+    const prepared = new Set<number>()
+    for (;;) {
+      feed?.nextWave()
+      team.barrier()
+      const kind = lane.board.waveKind
+      if (kind === WAVE.abandon) return false
+      this.computeWave(input, kind === WAVE.lastExperts, prepared)
+      team.barrier()
+      if (kind === WAVE.lastExperts) return true
+    }
+  }
+
+  private sharedGateUp(input: Stage): void {
+    const { lane } = this
+    const { gate, up } = this.layer.shared
+    const { sharedUp, sharedAct } = lane.scratch
+    const rows = lane.rows
+    lane.team.ranges(gate.rows, lane.rowGrain(gate.rows, 2 * gate.cols * rows), (begin, end) => {
+      lane.residentProduct(gate, input, sharedAct.x, rows, begin, end)
+      lane.residentProduct(up, input, sharedUp, rows, begin, end)
+      const { address, stride } = sharedAct.x
+      lane.home.siluMul(address, stride, address, stride, sharedUp.address, sharedUp.stride, rows, begin, to4(end))
+    })
+  }
+
+  private route(): void {
+    const { lane } = this
+    const { routerLogits, indices, weights } = lane.scratch
+    const { numExperts } = lane.model.config
+    const k = lane.model.expertsPerToken
+    const route = (begin: number, end: number) => {
+      const { address, stride } = routerLogits
+      lane.home.route(indices, weights, address, stride, numExperts, k, begin, end, lane.own.route)
+    }
+    // The leader alone needs the picks now; the others meet it at the wave's barrier.
+    if (!lane.alone) lane.eachRow(lane.rows, route)
+    else if (lane.team.isLeader) route(0, lane.rows)
+  }
+
+  private computeWave(input: Stage, last: boolean, prepared: Set<number>): void {
+    const { lane, entries } = this
+    const { board, team } = lane
+    const count = board.waveCount
+    for (let i = 0; i < count; i++) board.readEntry(i, entries[i])
+
+    this.prepareInput(input, count, prepared)
+    this.gateUp(input, count)
+    team.barrier()
+    const act = lane.stage('expertAct')
+    this.prepareAct(act, count)
+    this.down(act, count, last)
+  }
+
+  /** The input of the experts in every bank where one of the wave lies. */
+  private prepareInput(input: Stage, count: number, prepared: Set<number>): void {
+    const { lane } = this
+    const needs: Need[] = []
+    for (let i = 0; i < count; i++) {
+      const { bank } = this.entries[i]
+      if (prepared.has(bank)) continue
+      prepared.add(bank)
+      for (const form of this.expertForms) {
+        const known = bank === HOME && this.inputNeeds.some((need) => need.bank === bank && need.form === form)
+        if (!known) needs.push({ bank, form })
+      }
+    }
+    if (needs.length === 0) return
+    lane.eachRow(lane.rows, (begin, end) => lane.prepare(input, needs, begin, end))
+  }
+
+  /** Units: a piece of the intermediate rows of one expert; gate and up together. */
+  private gateUp(input: Stage, count: number): void {
+    const { lane } = this
+    const { gate, up } = lane.model.expert
+    const { expertUp, expertAct, pairRow } = lane.scratch
+    const { team } = lane
+    const pieces = team.size === 1 ? 1 : Math.max(1, Math.ceil((team.size * UNITS_PER_WORKER) / count))
+    const grain = to8(Math.ceil(gate.rows / pieces))
+    const units = Math.ceil(gate.rows / grain)
+    team.ranges(count * units, 1, (first, end) => {
+      for (let unit = first; unit < end; unit++) {
+        const { bank, address, pairStart, pairs } = this.entries[Math.floor(unit / units)]
+        const begin = (unit % units) * grain
+        const stop = Math.min(gate.rows, begin + grain)
+        const picks = pairRow + pairStart * 4
+        lane.product(gate, bank, address, input, 0, picks, expertAct.x, pairStart, 0, pairs, begin, stop)
+        lane.product(up, bank, address, input, 0, picks, expertUp, pairStart, 0, pairs, begin, stop)
+        const { stride } = expertAct.x
+        const out = expertAct.x.address + pairStart * stride
+        const ups = expertUp.address + pairStart * expertUp.stride
+        lane.kernels[bank].siluMul(out, stride, out, stride, ups, expertUp.stride, pairs, begin, to4(stop))
+      }
+    })
+  }
+
+  private prepareAct(act: Stage, count: number): void {
+    const { lane } = this
+    const { form } = lane.model.expert.down
+    if (form < 0) return
+    const prepare = (first: number, end: number) => {
+      for (let i = first; i < end; i++) {
+        const { bank, pairStart, pairs } = this.entries[i]
+        lane.prepareForm(act, bank, form, pairStart, pairStart + pairs)
+      }
+    }
+    lane.eachRow(count, prepare)
+  }
+
+  /** Units: a piece of the output columns over all experts of the wave; with the last wave, their sum as well. */
+  private down(act: Stage, count: number, last: boolean): void {
+    const { lane } = this
+    const { down } = lane.model.expert
+    const { expertOut, pairOut } = lane.scratch
+    const { team } = lane
+    const k = lane.model.expertsPerToken
+    team.ranges(down.rows, lane.rowGrain(down.rows, down.cols * lane.rows * k), (begin, end) => {
+      for (let i = 0; i < count; i++) {
+        const { bank, address, pairStart, pairs } = this.entries[i]
+        const picks = pairOut + pairStart * 4
+        lane.product(down, bank, address, act, pairStart, 0, expertOut, 0, picks, pairs, begin, end)
+        if (bank !== HOME) lane.copyIndexed(bank, HOME, expertOut, pairOut, pairStart, pairs, begin, end)
+      }
+      if (last) this.combine(begin, end)
+    })
+  }
+
+  private combine(begin: number, end: number): void {
+    const { lane } = this
+    const { mlpOut, expertOut, weights, sharedOut, sharedGate } = lane.scratch
+    lane.home.combineExperts(
+      mlpOut.address,
+      mlpOut.stride,
+      expertOut.address,
+      expertOut.stride,
+      weights,
+      lane.model.expertsPerToken,
+      sharedOut.address,
+      sharedOut.stride,
+      sharedGate.address,
+      sharedGate.stride,
+      lane.rows,
+      begin,
+      to4(end),
+    )
+    lane.addToHidden(mlpOut, begin, end)
+  }
+}
+
+function to4(n: number): number {
+  return Math.ceil(n / 4) * 4
+}
+
+function to8(n: number): number {
+  return Math.ceil(n / 8) * 8
+}

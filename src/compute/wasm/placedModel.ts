@@ -1,0 +1,161 @@
+// The model as compute workers know it: addresses instead of tensors. Plain data, so that it can be posted to workers.
+import type { ModelConfig } from '../../model/config.js'
+import type { ExpertLayout, FeedForward, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
+import type { Precision } from '../backend.js'
+import { type MatrixForm, type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
+import type { Form, Scratch } from './scratch.js'
+
+/** A matrix with the index of its form among the model's (-1: plain, takes floats as they are). */
+export interface Weights extends PlacedMatrix {
+  readonly form: number
+}
+
+export interface PlacedFeedForward {
+  readonly gate: Weights
+  readonly up: Weights
+  readonly down: Weights
+}
+
+interface CommonLayer {
+  readonly inputNorm: number
+  readonly postAttentionNorm: number
+  readonly router: Weights
+  readonly sharedExpertGate: Weights
+  readonly shared: PlacedFeedForward
+  readonly stateBank: number
+}
+
+export interface PlacedFullLayer extends CommonLayer {
+  readonly kind: 'full_attention'
+  readonly qProj: Weights
+  readonly kProj: Weights
+  readonly vProj: Weights
+  readonly oProj: Weights
+  readonly qNorm: number
+  readonly kNorm: number
+}
+
+export interface PlacedLinearLayer extends CommonLayer {
+  readonly kind: 'linear_attention'
+  readonly inProjQkv: Weights
+  readonly inProjZ: Weights
+  readonly inProjA: Weights
+  readonly inProjB: Weights
+  readonly outProj: Weights
+  // In the state bank:
+  readonly taps: number // [4, convDim], tap-major
+  readonly aLog: number
+  readonly dtBias: number
+  readonly norm: number
+}
+
+export type PlacedLayer = PlacedFullLayer | PlacedLinearLayer
+
+export interface PlacedModel {
+  readonly config: ModelConfig
+  readonly precision: Precision
+  readonly expertsPerToken: number
+  readonly chunkTokens: number
+  readonly scratch: Scratch
+  readonly layers: readonly PlacedLayer[]
+  readonly embed: Weights
+  readonly norm: number
+  readonly lmHead: Weights
+  /** Addresses relative to the slot; the bank is the slot's. */
+  readonly expert: PlacedFeedForward
+  readonly slots: readonly Slot[]
+}
+
+/** The packings that occur in a model, each once. */
+export function modelForms(tensors: ModelTensors, experts: ExpertLayout): Form[] {
+  const feedForward = ({ gate, up, down }: FeedForward) => [gate, up, down]
+  const matrices: Matrix[] = [tensors.lmHead, ...feedForward(experts)]
+  for (const layer of tensors.layers) {
+    matrices.push(layer.router, layer.sharedExpertGate, ...feedForward(layer.sharedExpert))
+    if (layer.kind === 'full_attention') matrices.push(layer.qProj, layer.kProj, layer.vProj, layer.oProj)
+    else matrices.push(layer.inProjQkv, layer.inProjZ, layer.inProjA, layer.inProjB, layer.outProj)
+  }
+  const forms = new Map<string, Form>()
+  for (const matrix of matrices) {
+    if (matrix.kind === 'quantized') {
+      forms.set(`${matrix.bits}/${matrix.group}`, { bits: matrix.bits, group: matrix.group })
+    }
+  }
+  return [...forms.values()]
+}
+
+export function placeModel(
+  plan: MemoryPlan,
+  tensors: ModelTensors,
+  experts: ExpertLayout,
+  base: Pick<PlacedModel, 'config' | 'precision' | 'expertsPerToken' | 'chunkTokens' | 'scratch'>,
+): PlacedModel {
+  const formOf = ({ bits, group }: MatrixForm) =>
+    base.scratch.forms.findIndex((form) => form.bits === bits && form.group === group)
+  const matrix = (source: Matrix): Weights => {
+    const placed = plan.matrices.get(source) as PlacedMatrix
+    return { ...placed, form: formOf(placed) }
+  }
+  const vector = (source: Vector) => plan.vectors.get(source)?.address as number
+  const feedForward = (source: FeedForward, place: (m: Matrix) => Weights): PlacedFeedForward => ({
+    gate: place(source.gate),
+    up: place(source.up),
+    down: place(source.down),
+  })
+  const inSlot = (source: Matrix): Weights => {
+    const form = matrixForm(source)
+    const quantized = source.kind === 'quantized'
+    return {
+      ...form,
+      form: formOf(form),
+      bank: -1,
+      weight: source.weight.offset,
+      scales: quantized ? source.scales.offset : 0,
+      biases: quantized ? source.biases.offset : 0,
+    }
+  }
+  const layers = tensors.layers.map((layer): PlacedLayer => {
+    const common: CommonLayer = {
+      inputNorm: vector(layer.inputNorm),
+      postAttentionNorm: vector(layer.postAttentionNorm),
+      router: matrix(layer.router),
+      sharedExpertGate: matrix(layer.sharedExpertGate),
+      shared: feedForward(layer.sharedExpert, matrix),
+      stateBank: plan.stateBank[layer.layer],
+    }
+    if (layer.kind === 'full_attention') {
+      return {
+        ...common,
+        kind: layer.kind,
+        qProj: matrix(layer.qProj),
+        kProj: matrix(layer.kProj),
+        vProj: matrix(layer.vProj),
+        oProj: matrix(layer.oProj),
+        qNorm: vector(layer.qNorm),
+        kNorm: vector(layer.kNorm),
+      }
+    }
+    return {
+      ...common,
+      kind: layer.kind,
+      inProjQkv: matrix(layer.inProjQkv),
+      inProjZ: matrix(layer.inProjZ),
+      inProjA: matrix(layer.inProjA),
+      inProjB: matrix(layer.inProjB),
+      outProj: matrix(layer.outProj),
+      taps: vector(layer.conv),
+      aLog: vector(layer.aLog),
+      dtBias: vector(layer.dtBias),
+      norm: vector(layer.norm),
+    }
+  })
+  return {
+    ...base,
+    layers,
+    embed: matrix(tensors.embed),
+    norm: vector(tensors.norm),
+    lmHead: matrix(tensors.lmHead),
+    expert: feedForward(experts, inSlot),
+    slots: plan.slots,
+  }
+}

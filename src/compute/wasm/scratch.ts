@@ -1,0 +1,203 @@
+// The layout of scratch memory at the start of every bank: activations of a step, records that matrix products read, and
+// a private part for each worker. One layout for all banks, so that an activation has the same address in each of them.
+//
+// Three regions are reused within a layer; what makes that safe is the order of phases (see forward.ts): mixer and MoE
+// activations overlay each other, and so do the records of inputs that are never needed together.
+import type { ModelConfig } from '../../model/config.js'
+import type { QuantBits, QuantGroup } from '../../model/tensors.js'
+import type { Precision } from '../backend.js'
+import { alignUp } from './bank.js'
+import { activationBytes, attentionQueryBlock, attentionScratchBytes } from './kernels.js'
+
+/** Up to so many rows every worker prepares inputs for itself, which costs less than a barrier. */
+export const PRIVATE_ROWS = 4
+
+/** Rows of logits computed by one job. */
+export const HEAD_ROWS = 16
+
+/** Rows of floats [rows, dim], each row padded to 16 bytes. */
+export interface Rows {
+  readonly address: number
+  readonly stride: number
+}
+
+/** A packing that some matrix of the model has; the index in `Scratch.forms` stands for it. */
+export interface Form {
+  readonly bits: QuantBits
+  readonly group: QuantGroup
+}
+
+/** The input of matrix products: rows of floats and, per form, records of them. */
+export interface Stage {
+  readonly cols: number
+  readonly x: Rows
+  readonly records: readonly Rows[] // per form
+}
+
+export interface PrivateScratch {
+  readonly input: Stage // hidden columns
+  readonly linearOut: Stage
+  readonly attentionOut: Stage
+  readonly sharedAct: Stage
+  readonly expertAct: Stage // PRIVATE_ROWS * K rows
+  readonly beta: Rows // [chunk, valueHeads]
+  readonly decay: Rows // [chunk, valueHeads]
+  readonly keys: Rows // [PRIVATE_ROWS, kvDim]
+  readonly attention: number
+  readonly route: number
+  readonly head: Stage // HEAD_ROWS rows of hidden columns
+}
+
+export interface Scratch {
+  readonly bytes: number
+  readonly forms: readonly Form[]
+  readonly hidden: Rows // [chunk, hidden]: the residual stream
+  readonly mixerOut: Rows // [chunk, hidden]
+  readonly mlpOut: Rows // [chunk, hidden]
+  readonly sharedOut: Rows // [chunk, hidden]
+  readonly ropeTable: Rows // [chunk, rotaryDim]
+  readonly logits: Rows // [HEAD_ROWS, vocab]
+  readonly routerLogits: Rows // [chunk, experts]
+  readonly sharedGate: Rows // [chunk, 1]
+  readonly indices: number // u32 [chunk, K]
+  readonly weights: number // [chunk, K]
+  readonly pairRow: number // u32 [chunk * K]: the row of each (row, expert) pair, pairs sorted by expert
+  readonly pairOut: number // u32 [chunk * K]: row * K + rank
+  readonly qkv: Rows // [chunk, convDim]
+  readonly conv: Rows // [chunk, convDim]
+  readonly z: Rows // [chunk, valueHeads * valueDim]
+  readonly a: Rows // [chunk, valueHeads]
+  readonly b: Rows // [chunk, valueHeads]
+  readonly query: Rows // [chunk, heads * 2 * headDim]
+  readonly key: Rows // [chunk, kvDim]
+  readonly value: Rows // [chunk, kvDim]
+  readonly expertUp: Rows // [chunk * K, intermediate]
+  readonly expertOut: Rows // [chunk * K, hidden]
+  readonly sharedUp: Rows // [chunk, sharedIntermediate]
+  readonly input: Stage
+  readonly linearOut: Stage
+  readonly attentionOut: Stage
+  readonly sharedAct: Stage
+  readonly expertAct: Stage
+  readonly private: readonly PrivateScratch[] // per worker
+}
+
+export interface ScratchRequest {
+  readonly config: ModelConfig
+  readonly expertsPerToken: number
+  readonly chunkTokens: number
+  readonly threads: number
+  readonly precision: Precision
+  readonly forms: readonly Form[]
+}
+
+/** Hands out addresses from the first cache line on: address 0 means "none" to kernels. */
+class Cursor {
+  at = 64
+
+  bytes(count: number): number {
+    const address = this.at
+    this.at = alignUp(address + count, 64)
+    return address
+  }
+
+  rows(rows: number, dim: number): Rows {
+    const stride = alignUp(dim * 4, 16)
+    return { address: this.bytes(rows * stride), stride }
+  }
+
+  /** Lays out alternatives over each other and goes on after the longest. */
+  overlay<T extends readonly unknown[]>(...parts: { [K in keyof T]: () => T[K] }): T {
+    const start = this.at
+    let end = start
+    const results = parts.map((part) => {
+      this.at = start
+      const result = part()
+      end = Math.max(end, this.at)
+      return result
+    })
+    this.at = end
+    return results as unknown as T
+  }
+}
+
+export function layoutScratch(request: ScratchRequest): Scratch {
+  const { config, expertsPerToken: k, chunkTokens: chunk, forms, precision } = request
+  const cursor = new Cursor()
+  const kvDim = config.numKvHeads * config.headDim
+  const linearDim = config.linearValueHeads * config.linearValueDim
+  const attentionDim = config.numHeads * config.headDim
+
+  const records = (rows: number, cols: number): Rows[] =>
+    forms.map(({ group }) => {
+      const stride = activationBytes(cols, group, precision)
+      return { address: cursor.bytes(rows * stride), stride }
+    })
+  const stage = (rows: number, cols: number): Stage => ({
+    cols,
+    x: cursor.rows(rows, cols),
+    records: records(rows, cols),
+  })
+  /** Records of one's own for rows that all workers write together. */
+  const ownRecords = (rows: number, { cols, x }: Stage): Stage => ({ cols, x, records: records(rows, cols) })
+
+  const common = {
+    forms,
+    hidden: cursor.rows(chunk, config.hiddenSize),
+    mixerOut: cursor.rows(chunk, config.hiddenSize),
+    mlpOut: cursor.rows(chunk, config.hiddenSize),
+    sharedOut: cursor.rows(chunk, config.hiddenSize),
+    ropeTable: cursor.rows(chunk, config.rotaryDim),
+    logits: cursor.rows(HEAD_ROWS, config.vocabSize),
+    routerLogits: cursor.rows(chunk, config.numExperts),
+    sharedGate: cursor.rows(chunk, 1),
+    indices: cursor.bytes(chunk * k * 4),
+    weights: cursor.bytes(chunk * k * 4),
+    pairRow: cursor.bytes(chunk * k * 4),
+    pairOut: cursor.bytes(chunk * k * 4),
+    input: stage(chunk, config.hiddenSize),
+  }
+  const [linear, full, moe] = cursor.overlay(
+    () => ({
+      qkv: cursor.rows(chunk, config.linearConvDim),
+      conv: cursor.rows(chunk, config.linearConvDim),
+      z: cursor.rows(chunk, linearDim),
+      a: cursor.rows(chunk, config.linearValueHeads),
+      b: cursor.rows(chunk, config.linearValueHeads),
+      linearOut: stage(chunk, linearDim),
+    }),
+    () => ({
+      query: cursor.rows(chunk, 2 * attentionDim),
+      key: cursor.rows(chunk, kvDim),
+      value: cursor.rows(chunk, kvDim),
+      attentionOut: stage(chunk, attentionDim),
+    }),
+    () => ({
+      sharedUp: cursor.rows(chunk, config.sharedExpertIntermediateSize),
+      sharedAct: stage(chunk, config.sharedExpertIntermediateSize),
+      expertUp: cursor.rows(chunk * k, config.moeIntermediateSize),
+      expertOut: cursor.rows(chunk * k, config.hiddenSize),
+      expertAct: stage(chunk * k, config.moeIntermediateSize),
+    }),
+  )
+  const own = Array.from({ length: request.threads }, (): PrivateScratch => {
+    const [linearOut, attentionOut] = cursor.overlay(
+      () => ownRecords(PRIVATE_ROWS, linear.linearOut),
+      () => ownRecords(PRIVATE_ROWS, full.attentionOut),
+    )
+    return {
+      input: stage(PRIVATE_ROWS, config.hiddenSize),
+      linearOut,
+      attentionOut,
+      sharedAct: ownRecords(PRIVATE_ROWS, moe.sharedAct),
+      expertAct: ownRecords(PRIVATE_ROWS * k, moe.expertAct),
+      beta: cursor.rows(chunk, config.linearValueHeads),
+      decay: cursor.rows(chunk, config.linearValueHeads),
+      keys: cursor.rows(PRIVATE_ROWS, kvDim),
+      attention: cursor.bytes(attentionScratchBytes(attentionQueryBlock, config.numHeads, config.headDim)),
+      route: cursor.bytes(alignUp(config.numExperts * 4, 16)),
+      head: stage(HEAD_ROWS, config.hiddenSize),
+    }
+  })
+  return { ...common, ...linear, ...full, ...moe, private: own, bytes: cursor.at }
+}
