@@ -97,7 +97,7 @@ export class ExpertReadError extends MoefluxError {
     readonly expert: number,
     readonly file: string,
     readonly offset: number,
-    detail: string,
+    readonly detail: string,
     options?: { cause?: unknown },
   ) {
     super('EXPERT_READ', `expert ${expert} of layer ${layer}: ${detail} (${file} at ${offset})`, options)

@@ -1,7 +1,8 @@
 // The leader's side of the MoE block: turns a layer's routing into requests to the streamer and the streamer's ready
 // slots into waves on the board. Runs in the leading worker alone; the others only see waves.
 import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
-import { type JobBoard, WAVE } from './jobBoard.js'
+import { COUNTERS, type JobBoard, WAVE } from './jobBoard.js'
+import { HOME } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
 
 export class ExpertFeed {
@@ -11,9 +12,10 @@ export class ExpertFeed {
   private readonly starts: Int32Array // [experts]: first pair
   private readonly wanted: Int32Array // [experts]
   private readonly batch: Int32Array // [experts]
-  private readonly indices: Uint32Array // [chunk * K], of the home bank
+  private readonly indices: Uint32Array // [layers, chunk * K], of the home bank
   private readonly pairRows: Uint32Array[] // per bank
   private readonly pairOuts: Uint32Array[] // per bank
+  private startedAt = 0
   private routerSeconds = 0
   private stallSeen = 0
   private left = 0 // experts of the layer that no wave had yet
@@ -30,17 +32,35 @@ export class ExpertFeed {
     this.starts = new Int32Array(numExperts)
     this.wanted = new Int32Array(numExperts)
     this.batch = new Int32Array(numExperts)
-    const words = (address: number, bank: number) => new Uint32Array(memories[bank].buffer, address, pairs)
+    const words = (address: number, bank: number, count = pairs) =>
+      new Uint32Array(memories[bank].buffer, address, count)
     const slotBanks = [...new Set(model.slots.map((slot) => slot.bank))]
-    this.indices = words(model.scratch.indices, 0)
+    this.indices = words(model.scratch.indices, HOME, model.config.numLayers * pairs)
     this.pairRows = slotBanks.map((bank) => words(model.scratch.pairRow, bank))
     this.pairOuts = slotBanks.map((bank) => words(model.scratch.pairOut, bank))
   }
 
+  beginJob(): void {
+    this.failure = null
+    this.startedAt = performance.now()
+    this.streamer.beginStep()
+  }
+
+  /** Leaves nothing pinned and tells the main thread what was counted. */
+  endJob(finished: boolean): void {
+    this.streamer.release()
+    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.board.rows === this.board.runs)
+    const { stats } = this.streamer
+    COUNTERS.forEach((name, i) => {
+      this.board.counters[i] = stats[name]
+    })
+  }
+
   /** Sorts the (row, rank) pairs of a layer by expert and asks for the experts. */
   request(layer: number, rows: number): void {
-    const { counts, starts, wanted, indices } = this
+    const { counts, starts, wanted } = this
     const k = this.model.expertsPerToken
+    const indices = this.indices.subarray(layer * this.model.chunkTokens * k)
     const pairs = rows * k
     counts.fill(0)
     for (let i = 0; i < pairs; i++) counts[indices[i]]++
@@ -80,7 +100,6 @@ export class ExpertFeed {
   }
 
   private nextBatch(): number {
-    this.failure = null
     if (this.board.aborted) return aborted
     try {
       return this.streamer.next(this.batch)

@@ -3,7 +3,6 @@
 // or writes the same value from all. The leader also times the phases and feeds the experts.
 import type { ExpertFeed } from './expertFeed.js'
 import { FullMixer } from './fullMixer.js'
-import type { Phase } from './jobBoard.js'
 import { PHASES } from './jobBoard.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import { LinearMixer } from './linearMixer.js'
@@ -48,6 +47,7 @@ export class Forward {
     lane.begin()
     this.mark = performance.now()
     if (board.embed) this.embed()
+    if (board.embed || board.probe) this.ropeTables()
     for (let layer = board.firstLayer; layer < board.endLayer; layer++) {
       const { mixer, moe } = this.blocks[layer]
       mixer.run()
@@ -62,7 +62,7 @@ export class Forward {
     return true
   }
 
-  private count(phase: Phase): void {
+  private count(phase: (typeof PHASES)[number]): void {
     if (!this.feed) return
     const now = performance.now()
     const { seconds } = this.lane.board
@@ -75,9 +75,8 @@ export class Forward {
 
   private embed(): void {
     const { lane } = this
-    const { hidden, ropeTable } = lane.scratch
-    const { embed, config } = lane.model
-    const half = config.rotaryDim / 2
+    const { hidden } = lane.scratch
+    const { embed } = lane.model
     lane.team.ranges(lane.rows, 1, (begin, end) => {
       for (let row = begin; row < end; row++) {
         const out = hidden.address + row * hidden.stride
@@ -92,6 +91,14 @@ export class Forward {
         if (embed.bank !== HOME) lane.copyColumns(embed.bank, HOME, hidden, row, row + 1, 0, cols)
       }
     })
+  }
+
+  /** Angles in float64, as the reference has them. */
+  private ropeTables(): void {
+    const { lane } = this
+    const { ropeTable } = lane.scratch
+    const { config } = lane.model
+    const half = config.rotaryDim / 2
     for (let run = 0; run < lane.board.runs; run++) {
       const { rowStart, rows, position } = lane.board.run(run)
       lane.team.ranges(rows, 8, (begin, end) => {

@@ -18,7 +18,6 @@ export interface JobRun {
   readonly position: number
   readonly sequence: number
   readonly pageBase: number // of the run's pages on the board
-  readonly pages: number // that its rows touch
 }
 
 /** An expert in a slot and the (row, rank) pairs that it serves: [pairStart, pairStart + pairs) of the sorted list. */
@@ -65,7 +64,7 @@ const WAVE_COUNT = 33
 const TEAM = 48
 const LISTS = TEAM + TEAM_WORDS
 
-const RUN_WORDS = 6
+const RUN_WORDS = 5
 const ENTRY_WORDS = 4
 
 /** How long a worker watches for the next job before it sleeps: a decode loop comes back within it. */
@@ -73,7 +72,8 @@ const JOB_SPINS = 20_000
 
 export class JobBoard {
   readonly teamWords: Int32Array
-  readonly seconds: Float64Array // by `Phase`, written by the leader
+  readonly seconds: Float64Array // by `PHASES`, written by the leader
+  readonly counters: Float64Array // by `COUNTERS`, written by the leader
   private readonly words: Int32Array
   private readonly tokenList: number
   private readonly runList: number
@@ -83,15 +83,12 @@ export class JobBoard {
   private readonly entryList: number
   private readonly pageList: number
 
-  static bytes(shape: BoardShape): number {
-    return new JobBoard(shape, null).size
-  }
-
-  private readonly size: number
+  /** Bytes that a board of this shape needs. */
+  readonly size: number
 
   constructor(
     private readonly shape: BoardShape,
-    readonly buffer: ArrayBufferLike | null,
+    buffer?: ArrayBufferLike, // none: to ask for the size
   ) {
     let at = LISTS
     const list = (words: number) => {
@@ -106,12 +103,13 @@ export class JobBoard {
     this.argmaxList = list(shape.headRows)
     this.entryList = list(shape.experts * ENTRY_WORDS)
     this.pageList = list(boardPages(shape) * shape.fullLayers)
-    const secondsAt = list(0) + (at % 2)
-    this.size = (secondsAt + PHASES.length * 2) * 4
+    const doublesAt = at + (at % 2)
+    this.size = (doublesAt + (PHASES.length + COUNTERS.length) * 2) * 4
     const memory = buffer ?? new ArrayBuffer(this.size)
-    this.words = new Int32Array(memory, 0, secondsAt)
+    this.words = new Int32Array(memory, 0, doublesAt)
     this.teamWords = this.words.subarray(TEAM, TEAM + TEAM_WORDS)
-    this.seconds = new Float64Array(memory, secondsAt * 4, PHASES.length)
+    this.seconds = new Float64Array(memory, doublesAt * 4, PHASES.length)
+    this.counters = new Float64Array(memory, doublesAt * 4 + PHASES.length * 8, COUNTERS.length)
   }
 
   // --- the main thread -----------------------------------------------------------------------------------------------
@@ -127,14 +125,14 @@ export class JobBoard {
     words.set(parts.headRows, this.headList)
   }
 
-  writeTokens(rows: number, runs: number): void {
+  writeRows(rows: number, runs: number): void {
     this.words[ROWS] = rows
     this.words[RUNS] = runs
   }
 
   writeRun(run: number, job: JobRun, tokens: readonly number[]): void {
-    const { rowStart, rows, position, sequence, pageBase, pages } = job
-    this.words.set([rowStart, rows, position, sequence, pageBase, pages], this.runList + run * RUN_WORDS)
+    const { rowStart, rows, position, sequence, pageBase } = job
+    this.words.set([rowStart, rows, position, sequence, pageBase], this.runList + run * RUN_WORDS)
     this.words.set(tokens, this.tokenList + rowStart)
   }
 
@@ -245,7 +243,6 @@ export class JobBoard {
       position: words[at + 2],
       sequence: words[at + 3],
       pageBase: words[at + 4],
-      pages: words[at + 5],
     }
   }
 
@@ -292,4 +289,14 @@ export class JobBoard {
 
 /** What the leader's time is counted under. */
 export const PHASES = ['mixer', 'router', 'experts', 'head', 'stall'] as const
-export type Phase = (typeof PHASES)[number]
+
+/** What the leader counts of experts. */
+export const COUNTERS = [
+  'expertHits',
+  'expertMisses',
+  'prefetchHits',
+  'prefetchReads',
+  'prefetchWastedBytes',
+  'stallSeconds',
+  'expertSlotsUsed',
+] as const

@@ -83,7 +83,8 @@ export class Moe {
 
   private route(): void {
     const { lane } = this
-    const { routerLogits, indices, weights } = lane.scratch
+    const { routerLogits, weights } = lane.scratch
+    const indices = lane.scratch.indices + this.index * lane.model.chunkTokens * lane.model.expertsPerToken * 4
     const { numExperts } = lane.model.config
     const k = lane.model.expertsPerToken
     const route = (begin: number, end: number) => {

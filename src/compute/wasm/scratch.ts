@@ -59,7 +59,7 @@ export interface Scratch {
   readonly logits: Rows // [HEAD_ROWS, vocab]
   readonly routerLogits: Rows // [chunk, experts]
   readonly sharedGate: Rows // [chunk, 1]
-  readonly indices: number // u32 [chunk, K]
+  readonly indices: number // u32 [layers, chunk, K]: kept for the whole step
   readonly weights: number // [chunk, K]
   readonly pairRow: number // u32 [chunk * K]: the row of each (row, expert) pair, pairs sorted by expert
   readonly pairOut: number // u32 [chunk * K]: row * K + rank
@@ -151,7 +151,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
     logits: cursor.rows(HEAD_ROWS, config.vocabSize),
     routerLogits: cursor.rows(chunk, config.numExperts),
     sharedGate: cursor.rows(chunk, 1),
-    indices: cursor.bytes(chunk * k * 4),
+    indices: cursor.bytes(config.numLayers * chunk * k * 4),
     weights: cursor.bytes(chunk * k * 4),
     pairRow: cursor.bytes(chunk * k * 4),
     pairOut: cursor.bytes(chunk * k * 4),

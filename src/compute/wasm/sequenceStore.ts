@@ -1,8 +1,10 @@
-// The memory of sequences on the main thread: K/V pages and recurrent sets in the banks, counted by reference, and the
-// page tables that kernels read. A page covers `pageTokens` positions of every full-attention layer, a recurrent set the
-// conv and delta-net state of every linear layer. Which bank a layer's state lies in is fixed at open, so a kernel finds
-// a whole sequence in one memory. Knows nothing of steps: it hands out, shares, copies on write and takes back.
+// The memory behind sequences, on the main thread: K/V pages, recurrent sets and the page tables that kernels read, all
+// in the banks' arenas. A page covers `pageTokens` positions of every full-attention layer, a recurrent set the conv and
+// delta-net state of every linear layer. Which bank a layer's state lies in is fixed at open, so a kernel finds a whole
+// sequence in one memory. Knows nothing of steps: it hands out, copies and takes back.
 import type { LayerKind, ModelConfig } from '../../model/config.js'
+import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
+import { type PageMemory, PagePool } from '../kvPages.js'
 import { alignUp, type Bank } from './bank.js'
 import { pageTokens } from './kernels.js'
 
@@ -11,12 +13,7 @@ const TABLE_ENTRY = 4
 
 /** Bytes of a layer's conv state, padded so that the recurrent state after it is aligned. */
 export function convStateBytes(config: ModelConfig): number {
-  return alignUp((config.linearConvKernel - 1) * config.linearConvDim * FLOAT, 64)
-}
-
-export interface KvPage {
-  refs: number
-  readonly addresses: readonly number[] // one per full-attention layer: keys [pageTokens, kvDim], then values
+  return alignUp(convStateSize(config) * FLOAT, 64)
 }
 
 export interface RecurrentSet {
@@ -25,12 +22,14 @@ export interface RecurrentSet {
 }
 
 /** Per full-attention layer, in its bank: u32 addresses of the pages' keys [capacity], then of their values [capacity]. */
-export interface PageTables {
+export interface AddressTables {
   capacity: number // pages
-  addresses: number[]
+  addresses: readonly number[]
+  written: number[] // pages whose addresses are in the tables
 }
 
-export class SequenceStore {
+export class SequenceStore implements PageMemory {
+  readonly pool = new PagePool(pageTokens, this)
   readonly kvDim: number
   readonly convFloats: number
   readonly convBytes: number
@@ -41,6 +40,8 @@ export class SequenceStore {
   readonly zero: RecurrentSet
   readonly fullLayers: readonly number[]
   readonly linearLayers: readonly number[]
+  private readonly pages = new Map<number, readonly number[]>() // page -> address of its keys, per full layer
+  private readonly valuesOffset: number // of a page's values from its keys
 
   constructor(
     config: ModelConfig,
@@ -50,10 +51,11 @@ export class SequenceStore {
     const of = (kind: LayerKind) => config.layerKinds.flatMap((k, layer) => (k === kind ? [layer] : []))
     this.fullLayers = of('full_attention')
     this.linearLayers = of('linear_attention')
-    this.kvDim = config.numKvHeads * config.headDim
-    this.convFloats = (config.linearConvKernel - 1) * config.linearConvDim
+    this.kvDim = kvRowSize(config)
+    this.convFloats = convStateSize(config)
     this.convBytes = convStateBytes(config)
-    this.recurrentFloats = config.linearValueHeads * config.linearValueDim * config.linearKeyDim
+    this.recurrentFloats = recurrentStateSize(config)
+    this.valuesOffset = pageTokens * this.kvDim * FLOAT
     this.pageBytes = this.fullLayers.length * this.layerPageBytes
     this.setBytes = this.linearLayers.length * this.layerSetBytes
     this.zero = this.takeSet()
@@ -63,8 +65,95 @@ export class SequenceStore {
     return this.banks[this.stateBank[layer]]
   }
 
+  // --- pages ---------------------------------------------------------------------------------------------------------
+
+  allocate(page: number): void {
+    this.pages.set(page, this.takeBlocks(this.fullLayers, this.layerPageBytes))
+  }
+
+  copy(from: number, to: number, rows: number): void {
+    for (let full = 0; full < this.fullLayers.length; full++) {
+      this.keys(to, full, rows).set(this.keys(from, full, rows))
+      this.values(to, full, rows).set(this.values(from, full, rows))
+    }
+  }
+
+  free(page: number): void {
+    this.giveBlocks(this.fullLayers, this.addressesOf(page), this.layerPageBytes)
+    this.pages.delete(page)
+  }
+
+  addressesOf(page: number): readonly number[] {
+    return this.pages.get(page) as readonly number[]
+  }
+
+  /** The first rows of a page in the n-th full-attention layer: [rows, kvDim]. */
+  keys(page: number, full: number, rows: number): Float32Array {
+    return this.bankOf(this.fullLayers[full]).floats(this.addressesOf(page)[full], rows * this.kvDim)
+  }
+
+  values(page: number, full: number, rows: number): Float32Array {
+    const address = this.addressesOf(page)[full] + this.valuesOffset
+    return this.bankOf(this.fullLayers[full]).floats(address, rows * this.kvDim)
+  }
+
+  // --- recurrent state -----------------------------------------------------------------------------------------------
+
+  takeSet(): RecurrentSet {
+    return { refs: 1, addresses: this.takeBlocks(this.linearLayers, this.layerSetBytes) }
+  }
+
+  releaseSet(set: RecurrentSet): void {
+    if (--set.refs === 0) this.giveBlocks(this.linearLayers, set.addresses, this.layerSetBytes)
+  }
+
+  conv(set: RecurrentSet, linear: number): Float32Array {
+    return this.bankOf(this.linearLayers[linear]).floats(set.addresses[linear], this.convFloats)
+  }
+
+  recurrent(set: RecurrentSet, linear: number): Float32Array {
+    const bank = this.bankOf(this.linearLayers[linear])
+    return bank.floats(set.addresses[linear] + this.convBytes, this.recurrentFloats)
+  }
+
+  // --- page tables ---------------------------------------------------------------------------------------------------
+
+  newTables(): AddressTables {
+    return { capacity: 0, addresses: [], written: [] }
+  }
+
+  /** Makes the tables list these pages. */
+  writeTables(tables: AddressTables, pages: readonly number[]): void {
+    if (pages.length > tables.capacity) {
+      const capacity = Math.max(16, pages.length, tables.capacity * 2)
+      const addresses = this.takeBlocks(this.fullLayers, 2 * capacity * TABLE_ENTRY)
+      this.releaseTables(tables)
+      tables.capacity = capacity
+      tables.addresses = addresses
+    }
+    const { capacity, written } = tables
+    for (let i = 0; i < pages.length; i++) {
+      if (written[i] === pages[i]) continue
+      this.fullLayers.forEach((layer, full) => {
+        const table = this.bankOf(layer).words(tables.addresses[full], 2 * capacity)
+        table[i] = this.addressesOf(pages[i])[full]
+        table[capacity + i] = table[i] + this.valuesOffset
+      })
+      written[i] = pages[i]
+    }
+  }
+
+  releaseTables(tables: AddressTables): void {
+    this.giveBlocks(this.fullLayers, tables.addresses, 2 * tables.capacity * TABLE_ENTRY)
+    tables.capacity = 0
+    tables.addresses = []
+    tables.written = []
+  }
+
+  // --- blocks --------------------------------------------------------------------------------------------------------
+
   private get layerPageBytes(): number {
-    return 2 * pageTokens * this.kvDim * FLOAT
+    return 2 * this.valuesOffset
   }
 
   private get layerSetBytes(): number {
@@ -87,66 +176,5 @@ export class SequenceStore {
     addresses.forEach((address, i) => {
       this.bankOf(layers[i]).release(address, bytes)
     })
-  }
-
-  takePage(): KvPage {
-    return { refs: 1, addresses: this.takeBlocks(this.fullLayers, this.layerPageBytes) }
-  }
-
-  /** A page of one's own with the first `rows` rows of `page`. */
-  copyPage(page: KvPage, rows: number): KvPage {
-    const copy = this.takePage()
-    const values = pageTokens * this.kvDim * FLOAT
-    const bytes = rows * this.kvDim * FLOAT
-    this.fullLayers.forEach((layer, i) => {
-      const bank = this.bankOf(layer)
-      for (const offset of [0, values]) {
-        bank.bytes(copy.addresses[i] + offset, bytes).set(bank.bytes(page.addresses[i] + offset, bytes))
-      }
-    })
-    return copy
-  }
-
-  releasePage(page: KvPage): void {
-    if (--page.refs === 0) this.giveBlocks(this.fullLayers, page.addresses, this.layerPageBytes)
-  }
-
-  takeSet(): RecurrentSet {
-    return { refs: 1, addresses: this.takeBlocks(this.linearLayers, this.layerSetBytes) }
-  }
-
-  releaseSet(set: RecurrentSet): void {
-    if (--set.refs === 0) this.giveBlocks(this.linearLayers, set.addresses, this.layerSetBytes)
-  }
-
-  /** Makes room for `pages` entries, keeping the first `used`. */
-  reserveTables(tables: PageTables, pages: number, used: number): void {
-    if (pages <= tables.capacity) return
-    const capacity = Math.max(16, pages, tables.capacity * 2)
-    const addresses = this.takeBlocks(this.fullLayers, 2 * capacity * TABLE_ENTRY)
-    this.fullLayers.forEach((layer, i) => {
-      const bank = this.bankOf(layer)
-      for (let half = 0; used > 0 && half < 2; half++) {
-        const from = bank.words(tables.addresses[i] + half * tables.capacity * TABLE_ENTRY, used)
-        bank.words(addresses[i] + half * capacity * TABLE_ENTRY, used).set(from)
-      }
-    })
-    this.releaseTables(tables)
-    tables.capacity = capacity
-    tables.addresses = addresses
-  }
-
-  writeTables(tables: PageTables, index: number, page: KvPage): void {
-    this.fullLayers.forEach((layer, i) => {
-      const table = this.bankOf(layer).words(tables.addresses[i], 2 * tables.capacity)
-      table[index] = page.addresses[i]
-      table[tables.capacity + index] = page.addresses[i] + pageTokens * this.kvDim * FLOAT
-    })
-  }
-
-  releaseTables(tables: PageTables): void {
-    this.giveBlocks(this.fullLayers, tables.addresses, 2 * tables.capacity * TABLE_ENTRY)
-    tables.capacity = 0
-    tables.addresses = []
   }
 }

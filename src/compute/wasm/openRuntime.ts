@@ -1,0 +1,188 @@
+// Brings a packed model up on the wasm backend: decides where everything lies, fills the banks, starts readers and compute
+// workers. What it returns is running and owns threads and memory until `close`.
+import { UnsupportedModelError } from '../../errors.js'
+import type { StreamerPlan } from '../../experts/expertStreamer.js'
+import { availableMemory } from '../../experts/nodeMemory.js'
+import { type NodeReaders, startNodeReaders } from '../../experts/nodeReaders.js'
+import { ReadRing } from '../../experts/readRing.js'
+import type { ModelConfig } from '../../model/config.js'
+import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type { BackendOptions } from '../backend.js'
+import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
+import type { ComputeSetup } from './computeLoop.js'
+import { chooseExpertSlots } from './expertBudget.js'
+import { type BoardShape, JobBoard } from './jobBoard.js'
+import type { SimdLevel } from './kernels.js'
+import { HOME } from './lane.js'
+import { loadKernels } from './loadKernels.js'
+import { loadWeights } from './loadWeights.js'
+import { type MemoryPlan, planMemory, SLOT_ALIGN } from './memoryPlan.js'
+import { physicalCores } from './nodeWorkers.js'
+import { modelForms, type PlacedModel, placeModel } from './placedModel.js'
+import { HEAD_ROWS, layoutScratch, type Rows } from './scratch.js'
+import { SequenceStore } from './sequenceStore.js'
+import type { WasmInternals } from './wasmBackend.js'
+import { WorkerPool } from './workerPool.js'
+
+const CHUNK_TOKENS = 256
+
+/** Sequence state that should fit beside one full context: other sequences and checkpoints. */
+const SPARE_SETS = 16
+
+export class WasmRuntime {
+  readonly ring: ReadRing
+
+  constructor(
+    readonly model: PlacedModel,
+    readonly plan: MemoryPlan,
+    readonly threads: number,
+    readonly simd: SimdLevel,
+    readonly board: JobBoard,
+    readonly store: SequenceStore,
+    readonly pool: WorkerPool,
+    private readonly banks: readonly Bank[],
+    private readonly readers: NodeReaders,
+  ) {
+    this.ring = new ReadRing(readers.ring)
+  }
+
+  /** A row of logits of the last job; valid until the next one. */
+  logitsRow(headRow: number): Float32Array {
+    const { logits } = this.model.scratch
+    const bank = this.banks[this.model.lmHead.bank]
+    return bank.floats(logits.address + headRow * logits.stride, this.model.config.vocabSize)
+  }
+
+  /** u32 [chunk, K] of the last step. */
+  routing(layer: number): Uint32Array {
+    const picks = this.model.chunkTokens * this.model.expertsPerToken
+    return this.banks[HOME].words(this.model.scratch.indices + layer * picks * 4, picks)
+  }
+
+  /** A copy of activations [count, dim] of the last job. */
+  readRows(rows: Rows, count: number, dim: number): Float32Array {
+    const out = new Float32Array(count * dim)
+    for (let row = 0; row < count; row++) out.set(this.rowView(rows, row, dim), row * dim)
+    return out
+  }
+
+  writeRows(rows: Rows, values: Float32Array, dim: number): void {
+    for (let row = 0; row * dim < values.length; row++) {
+      this.rowView(rows, row, dim).set(values.subarray(row * dim, (row + 1) * dim))
+    }
+  }
+
+  private rowView(rows: Rows, row: number, dim: number): Float32Array {
+    return this.banks[HOME].floats(rows.address + row * rows.stride, dim)
+  }
+
+  async close(): Promise<void> {
+    await this.pool.close()
+    await this.readers.close()
+  }
+}
+
+export async function openRuntime(
+  packed: PackedModel,
+  options: BackendOptions,
+  internals: WasmInternals,
+): Promise<WasmRuntime> {
+  const { config, tensors } = packed
+  checkShapes(config)
+  const { layout } = packed.experts
+  const threads = options.threads ?? physicalCores()
+  const chunkTokens = internals.chunkTokens ?? CHUNK_TOKENS
+  const { precision, expertsPerToken } = options
+  const kernels = await loadKernels(internals.simd)
+  const forms = modelForms(tensors, layout)
+  const scratch = layoutScratch({ config, expertsPerToken, chunkTokens, threads, precision, forms })
+  const { bytes: freeBytes } = availableMemory()
+  const { slots, notice } = chooseExpertSlots({
+    slotBytes: alignUp(layout.expertSize, SLOT_ALIGN),
+    experts: config.numLayers * config.numExperts,
+    expertsPerToken,
+    expertMemory: options.expertMemory,
+    freeBytes: freeBytes - packed.weights.size,
+  })
+  if (notice) options.onNotice?.(notice)
+  const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
+  const plan = planMemory({
+    config,
+    tensors,
+    expertSize: layout.expertSize,
+    slotCount: slots,
+    scratchBytes: scratch.bytes,
+    bankLimit,
+    stateBytes: Math.min(
+      freeBytes,
+      config.maxPositionEmbeddings * kvBytesPerToken(config) + SPARE_SETS * recurrentBytes(config),
+    ),
+  })
+  const banks = plan.bankFloors.map((floor, index) => new Bank(index, floor, bankLimit))
+  const model = placeModel(plan, tensors, layout, { config, precision, expertsPerToken, chunkTokens, scratch })
+  const store = new SequenceStore(config, banks, plan.stateBank)
+  await loadWeights(packed.weights, tensors, plan, banks, options)
+
+  const readers = startNodeReaders({
+    files: packed.experts.files.map(file => file.name),
+    expertSize: layout.expertSize,
+    banks: banks.map(bank => bank.memory.buffer as unknown as SharedArrayBuffer),
+    entries: slots,
+    slotBytes: slots * plan.slotBytes,
+    reads: options.expertReads,
+    faults: options.readFaults,
+    onNotice: options.onNotice,
+  })
+  try {
+    const boardShape: BoardShape = {
+      chunkTokens,
+      layers: config.numLayers,
+      fullLayers: store.fullLayers.length,
+      experts: config.numExperts,
+      headRows: HEAD_ROWS,
+    }
+    const buffer = new SharedArrayBuffer(new JobBoard(boardShape).size)
+    const board = new JobBoard(boardShape, buffer)
+    const setup: Omit<ComputeSetup, 'index'> = {
+      threads,
+      kernels,
+      memories: banks.map(bank => bank.memory),
+      board: buffer,
+      boardShape,
+      model,
+      streamer: streamerPlan(packed, plan, options),
+      ring: readers.ring,
+    }
+    const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
+    const pool = await WorkerPool.start(setups, board)
+    return new WasmRuntime(model, plan, threads, kernels.simd, board, store, pool, banks, readers)
+  } catch (error) {
+    await readers.close()
+    throw error
+  }
+}
+
+function streamerPlan(packed: PackedModel, plan: MemoryPlan, options: BackendOptions): StreamerPlan {
+  return {
+    layers: packed.config.numLayers,
+    experts: packed.config.numExperts,
+    expertSize: packed.experts.layout.expertSize,
+    slotBank: Int32Array.from(plan.slots, slot => slot.bank),
+    slotOffset: Float64Array.from(plan.slots, slot => slot.address),
+    policy: 'adaptive',
+    prefetch: options.prefetch ?? true,
+    fileNames: packed.experts.files.map(file => file.name),
+  }
+}
+
+/** Kernels work on vectors of four floats; no model of this family has heads that are not multiples of four. */
+function checkShapes(config: ModelConfig): void {
+  const sizes: (keyof ModelConfig & string)[] = ['headDim', 'rotaryDim', 'linearKeyDim', 'linearValueDim']
+  for (const field of sizes) {
+    const unit = field === 'rotaryDim' ? 2 : 4
+    if ((config[field] as number) % unit !== 0) {
+      throw new UnsupportedModelError(field, config[field], `a multiple of ${unit} on the wasm backend`)
+    }
+  }
+}

@@ -1,0 +1,249 @@
+// The wasm backend as the engine sees it: turns steps into jobs for the compute workers and keeps the promise that a step
+// is atomic. The math is in forward.ts and runs in workers; this thread only prepares state, posts, waits and commits.
+import { BackendUnavailableError, ClosedError, OptionError } from '../../errors.js'
+import type { ModelConfig } from '../../model/config.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type {
+  Backend,
+  BackendOptions,
+  ProbeRequest,
+  ProbeResult,
+  SequenceState,
+  StepOptions,
+  StepOutput,
+  StepRun,
+} from '../backend.js'
+import type { ModelStats } from '../stats.js'
+import { COUNTERS, type JobParts, PHASES } from './jobBoard.js'
+import type { SimdLevel } from './kernels.js'
+import { openRuntime, type WasmRuntime } from './openRuntime.js'
+import { probeModel } from './probe.js'
+import { HEAD_ROWS } from './scratch.js'
+import type { RecurrentSet } from './sequenceStore.js'
+import { WasmSequence } from './wasmSequence.js'
+
+/** Switches for tests and measurements. */
+export interface WasmInternals {
+  readonly simd?: SimdLevel
+  readonly bankLimit?: number // bytes per memory
+  readonly chunkTokens?: number
+}
+
+export async function openWasmBackend(
+  packed: PackedModel,
+  options: BackendOptions,
+  internals: WasmInternals = {},
+): Promise<Backend> {
+  if (typeof SharedArrayBuffer === 'undefined') {
+    throw new BackendUnavailableError('wasm', 'SharedArrayBuffer is missing here')
+  }
+  return new WasmBackend(await openRuntime(packed, options, internals))
+}
+
+/** A run of a step that is under way. */
+export interface ActiveRun {
+  readonly sequence: WasmSequence
+  readonly tokens: readonly number[]
+  readonly rowStart: number
+  readonly next: RecurrentSet
+}
+
+export class WasmBackend implements Backend {
+  readonly name = 'wasm'
+  readonly config: ModelConfig
+  readonly description: string
+  readonly chunkTokens: number
+  private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
+  private predictionKeys = 0
+  private closing: Promise<void> | null = null
+  private turn: Promise<unknown> = Promise.resolve()
+
+  constructor(readonly runtime: WasmRuntime) {
+    const { model } = runtime
+    this.config = model.config
+    this.chunkTokens = model.chunkTokens
+    const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
+    this.description = `wasm, ${threads}, ${runtime.simd} SIMD, ${model.precision}`
+  }
+
+  createSequence(): WasmSequence {
+    this.checkOpen()
+    return new WasmSequence(this.runtime.store, () => ++this.predictionKeys)
+  }
+
+  step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
+    return this.inTurn(() => this.evaluate(runs, options))
+  }
+
+  probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
+    return this.inTurn(() => probeModel(this, sequence as WasmSequence, request))
+  }
+
+  /** One job at a time: the board and the scratch are one. */
+  private inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.turn.then(() => {
+      this.checkOpen()
+      return work()
+    })
+    this.turn = result.catch(() => {})
+    return result
+  }
+
+  private async evaluate(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
+    options.signal?.throwIfAborted()
+    const startedAt = performance.now()
+    const active = this.begin(runs)
+    try {
+      const heads = runs.map(({ output, tokens }, i) => {
+        const last = active[i].rowStart + tokens.length - 1
+        if (output === 'none') return []
+        return output === 'all' ? tokens.map((_, t) => active[i].rowStart + t) : [last]
+      })
+      const { argmax, logits } = await this.runStep(active, runs, heads, options.signal)
+      const outputs = runs.map((run, i): StepOutput => {
+        const routing = options.routing ? this.readRouting(active[i].rowStart, run.tokens.length) : null
+        return { logits: logits[i], argmax: argmax[i], routing }
+      })
+      for (const { sequence, tokens, next } of active) sequence.commit(tokens.length, next)
+      this.counts.steps++
+      for (const { phase, tokens } of runs) {
+        if (phase === 'prompt') this.counts.promptTokens += tokens.length
+        else this.counts.decodeTokens += tokens.length
+      }
+      return outputs
+    } catch (error) {
+      for (const { sequence, next } of active) sequence.discard(next)
+      throw error
+    } finally {
+      this.counts.seconds += (performance.now() - startedAt) / 1000
+    }
+  }
+
+  /** The layers and the logits of all wanted rows, HEAD_ROWS of them per job. */
+  private async runStep(
+    active: readonly ActiveRun[],
+    runs: readonly StepRun[],
+    heads: readonly (readonly number[])[],
+    signal: AbortSignal | undefined,
+  ): Promise<{ argmax: (number | null)[]; logits: (Float32Array | null)[] }> {
+    const { vocabSize, numLayers } = this.config
+    const { board, pool } = this.runtime
+    const wanted = heads.flatMap((rows, run) => rows.map((row, i) => ({ run, row, i })))
+    const logits = runs.map(({ output }, run) =>
+      output === 'none' || output === 'argmax' ? null : new Float32Array(heads[run].length * vocabSize),
+    )
+    const argmax: (number | null)[] = runs.map(() => null)
+    this.writeRuns(active)
+    for (let at = 0; at === 0 || at < wanted.length; at += HEAD_ROWS) {
+      const block = wanted.slice(at, at + HEAD_ROWS)
+      const layers = at === 0
+      board.writeParts({
+        embed: layers,
+        firstLayer: 0,
+        endLayer: layers ? numLayers : 0,
+        headRows: block.map(({ row }) => row),
+        argmax: true,
+        probe: false,
+      })
+      await pool.run(signal)
+      block.forEach(({ run, i }, headRow) => {
+        logits[run]?.set(this.runtime.logitsRow(headRow), i * vocabSize)
+        argmax[run] = board.argmaxOf(headRow)
+      })
+    }
+    return { argmax, logits }
+  }
+
+  /** Makes room in every sequence, or in none. */
+  begin(runs: readonly Pick<StepRun, 'sequence' | 'tokens'>[]): ActiveRun[] {
+    const total = runs.reduce((sum, run) => sum + run.tokens.length, 0)
+    if (total > this.chunkTokens) throw new OptionError('tokens', total, `at most ${this.chunkTokens} in a step`)
+    const active: ActiveRun[] = []
+    let rowStart = 0
+    try {
+      for (const { sequence, tokens } of runs) {
+        const own = sequence as WasmSequence
+        active.push({ sequence: own, tokens, rowStart, next: own.prepare(tokens.length) })
+        rowStart += tokens.length
+      }
+    } catch (error) {
+      for (const { sequence, next } of active) sequence.discard(next)
+      throw error
+    }
+    return active
+  }
+
+  writeRuns(active: readonly ActiveRun[]): void {
+    const { board, store } = this.runtime
+    let rows = 0
+    let pageBase = 0
+    active.forEach(({ sequence, tokens, rowStart, next }, run) => {
+      const pages = sequence.openPages
+      const { length: position, predictionKey } = sequence
+      board.writeRun(run, { rowStart, rows: tokens.length, position, sequence: predictionKey, pageBase }, tokens)
+      const { full, linear } = sequence.addresses(next)
+      store.fullLayers.forEach((layer, i) => {
+        board.writeState(run, layer, ...full[i])
+        pages.forEach((page, n) => {
+          board.writePage(pageBase + n, i, store.addressesOf(page)[i])
+        })
+      })
+      store.linearLayers.forEach((layer, i) => {
+        board.writeState(run, layer, ...linear[i])
+      })
+      pageBase += pages.length
+      rows += tokens.length
+    })
+    board.writeRows(rows, active.length)
+  }
+
+  async runParts(parts: JobParts, signal?: AbortSignal): Promise<void> {
+    this.runtime.board.writeParts(parts)
+    await this.runtime.pool.run(signal)
+  }
+
+  private readRouting(rowStart: number, rows: number): Uint16Array {
+    const { model } = this.runtime
+    const k = model.expertsPerToken
+    const out = new Uint16Array(this.config.numLayers * rows * k)
+    for (let layer = 0; layer < this.config.numLayers; layer++) {
+      const picks = this.runtime.routing(layer).subarray(rowStart * k, (rowStart + rows) * k)
+      out.set(picks, layer * rows * k)
+    }
+    return out
+  }
+
+  stats(): ModelStats {
+    const { board, ring, plan } = this.runtime
+    const { promptTokens, decodeTokens, steps, seconds } = this.counts
+    const counters = Object.fromEntries(COUNTERS.map((name, i) => [name, board.counters[i]])) as Record<
+      (typeof COUNTERS)[number],
+      number
+    >
+    const reads = ring.totals()
+    return {
+      tokens: promptTokens + decodeTokens,
+      promptTokens,
+      decodeTokens,
+      steps,
+      ...counters,
+      bytesRead: reads.bytes,
+      readSeconds: reads.seconds,
+      readLatencyMs: [...reads.latency],
+      computeSeconds: Math.max(0, seconds - counters.stallSeconds),
+      phaseSeconds: Object.fromEntries(PHASES.map((phase, i) => [phase, board.seconds[i]])),
+      residentBytes: plan.residentBytes,
+      expertSlots: plan.slots.length,
+      expertMemory: plan.slots.length * plan.slotBytes,
+    }
+  }
+
+  close(): Promise<void> {
+    this.closing ??= this.runtime.close()
+    return this.closing
+  }
+
+  private checkOpen(): void {
+    if (this.closing) throw new ClosedError('model')
+  }
+}
