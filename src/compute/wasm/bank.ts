@@ -24,14 +24,13 @@ export class Bank {
     readonly index: number,
     floor: number,
     limit: number,
-    readonly shared: boolean,
   ) {
     const initial = Math.ceil(floor / WASM_PAGE)
     const maximum = Math.min(65536, Math.max(initial, Math.ceil(limit / WASM_PAGE)))
     this.limit = maximum * WASM_PAGE
     this.top = floor
     try {
-      this.memory = new WebAssembly.Memory({ initial, maximum, shared })
+      this.memory = new WebAssembly.Memory({ initial, maximum, shared: true })
     } catch (error) {
       throw new OutOfMemoryError(`wasm bank ${index}`, floor, 'the system refused the memory', { cause: error })
     }
@@ -51,7 +50,11 @@ export class Bank {
     }
     const end = this.top + size
     if (end > this.limit) {
-      throw new OutOfMemoryError(`wasm bank ${this.index}`, bytes, `${this.limit - this.top} of ${this.limit} bytes left`)
+      throw new OutOfMemoryError(
+        `wasm bank ${this.index}`,
+        bytes,
+        `${this.limit - this.top} of ${this.limit} bytes left`,
+      )
     }
     const have = this.memory.buffer.byteLength
     if (end > have) this.grow(end - have, bytes)

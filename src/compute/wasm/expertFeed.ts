@@ -34,10 +34,10 @@ export class ExpertFeed {
     this.batch = new Int32Array(numExperts)
     const words = (address: number, bank: number, count = pairs) =>
       new Uint32Array(memories[bank].buffer, address, count)
-    const slotBanks = [...new Set(model.slots.map((slot) => slot.bank))]
+    const slotBanks = [...new Set(model.slots.map(slot => slot.bank))]
     this.indices = words(model.scratch.indices, HOME, model.config.numLayers * pairs)
-    this.pairRows = slotBanks.map((bank) => words(model.scratch.pairRow, bank))
-    this.pairOuts = slotBanks.map((bank) => words(model.scratch.pairOut, bank))
+    this.pairRows = slotBanks.map(bank => words(model.scratch.pairRow, bank))
+    this.pairOuts = slotBanks.map(bank => words(model.scratch.pairOut, bank))
   }
 
   beginJob(): void {
@@ -49,7 +49,8 @@ export class ExpertFeed {
   /** Leaves nothing pinned and tells the main thread what was counted. */
   endJob(finished: boolean): void {
     this.streamer.release()
-    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.board.rows === this.board.runs)
+    if (finished)
+      this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.board.rows === this.board.runs)
     const { stats } = this.streamer
     COUNTERS.forEach((name, i) => {
       this.board.counters[i] = stats[name]

@@ -1,7 +1,8 @@
 // Full attention of one layer over all rows of a step (spec 1.2): projections, then keys and values of the new rows into
 // their pages, then attention by blocks of queries and groups of heads, then the output projection.
-import { HOME, type Lane, type Need, needsOf } from './lane.js'
+
 import { attentionQueryBlock, floatTypeCode, pageTokens } from './kernels.js'
+import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import type { PlacedFullLayer } from './placedModel.js'
 import type { Rows } from './scratch.js'
 

@@ -24,7 +24,7 @@ export interface Need {
 export function needsOf(...weights: Weights[]): Need[] {
   const needs: Need[] = []
   for (const { bank, form } of weights) {
-    if (!needs.some((need) => need.bank === bank && need.form === form)) needs.push({ bank, form })
+    if (!needs.some(need => need.bank === bank && need.form === form)) needs.push({ bank, form })
   }
   return needs.sort((a, b) => a.bank - b.bank)
 }
@@ -53,8 +53,8 @@ export class Lane {
     this.own = model.scratch.private[team.index]
     this.convStateBytes = convStateBytes(model.config)
     this.exact = model.precision === 'exact'
-    this.floats = memories.map((memory) => new Float32Array(memory.buffer, 0, model.scratch.bytes / 4))
-    this.words = memories.map((memory) => new Uint32Array(memory.buffer, 0, model.scratch.bytes / 4))
+    this.floats = memories.map(memory => new Float32Array(memory.buffer, 0, model.scratch.bytes / 4))
+    this.words = memories.map(memory => new Uint32Array(memory.buffer, 0, model.scratch.bytes / 4))
   }
 
   get home(): Kernels {

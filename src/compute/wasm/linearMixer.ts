@@ -106,19 +106,7 @@ export class LinearMixer {
     const x = conv.address + rowStart * conv.stride
     const raw = qkv.address + rowStart * qkv.stride
     for (const [from, to] of channels) {
-      kernels.conv1dSilu(
-        x,
-        conv.stride,
-        raw,
-        qkv.stride,
-        stateIn,
-        stateOut,
-        layer.taps,
-        linearConvDim,
-        rows,
-        from,
-        to,
-      )
+      kernels.conv1dSilu(x, conv.stride, raw, qkv.stride, stateIn, stateOut, layer.taps, linearConvDim, rows, from, to)
     }
     const k = x + keyTotal * 4
     kernels.l2NormHeads(x, conv.stride, x, conv.stride, linearKeyDim, linearKeyDim ** -0.5, rows, begin, end)

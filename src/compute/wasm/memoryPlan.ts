@@ -70,7 +70,7 @@ export interface PlanRequest {
 }
 
 export function planMemory(request: PlanRequest): MemoryPlan {
-  const { config, tensors, bankLimit } = request
+  const { tensors, bankLimit } = request
   const floors: number[] = []
   const scratchEnd = alignUp(request.scratchBytes, TENSOR_ALIGN)
   const openBank = () => floors.push(scratchEnd) - 1
@@ -145,7 +145,7 @@ function planState(request: PlanRequest, floors: number[], home: number, openBan
   }
   // One kind at a time: pages and recurrent sets are both spread evenly.
   const counts = new Map<string, number>()
-  return request.config.layerKinds.map((kind) => {
+  return request.config.layerKinds.map(kind => {
     const n = counts.get(kind) ?? 0
     counts.set(kind, n + 1)
     return banks[n % banks.length]

@@ -119,7 +119,7 @@ export class Moe {
       if (prepared.has(bank)) continue
       prepared.add(bank)
       for (const form of this.expertForms) {
-        const known = bank === HOME && this.inputNeeds.some((need) => need.bank === bank && need.form === form)
+        const known = bank === HOME && this.inputNeeds.some(need => need.bank === bank && need.form === form)
         if (!known) needs.push({ bank, form })
       }
     }

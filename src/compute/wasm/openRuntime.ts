@@ -170,7 +170,7 @@ function streamerPlan(packed: PackedModel, plan: MemoryPlan, options: BackendOpt
     expertSize: packed.experts.layout.expertSize,
     slotBank: Int32Array.from(plan.slots, slot => slot.bank),
     slotOffset: Float64Array.from(plan.slots, slot => slot.address),
-    policy: 'adaptive',
+    policy: 'lrfu',
     prefetch: options.prefetch ?? true,
     fileNames: packed.experts.files.map(file => file.name),
   }

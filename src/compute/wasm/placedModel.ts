@@ -91,7 +91,7 @@ export function placeModel(
   base: Pick<PlacedModel, 'config' | 'precision' | 'expertsPerToken' | 'chunkTokens' | 'scratch'>,
 ): PlacedModel {
   const formOf = ({ bits, group }: MatrixForm) =>
-    base.scratch.forms.findIndex((form) => form.bits === bits && form.group === group)
+    base.scratch.forms.findIndex(form => form.bits === bits && form.group === group)
   const matrix = (source: Matrix): Weights => {
     const placed = plan.matrices.get(source) as PlacedMatrix
     return { ...placed, form: formOf(placed) }

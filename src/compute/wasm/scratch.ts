@@ -110,7 +110,7 @@ class Cursor {
   overlay<T extends readonly unknown[]>(...parts: { [K in keyof T]: () => T[K] }): T {
     const start = this.at
     let end = start
-    const results = parts.map((part) => {
+    const results = parts.map(part => {
       this.at = start
       const result = part()
       end = Math.max(end, this.at)
