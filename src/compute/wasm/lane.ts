@@ -40,7 +40,6 @@ export class Lane {
   alone = false // few rows: every worker prepares inputs for itself
   private readonly floats: Float32Array[] // per bank, over the scratch
   private readonly words: Uint32Array[] // the same bytes
-  private readonly exact: boolean
 
   constructor(
     readonly model: PlacedModel,
@@ -52,7 +51,6 @@ export class Lane {
     this.scratch = model.scratch
     this.own = model.scratch.private[team.index]
     this.convStateBytes = convStateBytes(model.config)
-    this.exact = model.precision === 'exact'
     this.floats = memories.map(memory => new Float32Array(memory.buffer, 0, model.scratch.bytes / 4))
     this.words = memories.map(memory => new Uint32Array(memory.buffer, 0, model.scratch.bytes / 4))
   }
@@ -93,11 +91,11 @@ export class Lane {
   }
 
   prepareForm(stage: Stage, bank: number, form: number, begin: number, end: number): void {
-    const { bits, group } = this.scratch.forms[form]
+    const { bits, group, precision } = this.scratch.forms[form]
     const { address, stride } = stage.records[form]
     const kernels = this.kernels[bank]
     const { x, cols } = stage
-    if (this.exact) kernels.prepareExact(address, stride, x.address, x.stride, cols, bits, group, begin, end)
+    if (precision === 'exact') kernels.prepareExact(address, stride, x.address, x.stride, cols, bits, group, begin, end)
     else kernels.prepareFast(address, stride, x.address, x.stride, cols, bits, group, begin, end)
   }
 
@@ -134,10 +132,10 @@ export class Lane {
       kernels.matmulPlain(target, out.stride, outIndex, w, type, cols, begin, end, x, stage.x.stride, actIndex, tokens)
       return
     }
-    const { bits, group } = this.scratch.forms[form]
+    const { bits, group, precision } = this.scratch.forms[form]
     const records = stage.records[form]
     const act = records.address + actRow * records.stride
-    const matmul = this.exact ? kernels.matmulExact : kernels.matmulFast
+    const matmul = precision === 'exact' ? kernels.matmulExact : kernels.matmulFast
     matmul(
       target,
       out.stride,

@@ -95,8 +95,8 @@ export async function openRuntime(
   const chunkTokens = internals.chunkTokens ?? CHUNK_TOKENS
   const { precision, expertsPerToken } = options
   const kernels = await loadKernels(internals.simd)
-  const forms = modelForms(tensors, layout)
-  const scratch = layoutScratch({ config, expertsPerToken, chunkTokens, threads, precision, forms })
+  const forms = modelForms(tensors, layout, precision)
+  const scratch = layoutScratch({ config, expertsPerToken, chunkTokens, threads, forms })
   const { bytes: freeBytes } = availableMemory()
   const { slots, notice } = chooseExpertSlots({
     slotBytes: alignUp(layout.expertSize, SLOT_ALIGN),

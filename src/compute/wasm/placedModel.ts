@@ -2,7 +2,7 @@
 import type { ModelConfig } from '../../model/config.js'
 import type { ExpertLayout, FeedForward, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
-import { type MatrixForm, type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
+import { type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
 import type { Form, Scratch } from './scratch.js'
 
 /** A matrix with the index of its form among the model's (-1: plain, takes floats as they are). */
@@ -66,22 +66,35 @@ export interface PlacedModel {
   readonly slots: readonly Slot[]
 }
 
-/** The packings that occur in a model, each once. */
-export function modelForms(tensors: ModelTensors, experts: ExpertLayout): Form[] {
-  const feedForward = ({ gate, up, down }: FeedForward) => [gate, up, down]
-  const matrices: Matrix[] = [tensors.lmHead, ...feedForward(experts)]
-  for (const layer of tensors.layers) {
-    matrices.push(layer.router, layer.sharedExpertGate, ...feedForward(layer.sharedExpert))
-    if (layer.kind === 'full_attention') matrices.push(layer.qProj, layer.kProj, layer.vProj, layer.oProj)
-    else matrices.push(layer.inProjQkv, layer.inProjZ, layer.inProjA, layer.inProjB, layer.outProj)
-  }
-  const forms = new Map<string, Form>()
-  for (const matrix of matrices) {
-    if (matrix.kind === 'quantized') {
-      forms.set(`${matrix.bits}/${matrix.group}`, { bits: matrix.bits, group: matrix.group })
+/**
+ * The forms of input that a model's matrices take, each once. Routers and gates get float32 activations at any precision:
+ * they are small, and a rounded score that picks another expert costs more than all other rounding together.
+ */
+export function modelForms(tensors: ModelTensors, experts: ExpertLayout, precision: Precision): Form[] {
+  const forms: Form[] = []
+  const add = (of: Precision, ...matrices: Matrix[]) => {
+    for (const matrix of matrices) {
+      if (matrix.kind === 'quantized' && formIndex(forms, matrix, of) < 0) {
+        forms.push({ bits: matrix.bits, group: matrix.group, precision: of })
+      }
     }
   }
-  return [...forms.values()]
+  const feedForward = ({ gate, up, down }: FeedForward) => [gate, up, down]
+  add(precision, tensors.lmHead, ...feedForward(experts))
+  for (const layer of tensors.layers) {
+    add('exact', layer.router, layer.sharedExpertGate)
+    add(precision, ...feedForward(layer.sharedExpert))
+    if (layer.kind === 'full_attention') add(precision, layer.qProj, layer.kProj, layer.vProj, layer.oProj)
+    else {
+      add('exact', layer.inProjA, layer.inProjB)
+      add(precision, layer.inProjQkv, layer.inProjZ, layer.outProj)
+    }
+  }
+  return forms
+}
+
+function formIndex(forms: readonly Form[], of: { bits?: number; group?: number }, precision: Precision): number {
+  return forms.findIndex(form => form.bits === of.bits && form.group === of.group && form.precision === precision)
 }
 
 export function placeModel(
@@ -90,11 +103,10 @@ export function placeModel(
   experts: ExpertLayout,
   base: Pick<PlacedModel, 'config' | 'precision' | 'expertsPerToken' | 'chunkTokens' | 'scratch'>,
 ): PlacedModel {
-  const formOf = ({ bits, group }: MatrixForm) =>
-    base.scratch.forms.findIndex(form => form.bits === bits && form.group === group)
-  const matrix = (source: Matrix): Weights => {
+  const { forms } = base.scratch
+  const matrix = (source: Matrix, precision = base.precision): Weights => {
     const placed = plan.matrices.get(source) as PlacedMatrix
-    return { ...placed, form: formOf(placed) }
+    return { ...placed, form: formIndex(forms, placed, precision) }
   }
   const vector = (source: Vector) => plan.vectors.get(source)?.address as number
   const feedForward = (source: FeedForward, place: (m: Matrix) => Weights): PlacedFeedForward => ({
@@ -107,7 +119,7 @@ export function placeModel(
     const quantized = source.kind === 'quantized'
     return {
       ...form,
-      form: formOf(form),
+      form: formIndex(forms, form, base.precision),
       bank: -1,
       weight: source.weight.offset,
       scales: quantized ? source.scales.offset : 0,
@@ -118,9 +130,9 @@ export function placeModel(
     const common: CommonLayer = {
       inputNorm: vector(layer.inputNorm),
       postAttentionNorm: vector(layer.postAttentionNorm),
-      router: matrix(layer.router),
-      sharedExpertGate: matrix(layer.sharedExpertGate),
-      shared: feedForward(layer.sharedExpert, matrix),
+      router: matrix(layer.router, 'exact'),
+      sharedExpertGate: matrix(layer.sharedExpertGate, 'exact'),
+      shared: feedForward(layer.sharedExpert, part => matrix(part)),
       stateBank: plan.stateBank[layer.layer],
     }
     if (layer.kind === 'full_attention') {
@@ -140,8 +152,8 @@ export function placeModel(
       kind: layer.kind,
       inProjQkv: matrix(layer.inProjQkv),
       inProjZ: matrix(layer.inProjZ),
-      inProjA: matrix(layer.inProjA),
-      inProjB: matrix(layer.inProjB),
+      inProjA: matrix(layer.inProjA, 'exact'),
+      inProjB: matrix(layer.inProjB, 'exact'),
       outProj: matrix(layer.outProj),
       taps: vector(layer.conv),
       aLog: vector(layer.aLog),

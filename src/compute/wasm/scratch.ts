@@ -21,10 +21,11 @@ export interface Rows {
   readonly stride: number
 }
 
-/** A packing that some matrix of the model has; the index in `Scratch.forms` stands for it. */
+/** What the input of some matrix of the model looks like; the index in `Scratch.forms` stands for it. */
 export interface Form {
   readonly bits: QuantBits
   readonly group: QuantGroup
+  readonly precision: Precision
 }
 
 /** The input of matrix products: rows of floats and, per form, records of them. */
@@ -87,7 +88,6 @@ export interface ScratchRequest {
   readonly expertsPerToken: number
   readonly chunkTokens: number
   readonly threads: number
-  readonly precision: Precision
   readonly forms: readonly Form[]
 }
 
@@ -122,14 +122,14 @@ class Cursor {
 }
 
 export function layoutScratch(request: ScratchRequest): Scratch {
-  const { config, expertsPerToken: k, chunkTokens: chunk, forms, precision } = request
+  const { config, expertsPerToken: k, chunkTokens: chunk, forms } = request
   const cursor = new Cursor()
   const kvDim = config.numKvHeads * config.headDim
   const linearDim = config.linearValueHeads * config.linearValueDim
   const attentionDim = config.numHeads * config.headDim
 
   const records = (rows: number, cols: number): Rows[] =>
-    forms.map(({ group }) => {
+    forms.map(({ group, precision }) => {
       const stride = activationBytes(cols, group, precision)
       return { address: cursor.bytes(rows * stride), stride }
     })
