@@ -10,6 +10,7 @@ type OpenBackend = (packed: PackedModel, options: BackendOptions) => Promise<Bac
 
 /** Best first: the order in which 'auto' tries them. */
 const BACKENDS: readonly { readonly name: BackendName; load(): Promise<OpenBackend> }[] = [
+  { name: 'wasm', load: async () => (await import('./wasm/wasmBackend.js')).openWasmBackend },
   { name: 'reference', load: async () => (await import('./reference/referenceBackend.js')).openReferenceBackend },
 ]
 

@@ -1,6 +1,6 @@
 // The backends that model tests run on, each with what it promises. A backend joins all of these tests with one row.
 import type { OpenModelOptions } from '#moeflux/engine/openModel.js'
-import { type Band, GOLDEN } from './bands.js'
+import { type Band, EXACT_LOGITS, FAST_LOGITS, GOLDEN, KERNEL } from './bands.js'
 
 export interface BackendRow {
   readonly name: string
@@ -25,6 +25,24 @@ export const backends: readonly BackendRow[] = [
     logits: GOLDEN,
     sameTokens: true,
     perplexity: 0.001,
+    cuts: 'bits',
+  },
+  {
+    name: 'wasm exact',
+    options: { backend: 'wasm', precision: 'exact', threads: 2 },
+    layers: KERNEL,
+    logits: EXACT_LOGITS,
+    sameTokens: true,
+    perplexity: 0.001,
+    cuts: 'bits',
+  },
+  {
+    name: 'wasm fast',
+    options: { backend: 'wasm', precision: 'fast', threads: 2 },
+    layers: FAST_LOGITS,
+    logits: FAST_LOGITS,
+    sameTokens: false,
+    perplexity: 0.01,
     cuts: 'bits',
   },
 ]

@@ -45,10 +45,12 @@ export class Forward {
     const { lane, feed } = this
     const { board } = lane
     lane.begin()
+    // Read once: past its last barrier a worker may lag behind while the next job is being written.
+    const { embed, probe, firstLayer, endLayer, headCount } = board
     this.mark = performance.now()
-    if (board.embed) this.embed()
-    if (board.embed || board.probe) this.ropeTables()
-    for (let layer = board.firstLayer; layer < board.endLayer; layer++) {
+    if (embed) this.embed()
+    if (embed || probe) this.ropeTables()
+    for (let layer = firstLayer; layer < endLayer; layer++) {
       const { mixer, moe } = this.blocks[layer]
       mixer.run()
       this.count('mixer')
@@ -57,7 +59,7 @@ export class Forward {
       this.count('experts')
       if (!finished) return false
     }
-    if (board.headCount > 0) this.head()
+    if (headCount > 0) this.head()
     this.count('head')
     return true
   }
@@ -133,7 +135,7 @@ export class Forward {
       lane.product(lmHead, lmHead.bank, 0, stage, 0, 0, logits, 0, 0, count, begin, end)
     })
     lane.team.barrier()
-    if (!board.argmax || !lane.team.isLeader) return
+    if (!lane.team.isLeader || !board.argmax) return
     for (let i = 0; i < count; i++) {
       const token = lane.kernels[lmHead.bank].argmax(logits.address + i * logits.stride, config.vocabSize)
       board.setArgmax(i, token)
