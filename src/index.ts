@@ -1,6 +1,9 @@
 // The public surface of the package, and nothing else.
 export type { BackendName, LayerProbe, Precision, ProbeRequest, ProbeResult, Progress } from './compute/backend.js'
 export type { ModelStats } from './compute/stats.js'
+export type { TokenConstraint } from './constrain/constraint.js'
+export type { AnswerRequest, ResponseFormat, ToolChoice } from './constrain/constraintFactory.js'
+export type { ToolSchema } from './constrain/toolCallGrammar.js'
 export type {
   Context,
   ContextOptions,
@@ -11,7 +14,6 @@ export type {
   RoutingChunk,
 } from './engine/context.js'
 export type { KeptState } from './engine/keptState.js'
-export type { OpenModelOptions } from './engine/openModel.js'
 export {
   decodeEnvelope,
   type EnvelopeBody,
@@ -20,6 +22,25 @@ export {
 } from './engine/snapshotEnvelope.js'
 export * from './errors.js'
 export type { LayerKind, ModelConfig } from './model/config.js'
-export { type Model, openModel } from './session/openModel.js'
+export type { EventStream } from './session/eventStream.js'
+export type {
+  Answer,
+  AnswerOptions,
+  ChatOptions,
+  CompleteOptions,
+  EndReason,
+  OpenConstraint,
+  SessionEvent,
+  TokenInfo,
+  TokenLogprobs,
+  Usage,
+} from './session/events.js'
+export { type GenerateOptions, type Model, type OpenModelOptions, openModel } from './session/openModel.js'
+export type { Session, SessionOptions } from './session/session.js'
+export { SnapshotStore, type SnapshotStoreOptions } from './session/snapshotStore.js'
+export type { StateStore } from './session/storeWriter.js'
 export type { ByteSource, Folder } from './storage/byteSource.js'
 export { demoModelPath } from './storage/demoModel.js'
+export type { ChatMessage, ContentPart, Role, ToolCallMessage, ToolDefinition } from './text/messages.js'
+export type { SamplerOptions } from './text/sampler.js'
+export type { AddedToken, EncodeOptions, Tokenizer } from './text/tokenizer.js'

@@ -24,7 +24,7 @@ import { Checkpoints } from './checkpoints.js'
 import { joinSignals } from './joinSignals.js'
 import { KeptState } from './keptState.js'
 import type { Scheduler } from './scheduler.js'
-import { checkSnapshot, decodeLayers, encodeLayer, snapshotHeader, snapshotSize } from './snapshot.js'
+import { checkSnapshot, decodeLayers, encodeLayer, plainBytes, snapshotHeader, snapshotSize } from './snapshot.js'
 
 export interface ContextOptions {
   /** How many checkpoints are kept at most; 0 switches them off. Default 4. */
@@ -232,6 +232,7 @@ export class Context {
    * not change until this is done.
    */
   loadState(bytes: Uint8Array, tokens?: ArrayLike<number>, logits?: Float32Array): Promise<void> {
+    bytes = plainBytes(bytes)
     const list = tokens && Array.from(tokens)
     const kept = logits?.slice() ?? null
     return this.enqueue(async () => {

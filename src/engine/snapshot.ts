@@ -10,6 +10,11 @@ const MAGIC = 0x4d464c58 // 'MFLX' read as a number
 const VERSION = 1
 export const SNAPSHOT_HEADER_BYTES = 32
 
+/** The same memory without what Node's Buffer changes: its `slice` does not copy. */
+export function plainBytes(bytes: Uint8Array): Uint8Array {
+  return new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+}
+
 /** Bytes of the snapshot of a sequence of `length` tokens. */
 export function snapshotSize(config: ModelConfig, length: number): number {
   const full = fullLayerCount(config)

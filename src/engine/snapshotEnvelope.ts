@@ -5,7 +5,7 @@ import { SnapshotError } from '../errors.js'
 import { layerKind, type ModelConfig } from '../model/config.js'
 import { float16ToFloat32, float32ToFloat16, narrowToBfloat16, widenFloats } from '../model/floats.js'
 import { convStateSize, kvRowSize, recurrentStateSize } from '../model/sizes.js'
-import { SNAPSHOT_HEADER_BYTES, snapshotSize } from './snapshot.js'
+import { plainBytes, SNAPSHOT_HEADER_BYTES, snapshotSize } from './snapshot.js'
 
 const MAGIC = 0x4d464c45 // 'MFLE' read as a number
 const VERSION = 1
@@ -58,6 +58,7 @@ export async function decodeEnvelope(
   bytes: Uint8Array,
   model: { readonly fingerprint: string; readonly config: ModelConfig },
 ): Promise<EnvelopeContent> {
+  bytes = plainBytes(bytes)
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   needSize(bytes.length, HEADER_BYTES + CHECKSUM_BYTES)
   const field = (i: number) => view.getUint32(i * 4, true)

@@ -1,11 +1,133 @@
-// The public `openModel`: the engine's model together with the text side of its folder.
-import { EngineModel } from '../engine/model.js'
-import { type OpenModelOptions, openModelParts } from '../engine/openModel.js'
+// The public `openModel`: the engine's model together with the text side of its folder, and the sessions on it.
+import type { TokenConstraint } from '../constrain/constraint.js'
+import type { AnswerRequest, ConstraintFactory } from '../constrain/constraintFactory.js'
+import { EngineModel, type ModelParts } from '../engine/model.js'
+import { type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openModel.js'
 import type { Folder } from '../storage/byteSource.js'
+import { loadChatTemplate } from '../text/chatTemplate.js'
+import { readGenerationConfig } from '../text/generationConfig.js'
+import { TemplateRenderer, type TemplateWorker } from '../text/templateRenderer.js'
+import { loadTokenizer, type Tokenizer } from '../text/tokenizer.js'
+import type { EventStream } from './eventStream.js'
+import type { Answer, ChatOptions } from './events.js'
+import { Session, type SessionOptions, type TextParts } from './session.js'
 
-export class Model extends EngineModel {}
+export interface OpenModelOptions extends EngineOptions {
+  /** Starts the worker that renders chat templates, where it is not a thread of Node. */
+  readonly startTemplateWorker?: () => TemplateWorker | Promise<TemplateWorker>
+}
+
+/** What the helpers take: messages, or a prompt that becomes one message of a user. */
+export type GenerateOptions = Omit<ChatOptions, 'messages'> & { readonly system?: string } & (
+    | { readonly prompt: string }
+    | { readonly messages: ChatOptions['messages'] }
+  )
+
+export class Model extends EngineModel {
+  private readonly sessions = new Set<Session>()
+  private ownSession: Session | null = null
+
+  constructor(
+    parts: ModelParts,
+    private readonly text: TextParts,
+    /** Ends what the text side runs. */
+    private readonly closeText: () => Promise<void>,
+  ) {
+    super(parts)
+  }
+
+  /** Null for a model without one: only token-level calls work then. */
+  get tokenizer(): Tokenizer | null {
+    return this.text.tokenizer
+  }
+
+  /** Conversations with a prefix cache of their own. */
+  createSession(options: SessionOptions = {}): Session {
+    const session: Session = new Session(this, this.text, options, () => this.sessions.delete(session))
+    this.sessions.add(session)
+    return session
+  }
+
+  /** Streams one answer, over a session that all such calls share. */
+  stream(options: GenerateOptions): EventStream {
+    this.ownSession ??= this.createSession()
+    return this.ownSession.chat(chatOptions(options))
+  }
+
+  /** One whole answer. */
+  generate(options: GenerateOptions): Promise<Answer> {
+    return this.stream(options).answer()
+  }
+
+  override async close(): Promise<void> {
+    await Promise.all([...this.sessions].map(session => session.close()))
+    await super.close()
+    await this.closeText()
+  }
+}
 
 /** Opens a packed, MLX or HF folder; the last two are packed once into the cache. */
 export async function openModel(folder: string | Folder, options: OpenModelOptions = {}): Promise<Model> {
-  return new Model(await openModelParts(folder, options))
+  const parts = await openModelParts(folder, options)
+  try {
+    const renderer = new TemplateRenderer(options.startTemplateWorker ?? startNodeWorker)
+    const text = await readTextParts(parts, renderer)
+    const constraints = new LazyConstraints(parts, text)
+    const close = async () => {
+      await Promise.all([renderer.close(), constraints.close()])
+    }
+    return new Model(parts, { ...text, openConstraint: request => constraints.open(request) }, close)
+  } catch (error) {
+    await parts.backend.close()
+    await parts.packed.close()
+    throw error
+  }
+}
+
+/** Constrained decoding is loaded when the first answer asks for it. */
+class LazyConstraints {
+  private factory: Promise<ConstraintFactory> | null = null
+
+  constructor(
+    private readonly parts: ModelParts,
+    private readonly text: TextParts,
+  ) {}
+
+  async open(request: AnswerRequest): Promise<TokenConstraint | null> {
+    const { responseFormat, tools = [], toolChoice } = request
+    const free = toolChoice === undefined || toolChoice === 'auto' || toolChoice === 'none'
+    if (free && (responseFormat?.type ?? 'text') === 'text' && !tools.some(tool => tool.strict)) return null
+    this.factory ??= this.load()
+    return (await this.factory).open(request)
+  }
+
+  async close(): Promise<void> {
+    await (await this.factory)?.close()
+  }
+
+  private async load(): Promise<ConstraintFactory> {
+    const { ConstraintFactory } = await import('../constrain/constraintFactory.js')
+    const { vocabSize, eosTokenIds } = this.parts.packed.config
+    const { tokenizer, template } = this.text
+    return new ConstraintFactory(tokenizer as Tokenizer, vocabSize, eosTokenIds, template?.source ?? null)
+  }
+}
+
+async function readTextParts({ packed }: ModelParts, renderer: TemplateRenderer): Promise<TextParts> {
+  const { folder, config } = packed
+  const tokenizer = await loadTokenizer(folder, config.vocabSize)
+  const template = tokenizer && (await loadChatTemplate(folder, tokenizer, renderer))
+  return { tokenizer, template, defaults: await readGenerationConfig(folder), openConstraint: null }
+}
+
+async function startNodeWorker(): Promise<TemplateWorker> {
+  const { startNodeTemplateWorker } = await import('../text/nodeTemplateWorker.js')
+  return startNodeTemplateWorker()
+}
+
+function chatOptions(options: GenerateOptions): ChatOptions {
+  const { system, ...rest } = options
+  const before = system === undefined ? [] : [{ role: 'system', content: system }]
+  const messages = 'messages' in rest ? rest.messages : [{ role: 'user', content: rest.prompt }]
+  return { ...rest, messages: [...before, ...messages] }
 }

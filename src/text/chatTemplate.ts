@@ -42,7 +42,7 @@ export interface RenderOptions {
 
 export class ChatTemplate {
   constructor(
-    private readonly source: string,
+    readonly source: string,
     private readonly tokenizer: Tokenizer,
     private readonly renderer: TemplateRenderer,
     /** bos_token and the like, which templates may print. */

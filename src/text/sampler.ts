@@ -16,13 +16,6 @@ export interface SamplerOptions {
   readonly seed?: number
 }
 
-/** A set of allowed tokens, from a grammar: asked before each token, told of each token. */
-export interface TokenConstraint {
-  /** Bit t % 32 of word t / 32 allows token t; null allows all. */
-  mask(): Uint32Array | null
-  accept(token: number): void
-}
-
 export interface TokenLogprob {
   readonly token: number
   readonly logprob: number
@@ -79,6 +72,14 @@ export class Sampler {
     for (const token of tokens) this.promptTokens.add(token)
   }
 
+  /** The best logit alone decides: nothing but the index of the highest one is needed. */
+  get isArgmax(): boolean {
+    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = this.options
+    const adjusts = repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0
+    return this.temperature === 0 && !adjusts && (logitBias?.size ?? 0) === 0
+  }
+
+  /** `mask`: bit t % 32 of word t / 32 allows token t; null allows all. */
   sample(logits: Float32Array, mask: Uint32Array | null = null): number {
     const adjusted = this.adjust(logits, mask)
     const token = this.temperature === 0 ? argmax(adjusted) : this.draw(this.candidates(adjusted))

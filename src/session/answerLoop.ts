@@ -1,0 +1,104 @@
+// One answer, token by token: choose, detokenize, split, stop where it should stop. Works on a context that stands at
+// the end of its prompt and leaves it at the end of what was evaluated. Knows nothing of caches and prompts.
+import type { TokenConstraint } from '../constrain/constraint.js'
+import type { Context } from '../engine/context.js'
+import { type Sampler, tokenLogprobs } from '../text/sampler.js'
+import { type SplitEvent, Splitter, type SplitterOptions } from '../text/splitter.js'
+import type { Tokenizer } from '../text/tokenizer.js'
+import type { EndReason, SessionEvent, TokenInfo, TokenLogprobs } from './events.js'
+
+export interface AnswerRun {
+  readonly context: Context
+  readonly logits: Float32Array // [vocab], at the end of the prompt
+  readonly tokenizer: Tokenizer
+  readonly sampler: Sampler
+  readonly eosTokenIds: ReadonlySet<number>
+  readonly splitter: SplitterOptions
+  readonly limit: number // tokens
+  readonly logprobs: number | null // alternatives per token; null: none wanted
+  readonly constraint: TokenConstraint | null
+  readonly signal: AbortSignal
+}
+
+/** Grows while the answer does, so that an answer that is cut off can be accounted for too. */
+export class AnswerProgress {
+  readonly tokens: number[] = [] // without the end token
+  thinkingTokens = 0
+  text = ''
+  readonly calls: { name: string; arguments: string }[] = []
+  reason: EndReason = 'length'
+  stopSequence: string | null = null
+}
+
+export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): AsyncGenerator<SessionEvent, void> {
+  const { context, tokenizer, sampler, constraint, signal } = run
+  const splitter = new Splitter(run.splitter)
+  const detokenizer = tokenizer.createDetokenizer({ skipSpecial: true })
+  const wantsLogits = !sampler.isArgmax || constraint !== null || run.logprobs !== null
+  let waiting: TokenLogprobs[] = [] // of tokens whose text is not out yet
+  const events = function* (pieces: readonly SplitEvent[]): Generator<SessionEvent> {
+    for (const piece of pieces) {
+      const logprobs = waiting.length > 0 ? { logprobs: waiting } : {}
+      waiting = []
+      yield record(piece, logprobs, progress)
+    }
+  }
+
+  let logits: Float32Array | null = run.logits
+  let token = -1
+  while (progress.tokens.length < run.limit) {
+    if (logits !== null) {
+      token = sampler.sample(logits, constraint === null ? null : await constraint.mask())
+      constraint?.accept(token)
+    }
+    if (run.eosTokenIds.has(token)) {
+      progress.reason = 'stop'
+      break
+    }
+    progress.tokens.push(token)
+    if (splitter.inThinking) progress.thinkingTokens++
+    if (run.logprobs !== null && logits !== null) waiting.push(describe(tokenizer, logits, token, run.logprobs))
+    yield* events(splitter.push(detokenizer.push(token)))
+    if (splitter.stopped !== null) {
+      progress.reason = 'stop'
+      progress.stopSequence = splitter.stopped
+      break
+    }
+    if (progress.tokens.length === run.limit) break
+    signal.throwIfAborted()
+    if (wantsLogits) logits = await context.evalToken(token, { signal })
+    else {
+      logits = null
+      token = await context.evalTokenGreedy(token, { signal })
+    }
+  }
+  yield* events(splitter.push(detokenizer.end()))
+  yield* events(splitter.end())
+  if (progress.reason === 'stop' && progress.stopSequence === null && progress.calls.length > 0) {
+    progress.reason = 'tool_calls'
+  }
+}
+
+function record(
+  piece: SplitEvent,
+  logprobs: { logprobs?: readonly TokenLogprobs[] },
+  progress: AnswerProgress,
+): SessionEvent {
+  if (piece.type === 'toolCall') {
+    progress.calls.push({ name: piece.name, arguments: piece.arguments })
+    return { ...piece, id: `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`, ...logprobs }
+  }
+  if (piece.type === 'text') progress.text += piece.text
+  return { ...piece, ...logprobs }
+}
+
+function describe(tokenizer: Tokenizer, logits: Float32Array, token: number, count: number): TokenLogprobs {
+  const info = (id: number, logprob: number): TokenInfo => ({
+    token: id,
+    text: tokenizer.decode([id]),
+    bytes: tokenizer.tokenBytes(id),
+    logprob,
+  })
+  const { logprob, top } = tokenLogprobs(logits, token, count)
+  return { ...info(token, logprob), top: top.map(entry => info(entry.token, entry.logprob)) }
+}

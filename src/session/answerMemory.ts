@@ -1,0 +1,89 @@
+// What the model said, so that it can be put back into later prompts exactly as it was said. Two things get lost when a
+// client sends an answer back: the spacing of a tool call (the client sends parsed JSON), and the tokens themselves where
+// the model did not write them in the tokenizer's own way. Either would end a reusable prefix. Bounded; forgetting costs
+// only speed.
+import type { PlainMessage, PlainToolCall } from '../text/messages.js'
+import type { Section, Tokenizer } from '../text/tokenizer.js'
+import { commonPrefix } from './prefixMatch.js'
+import type { Prompt } from './prompt.js'
+
+const REMEMBERED_CALLS = 512
+const REMEMBERED_STARTS = 32
+
+interface KnownStart {
+  readonly text: string
+  readonly mark: string
+  readonly ids: readonly number[]
+  readonly sections: readonly Section[]
+}
+
+export class AnswerMemory {
+  private readonly calls = new Map<string, string>() // message key -> text as generated, least recently used first
+  private readonly starts: KnownStart[] = [] // newest last
+
+  constructor(private readonly tokenizer: Tokenizer) {}
+
+  /** An answer with tool calls becomes the text that the model wrote for it, where that is known. */
+  recall(message: PlainMessage): PlainMessage {
+    if (message.role !== 'assistant' || !message.tool_calls) return message
+    const key = messageKey(message.content, message.tool_calls)
+    const written = this.calls.get(key)
+    if (written === undefined) return message
+    this.calls.delete(key)
+    this.calls.set(key, written)
+    const { tool_calls: _, ...rest } = message
+    return { ...rest, content: written }
+  }
+
+  /** Remembers an answer with tool calls: what its parts were, and the text after the thinking as it was written. */
+  rememberCalls(content: string, calls: readonly { name: string; arguments: string }[], written: string): void {
+    const plain = calls.map(call => ({
+      type: 'function' as const,
+      function: { name: call.name, arguments: parsed(call.arguments) },
+    }))
+    this.calls.set(messageKey(content, plain), written)
+    if (this.calls.size > REMEMBERED_CALLS) this.calls.delete(this.calls.keys().next().value as string)
+  }
+
+  /** Remembers the ids of an answer where encoding its text would give others. */
+  rememberIds(prompt: Prompt, answer: readonly number[]): void {
+    const raw = this.tokenizer.decode(answer)
+    const { sections } = prompt
+    const last = sections.at(-1) ?? { start: 0, token: 0 }
+    const again = this.tokenizer.encode(prompt.text.slice(last.start) + raw, { mark: prompt.mark })
+    const ids = [...prompt.ids, ...answer]
+    if (again.length === ids.length - last.token && commonPrefix(again, ids.slice(last.token)) === again.length) return
+    this.starts.push({ text: prompt.text + raw, mark: prompt.mark, ids, sections })
+    if (this.starts.length > REMEMBERED_STARTS) this.starts.shift()
+  }
+
+  /** The longest remembered start of `text` that ends where an added token follows, so that no merge crosses its end. */
+  knownStart(text: string, mark: string): KnownStart | null {
+    let best: KnownStart | null = null
+    for (const start of this.starts) {
+      if (start.mark !== mark || start.text.length <= (best?.text.length ?? 0) || !text.startsWith(start.text)) continue
+      const rest = text.slice(start.text.length, start.text.length + 64)
+      if (this.tokenizer.addedTokens.some(token => rest.startsWith(token.text))) best = start
+    }
+    return best
+  }
+}
+
+function messageKey(content: string, calls: readonly PlainToolCall[]): string {
+  return JSON.stringify([content.trim(), calls.map(call => [call.function.name, sortedKeys(call.function.arguments)])])
+}
+
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json)
+  } catch {
+    return json
+  }
+}
+
+function sortedKeys(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sortedKeys)
+  if (value === null || typeof value !== 'object') return value
+  const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))
+  return entries.map(([key, item]) => [key, sortedKeys(item)])
+}

@@ -1,0 +1,95 @@
+// What a session is asked and what it answers: options of a chat or completion, and the events that stream back.
+import type { TokenConstraint } from '../constrain/constraint.js'
+import type { AnswerRequest, ResponseFormat, ToolChoice } from '../constrain/constraintFactory.js'
+import type { ChatMessage, ToolDefinition } from '../text/messages.js'
+import type { SamplerOptions } from '../text/sampler.js'
+import type { TemplateVariables } from '../text/templateEngine.js'
+
+/** Makes the constraint of an answer; null where the request needs none. */
+export type OpenConstraint = (request: AnswerRequest) => Promise<TokenConstraint | null>
+
+/** Anything left out is what the model's generation_config.json says. */
+export interface AnswerOptions extends SamplerOptions {
+  /** At most so many tokens; without it, until the context is full. */
+  readonly maxTokens?: number
+  readonly stop?: string | readonly string[]
+  /** How likely each token was; a number asks for so many alternatives too. */
+  readonly logprobs?: boolean | number
+  /** Guarantees what the answer looks like. */
+  readonly responseFormat?: ResponseFormat
+  /** Makes the constraint of the answer, in place of the model's own way to do so. */
+  readonly openConstraint?: OpenConstraint
+  readonly signal?: AbortSignal
+  /** Prompt tokens evaluated so far, of those that are not in the cache. */
+  readonly onPromptProgress?: (done: number, total: number) => void
+}
+
+export interface ChatOptions extends AnswerOptions {
+  readonly messages: readonly ChatMessage[]
+  readonly tools?: readonly ToolDefinition[]
+  /** 'none' hides the tools from the model; 'required' and a name force calls. Default 'auto'. */
+  readonly toolChoice?: ToolChoice
+  /** More than one call in an answer. Default true. */
+  readonly parallelToolCalls?: boolean
+  /** Let the model think before it answers. */
+  readonly thinking?: boolean
+  /** More variables for the chat template. */
+  readonly templateVariables?: TemplateVariables
+}
+
+export interface CompleteOptions extends AnswerOptions {
+  /** Text, in which control tokens count as such, or token ids. */
+  readonly prompt: string | readonly number[]
+}
+
+export interface TokenInfo {
+  readonly token: number
+  readonly text: string
+  readonly bytes: Uint8Array
+  readonly logprob: number
+}
+
+export interface TokenLogprobs extends TokenInfo {
+  readonly top: readonly TokenInfo[] // best first
+}
+
+/** Of a request so far; the last one of a stream is final. */
+export interface Usage {
+  readonly promptTokens: number // cachedTokens + newTokens
+  readonly cachedTokens: number // taken from the cache
+  readonly newTokens: number // evaluated
+  readonly cacheWrittenTokens: number // of the new ones, those that a later request can take from the cache
+  readonly answerTokens: number
+  readonly thinkingTokens: number // of answerTokens
+  readonly promptSeconds: number
+  readonly answerSeconds: number
+}
+
+export type EndReason = 'stop' | 'length' | 'tool_calls'
+
+export type SessionEvent =
+  | { readonly type: 'text'; readonly text: string; readonly logprobs?: readonly TokenLogprobs[] }
+  | { readonly type: 'thinking'; readonly text: string; readonly logprobs?: readonly TokenLogprobs[] }
+  | {
+      readonly type: 'toolCall'
+      readonly id: string
+      readonly name: string
+      readonly arguments: string // JSON text of an object
+      readonly logprobs?: readonly TokenLogprobs[]
+    }
+  | ({ readonly type: 'usage' } & Usage)
+  | {
+      readonly type: 'end'
+      readonly reason: EndReason
+      readonly stopSequence: string | null // the one that was met
+    }
+
+/** A whole answer. */
+export interface Answer {
+  readonly text: string
+  readonly thinking: string
+  readonly toolCalls: readonly { readonly id: string; readonly name: string; readonly arguments: string }[]
+  readonly usage: Usage
+  readonly reason: EndReason
+  readonly stopSequence: string | null
+}

@@ -1,0 +1,162 @@
+// The states that a session keeps to go on from, in memory. Decides which stay when there are more than the limits
+// allow: whole conversations go, least recently used first; within the byte budget the states that are least likely to be
+// used again go first, those after a system prompt last. What a state is, the cache does not know.
+import { commonPrefix, matchingPrefixes, type Prefix, prefixKey } from './prefixMatch.js'
+
+/** Where in a prompt a state was kept, which tells how useful it will be. */
+export type Landmark = 'system' | 'breakpoint' | 'userTurn' | 'promptEnd' | 'prompt' | 'answer'
+
+/** A state, as far as the cache needs to know. */
+export interface CachedState {
+  readonly tokens: readonly number[]
+  readonly bytes: number
+  release(): void
+}
+
+export interface PrefixEntry<S extends CachedState> extends Prefix {
+  readonly state: S
+  landmark: Landmark
+  conversation: number
+  lastUsed: number
+  pins: number // in use now: stays
+}
+
+export interface PrefixLimits {
+  readonly bytes: number
+  readonly conversations: number
+}
+
+/** What a conversation that goes on needs is `promptEnd`; the rest serves edits and repetitions. */
+const KEEP_LONGER: Readonly<Record<Landmark, number>> = {
+  prompt: 0,
+  answer: 0,
+  userTurn: 1,
+  breakpoint: 2,
+  promptEnd: 2,
+  system: 3,
+}
+
+/** A state that a conversation will most likely go on from, be it much later. */
+export function worthStoring(landmark: Landmark): boolean {
+  return KEEP_LONGER[landmark] >= KEEP_LONGER.promptEnd
+}
+
+export class PrefixCache<S extends CachedState> {
+  private readonly entries = new Set<PrefixEntry<S>>()
+  private clock = 0
+  private lastConversation = 0
+
+  constructor(private readonly limits: PrefixLimits) {}
+
+  get size(): number {
+    return this.entries.size
+  }
+
+  get bytes(): number {
+    let bytes = 0
+    for (const { state } of this.entries) bytes += state.bytes
+    return bytes
+  }
+
+  newConversation(): number {
+    return ++this.lastConversation
+  }
+
+  /** The longest usable state that begins `tokens`, and counts it as used. */
+  find(tokens: readonly number[], usable: (entry: PrefixEntry<S>) => boolean = () => true): PrefixEntry<S> | null {
+    for (const entry of matchingPrefixes(tokens, this.entries)) {
+      if (commonPrefix(entry.state.tokens, tokens) !== entry.length || !usable(entry)) continue
+      entry.lastUsed = ++this.clock
+      return entry
+    }
+    return null
+  }
+
+  /** Whether this very prefix is kept; if so it counts as used, now by `conversation`. */
+  touch(tokens: readonly number[], length: number, landmark: Landmark, conversation: number): boolean {
+    const key = prefixKey(tokens, length)
+    for (const entry of this.entries) {
+      if (entry.length !== length || entry.key !== key || commonPrefix(entry.state.tokens, tokens) < length) continue
+      if (KEEP_LONGER[landmark] > KEEP_LONGER[entry.landmark]) entry.landmark = landmark
+      entry.conversation = conversation
+      entry.lastUsed = ++this.clock
+      return true
+    }
+    return false
+  }
+
+  /** Keeps a state; returns the ones that had to go, which the caller must release. */
+  add(state: S, landmark: Landmark, conversation: number): PrefixEntry<S>[] {
+    const { tokens } = state
+    const prefix = { length: tokens.length, key: prefixKey(tokens) }
+    const entry = { ...prefix, state, landmark, conversation, lastUsed: ++this.clock, pins: 0 }
+    if (state.bytes > this.limits.bytes) return [entry]
+    this.entries.add(entry)
+    return this.evict()
+  }
+
+  remove(entry: PrefixEntry<S>): void {
+    this.entries.delete(entry)
+  }
+
+  /** The best states of each conversation, for keeping elsewhere. */
+  worthStoring(): PrefixEntry<S>[] {
+    const best = new Map<number, PrefixEntry<S>>()
+    const shared: PrefixEntry<S>[] = []
+    for (const entry of this.entries) {
+      if (entry.landmark === 'system') shared.push(entry)
+      else if (worthStoring(entry.landmark)) {
+        const other = best.get(entry.conversation)
+        if (other === undefined || other.length < entry.length) best.set(entry.conversation, entry)
+      }
+    }
+    return [...shared, ...best.values()]
+  }
+
+  /** How many tokens of the prompt any kept state agrees with, though none may be kept at that point. */
+  longestCommon(tokens: readonly number[]): number {
+    let longest = 0
+    for (const { state } of this.entries) longest = Math.max(longest, commonPrefix(state.tokens, tokens))
+    return longest
+  }
+
+  drain(): PrefixEntry<S>[] {
+    const all = [...this.entries]
+    this.entries.clear()
+    return all
+  }
+
+  private evict(): PrefixEntry<S>[] {
+    const evicted: PrefixEntry<S>[] = []
+    const drop = (entry: PrefixEntry<S>) => {
+      this.entries.delete(entry)
+      evicted.push(entry)
+    }
+    for (const conversation of this.conversationsToDrop()) {
+      for (const entry of [...this.entries]) {
+        if (entry.conversation === conversation && entry.landmark !== 'system' && entry.pins === 0) drop(entry)
+      }
+    }
+    let bytes = this.bytes
+    for (const entry of [...this.entries].sort(firstToGo)) {
+      if (bytes <= this.limits.bytes) break
+      if (entry.pins > 0 || entry.lastUsed === this.clock) continue
+      bytes -= entry.state.bytes
+      drop(entry)
+    }
+    return evicted
+  }
+
+  private conversationsToDrop(): number[] {
+    const used = new Map<number, number>()
+    for (const { conversation, landmark, lastUsed } of this.entries) {
+      if (landmark !== 'system') used.set(conversation, Math.max(used.get(conversation) ?? 0, lastUsed))
+    }
+    const oldestFirst = [...used].sort((a, b) => a[1] - b[1]).map(([conversation]) => conversation)
+    return oldestFirst.slice(0, Math.max(0, oldestFirst.length - this.limits.conversations))
+  }
+}
+
+function firstToGo<S extends CachedState>(a: PrefixEntry<S>, b: PrefixEntry<S>): number {
+  return KEEP_LONGER[a.landmark] - KEEP_LONGER[b.landmark] || a.lastUsed - b.lastUsed
+}

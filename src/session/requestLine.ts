@@ -1,0 +1,17 @@
+// The one line that is logged per request.
+import type { Usage } from './events.js'
+
+export function requestLine(usage: Usage, missed: string, outcome: string): string {
+  const { promptTokens, cachedTokens, newTokens, answerTokens, promptSeconds, answerSeconds } = usage
+  const parts = [
+    `prompt ${promptTokens} = ${cachedTokens} cached + ${newTokens} new${missed === '' ? '' : ` (${missed})`}`,
+    `prefill ${rate(newTokens, promptSeconds)}`,
+    `answer ${answerTokens}, decode ${rate(answerTokens, answerSeconds)}`,
+    outcome,
+  ]
+  return parts.join(' · ')
+}
+
+function rate(tokens: number, seconds: number): string {
+  return `${(tokens / Math.max(seconds, 1e-4)).toPrecision(3)} tok/s`
+}

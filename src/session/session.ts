@@ -1,0 +1,484 @@
+// Conversations over one model: messages or text in, a stream of events out. Every request gets a sequence of its own;
+// what makes later requests cheap are the states that are kept along the way, at turn boundaries, and that any later
+// prompt with the same beginning goes on from. Rendering, matching, choosing tokens and storing are done elsewhere.
+import type { TokenConstraint } from '../constrain/constraint.js'
+import type { AnswerRequest } from '../constrain/constraintFactory.js'
+import type { ToolSchema } from '../constrain/toolCallGrammar.js'
+import type { Context } from '../engine/context.js'
+import type { KeptState } from '../engine/keptState.js'
+import type { EngineModel } from '../engine/model.js'
+import { ClosedError, ContextLimitError, OptionError, SnapshotError, TemplateError, TokenizerError } from '../errors.js'
+import type { ChatTemplate } from '../text/chatTemplate.js'
+import { plainMessages, plainTools } from '../text/messages.js'
+import { Sampler, type SamplerOptions } from '../text/sampler.js'
+import type { SplitterOptions } from '../text/splitter.js'
+import type { Tokenizer } from '../text/tokenizer.js'
+import { AnswerProgress, answerLoop } from './answerLoop.js'
+import { AnswerMemory } from './answerMemory.js'
+import { EventStream } from './eventStream.js'
+import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
+import { parameterTypes } from './parameterTypes.js'
+import { type Landmark, PrefixCache, type PrefixEntry, worthStoring } from './prefixCache.js'
+import { type Landing, type Prompt, PromptBuilder } from './prompt.js'
+import { requestLine } from './requestLine.js'
+import { Slots } from './slots.js'
+import { type StateStore, StoreWriter } from './storeWriter.js'
+
+export interface SessionOptions {
+  /** Where states are kept beyond the life of the session: a folder (Node), or a store of one's own. */
+  readonly store?: string | StateStore
+  /** So many requests run at once and so many conversations are kept; others wait, the oldest are forgotten. Default 8. */
+  readonly maxSequences?: number
+  /** Memory for kept states, in bytes. Default 1 GiB, or six states of a model whose states are larger. */
+  readonly byteBudget?: number
+  /** One line per request: tokens cached and new, why not more were cached, rates. */
+  readonly onLog?: (line: string) => void
+  /** What went wrong beside the answers: a store that cannot be written, a damaged entry. */
+  readonly onWarning?: (line: string) => void
+}
+
+/** The text side of a model. */
+export interface TextParts {
+  readonly tokenizer: Tokenizer | null
+  readonly template: ChatTemplate | null
+  readonly defaults: SamplerOptions
+  /** Makes constraints for response formats and tool choices, where there is a way to. */
+  readonly openConstraint: OpenConstraint | null
+}
+
+/** What a request comes to, before anything is evaluated. */
+interface Prepared {
+  readonly prompt: Prompt
+  readonly splitter: SplitterOptions
+  readonly wanted: AnswerRequest
+}
+
+const DEFAULT_SEQUENCES = 8
+const DEFAULT_BYTES = 2 ** 30
+
+export class Session {
+  private readonly cache: PrefixCache<KeptState>
+  private readonly slots: Slots
+  private readonly answers: AnswerMemory | null
+  private readonly writer: StoreWriter | null
+  private readonly closing = new AbortController()
+  private readonly running = new Set<Promise<void>>()
+  private closed: Promise<void> | null = null
+
+  constructor(
+    private readonly model: EngineModel,
+    private readonly text: TextParts,
+    private readonly options: SessionOptions = {},
+    private readonly onClosed: () => void = () => {},
+  ) {
+    const conversations = atLeastOne('maxSequences', options.maxSequences ?? DEFAULT_SEQUENCES)
+    const bytes = options.byteBudget ?? Math.max(DEFAULT_BYTES, 6 * recurrentBytes(model))
+    if (!(bytes >= 0)) throw new OptionError('byteBudget', bytes, 'a number of bytes')
+    this.cache = new PrefixCache({ bytes, conversations })
+    this.slots = new Slots(conversations)
+    this.answers = text.tokenizer === null ? null : new AnswerMemory(text.tokenizer)
+    const { store } = options
+    const warn = (line: string) => options.onWarning?.(line)
+    this.writer = store === undefined ? null : new StoreWriter(model, storeOpener(store), warn)
+  }
+
+  /** Answers messages through the model's chat template. */
+  chat(options: ChatOptions): EventStream {
+    return this.stream(options, async () => {
+      const tokenizer = this.needTokenizer()
+      const { messages, breakpoints } = plainMessages(options.messages)
+      const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
+      const builder = new PromptBuilder(tokenizer, this.needTemplate(), this.answers as AnswerMemory)
+      const prompt = await builder.build({
+        messages,
+        tools,
+        breakpoints,
+        thinking: options.thinking,
+        variables: options.templateVariables,
+      })
+      const splitter = {
+        insideThinking: prompt.insideThinking,
+        toolCalls: tools.length > 0,
+        parameterType: parameterTypes(tools),
+      }
+      const wanted = {
+        responseFormat: options.responseFormat,
+        tools: tools.map(tool => tool.function as ToolSchema),
+        toolChoice: options.toolChoice ?? 'auto',
+        parallelToolCalls: options.parallelToolCalls ?? true,
+        insideThinking: prompt.insideThinking,
+      }
+      return { prompt, splitter, wanted }
+    })
+  }
+
+  /** Goes on with raw text. */
+  complete(options: CompleteOptions): EventStream {
+    return this.stream(options, async () => {
+      const tokenizer = this.needTokenizer()
+      const { prompt: given } = options
+      const text = typeof given === 'string' ? given : tokenizer.decode(given)
+      const ids = typeof given === 'string' ? tokenizer.encode(given) : [...given]
+      if (ids.length === 0) throw new OptionError('prompt', 'no tokens', 'at least one token')
+      const prompt: Prompt = {
+        ids,
+        text,
+        mark: '',
+        sections: [],
+        landings: rawLandings(ids.length),
+        insideThinking: false,
+      }
+      const wanted: AnswerRequest = {
+        responseFormat: options.responseFormat,
+        tools: [],
+        toolChoice: 'none',
+        parallelToolCalls: false,
+        insideThinking: false,
+      }
+      return { prompt, splitter: { thinking: false, toolCalls: false }, wanted }
+    })
+  }
+
+  /** The tokens that a chat's prompt has, without evaluating it. */
+  async countTokens(options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking'>): Promise<number> {
+    const { messages } = plainMessages(options.messages)
+    const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
+    const builder = new PromptBuilder(this.needTokenizer(), this.needTemplate(), this.answers as AnswerMemory)
+    return (await builder.build({ messages, tools, thinking: options.thinking })).ids.length
+  }
+
+  /** Requests that run now, states kept and their memory. */
+  get state(): { readonly running: number; readonly waiting: number; readonly states: number; readonly bytes: number } {
+    return {
+      running: this.slots.taken,
+      waiting: this.slots.waiting,
+      states: this.cache.size,
+      bytes: this.cache.bytes,
+    }
+  }
+
+  /** Stops what runs, puts what is worth it into the store, and gives the memory back. */
+  close(): Promise<void> {
+    this.closed ??= this.shutDown()
+    return this.closed
+  }
+
+  private async shutDown(): Promise<void> {
+    this.closing.abort(new ClosedError('session'))
+    await Promise.all(this.running)
+    await this.writer?.close(this.cache.worthStoring())
+    for (const { state } of this.cache.drain()) state.release()
+    this.onClosed()
+  }
+
+  private stream(options: AnswerOptions, prepare: () => Promise<Prepared>): EventStream {
+    return new EventStream(signal => this.request(options, prepare, signal), options.signal)
+  }
+
+  private async *request(
+    options: AnswerOptions,
+    prepare: () => Promise<Prepared>,
+    reader: AbortSignal,
+  ): AsyncGenerator<SessionEvent, void> {
+    const stop = new AbortController()
+    const abortBy = (signal: AbortSignal) => () => stop.abort(signal.reason)
+    const listeners = [reader, this.closing.signal].map(signal => ({ signal, listener: abortBy(signal) }))
+    for (const { signal, listener } of listeners) {
+      if (signal.aborted) listener()
+      signal.addEventListener('abort', listener)
+    }
+    let finished = () => {}
+    const whole = new Promise<void>(resolve => {
+      finished = resolve
+    })
+    this.running.add(whole)
+    let slotTaken = false
+    let constraint: TokenConstraint | null = null
+    try {
+      stop.signal.throwIfAborted()
+      const sampler = new Sampler(withDefaults(options, this.text.defaults))
+      logprobCount(options.logprobs)
+      const { prompt, splitter, wanted } = await prepare()
+      const limit = this.answerLimit(prompt, options)
+      constraint = await this.openConstraint(options, wanted)
+      await this.slots.take(stop.signal)
+      slotTaken = true
+      const stops = stopList(options.stop)
+      yield* this.run(prompt, { ...splitter, stop: stops }, sampler, constraint, limit, options, stop.signal)
+    } finally {
+      constraint?.close()
+      if (slotTaken) this.slots.give()
+      for (const { signal, listener } of listeners) signal.removeEventListener('abort', listener)
+      this.running.delete(whole)
+      finished()
+      this.writer?.whenIdle(() => this.cache.worthStoring())
+    }
+  }
+
+  private async *run(
+    prompt: Prompt,
+    splitter: SplitterOptions,
+    sampler: Sampler,
+    constraint: TokenConstraint | null,
+    limit: number,
+    options: AnswerOptions,
+    signal: AbortSignal,
+  ): AsyncGenerator<SessionEvent, void> {
+    const context = this.model.createContext({ maxCheckpoints: 0 })
+    const progress = new AnswerProgress()
+    const started = performance.now()
+    let answering = 0
+    let cached = 0
+    let written = 0
+    let missed = ''
+    const usage = (): Usage => ({
+      promptTokens: prompt.ids.length,
+      cachedTokens: cached,
+      newTokens: prompt.ids.length - cached,
+      cacheWrittenTokens: written,
+      answerTokens: progress.tokens.length,
+      thinkingTokens: progress.thinkingTokens,
+      promptSeconds: ((answering || performance.now()) - started) / 1000,
+      answerSeconds: answering ? (performance.now() - answering) / 1000 : 0,
+    })
+    let outcome = 'cut off'
+    try {
+      const resumed = await this.resume(context, prompt)
+      cached = context.length
+      missed = this.explainMiss(prompt, cached)
+      const { conversation } = resumed
+      const onProgress = (done: number) => options.onPromptProgress?.(done - cached, prompt.ids.length - cached)
+      const logits = await this.evaluate(context, prompt, resumed.logits, conversation, signal, onProgress)
+      written = Math.max(0, lastShared(prompt) - cached)
+      answering = performance.now()
+      yield { type: 'usage', ...usage() }
+      sampler.seePrompt(prompt.ids)
+      const { tokenizer } = this.text
+      const loop = answerLoop(
+        {
+          context,
+          logits,
+          tokenizer: tokenizer as Tokenizer,
+          sampler,
+          eosTokenIds: new Set(this.model.eosTokenIds),
+          splitter,
+          limit,
+          logprobs: logprobCount(options.logprobs),
+          constraint,
+          signal,
+        },
+        progress,
+      )
+      yield* loop
+      outcome = progress.reason
+      this.remember(prompt, progress)
+      await this.keep(context, context.tokens, 'answer', conversation)
+      yield { type: 'usage', ...usage() }
+      yield { type: 'end', reason: progress.reason, stopSequence: progress.stopSequence }
+    } catch (error) {
+      outcome = signal.aborted ? 'aborted' : `failed: ${(error as Error).message}`
+      throw error
+    } finally {
+      this.options.onLog?.(requestLine(usage(), missed, outcome))
+      await context.close()
+    }
+  }
+
+  /** Brings the context to the longest kept state that begins the prompt. */
+  private async resume(
+    context: Context,
+    prompt: Prompt,
+  ): Promise<{ conversation: number; logits: Float32Array | null }> {
+    // A state at the very end of the prompt serves only with its logits; there is nothing left to evaluate for them.
+    const usable = (entry: PrefixEntry<KeptState>) => entry.length < prompt.ids.length || entry.state.logits !== null
+    for (;;) {
+      const entry = this.cache.find(prompt.ids, usable)
+      const conversation = await this.resumeStored(context, prompt, entry?.length ?? 0)
+      if (conversation !== null) return { conversation, logits: null }
+      if (entry === null) return { conversation: this.cache.newConversation(), logits: null }
+      entry.pins++
+      try {
+        const logits = await context.adopt(entry.state)
+        const { landmark } = entry
+        return { conversation: landmark === 'system' ? this.cache.newConversation() : entry.conversation, logits }
+      } catch (error) {
+        // Layers that disagree on their length are never served: the next best state is tried.
+        if (!(error instanceof SnapshotError)) throw error
+        this.cache.remove(entry)
+        entry.state.release()
+        await context.clear()
+        this.options.onWarning?.(`a kept state of ${entry.length} tokens was dropped: ${error.message}`)
+      } finally {
+        entry.pins--
+      }
+    }
+  }
+
+  /** The same from the store, where that has a longer one than `known`. Returns the new conversation, or null. */
+  private async resumeStored(context: Context, prompt: Prompt, known: number): Promise<number | null> {
+    const stored = await this.writer?.read(prompt.ids, known)
+    if (!stored) return null
+    try {
+      await context.loadState(stored.state, stored.tokens, stored.logits ?? undefined)
+    } catch (error) {
+      if (!(error instanceof SnapshotError)) throw error
+      await this.writer?.drop(stored.tokens, error.message)
+      return null
+    }
+    const conversation = this.cache.newConversation()
+    await this.keep(context, stored.tokens, 'promptEnd', conversation)
+    return conversation
+  }
+
+  /** Evaluates the rest of the prompt and keeps states on the way. Returns the logits at its end. */
+  private async evaluate(
+    context: Context,
+    prompt: Prompt,
+    logits: Float32Array | null,
+    conversation: number,
+    signal: AbortSignal,
+    onProgress: (done: number) => void,
+  ): Promise<Float32Array> {
+    const { ids, landings } = prompt
+    for (const { position, landmark } of landings) {
+      const start = context.length
+      if (position > start) {
+        const last = position === ids.length
+        const result = await context.evaluate(ids.slice(start, position), {
+          signal,
+          logits: last ? 'last' : 'none',
+          onProgress: done => onProgress(start + done),
+        })
+        if (last) logits = result.logits
+      }
+      if (position >= start) await this.keep(context, ids, landmark, conversation)
+      else this.cache.touch(ids, position, landmark, conversation)
+    }
+    return logits as Float32Array
+  }
+
+  /** Keeps the state of a context, which stands after the first tokens of `ids`. */
+  private async keep(context: Context, ids: readonly number[], landmark: Landmark, conversation: number) {
+    if (context.length === 0 || this.cache.touch(ids, context.length, landmark, conversation)) return
+    for (const entry of this.cache.add(await context.keep(), landmark, conversation)) {
+      if (this.writer && worthStoring(entry.landmark)) this.writer.write(entry.state)
+      else entry.state.release()
+    }
+  }
+
+  private remember(prompt: Prompt, { tokens, calls, text }: AnswerProgress) {
+    if (prompt.mark === '' || tokens.length === 0) return
+    const { tokenizer } = this.text
+    this.answers?.rememberIds(prompt, tokens)
+    if (calls.length === 0) return
+    const raw = (tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
+    const written = raw.slice(raw.indexOf('</think>') < 0 ? 0 : raw.indexOf('</think>') + '</think>'.length)
+    this.answers?.rememberCalls(text, calls, written.replace(/^\n+/, ''))
+  }
+
+  /** Tells before anything is evaluated that the context is too short. */
+  private answerLimit({ ids }: Prompt, { maxTokens }: AnswerOptions): number {
+    const { contextLength } = this.model
+    const room = contextLength - ids.length
+    if (room < 1) throw new ContextLimitError(ids.length + 1, contextLength)
+    if (maxTokens === undefined) return room
+    if (!Number.isInteger(maxTokens) || maxTokens < 0) throw new OptionError('maxTokens', maxTokens, 'a whole number')
+    if (maxTokens > room) throw new ContextLimitError(ids.length + maxTokens, contextLength)
+    return maxTokens
+  }
+
+  /** What is asked for and cannot be guaranteed is refused: an answer that ignores it would be worse. */
+  private async openConstraint(options: AnswerOptions, wanted: AnswerRequest): Promise<TokenConstraint | null> {
+    const open = options.openConstraint ?? this.text.openConstraint
+    if (open !== null) return await open(wanted)
+    const { responseFormat, toolChoice } = wanted
+    const way = 'a way to constrain answers, which is missing here'
+    if (responseFormat !== undefined && responseFormat.type !== 'text') {
+      throw new OptionError('responseFormat', responseFormat.type, way)
+    }
+    if (toolChoice === 'required' || typeof toolChoice === 'object') {
+      throw new OptionError('toolChoice', JSON.stringify(toolChoice), way)
+    }
+    return null
+  }
+
+  private explainMiss({ ids }: Prompt, cached: number): string {
+    if (cached >= ids.length - 1) return ''
+    if (this.cache.size === 0) return 'nothing is kept yet'
+    const common = this.cache.longestCommon(ids)
+    if (common === 0) return 'no kept state begins like this'
+    if (common > cached) return `agrees with kept tokens up to ${common}, the nearest kept state is at ${cached}`
+    return ''
+  }
+
+  private needTokenizer(): Tokenizer {
+    if (this.text.tokenizer === null) {
+      throw new TokenizerError(`${this.model.name}: has no tokenizer.json, so only token-level calls work`)
+    }
+    return this.text.tokenizer
+  }
+
+  private needTemplate(): ChatTemplate {
+    if (this.text.template === null) {
+      throw new TemplateError(`${this.model.name}: has no chat template; raw completion works without one`)
+    }
+    return this.text.template
+  }
+}
+
+/** When raw text goes on, its last token may become part of another one: the place to go on from is before it. */
+function rawLandings(length: number): Landing[] {
+  const end: Landing = { position: length, landmark: 'prompt' }
+  return length > 1 ? [{ position: length - 1, landmark: 'promptEnd' }, end] : [end]
+}
+
+/** How far into the prompt the states reach that other prompts than this very one can go on from. */
+function lastShared({ landings }: Prompt): number {
+  return landings.findLast(({ landmark }) => landmark !== 'prompt')?.position ?? 0
+}
+
+function withDefaults(options: AnswerOptions, defaults: SamplerOptions): SamplerOptions {
+  return {
+    temperature: options.temperature ?? defaults.temperature,
+    topK: options.topK ?? defaults.topK,
+    topP: options.topP ?? defaults.topP,
+    minP: options.minP ?? defaults.minP,
+    repetitionPenalty: options.repetitionPenalty ?? defaults.repetitionPenalty,
+    presencePenalty: options.presencePenalty,
+    frequencyPenalty: options.frequencyPenalty,
+    logitBias: options.logitBias,
+    seed: options.seed,
+  }
+}
+
+function logprobCount(logprobs: boolean | number | undefined): number | null {
+  if (logprobs === undefined || logprobs === false) return null
+  if (logprobs === true) return 0
+  if (!Number.isInteger(logprobs) || logprobs < 0) throw new OptionError('logprobs', logprobs, 'a whole number')
+  return logprobs
+}
+
+function stopList(stop: string | readonly string[] | undefined): readonly string[] {
+  return typeof stop === 'string' ? [stop] : (stop ?? [])
+}
+
+function atLeastOne(option: string, value: number): number {
+  if (!Number.isInteger(value) || value < 1) throw new OptionError(option, value, 'a whole number from 1')
+  return value
+}
+
+/** Bytes of a sequence's recurrent state, which every kept state has one of. */
+function recurrentBytes({ config }: EngineModel): number {
+  const linear = config.layerKinds.filter(kind => kind === 'linear_attention').length
+  const perLayer = 3 * config.linearConvDim + config.linearValueHeads * config.linearValueDim * config.linearKeyDim
+  return 4 * linear * perLayer
+}
+
+function storeOpener(store: string | StateStore): () => Promise<StateStore> {
+  if (typeof store !== 'string') return async () => store
+  let opened: Promise<StateStore> | null = null
+  return () => {
+    opened ??= import('./snapshotStore.js').then(({ SnapshotStore }) => new SnapshotStore(store))
+    return opened
+  }
+}

@@ -1,0 +1,187 @@
+// A model whose "mind" is a function of all tokens so far: what the session room does with states, prompts and answers can
+// then be tested in milliseconds, and a state that was restored wrongly gives a wrong answer at once. Its recurrent state is
+// a hash of the tokens and its K/V rows are the tokens, so snapshots work too.
+import type { Backend, HeldState, LayerState, SequenceState, StepRun } from '#moeflux/compute/backend.js'
+import type { ModelConfig } from '#moeflux/model/config.js'
+import { Model } from '#moeflux/session/openModel.js'
+import { prefixKey } from '#moeflux/session/prefixMatch.js'
+import type { PackedModel } from '#moeflux/storage/packedModel.js'
+import { loadChatTemplate } from '#moeflux/text/chatTemplate.js'
+import { startNodeTemplateWorker } from '#moeflux/text/nodeTemplateWorker.js'
+import { TemplateRenderer } from '#moeflux/text/templateRenderer.js'
+import type { Tokenizer } from '#moeflux/text/tokenizer.js'
+import { demoFiles, demoTokenizer, textFolder } from './textTools.js'
+
+export const END_TOKEN = 8185
+
+/** The next token after `tokens`. */
+export type Script = (tokens: readonly number[]) => number
+
+export interface ScriptedOptions {
+  readonly script: Script
+  readonly contextLength?: number
+  readonly fingerprint?: string
+  /** Called before each step; may throw or wait. */
+  readonly onStep?: (runs: readonly StepRun[], signal?: AbortSignal) => void | Promise<void>
+  readonly template?: string | null // default the demo model's
+  readonly withTokenizer?: boolean
+}
+
+export interface ScriptedModel {
+  readonly model: Model
+  readonly tokenizer: Tokenizer
+  /** Tokens evaluated so far, by anyone. */
+  evaluated(): number
+  /** Sequences and held states that are alive. */
+  alive(): { sequences: number; held: number }
+}
+
+const config = {
+  numLayers: 2,
+  layerKinds: ['linear_attention', 'full_attention'],
+  fullAttentionInterval: 2,
+  numKvHeads: 1,
+  headDim: 1,
+  linearKeyHeads: 1,
+  linearValueHeads: 1,
+  linearKeyDim: 2,
+  linearValueDim: 1,
+  linearConvDim: 5,
+  linearConvKernel: 4,
+  vocabSize: 8192,
+  numExperts: 1,
+  eosTokenIds: [END_TOKEN, 8183],
+} as unknown as ModelConfig
+
+export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedModel> {
+  const alive = { sequences: 0, held: 0 }
+  let evaluated = 0
+
+  class Sequence implements SequenceState {
+    bytes = 0
+    constructor(public tokens: readonly number[] = []) {
+      alive.sequences++
+    }
+    get length() {
+      return this.tokens.length
+    }
+    async clear() {
+      this.tokens = []
+    }
+    clearPredictions() {}
+    async hold(): Promise<HeldState> {
+      return new Held(this.tokens)
+    }
+    async restore(held: HeldState) {
+      if ((held as Held).released) throw new Error('a released state was restored')
+      this.tokens = (held as Held).tokens
+    }
+    async exportLayer(layer: number): Promise<LayerState> {
+      if (layer === 1) {
+        return { kind: 'full_attention', keys: Float32Array.from(this.tokens), values: Float32Array.from(this.tokens) }
+      }
+      return { kind: 'linear_attention', conv: new Float32Array(15), recurrent: hashOf(this.tokens) }
+    }
+    async importLayers(length: number, layers: Iterable<LayerState>) {
+      const [linear, full] = layers as LayerState[]
+      if (linear?.kind !== 'linear_attention' || full?.kind !== 'full_attention') throw new Error('wrong layers')
+      const tokens = Array.from(full.keys)
+      if (String(linear.recurrent) !== String(hashOf(tokens)) || length !== tokens.length) throw new Error('torn state')
+      this.tokens = tokens
+    }
+    release() {
+      alive.sequences--
+    }
+  }
+
+  class Held implements HeldState {
+    released = false
+    readonly bytes = 1000
+    constructor(readonly tokens: readonly number[]) {
+      alive.held++
+    }
+    get length() {
+      return this.tokens.length
+    }
+    release() {
+      if (this.released) throw new Error('a state was released twice')
+      this.released = true
+      alive.held--
+    }
+  }
+
+  const backend = {
+    name: 'reference',
+    config,
+    description: 'scripted',
+    chunkTokens: 64,
+    createSequence: () => new Sequence(),
+    async step(runs: readonly StepRun[], stepOptions?: { signal?: AbortSignal }) {
+      await options.onStep?.(runs, stepOptions?.signal)
+      stepOptions?.signal?.throwIfAborted()
+      return runs.map(({ sequence, tokens, output }) => {
+        const own = sequence as Sequence
+        own.tokens = [...own.tokens, ...tokens]
+        evaluated += tokens.length
+        const next = output === 'none' ? -1 : options.script(own.tokens)
+        const logits = output === 'last' || output === 'all' ? new Float32Array(config.vocabSize) : null
+        if (logits) logits[next] = 20
+        return { logits, argmax: output === 'none' ? null : next, routing: null }
+      })
+    },
+    stats: () => ({}),
+    async close() {},
+  } as unknown as Backend
+
+  const files = await demoFiles()
+  if (options.template === null) {
+    files.delete('chat_template.jinja')
+    files.set('tokenizer_config.json', '{}')
+  } else if (options.template !== undefined) files.set('chat_template.jinja', options.template)
+  const folder = textFolder(files)
+  const packed = {
+    name: 'scripted',
+    folder,
+    config,
+    fingerprint: options.fingerprint ?? 'abcdef0123456789',
+    close: async () => {},
+  } as unknown as PackedModel
+  const tokenizer = await demoTokenizer()
+  const renderer = new TemplateRenderer(startNodeTemplateWorker)
+  const template = await loadChatTemplate(folder, tokenizer, renderer)
+  const parts = { packed, backend, contextLength: options.contextLength ?? 4096, expertsPerToken: 1 }
+  const text = {
+    tokenizer: options.withTokenizer === false ? null : tokenizer,
+    template,
+    defaults: { temperature: 0 },
+    openConstraint: null,
+  }
+  return {
+    model: new Model(parts, text, () => renderer.close()),
+    tokenizer,
+    evaluated: () => evaluated,
+    alive: () => ({ ...alive }),
+  }
+}
+
+function hashOf(tokens: readonly number[]): Float32Array {
+  const key = prefixKey(tokens)
+  return Float32Array.of(Number.parseInt(key.slice(0, 5), 16), Number.parseInt(key.slice(8, 13), 16))
+}
+
+/** A script that answers each prompt with the next of `answers`: text whose tokens end with the end token. */
+export function answering(tokenizer: Tokenizer, answer: (prompt: string) => string | readonly number[]): Script {
+  const opening = tokenizer.encode('<|im_start|>assistant\n')
+  return tokens => {
+    let start = tokens.length - opening.length
+    while (start >= 0 && !opening.every((id, i) => tokens[start + i] === id)) start--
+    start += opening.length
+    // The template opens an answer with a thinking block that is empty, or left open.
+    const head = tokenizer.decode(tokens.slice(start))
+    const opened = /^<think>\n(\n<\/think>\n\n)?/.exec(head)?.[0] ?? ''
+    const promptEnd = start + tokenizer.encode(opened).length
+    const given = answer(tokenizer.decode(tokens.slice(0, promptEnd)))
+    const ids = typeof given === 'string' ? tokenizer.encode(given) : given
+    return ids[tokens.length - promptEnd] ?? END_TOKEN
+  }
+}

@@ -1,0 +1,408 @@
+import { describe, expect, it, vi } from 'vitest'
+import type { Answer, ChatOptions, SessionEvent } from '#moeflux/session/events.js'
+import type { ChatMessage } from '#moeflux/text/messages.js'
+import { answering, END_TOKEN, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
+import { demoTokenizer } from '../support/textTools.js'
+
+const tokenizer = await demoTokenizer()
+const hello: ChatMessage[] = [{ role: 'user', content: 'Hello there' }]
+const user = (content: string): ChatMessage => ({ role: 'user', content })
+
+const open = (answer: (prompt: string) => string | readonly number[], options: Partial<ScriptedOptions> = {}) =>
+  scriptedModel({ script: answering(tokenizer, answer), ...options })
+
+async function collect(events: AsyncIterable<SessionEvent>): Promise<SessionEvent[]> {
+  const all: SessionEvent[] = []
+  for await (const event of events) all.push(event)
+  return all
+}
+
+describe('events', () => {
+  it('stream text, usage and the end', async () => {
+    const { model } = await open(() => 'Once upon a time.')
+    const session = model.createSession()
+    const events = await collect(session.chat({ messages: hello }))
+    expect(events.map(event => event.type)).toEqual(['usage', 'text', 'text', 'text', 'text', 'text', 'usage', 'end'])
+    expect(events.filter(event => event.type === 'text').map(event => event.text)).toEqual([
+      'Once',
+      ' upon',
+      ' a',
+      ' time',
+      '.',
+    ])
+    expect(events.at(-1)).toEqual({ type: 'end', reason: 'stop', stopSequence: null })
+    expect(events.at(-2)).toMatchObject({ type: 'usage', answerTokens: 5, cachedTokens: 0, thinkingTokens: 0 })
+    await model.close()
+  })
+
+  it('split thinking and tool calls', async () => {
+    const { model } = await open(prompt =>
+      prompt.endsWith('<think>\n')
+        ? 'I need a sum.\n</think>\n\nLet me add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+        : 'no',
+    )
+    const answer = await model.generate({ prompt: 'Add', tools: [{ name: 'add' }], thinking: true })
+    expect(answer).toMatchObject({ thinking: 'I need a sum.', text: 'Let me add.', reason: 'tool_calls' })
+    expect(answer.toolCalls).toEqual([
+      { id: expect.stringMatching(/^call_\w{24}$/), name: 'add', arguments: '{"a": 1}' },
+    ])
+    expect(answer.usage.thinkingTokens).toBeGreaterThan(3)
+    await model.close()
+  })
+
+  it('end at stop sequences and limits', async () => {
+    const { model } = await open(() => 'one two three four')
+    const session = model.createSession()
+    const run = (options: Partial<ChatOptions>) => session.chat({ messages: hello, ...options }).answer()
+    expect(await run({ stop: ' three' })).toMatchObject({ text: 'one two', reason: 'stop', stopSequence: ' three' })
+    expect(await run({ maxTokens: 2 })).toMatchObject({ text: 'one two', reason: 'length', stopSequence: null })
+    expect(await run({ maxTokens: 0 })).toMatchObject({ text: '', reason: 'length' })
+    await model.close()
+  })
+
+  it('carry logprobs for each token', async () => {
+    const { model } = await open(() => 'Once upon')
+    const events = await collect(model.stream({ prompt: 'x', logprobs: 2 }))
+    const logprobs = events.flatMap(event => ('logprobs' in event ? (event.logprobs ?? []) : []))
+    expect(logprobs.map(entry => entry.text)).toEqual(['Once', ' upon'])
+    expect(logprobs[0]).toMatchObject({ token: 440, top: [{ token: 440 }, { token: 0 }] })
+    expect(logprobs[0].logprob).toBeCloseTo(-Math.log(1 + 8191 * Math.exp(-20)), 6)
+    await model.close()
+  })
+
+  it('complete raw text and token ids', async () => {
+    const { model } = await scriptedModel({ script: tokens => (tokens.length < 6 ? 258 : END_TOKEN) })
+    const session = model.createSession()
+    expect(await session.complete({ prompt: 'Once upon' }).answer()).toMatchObject({ text: ' a a a a' })
+    expect(await session.complete({ prompt: [440, 451] }).answer()).toMatchObject({
+      text: ' a a a a',
+      usage: { promptTokens: 2, cachedTokens: 2, newTokens: 0 },
+    })
+    await model.close()
+  })
+
+  it('obey a constraint, and close it', async () => {
+    const { model } = await open(() => 'yes')
+    const [no] = tokenizer.encode('no')
+    const only = (token: number) => {
+      const mask = new Uint32Array(256)
+      mask[token >>> 5] |= 1 << (token & 31)
+      return mask
+    }
+    const accepted: number[] = []
+    const close = vi.fn()
+    const openConstraint = vi.fn(async () => ({
+      mask: async () => only(accepted.length === 0 ? no : END_TOKEN),
+      accept: (token: number) => void accepted.push(token),
+      close,
+    }))
+    const answer = await model.generate({ prompt: 'x', thinking: true, tools: [{ name: 'f' }], openConstraint })
+    expect(answer).toMatchObject({ thinking: 'no', reason: 'stop' })
+    expect(openConstraint).toHaveBeenCalledWith({
+      responseFormat: undefined,
+      tools: [{ name: 'f' }],
+      toolChoice: 'auto',
+      parallelToolCalls: true,
+      insideThinking: true,
+    })
+    expect(accepted).toEqual([no, END_TOKEN])
+    expect(close).toHaveBeenCalledOnce()
+    await model.close()
+  })
+})
+
+describe('the prefix cache', () => {
+  const turn = async (
+    session: { chat(options: ChatOptions): { answer(): Promise<Answer> } },
+    messages: ChatMessage[],
+  ) => {
+    const answer = await session.chat({ messages }).answer()
+    messages.push({ role: 'assistant', content: answer.text })
+    return answer
+  }
+
+  it('lets a growing conversation evaluate only what is new', async () => {
+    const { model, evaluated } = await open(prompt => `Answer to ${prompt.length}.`)
+    const session = model.createSession()
+    const messages: ChatMessage[] = [{ role: 'system', content: 'Be kind to everyone who asks you something.' }]
+    let before = 0
+    let previous: Answer | null = null
+    for (let i = 0; i < 12; i++) {
+      messages.push(user(`Question number ${i}, please?`))
+      const { usage, ...rest } = await turn(session, messages)
+      expect(rest.text).toMatch(/^Answer to/)
+      if (previous) {
+        // All but the opening of the last answer (`<think>` and so on), which the history does not repeat.
+        expect(usage.cachedTokens).toBe(previous.usage.promptTokens - 4)
+        expect(evaluated() - before).toBe(usage.newTokens + usage.answerTokens)
+        expect(usage.newTokens).toBeLessThan(35)
+      }
+      before = evaluated()
+      previous = { ...rest, usage }
+    }
+    await model.close()
+  })
+
+  it('needs no evaluation for a repeated prompt', async () => {
+    const { model, evaluated } = await open(() => 'Yes.')
+    const session = model.createSession()
+    const first = await session.chat({ messages: hello }).answer()
+    const before = evaluated()
+    const again = await session.chat({ messages: hello, maxTokens: 1 }).answer()
+    expect(again.usage).toMatchObject({ cachedTokens: first.usage.promptTokens, newTokens: 0, cacheWrittenTokens: 0 })
+    expect(evaluated()).toBe(before)
+    expect(again.text).toBe('Yes')
+    await model.close()
+  })
+
+  it('goes back exactly to the turn that was edited', async () => {
+    const { model } = await open(prompt => `Answer to ${prompt.length}.`)
+    const session = model.createSession()
+    const messages: ChatMessage[] = [{ role: 'system', content: 'Be kind.' }]
+    const lengths: number[] = []
+    for (let i = 0; i < 6; i++) {
+      messages.push(user(`Question ${i}?`))
+      lengths.push((await turn(session, messages)).usage.promptTokens)
+    }
+    const fresh = (await open(prompt => `Answer to ${prompt.length}.`)).model
+    for (const edited of [4, 2, 0]) {
+      const changed = structuredClone(messages.slice(0, 2 * edited + 2))
+      changed[2 * edited + 1] = user('Something else entirely?')
+      const answer = await session.chat({ messages: changed }).answer()
+      const expected = await fresh.createSession().chat({ messages: changed }).answer()
+      expect(answer.text).toBe(expected.text)
+      // The state before the edited user's words: the prompt of that turn without its text and the answer's opening.
+      const tail = tokenizer.encode(`\nQuestion ${edited}?<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n`)
+      expect(answer.usage.cachedTokens).toBe(lengths[edited] - tail.length)
+    }
+    await model.close()
+    await fresh.close()
+  })
+
+  it('keeps breakpoints that the messages ask for', async () => {
+    const { model } = await open(() => 'ok')
+    const session = model.createSession()
+    const document = 'A long document. '.repeat(20)
+    const ask = (question: string) =>
+      session
+        .chat({
+          messages: [
+            {
+              role: 'user',
+              content: [
+                { type: 'text', text: document, cache_control: { type: 'ephemeral' } },
+                { type: 'text', text: question },
+              ],
+            },
+          ],
+        })
+        .answer()
+    const first = await ask('What is it?')
+    const second = await ask('Who wrote it?')
+    expect(first.usage.cachedTokens).toBe(0)
+    const marked = tokenizer.encode(`<|im_start|>user\n${document.trimEnd()}`).length
+    expect(second.usage.cachedTokens).toBe(marked - 1)
+    await model.close()
+  })
+
+  it('shares a system prompt between conversations and does not mix them', async () => {
+    const { model } = await open(prompt => `${prompt.match(/number \d+/g)?.join(', ')}.`)
+    const session = model.createSession({ maxSequences: 3 })
+    const system: ChatMessage = { role: 'system', content: 'You remember numbers.' }
+    const answers = await Promise.all(
+      Array.from({ length: 6 }, (_, i) => session.chat({ messages: [system, user(`I am number ${i}`)] }).answer()),
+    )
+    expect(answers.map(answer => answer.text)).toEqual(Array.from({ length: 6 }, (_, i) => `number ${i}.`))
+    const late = await session.chat({ messages: [system, user('I am number 99')] }).answer()
+    expect(late.text).toBe('number 99.')
+    expect(late.usage.cachedTokens).toBeGreaterThan(5)
+    expect(session.state).toMatchObject({ running: 0, waiting: 0 })
+    await model.close()
+  })
+
+  it('stays within its bytes, keeps the system prompt, and gives all memory back', async () => {
+    const { model, alive } = await open(() => 'ok')
+    const session = model.createSession({ byteBudget: 80_000 })
+    const system: ChatMessage = { role: 'system', content: 'You are patient.' }
+    for (let i = 0; i < 8; i++) {
+      await session.chat({ messages: [system, user(`${i}`)] }).answer()
+      expect(session.state.bytes).toBeLessThanOrEqual(80_000)
+    }
+    const late = await session.chat({ messages: [system, user('late')] }).answer()
+    expect(late.usage.cachedTokens).toBeGreaterThan(5)
+    expect(alive().sequences).toBe(0)
+    await model.close()
+    expect(alive()).toEqual({ sequences: 0, held: 0 })
+  })
+
+  it('puts tool calls back as the model wrote them, and ids as it chose them', async () => {
+    // A template that repeats answers as they were, as those of this family do within a chain of tool calls.
+    const template = `{%- for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`
+    const odd = '<tool_call>\n{ "name":"add",  "arguments": {"b":2,"a":1}}\n</tool_call>'
+    // The model spells 'Once' in two tokens, as the tokenizer itself never would.
+    const spelled = [...tokenizer.encode('On'), ...tokenizer.encode('ce')]
+    expect(spelled).not.toEqual(tokenizer.encode('Once'))
+    const written = [...spelled, ...tokenizer.encode(` more: ${odd}`)]
+    const { model } = await open(prompt => (prompt.includes('tool\n3') ? 'Three.' : written), { template })
+    const session = model.createSession()
+    const tools = [{ name: 'add', parameters: { type: 'object' } }]
+    const first = await session.chat({ messages: hello, tools }).answer()
+    expect(first).toMatchObject({ text: 'Once more: ', reason: 'tool_calls' })
+    const call = { name: 'add', arguments: '{"a": 1, "b": 2}' }
+    const assistant: ChatMessage = { role: 'assistant', content: first.text, tool_calls: [{ function: call }] }
+    const result: ChatMessage = { role: 'tool', content: '3' }
+    const second = await session.chat({ messages: [...hello, assistant, result], tools }).answer()
+    expect(second.text).toBe('Three.')
+    expect(second.usage.cachedTokens).toBe(first.usage.promptTokens + written.length)
+    const other = { ...assistant, tool_calls: [{ function: { ...call, arguments: '{"a": 1, "b": 7}' } }] }
+    const third = await session.chat({ messages: [...hello, other, result], tools }).answer()
+    expect(third.usage.cachedTokens).toBeLessThan(first.usage.promptTokens + 1)
+    await model.close()
+  })
+
+  it('logs one line per request that says what was cached and why not more', async () => {
+    const { model } = await open(() => 'ok')
+    const lines: string[] = []
+    const session = model.createSession({ onLog: line => lines.push(line) })
+    await session.chat({ messages: [user('abc def ghi')] }).answer()
+    await session.chat({ messages: [user('abc def xyz')] }).answer()
+    expect(lines).toEqual([
+      expect.stringMatching(
+        /^prompt 17 = 0 cached \+ 17 new \(nothing is kept yet\) · prefill .* tok\/s · answer 2, decode .* · stop$/,
+      ),
+      expect.stringMatching(/agrees with kept tokens up to \d+, the nearest kept state is at \d+/),
+    ])
+    await model.close()
+  })
+})
+
+describe('requests that end early', () => {
+  const slow = () => {
+    let release = () => {}
+    const gate = new Promise<void>(resolve => {
+      release = resolve
+    })
+    return { release, gate }
+  }
+
+  it('free their slot when the reader leaves', async () => {
+    const { model, alive } = await open(() => 'one two three four five')
+    const session = model.createSession({ maxSequences: 1 })
+    for await (const event of session.chat({ messages: hello })) if (event.type === 'text') break
+    expect(session.state).toMatchObject({ running: 0, waiting: 0 })
+    expect(alive().sequences).toBe(0)
+    expect((await session.chat({ messages: hello }).answer()).text).toBe('one two three four five')
+    await model.close()
+  })
+
+  it('stop at once when aborted during the prompt, while waiting, or by return()', async () => {
+    const blocked = (_runs: unknown, signal?: AbortSignal) =>
+      new Promise<void>((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason)))
+    const { model, alive } = await open(() => 'x', { onStep: blocked })
+    const session = model.createSession({ maxSequences: 1 })
+    const first = new AbortController()
+    const running = session.chat({ messages: hello, signal: first.signal }).next()
+    const second = new AbortController()
+    const waiting = session.chat({ messages: hello, signal: second.signal }).next()
+    const third = session.chat({ messages: hello })
+    const left = third.next()
+    await vi.waitFor(() => expect(session.state).toMatchObject({ running: 1, waiting: 2 }))
+    second.abort()
+    await expect(waiting).rejects.toMatchObject({ name: 'AbortError' })
+    first.abort(new Error('enough'))
+    await expect(running).rejects.toThrow('enough')
+    await third.return()
+    await expect(left).rejects.toMatchObject({ name: 'AbortError' })
+    expect(session.state).toMatchObject({ running: 0, waiting: 0 })
+    expect(alive().sequences).toBe(0)
+    await model.close()
+  })
+
+  it('keep what was evaluated before a failure, and the next request goes on from there', async () => {
+    let fail = false
+    const { model } = await open(() => 'fine', {
+      onStep: () => {
+        if (fail) throw new Error('disk gone')
+      },
+    })
+    const session = model.createSession()
+    const messages: ChatMessage[] = [{ role: 'system', content: 'S' }, user('one')]
+    await session.chat({ messages }).answer()
+    fail = true
+    await expect(session.chat({ messages: [...messages, user('two')] }).answer()).rejects.toThrow('disk gone')
+    fail = false
+    const answer = await session.chat({ messages: [...messages, user('two')] }).answer()
+    expect(answer.text).toBe('fine')
+    expect(answer.usage.cachedTokens).toBeGreaterThan(0)
+    await model.close()
+  })
+
+  it('are refused when the session or model is closed', async () => {
+    const { release, gate } = slow()
+    const { model } = await open(() => 'x', { onStep: () => gate })
+    const session = model.createSession()
+    const running = session.chat({ messages: hello }).next()
+    await vi.waitFor(() => expect(session.state.running).toBe(1))
+    const closing = model.close()
+    release()
+    await expect(running).rejects.toMatchObject({ code: 'CLOSED' })
+    await closing
+    await expect(session.chat({ messages: hello }).next()).rejects.toMatchObject({ code: 'CLOSED' })
+  })
+})
+
+describe('what cannot be answered', () => {
+  it('is told before anything is evaluated', async () => {
+    const { model, evaluated } = await open(() => 'ok', { contextLength: 40 })
+    const session = model.createSession()
+    const run = (options: Partial<ChatOptions>) => session.chat({ messages: hello, ...options }).answer()
+    await expect(run({ messages: [user('word '.repeat(50))] })).rejects.toMatchObject({
+      code: 'CONTEXT_LIMIT',
+      limit: 40,
+    })
+    await expect(run({ maxTokens: 39 })).rejects.toMatchObject({ code: 'CONTEXT_LIMIT' })
+    await expect(run({ maxTokens: -1 })).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    await expect(run({ temperature: Number.NaN })).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    await expect(run({ logprobs: 1.5 })).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    await expect(run({ responseFormat: { type: 'json_object' } })).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    await expect(run({ toolChoice: 'required' })).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    await expect(run({ messages: [{ role: 'user', content: [{ type: 'image' }] }] })).rejects.toMatchObject({
+      code: 'BAD_MESSAGE',
+    })
+    await expect(session.complete({ prompt: '' }).answer()).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    expect(evaluated()).toBe(0)
+    expect(() => model.createSession({ maxSequences: 0 })).toThrow(/maxSequences/)
+    await model.close()
+  })
+
+  it('fills the context and says so', async () => {
+    const { model } = await scriptedModel({ script: () => 258, contextLength: 30 })
+    const answer = await model.generate({ prompt: 'go' })
+    expect(answer.reason).toBe('length')
+    expect(answer.usage.promptTokens + answer.usage.answerTokens).toBe(30)
+    await model.close()
+  })
+
+  it('names what the model folder lacks', async () => {
+    const { model: raw } = await open(() => 'ok', { template: null })
+    await expect(raw.generate({ prompt: 'x' })).rejects.toMatchObject({ code: 'TEMPLATE' })
+    expect((await raw.createSession().complete({ prompt: 'x', maxTokens: 1 }).answer()).usage.promptTokens).toBe(1)
+    await raw.close()
+    const { model: mute } = await open(() => 'ok', { withTokenizer: false })
+    expect(mute.tokenizer).toBeNull()
+    await expect(mute.createSession().complete({ prompt: 'x' }).answer()).rejects.toMatchObject({ code: 'TOKENIZER' })
+    await mute.close()
+  })
+
+  it('counts tokens without evaluating', async () => {
+    const { model, evaluated } = await open(() => 'ok')
+    const session = model.createSession()
+    const count = await session.countTokens({ messages: hello })
+    expect(evaluated()).toBe(0)
+    expect((await session.chat({ messages: hello }).answer()).usage.promptTokens).toBe(count)
+    await model.close()
+  })
+})
