@@ -144,14 +144,16 @@ function planExperts(
   quantization: PackingPlan['quantization'],
 ): ExpertSetPlan[] {
   const { config } = source
-  const formats = expertFormats(source, 0, quantization)
-  for (let layer = 1; layer < config.numLayers; layer++) {
-    const other = expertFormats(source, layer, quantization)
-    for (const projection of PROJECTIONS) {
-      const [got, want] = [describe(other[projection]), describe(formats[projection])]
-      if (got !== want) {
-        const name = `model.layers.${layer}.mlp experts' ${projection}_proj`
-        throw new TensorError(name, `is ${got}, but layer 0 has ${want}: all layers must agree`)
+  const formats = expertFormats(source, 0, 0, quantization)
+  // Every one is looked at now: an expert that is missing must not be found after hours of work.
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    for (let expert = 0; expert < config.numExperts; expert++) {
+      const other = expertFormats(source, layer, expert, quantization)
+      for (const projection of PROJECTIONS) {
+        const [got, want] = [describe(other[projection]), describe(formats[projection])]
+        if (got === want) continue
+        const name = `model.layers.${layer}.mlp expert ${expert} ${projection}_proj`
+        throw new TensorError(name, `is ${got}, but the first expert of layer 0 has ${want}: all must agree`)
       }
     }
   }
@@ -164,9 +166,14 @@ function planExperts(
   return sets
 }
 
-function expertFormats(source: SourceModel, layer: number, quantization: PackingPlan['quantization']): ExpertFormats {
+function expertFormats(
+  source: SourceModel,
+  layer: number,
+  expert: number,
+  quantization: PackingPlan['quantization'],
+): ExpertFormats {
   const format = (projection: Projection) =>
-    storedFormat(source, source.expert(layer, 0, projection), quantization, false)
+    storedFormat(source, source.expert(layer, expert, projection), quantization, false)
   return { gate: format('gate'), up: format('up'), down: format('down') }
 }
 

@@ -7,7 +7,6 @@ export type JsonObject = Map<string, JsonValue>
 
 const MAX_DEPTH = 64
 const NUMBER = /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/y
-const SPACE = /[ \t\n\r]*/y
 
 /** Decodes UTF-8, refusing what is not. */
 export function decodeUtf8(bytes: Uint8Array, file: string): string {
@@ -26,9 +25,11 @@ export function parseStrictJson(text: string, file: string): JsonValue {
   }
 
   function skipSpace(): void {
-    SPACE.lastIndex = at
-    SPACE.test(text)
-    at = SPACE.lastIndex
+    for (;;) {
+      const code = text.charCodeAt(at)
+      if (code !== 0x20 && code !== 0x0a && code !== 0x0d && code !== 0x09) return
+      at++
+    }
   }
 
   function parseValue(depth: number): JsonValue {
@@ -37,17 +38,19 @@ export function parseStrictJson(text: string, file: string): JsonValue {
     if (char === '{') return parseObject(depth + 1)
     if (char === '[') return parseArray(depth + 1)
     if (char === '"') return parseString()
+    NUMBER.lastIndex = at
+    if (NUMBER.test(text)) {
+      const start = at
+      at = NUMBER.lastIndex
+      return Number(text.slice(start, at))
+    }
     for (const [word, value] of WORDS) {
       if (text.startsWith(word, at)) {
         at += word.length
         return value
       }
     }
-    NUMBER.lastIndex = at
-    const match = NUMBER.exec(text)
-    if (match === null) fail('BAD_JSON', char === undefined ? 'the JSON ends early' : 'not JSON')
-    at = NUMBER.lastIndex
-    return Number(match[0])
+    return fail('BAD_JSON', char === undefined ? 'the JSON ends early' : 'not JSON')
   }
 
   function parseObject(depth: number): JsonObject {
@@ -102,13 +105,16 @@ export function parseStrictJson(text: string, file: string): JsonValue {
   function parseString(): string {
     const start = at
     let end = at + 1
+    let isPlain = true
     for (;;) {
       const code = text.charCodeAt(end)
       if (code === 0x22) break
       if (Number.isNaN(code)) fail('BAD_JSON', 'a string does not end')
+      if (code === 0x5c || code < 0x20) isPlain = false
       end += code === 0x5c ? 2 : 1
     }
     at = end + 1
+    if (isPlain) return text.slice(start + 1, end)
     try {
       return JSON.parse(text.slice(start, at))
     } catch {

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
 import { widenFloats } from '#moeflux/model/floats.js'
 import { dequantizeRows } from '#moeflux/model/quantize.js'
@@ -11,7 +12,7 @@ import type { Matrix, Vector } from '#moeflux/model/tensors.js'
 import { openFileSource } from '#moeflux/storage/fileSource.js'
 import { readSafetensorsHeader } from '#moeflux/storage/safetensors.js'
 
-export const repository = new URL('../..', import.meta.url).pathname
+export const repository = fileURLToPath(new URL('../..', import.meta.url))
 export const demoSource = join(repository, 'demo-model')
 export const tinySource = join(repository, 'test/data/tiny-bf16')
 export const tinyFusedSource = join(repository, 'test/data/tiny-bf16/fused')
