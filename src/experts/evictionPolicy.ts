@@ -74,7 +74,7 @@ class LruPolicy implements EvictionPolicy {
 }
 
 // Chosen by replaying traces (docs/performance.md).
-const halfLifeSteps = 64
+const halfLifeSteps = 12
 
 /**
  * One min-heap of slots per layer. A count c that fades by half every H steps is kept as log2(c) + step / H, which does

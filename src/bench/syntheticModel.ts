@@ -1,0 +1,204 @@
+// Writes a synthetic model as a packed folder, once: in a folder under a temporary name that is renamed when it is whole.
+import { createCipheriv, createHash } from 'node:crypto'
+import { mkdir, rename, rm, stat, statfs, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { Progress } from '../compute/backend.js'
+import { DiskFullError } from '../errors.js'
+import { defaultExpertFormats, expertParts, PROJECTIONS } from '../model/expertLayout.js'
+import { float32ToBfloat16 } from '../model/floats.js'
+import type { StoredTensor } from '../model/resolveTensors.js'
+import { allExpertsBytes, residentBytes } from '../model/sizes.js'
+import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
+import type { QuantBits } from '../model/tensors.js'
+import { formatManifest, formatMetadata } from '../storage/manifest.js'
+import { CONFIG_NAME, expertFileName, MANIFEST_NAME, METADATA_NAME, WEIGHTS_NAME } from '../storage/packedNames.js'
+import { ChunkWriter } from './chunkWriter.js'
+import type { SyntheticSpec } from './syntheticSpec.js'
+import { fillGroups, type RandomBytes, SyntheticWeights } from './syntheticWeights.js'
+
+export interface SyntheticModelOptions {
+  readonly onProgress?: (progress: Progress) => void
+  readonly signal?: AbortSignal
+}
+
+const tensorAlignment = 64
+const gateBits = 8
+const group = 64
+const pieceBytes = 4 << 20
+
+/** The model's folder under `home`, written first where it is not there yet. */
+export async function ensureSyntheticModel(
+  spec: SyntheticSpec,
+  home: string,
+  options: SyntheticModelOptions = {},
+): Promise<string> {
+  const folder = join(home, 'synthetic', spec.name)
+  if ((await stat(join(folder, METADATA_NAME)).catch(() => null)) !== null) return folder
+  await mkdir(join(home, 'synthetic'), { recursive: true })
+  const total = expertsBytes(spec) + residentBytes(spec.config, { bits: 4, group })
+  const { bavail, bsize } = await statfs(home)
+  if (bavail * bsize < total * 1.02) throw new DiskFullError(folder, Math.ceil(total * 1.02), bavail * bsize)
+  const partial = `${folder}.partial-${process.pid}`
+  try {
+    await rm(partial, { recursive: true, force: true })
+    await mkdir(join(partial, 'packed_experts'), { recursive: true })
+    await new ModelWriter(spec, partial, total, options).write()
+    await rm(folder, { recursive: true, force: true })
+    await rename(partial, folder)
+  } catch (error) {
+    await rm(partial, { recursive: true, force: true })
+    throw error
+  }
+  return folder
+}
+
+function expertsBytes(spec: SyntheticSpec): number {
+  return allExpertsBytes(spec.config, { bits: spec.expertBits, group })
+}
+
+class ModelWriter {
+  private readonly weights: SyntheticWeights
+  private loaded = 0
+
+  constructor(
+    private readonly spec: SyntheticSpec,
+    private readonly folder: string,
+    private readonly total: number,
+    private readonly options: SyntheticModelOptions,
+  ) {
+    this.weights = new SyntheticWeights(spec, this.random('directions'))
+  }
+
+  async write(): Promise<void> {
+    const { spec, folder } = this
+    const stored = await this.writeResident()
+    for (let layer = 0; layer < spec.config.numLayers; layer++) await this.writeExperts(layer)
+    await writeFile(join(folder, CONFIG_NAME), `${JSON.stringify(spec.json, null, 2)}\n`)
+    await writeFile(join(folder, MANIFEST_NAME), formatManifest(spec.name, stored, spec.json))
+    const metadata = formatMetadata({
+      model: spec.name,
+      source: { name: spec.name, layout: 'synthetic', identity: `seed ${spec.seed}, skew ${spec.skew}` },
+      options: { bits: 4, groupSize: group, experts2bit: false },
+      files: new Map(),
+      experts: new Map([['packed_experts', expertParts(spec.config, defaultExpertFormats(spec.expertBits))]]),
+    })
+    await writeFile(join(folder, METADATA_NAME), metadata)
+  }
+
+  private async writeResident(): Promise<Map<string, StoredTensor>> {
+    const stored = new Map<string, StoredTensor>()
+    const random = this.random('resident')
+    await this.writeFile(WEIGHTS_NAME, async writer => {
+      for (const spec of listSpecs(planTensors(this.spec.config))) {
+        if (spec.kind === 'vector') await this.writeVector(writer, spec, stored, random)
+        else await this.writeMatrix(writer, spec, stored, random)
+      }
+    })
+    return stored
+  }
+
+  private async writeMatrix(
+    writer: ChunkWriter,
+    spec: MatrixSpec,
+    stored: Map<string, StoredTensor>,
+    random: RandomBytes,
+  ): Promise<void> {
+    const bits: QuantBits = spec.isGate ? gateBits : 4
+    const { weightBytes, scales, biases } = this.weights.matrix(spec, bits, layerOf(spec.name), random)
+    const weightShape = [spec.rows, (spec.cols * bits) / 32]
+    const groupShape = [spec.rows, spec.cols / group]
+    await writer.pad(tensorAlignment)
+    const quantization = { bits, groupSize: group }
+    stored.set(`${spec.name}.weight`, {
+      offset: writer.size,
+      size: weightBytes,
+      shape: weightShape,
+      dtype: 'U32',
+      ...quantization,
+    })
+    for (let done = 0; done < weightBytes; done += pieceBytes) {
+      await this.append(writer, random.take(Math.min(pieceBytes, weightBytes - done)))
+    }
+    for (const [kind, values] of [
+      ['scales', scales],
+      ['biases', biases],
+    ] as const) {
+      await writer.pad(tensorAlignment)
+      const place = { offset: writer.size, size: values.byteLength, shape: groupShape, dtype: 'BF16' }
+      stored.set(`${spec.name}.${kind}`, place)
+      await this.append(writer, bytesOf(values))
+    }
+  }
+
+  private async writeVector(
+    writer: ChunkWriter,
+    spec: VectorSpec,
+    stored: Map<string, StoredTensor>,
+    random: RandomBytes,
+  ): Promise<void> {
+    const values = this.weights.vector(spec, random)
+    const wide = spec.role === 'decay'
+    const bytes = bytesOf(wide ? values : Uint16Array.from(values, float32ToBfloat16))
+    await writer.pad(tensorAlignment)
+    const shape = spec.name.endsWith('conv1d.weight') ? [spec.length / 4, 4, 1] : [spec.length]
+    stored.set(spec.name, { offset: writer.size, size: bytes.length, shape, dtype: wide ? 'F32' : 'BF16' })
+    await this.append(writer, bytes)
+  }
+
+  /** Scales and biases are the same for all experts of a layer; their weights are not. */
+  private async writeExperts(layer: number): Promise<void> {
+    const { config, expertBits } = this.spec
+    const random = this.random(`experts of layer ${layer}`)
+    const parts = expertParts(config, defaultExpertFormats(expertBits))
+    const record = new Uint8Array(expertsBytes(this.spec) / (config.numLayers * config.numExperts))
+    for (const projection of PROJECTIONS) {
+      const find = (kind: string) => parts.find(part => part.projection === projection && part.kind === kind)!
+      const [rows, groups] = find('scales').shape
+      const std = this.weights.stdOf(projection, groups * group)
+      const { scales, biases } = fillGroups(rows, groups, expertBits, std, null, random)
+      record.set(bytesOf(scales), find('scales').offset)
+      record.set(bytesOf(biases), find('biases').offset)
+    }
+    const weights = parts.filter(part => part.kind === 'weight')
+    await this.writeFile(expertFileName('packed_experts', layer), async writer => {
+      for (let expert = 0; expert < config.numExperts; expert++) {
+        for (const { offset, size } of weights) record.set(random.take(size), offset)
+        await this.append(writer, record)
+      }
+    })
+  }
+
+  private async writeFile(name: string, fill: (writer: ChunkWriter) => Promise<void>): Promise<void> {
+    const writer = await ChunkWriter.create(join(this.folder, name))
+    try {
+      await fill(writer)
+    } catch (error) {
+      await writer.discard()
+      throw error
+    }
+    await writer.finish()
+  }
+
+  private async append(writer: ChunkWriter, bytes: Uint8Array): Promise<void> {
+    this.options.signal?.throwIfAborted()
+    await writer.append(bytes)
+    this.loaded += bytes.length
+    this.options.onProgress?.({ phase: 'writing a synthetic model', loaded: this.loaded, total: this.total })
+  }
+
+  /** A cipher's key stream: the fastest good random bytes that Node has. */
+  private random(purpose: string): RandomBytes {
+    const key = createHash('sha256').update(`moeflux synthetic 1 ${this.spec.seed} ${purpose}`).digest().subarray(0, 16)
+    const cipher = createCipheriv('aes-128-ctr', key, Buffer.alloc(16))
+    const zeros = Buffer.alloc(pieceBytes)
+    return { take: count => cipher.update(count <= pieceBytes ? zeros.subarray(0, count) : Buffer.alloc(count)) }
+  }
+}
+
+function layerOf(name: string): number {
+  return Number(/^model\.layers\.(\d+)\./.exec(name)?.[1] ?? 0)
+}
+
+function bytesOf(values: Uint16Array | Float32Array): Uint8Array {
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+}

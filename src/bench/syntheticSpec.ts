@@ -1,0 +1,51 @@
+// What a synthetic model is: a preset's shape with some of its layers and experts, random weights drawn from a seed, and
+// routing as skewed as asked for. Two equal specs give the same bytes. Pure.
+import { OptionError } from '../errors.js'
+import { type ModelConfig, parseConfig } from '../model/config.js'
+import { presets } from '../model/presets.js'
+import type { QuantBits } from '../model/tensors.js'
+
+export interface SyntheticSpec {
+  readonly name: string // also the folder's
+  readonly json: Readonly<Record<string, unknown>> // config.json
+  readonly config: ModelConfig
+  readonly expertBits: QuantBits
+  /** 0: every token routes as if by dice. 1: about as uneven, and as alike from token to token, as real models are. */
+  readonly skew: number
+  readonly seed: number
+}
+
+export interface SyntheticOptions {
+  readonly experts?: number
+  readonly bits?: QuantBits
+  readonly skew?: number
+  readonly seed?: number
+}
+
+/** From 'a3b' or 'a3b:8' (so many layers). */
+export function parseSyntheticSpec(text: string, options: SyntheticOptions = {}): SyntheticSpec {
+  const [presetName, layerText, ...rest] = text.split(':')
+  const preset = Object.values(presets).find(each => each.name === presetName)
+  const layers = layerText === undefined ? preset?.config.numLayers : Number(layerText)
+  if (!preset || rest.length > 0 || !Number.isInteger(layers) || layers! < 1 || layers! > 1024) {
+    throw new OptionError('synthetic', text, `${Object.keys(presets).join(' or ')}, and :LAYERS where wanted`)
+  }
+  const { experts = preset.config.numExperts, bits = 4, skew = 1, seed = 1 } = options
+  const smallest = preset.config.expertsPerToken
+  if (experts < smallest) throw new OptionError('experts', experts, `at least the ${smallest} that a token uses`)
+  if (!(skew >= 0 && skew <= 10)) throw new OptionError('skew', skew, '0 to 10')
+  const parts = [`${preset.name}-${layers}l`, `${experts}e`, `${bits}bit`, `skew${skew}`, `seed${seed}`]
+  const json = { ...preset.json, num_hidden_layers: layers, num_experts: experts }
+  return syntheticSpec(parts.join('-'), json, bits, skew, seed)
+}
+
+export function syntheticSpec(
+  name: string,
+  shape: Readonly<Record<string, unknown>>,
+  expertBits: QuantBits,
+  skew: number,
+  seed: number,
+): SyntheticSpec {
+  const json = { ...shape, quantization: { bits: 4, group_size: 64 } }
+  return { name, json, config: parseConfig(json), expertBits, skew, seed }
+}
