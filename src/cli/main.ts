@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { Command, CommanderError } from 'commander'
 import { EXIT_USAGE, errorLine, report } from './action.js'
+import { registerBench } from './commands/bench.js'
 import { registerConvert } from './commands/convert.js'
 import { registerEval } from './commands/eval.js'
 import { registerInspect } from './commands/inspect.js'
@@ -20,7 +21,7 @@ type Register = (program: Command) => void
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
   ['Talk:', [registerRun]],
   ['Models:', [registerConvert, registerList, registerInspect, registerVerify, registerRm]],
-  ['Measure:', [registerEval]],
+  ['Measure:', [registerBench, registerEval]],
 ]
 
 export function createProgram(): Command {

@@ -12,6 +12,8 @@ export interface ModelOptions {
   readonly expertsPerToken?: number
   readonly expertBits?: 2
   readonly context?: number
+  readonly expertReads?: 'auto' | 'direct' | 'buffered'
+  readonly prefetch: boolean
 }
 
 /** Adds the model flags. `model: false` for commands that take the model as an argument. */
@@ -34,6 +36,14 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
         .choices(['2'])
         .argParser(parseExpertBits),
     )
+    .addOption(
+      new Option('--expert-reads <way>', 'read experts through the page cache or past it (default: auto)').choices([
+        'auto',
+        'direct',
+        'buffered',
+      ]),
+    )
+    .option('--no-prefetch', 'never read experts ahead')
     .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
 }
 

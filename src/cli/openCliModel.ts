@@ -17,6 +17,8 @@ export async function openCliModel(cli: Cli, options: ModelOptions): Promise<Mod
       expertsPerToken: options.expertsPerToken,
       expertBits: options.expertBits,
       contextLength: options.context,
+      expertReads: options.expertReads,
+      prefetch: options.prefetch,
       onProgress: progress => bar.update(progress),
       onNotice: line => cli.notice(line),
       signal: cli.signal,
@@ -29,8 +31,10 @@ export async function openCliModel(cli: Cli, options: ModelOptions): Promise<Mod
 }
 
 /** A flag that cannot act is a mistake better told than ignored. */
-function refuseIdleFlags({ backend, precision, threads }: ModelOptions): void {
+function refuseIdleFlags({ backend, precision, threads, expertReads, prefetch }: ModelOptions): void {
   if (backend !== 'reference') return
   if (precision === 'fast') throw new UsageError('--precision fast: the reference backend computes in float32 only')
   if (threads !== undefined) throw new UsageError('--threads: the reference backend has none')
+  if (expertReads !== undefined) throw new UsageError('--expert-reads: the reference backend reads buffered only')
+  if (!prefetch) throw new UsageError('--no-prefetch: the reference backend never reads ahead')
 }

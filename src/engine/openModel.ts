@@ -23,6 +23,12 @@ export interface OpenModelOptions {
   readonly expertBits?: 2
   /** The longest sequence; default and maximum what the model allows. */
   readonly contextLength?: number
+  /** How experts are read from files (wasm, webgpu). Default auto: past the page cache when they exceed free memory. */
+  readonly expertReads?: 'auto' | 'direct' | 'buffered'
+  /** Read experts ahead where it pays (wasm, webgpu). Default true. */
+  readonly prefetch?: boolean
+  /** For tests: the words of a ReadFaults, a disk that fails. */
+  readonly readFaults?: SharedArrayBuffer
   readonly onProgress?: (progress: Progress) => void
   /** One line for the user: a fallback taken, a size chosen. */
   readonly onNotice?: (line: string) => void
@@ -46,6 +52,9 @@ export async function openModelParts(folder: string | Folder, options: OpenModel
       expertMemory,
       precision: options.precision ?? 'fast',
       expertsPerToken,
+      expertReads: options.expertReads,
+      prefetch: options.prefetch,
+      readFaults: options.readFaults,
       onProgress,
       onNotice,
       signal,
@@ -69,6 +78,7 @@ function checkOptions(options: OpenModelOptions): number | undefined {
   oneOf('backend', options.backend, ['auto', 'webgpu', 'wasm', 'reference'])
   oneOf('precision', options.precision, ['fast', 'exact'])
   oneOf('expertBits', options.expertBits, [2])
+  oneOf('expertReads', options.expertReads, ['auto', 'direct', 'buffered'])
   within('threads', options.threads, 1024)
   return options.expertMemory === undefined ? undefined : parseByteSize(options.expertMemory, 'expertMemory')
 }

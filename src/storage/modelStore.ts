@@ -1,5 +1,5 @@
 // The local store of packed models: `models/` holds what people pulled or put there, by name, `packed/` what was packed
-// on the way when a raw folder was opened. Finds, lists and removes; does not download or convert.
+// on the way when a raw folder was opened, `synthetic/` models of random weights for benchmarks. Finds, lists and removes; does not download or convert.
 import { readdir, rename, rm, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
@@ -12,7 +12,7 @@ import { JOURNAL_NAME, METADATA_NAME } from './packedNames.js'
 
 export const DEMO_NAME = 'demo'
 
-const SHELVES = ['models', 'packed'] as const
+const SHELVES = ['models', 'packed', 'synthetic'] as const
 const REMOVING = '.removing-'
 
 /** `MOEFLUX_HOME`, or `~/.cache/moeflux`. */

@@ -1,0 +1,178 @@
+// The benchmark itself: a prompt, then single tokens, several times over, through the public model and context. Measures
+// and counts; prints nothing. What is fed in comes from a `TokenSource`, so that synthetic models get their stream and
+// real ones get text.
+import type { ModelStats } from '../compute/stats.js'
+import type { EngineModel } from '../engine/model.js'
+
+export interface TokenSource {
+  prompt(run: number, count: number): number[]
+  /** The token to evaluate next; null: whatever the model finds best, without moving logits to the host. */
+  next: ((run: number, logits: Float32Array) => number) | null
+}
+
+export interface BenchOptions {
+  readonly promptTokens: number
+  readonly decodeTokens: number
+  readonly repeat: number
+  readonly warmup: boolean
+  readonly signal?: AbortSignal
+  readonly onProgress?: (done: number, total: number) => void
+}
+
+/** Medians over the runs; counters are sums over them, warm-up left out. */
+export interface BenchResult {
+  readonly runs: number
+  readonly promptTokens: number
+  readonly decodeTokens: number
+  readonly prefillTokensPerSecond: number
+  readonly decodeTokensPerSecond: number
+  readonly timeToFirstTokenMs: number
+  readonly prefillRuns: readonly number[] // tokens per second of each run
+  readonly decodeRuns: readonly number[]
+  readonly prefill: PhaseCounters
+  readonly decode: PhaseCounters
+  readonly residentBytes: number
+  readonly expertMemory: number
+  readonly expertSlots: number
+  readonly expertSlotsUsed: number
+  readonly peakRssBytes: number
+  readonly phaseSeconds: Readonly<Record<string, number>>
+}
+
+export interface PhaseCounters {
+  readonly tokens: number
+  readonly seconds: number
+  readonly hits: number
+  readonly misses: number
+  readonly hitRate: number // of wanted experts; NaN where none was wanted
+  readonly prefetchReads: number
+  readonly prefetchHits: number
+  readonly prefetchWastedBytes: number
+  readonly bytesRead: number
+  readonly bytesPerToken: number
+  readonly bytesPerSecond: number // read, over wall time
+  readonly stallMsPerToken: number
+  readonly meanReadMs: number
+}
+
+export async function runBench(model: EngineModel, source: TokenSource, options: BenchOptions): Promise<BenchResult> {
+  const { promptTokens, decodeTokens, repeat } = options
+  const prefill: Span[] = []
+  const decode: Span[] = []
+  const ttft: number[] = []
+  const perRun = promptTokens + decodeTokens
+  let done = 0
+  const total = perRun * repeat
+  const tick = (tokens: number) => options.onProgress?.((done += tokens), total)
+
+  if (options.warmup) await oneRun(model, source, { ...options, promptTokens: 16, decodeTokens: 8 }, -1, () => {})
+  const before = model.stats()
+  for (let run = 0; run < repeat; run++) {
+    const spans = await oneRun(model, source, options, run, tick)
+    prefill.push(spans.prefill)
+    decode.push(spans.decode)
+    ttft.push(spans.prefill.seconds * 1000)
+  }
+  const after = model.stats()
+  const rates = (spans: readonly Span[]) => spans.map(span => span.tokens / span.seconds)
+  return {
+    runs: repeat,
+    promptTokens,
+    decodeTokens,
+    prefillTokensPerSecond: median(rates(prefill)),
+    decodeTokensPerSecond: median(rates(decode)),
+    timeToFirstTokenMs: median(ttft),
+    prefillRuns: rates(prefill),
+    decodeRuns: rates(decode),
+    prefill: countersOf(prefill),
+    decode: countersOf(decode),
+    residentBytes: after.residentBytes,
+    expertMemory: after.expertMemory,
+    expertSlots: after.expertSlots,
+    expertSlotsUsed: after.expertSlotsUsed,
+    peakRssBytes: process.resourceUsage().maxRSS * 1024,
+    phaseSeconds: difference(before.phaseSeconds, after.phaseSeconds),
+  }
+}
+
+interface Span {
+  readonly tokens: number
+  readonly seconds: number
+  readonly before: ModelStats
+  readonly after: ModelStats
+}
+
+async function oneRun(
+  model: EngineModel,
+  source: TokenSource,
+  options: BenchOptions,
+  run: number,
+  tick: (tokens: number) => void,
+): Promise<{ prefill: Span; decode: Span }> {
+  const { signal } = options
+  const context = model.createContext({ maxCheckpoints: 0 })
+  try {
+    const prompt = source.prompt(run, options.promptTokens)
+    const start = model.stats()
+    const t0 = performance.now()
+    let { logits, argmax } = await context.evaluate(prompt, { signal })
+    const t1 = performance.now()
+    const middle = model.stats()
+    tick(prompt.length)
+    for (let i = 0; i < options.decodeTokens; i++) {
+      if (source.next) {
+        logits = await context.evalToken(source.next(run, logits as Float32Array), { signal })
+      } else {
+        argmax = await context.evalTokenGreedy(argmax as number, { signal })
+      }
+      tick(1)
+    }
+    const t2 = performance.now()
+    const end = model.stats()
+    return {
+      prefill: { tokens: prompt.length, seconds: (t1 - t0) / 1000, before: start, after: middle },
+      decode: { tokens: options.decodeTokens, seconds: (t2 - t1) / 1000, before: middle, after: end },
+    }
+  } finally {
+    await context.close()
+  }
+}
+
+function countersOf(spans: readonly Span[]): PhaseCounters {
+  type Counter = { [K in keyof ModelStats]: ModelStats[K] extends number ? K : never }[keyof ModelStats]
+  const sum = (field: Counter) => spans.reduce((total, { before, after }) => total + after[field] - before[field], 0)
+  const tokens = spans.reduce((total, span) => total + span.tokens, 0)
+  const seconds = spans.reduce((total, span) => total + span.seconds, 0)
+  const hits = sum('expertHits')
+  const misses = sum('expertMisses')
+  const prefetchReads = sum('prefetchReads')
+  const bytesRead = sum('bytesRead')
+  return {
+    tokens,
+    seconds,
+    hits,
+    misses,
+    hitRate: hits / (hits + misses),
+    prefetchReads,
+    prefetchHits: sum('prefetchHits'),
+    prefetchWastedBytes: sum('prefetchWastedBytes'),
+    bytesRead,
+    bytesPerToken: bytesRead / tokens,
+    bytesPerSecond: bytesRead / seconds,
+    stallMsPerToken: (sum('stallSeconds') / tokens) * 1000,
+    meanReadMs: (sum('readSeconds') / (misses + prefetchReads)) * 1000,
+  }
+}
+
+function difference(
+  before: Readonly<Record<string, number>>,
+  after: Readonly<Record<string, number>>,
+): Record<string, number> {
+  return Object.fromEntries(Object.entries(after).map(([name, value]) => [name, value - (before[name] ?? 0)]))
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b)
+  const middle = sorted.length >> 1
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
+}

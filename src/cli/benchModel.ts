@@ -1,0 +1,153 @@
+// What `moeflux bench` does: finds or writes the model, runs the benchmark, measures the disk in the same run, reports.
+import { stat } from 'node:fs/promises'
+import { dropFromPageCache } from '../bench/coldFiles.js'
+import { type DiskMeasurement, measureDisk } from '../bench/diskSpeed.js'
+import { type BenchResult, type PhaseCounters, runBench } from '../bench/runBench.js'
+import { ensureSyntheticModel } from '../bench/syntheticModel.js'
+import { parseSyntheticSpec } from '../bench/syntheticSpec.js'
+import { tokenSourceFor } from '../bench/tokenSource.js'
+import { findModel, storeRoot } from '../storage/modelStore.js'
+import { openNodeFolder } from '../storage/nodeFolder.js'
+import { openPacked } from '../storage/openPacked.js'
+import { preparePacked } from '../storage/preparePacked.js'
+import type { Cli } from './action.js'
+import type { BenchCommandOptions } from './commands/bench.js'
+import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from './format.js'
+import { openCliModel } from './openCliModel.js'
+
+const diskSeconds = 1
+const diskDepth = 8 // what the reader threads keep under way
+
+export interface BenchReport extends BenchResult {
+  readonly model: string
+  readonly backend: string
+  readonly description: string
+  readonly cold: boolean
+  readonly disk: DiskMeasurement | null
+  /** Bytes read per second while decoding, beside what this disk gives with nothing else to do. */
+  readonly streamingEfficiency: number | null
+}
+
+export async function benchModel(cli: Cli, options: BenchCommandOptions): Promise<void> {
+  const folder = await modelFolder(cli, options)
+  const cold = options.cold === true && (await dropFromPageCache(folder))
+  if (options.cold && !cold) cli.notice('the page cache could not be dropped: that needs GNU dd')
+  const model = await openCliModel(cli, { ...options, model: folder })
+  let result: BenchResult
+  try {
+    const source = await tokenSourceFor(model, { greedy: options.greedy === true, seed: options.seed })
+    const bar = cli.progressBar('tokens')
+    result = await runBench(model, source, {
+      promptTokens: options.prompt,
+      decodeTokens: options.tokens,
+      repeat: options.repeat,
+      warmup: options.warmup,
+      signal: cli.signal,
+      onProgress: (loaded, total) => bar.update({ phase: 'bench', loaded, total }),
+    })
+    bar.clear()
+  } finally {
+    await model.close()
+  }
+  const disk = options.disk ? await measureModelDisk(folder, options, cli.signal) : null
+  const raw = disk?.speeds.find(speed => speed.depth === diskDepth)?.bytesPerSecond
+  const report: BenchReport = {
+    model: model.name,
+    backend: model.backend,
+    description: model.backendDescription,
+    cold,
+    ...result,
+    disk,
+    streamingEfficiency: raw && result.decode.bytesRead > 0 ? result.decode.bytesPerSecond / raw : null,
+  }
+  if (options.json) await cli.printJson(report)
+  else await cli.print(formatReport(report, options.profile === true))
+}
+
+async function modelFolder(cli: Cli, options: BenchCommandOptions): Promise<string> {
+  if (options.synthetic === undefined) {
+    const folder = await findModel(options.model ?? 'demo')
+    return preparePacked(folder, { onNotice: line => cli.notice(line), signal: cli.signal })
+  }
+  const spec = parseSyntheticSpec(options.synthetic, options)
+  const bar = cli.progressBar()
+  try {
+    return await ensureSyntheticModel(spec, storeRoot(), {
+      onProgress: progress => bar.update(progress),
+      signal: cli.signal,
+    })
+  } finally {
+    bar.clear()
+  }
+}
+
+async function measureModelDisk(
+  folder: string,
+  options: BenchCommandOptions,
+  signal: AbortSignal,
+): Promise<DiskMeasurement | null> {
+  const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }), { expertBits: options.expertBits })
+  const files = packed.experts.files.map(file => file.name)
+  const readBytes = packed.experts.layout.expertSize
+  await packed.close()
+  const fileSize = (await stat(files[0])).size
+  return measureDisk({ files, fileSize, readBytes, depths: [1, 4, diskDepth], seconds: diskSeconds, signal })
+}
+
+function formatReport(report: BenchReport, profile: boolean): string {
+  const { prefill, decode, disk } = report
+  const rate = (median: number, runs: readonly number[]) =>
+    `${threeDigits(median)} tok/s${runs.length > 1 ? `  (${runs.map(threeDigits).join(', ')})` : ''}`
+  const fields: [string, string][] = [
+    ['model', report.model],
+    ['backend', report.description],
+    ['prefill', `${rate(report.prefillTokensPerSecond, report.prefillRuns)}, ${report.promptTokens} tokens`],
+    ['decode', `${rate(report.decodeTokensPerSecond, report.decodeRuns)}, ${report.decodeTokens} tokens`],
+    ['first token', `${threeDigits(report.timeToFirstTokenMs)} ms`],
+    ['prefill experts', phaseLine(prefill)],
+    ['decode experts', phaseLine(decode)],
+    ['prefetch', prefetchLine(decode)],
+    [
+      'memory',
+      `peak ${formatBytes(report.peakRssBytes)}; resident weights ${formatBytes(report.residentBytes)}, expert slots ` +
+        `${formatBytes(report.expertMemory)} (${formatInteger(report.expertSlotsUsed)} of ${formatInteger(report.expertSlots)} used)`,
+    ],
+  ]
+  if (disk) fields.push(['disk', diskLine(disk)])
+  // Says something only when decoding waits for the disk.
+  if (report.streamingEfficiency !== null && decode.stallMsPerToken * report.decodeTokensPerSecond > 200) {
+    const achieved = `${formatBytes(decode.bytesPerSecond)}/s while decoding`
+    fields.push([
+      'streaming',
+      `${achieved}, ${formatPercent(report.streamingEfficiency)} of the disk at depth ${diskDepth}`,
+    ])
+  }
+  let text = formatFields(fields)
+  if (profile) {
+    const total = Object.values(report.phaseSeconds).reduce((a, b) => a + b, 0)
+    const phases = Object.entries(report.phaseSeconds).sort((a, b) => b[1] - a[1])
+    text +=
+      '\n' + formatFields(phases.map(([name, s]) => [name, `${threeDigits(s * 1000)} ms  ${formatPercent(s / total)}`]))
+  }
+  return text
+}
+
+function phaseLine(counters: PhaseCounters): string {
+  if (counters.hits + counters.misses === 0) return 'not counted'
+  return (
+    `${formatPercent(counters.hitRate)} hits, ${formatInteger(counters.misses)} read on demand, ` +
+    `${formatBytes(counters.bytesPerToken)} per token, stalled ${threeDigits(counters.stallMsPerToken)} ms per token`
+  )
+}
+
+function prefetchLine(counters: PhaseCounters): string {
+  if (counters.prefetchReads === 0) return 'none'
+  const wasted = formatBytes(counters.prefetchWastedBytes)
+  return `${formatInteger(counters.prefetchReads)} reads, ${formatInteger(counters.prefetchHits)} of use, ${wasted} wasted`
+}
+
+export function diskLine(disk: DiskMeasurement): string {
+  const speeds = disk.speeds.map(({ depth, bytesPerSecond }) => `${formatBytes(bytesPerSecond)}/s at depth ${depth}`)
+  const how = disk.direct ? 'past the page cache' : 'through the page cache'
+  return `${speeds.join(', ')} (random reads of ${formatBytes(disk.readBytes)}, ${how})`
+}

@@ -1,0 +1,69 @@
+// `moeflux bench`: how fast a model runs here: prefill, decode, time to the first token, cache hits, bytes read, memory.
+import type { Command } from 'commander'
+import { Option } from 'commander'
+import { UsageError } from '../../errors.js'
+import type { QuantBits } from '../../model/tensors.js'
+import { action, type Cli } from '../action.js'
+import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addExamples, integerOption, numberOption } from '../optionValues.js'
+
+export interface BenchCommandOptions extends ModelOptions {
+  readonly synthetic?: string
+  readonly experts?: number
+  readonly bits?: QuantBits
+  readonly skew?: number
+  readonly seed: number
+  readonly prompt: number
+  readonly tokens: number
+  readonly repeat: number
+  readonly warmup: boolean
+  readonly greedy?: boolean
+  readonly cold?: boolean
+  readonly disk: boolean
+  readonly profile?: boolean
+  readonly json?: boolean
+}
+
+export function registerBench(program: Command): void {
+  const command = program
+    .command('bench')
+    .description('measure prefill and decode speed, cache hits, reads and memory')
+    .option('--synthetic <preset[:layers]>', 'a random model of this shape, written once into the store: a3b:8')
+    .option('--experts <n>', 'of a synthetic model, per layer', integerOption(1, 65536))
+    .addOption(
+      new Option('--bits <n>', "of a synthetic model's experts (default: 4)")
+        .choices(['2', '4', '8'])
+        .argParser(integerOption(2, 8)),
+    )
+    .option('--skew <x>', 'of a synthetic model: 0 routes at random, 1 about as text does', numberOption(0, 10))
+    .option('--seed <n>', 'of a synthetic model, and of the tokens fed in', integerOption(0, 2 ** 31), 1)
+    .option('--prompt <n>', 'tokens of the prompt', integerOption(1), 128)
+    .option('--tokens <n>', 'tokens to decode', integerOption(1), 64)
+    .option('--repeat <n>', 'runs; medians are printed', integerOption(1, 1000), 3)
+    .option('--no-warmup', 'count the first run as it is')
+    .option('--greedy', "decode the model's own best tokens, without moving logits")
+    .option('--cold', "drop the model's files from the page cache first")
+    .option('--no-disk', 'do not measure the disk')
+    .option('--profile', 'time by phase or kernel')
+    .option('--json', 'print everything as JSON')
+  addModelOptions(command)
+  command.action(action(benchCommand))
+  addExamples(command, [
+    ['moeflux bench', 'the built-in model'],
+    ['moeflux bench --synthetic a3b:8 --backend wasm --threads 2', 'the shape of a 35B model with 8 of its 40 layers'],
+    ['moeflux bench --synthetic a3b:8 --skew 0 --expert-memory 600MB --cold', 'streaming, with routing at random'],
+  ])
+}
+
+async function benchCommand(cli: Cli, options: BenchCommandOptions): Promise<void> {
+  if (options.synthetic !== undefined && options.model !== undefined) {
+    throw new UsageError('give either --model or --synthetic')
+  }
+  for (const flag of ['experts', 'bits', 'skew'] as const) {
+    if (options.synthetic === undefined && options[flag] !== undefined) {
+      throw new UsageError(`--${flag} says what --synthetic writes: give that too`)
+    }
+  }
+  const { benchModel } = await import('../benchModel.js')
+  await benchModel(cli, options)
+}
