@@ -18,16 +18,17 @@ export const pageTokens = 64
 export const floatTypeCode: Readonly<Record<FloatType, number>> = { BF16: 0, F16: 1, F32: 2 }
 
 /**
- * Bytes of one activation record, the form in which `matmulFast` and `matmulExact` take one input vector.
- * fast: int8 [cols], float [groups] scale, float [groups] sum. exact: float [cols], float [groups] sum.
- * The order inside depends on bits and group (cols padded to 64, groups to four): a record fits matrices of equal cols,
- * bits and group only. Multiple of 16.
+ * Bytes of one activation record, the form in which `matmulFast` and `matmulExact` take one input vector: a multiple of
+ * 16. A record fits matrices of equal cols, bits and group only (layout: assembly/layout.ts).
  */
-export function activationBytes(cols: number, group: QuantGroup, precision: Precision): number {
-  const groups = Math.ceil(cols / group / 4) * 4
-  const elements = Math.ceil(cols / 64) * 64
-  return precision === 'fast' ? elements + groups * 8 : elements * 4 + groups * 4
+export function activationBytes(cols: number, bits: QuantBits, group: QuantGroup, precision: Precision): number {
+  if (precision === 'exact') return Math.ceil(cols / 64) * 256
+  const unit = bits === 8 || (bits === 4 && group === 32) ? 32 : 64
+  return Math.ceil(cols / unit) * (unit + 16) + Math.ceil(cols / group / 4) * 16
 }
+
+/** Bytes of scratch that a product needs, private to the call. */
+export const matmulScratchBytes = 1024
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */
 export function attentionScratchBytes(tokens: number, heads: number, headDim: number): number {
@@ -57,15 +58,15 @@ export interface Kernels {
    * out[outIndex[t]][r] = Σ w[r][c] · x[actIndex[t]][c] for rows [rowBegin, rowEnd) and all `tokens`; weights in MLX's
    * affine layout as on disk. `out` is the address of row 0 of token 0 and `weight`, `scales`, `biases` those of row 0,
    * whatever the range. `outIndex` and `actIndex` are addresses of u32 [tokens], or 0 for 0, 1, 2, …
-   * `scaleType`: `floatTypeCode` of BF16 or F16.
+   * `scaleType`: `floatTypeCode` of BF16 or F16. `scratch`: `matmulScratchBytes`.
    */
-  matmulFast(out: number, outStride: number, outIndex: number, weight: number, scales: number, biases: number, scaleType: number, bits: QuantBits, group: QuantGroup, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number): void
+  matmulFast(out: number, outStride: number, outIndex: number, weight: number, scales: number, biases: number, scaleType: number, bits: QuantBits, group: QuantGroup, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number, scratch: number): void
 
   /** `matmulFast` on records of `prepareExact`. */
-  matmulExact(out: number, outStride: number, outIndex: number, weight: number, scales: number, biases: number, scaleType: number, bits: QuantBits, group: QuantGroup, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number): void
+  matmulExact(out: number, outStride: number, outIndex: number, weight: number, scales: number, biases: number, scaleType: number, bits: QuantBits, group: QuantGroup, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number, scratch: number): void
 
   /** The same for plain weights [rows, cols] of `type`; x is rows of floats as they are. Any `cols`. */
-  matmulPlain(out: number, outStride: number, outIndex: number, weight: number, type: number, cols: number, rowBegin: number, rowEnd: number, x: number, xStride: number, xIndex: number, tokens: number): void
+  matmulPlain(out: number, outStride: number, outIndex: number, weight: number, type: number, cols: number, rowBegin: number, rowEnd: number, x: number, xStride: number, xIndex: number, tokens: number, scratch: number): void
 
   /** out [cols] = one row of a quantized matrix, float32(scale · q + bias): an embedding. Addresses are those of row 0. */
   dequantizeRow(out: number, weight: number, scales: number, biases: number, scaleType: number, bits: QuantBits, group: QuantGroup, cols: number, row: number): void

@@ -129,7 +129,21 @@ export class Lane {
     if (form < 0) {
       const x = stage.x.address + actRow * stage.x.stride
       const w = base + weights.weight
-      kernels.matmulPlain(target, out.stride, outIndex, w, type, cols, begin, end, x, stage.x.stride, actIndex, tokens)
+      kernels.matmulPlain(
+        target,
+        out.stride,
+        outIndex,
+        w,
+        type,
+        cols,
+        begin,
+        end,
+        x,
+        stage.x.stride,
+        actIndex,
+        tokens,
+        this.own.product,
+      )
       return
     }
     const { bits, group, precision } = this.scratch.forms[form]
@@ -153,6 +167,7 @@ export class Lane {
       records.stride,
       actIndex,
       tokens,
+      this.own.product,
     )
   }
 

@@ -7,7 +7,7 @@ import type { ModelConfig } from '../../model/config.js'
 import type { QuantBits, QuantGroup } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
 import { alignUp } from './bank.js'
-import { activationBytes, attentionQueryBlock, attentionScratchBytes } from './kernels.js'
+import { activationBytes, attentionQueryBlock, attentionScratchBytes, matmulScratchBytes } from './kernels.js'
 
 /** Up to so many rows every worker prepares inputs for itself, which costs less than a barrier. */
 export const PRIVATE_ROWS = 4
@@ -44,6 +44,7 @@ export interface PrivateScratch {
   readonly beta: Rows // [chunk, valueHeads]
   readonly decay: Rows // [chunk, valueHeads]
   readonly keys: Rows // [PRIVATE_ROWS, kvDim]
+  readonly product: number
   readonly attention: number
   readonly route: number
   readonly head: Stage // HEAD_ROWS rows of hidden columns
@@ -129,8 +130,8 @@ export function layoutScratch(request: ScratchRequest): Scratch {
   const attentionDim = config.numHeads * config.headDim
 
   const records = (rows: number, cols: number): Rows[] =>
-    forms.map(({ group, precision }) => {
-      const stride = activationBytes(cols, group, precision)
+    forms.map(({ bits, group, precision }) => {
+      const stride = activationBytes(cols, bits, group, precision)
       return { address: cursor.bytes(rows * stride), stride }
     })
   const stage = (rows: number, cols: number): Stage => ({
@@ -194,6 +195,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       beta: cursor.rows(chunk, config.linearValueHeads),
       decay: cursor.rows(chunk, config.linearValueHeads),
       keys: cursor.rows(PRIVATE_ROWS, kvDim),
+      product: cursor.bytes(matmulScratchBytes),
       attention: cursor.bytes(attentionScratchBytes(attentionQueryBlock, config.numHeads, config.headDim)),
       route: cursor.bytes(alignUp(config.numExperts * 4, 16)),
       head: stage(HEAD_ROWS, config.hiddenSize),

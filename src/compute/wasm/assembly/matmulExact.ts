@@ -1,120 +1,140 @@
-// Quantized weights × float32 activations. Weights are masked where they lie in their words (the records of prepareExact
-// are divided to match), so lanes are words. Each group is summed by itself, scaled, and added to the row's accumulator,
-// groups ascending; the biases have an accumulator of their own. Type parameters as in matmulFast.
-import { loadFloats4, loadFloatsTail, halfToFloat4, madd, sumLanes } from './simd'
-import { exactSums } from './prepare'
+// Quantized weights × float32 activations: weights become floats (scale · q + bias, rounded once as everywhere), 32 columns
+// at a time in eight vectors whose lanes are packed words, and meet one record or a tile of them (see matmulFast). A
+// block's products are summed by themselves and added to one accumulator, blocks ascending: the order of every output.
+// Type parameters as in matmulFast.
+import { dot32, halfToFloat4, madd, sumLanes } from './simd'
+import { TILE_ADDRESSES, TOKEN_TILE } from './layout'
 
 export function matmulExact(
   out: usize, outStride: usize, outIndex: usize,
   weight: usize, scales: usize, biases: usize, scaleType: i32, bits: i32, group: i32, cols: i32,
-  rowBegin: i32, rowEnd: i32, act: usize, actStride: usize, actIndex: usize, tokens: i32,
+  rowBegin: i32, rowEnd: i32, act: usize, actStride: usize, actIndex: usize, tokens: i32, scratch: usize,
 ): void {
-  if (scaleType == 0) {
-    if (bits == 4) rows<u16, u16>(out, outStride, outIndex, weight, scales, biases, group, cols, rowBegin, rowEnd, act, actStride, actIndex, tokens)
-    else if (bits == 8) rows<u32, u16>(out, outStride, outIndex, weight, scales, biases, group, cols, rowBegin, rowEnd, act, actStride, actIndex, tokens)
-    else rows<u8, u16>(out, outStride, outIndex, weight, scales, biases, group, cols, rowBegin, rowEnd, act, actStride, actIndex, tokens)
-  } else {
-    if (bits == 4) rows<u16, i16>(out, outStride, outIndex, weight, scales, biases, group, cols, rowBegin, rowEnd, act, actStride, actIndex, tokens)
-    else if (bits == 8) rows<u32, i16>(out, outStride, outIndex, weight, scales, biases, group, cols, rowBegin, rowEnd, act, actStride, actIndex, tokens)
-    else rows<u8, i16>(out, outStride, outIndex, weight, scales, biases, group, cols, rowBegin, rowEnd, act, actStride, actIndex, tokens)
+  for (let first = 0; first < tokens; first += TOKEN_TILE) {
+    const count = min(TOKEN_TILE, tokens - first)
+    for (let t = 0; t < count; t++) {
+      const from = actIndex ? load<u32>(actIndex + (<usize>(first + t) << 2)) : first + t
+      const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
+      store<u32>(scratch + (<usize>t << 2), <u32>(act + <usize>from * actStride))
+      store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
+    }
+    if (scaleType == 0) {
+      if (bits == 4) rows<u16, u16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
+      else if (bits == 8) rows<u32, u16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
+      else rows<u8, u16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
+    } else {
+      if (bits == 4) rows<u16, i16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
+      else if (bits == 8) rows<u32, i16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
+      else rows<u8, i16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
+    }
   }
 }
 
 function rows<B, S>(
-  out: usize, outStride: usize, outIndex: usize, weight: usize, scales: usize, biases: usize, group: i32, cols: i32,
-  rowBegin: i32, rowEnd: i32, act: usize, actStride: usize, actIndex: usize, tokens: i32,
+  weight: usize, scales: usize, biases: usize, group: i32, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
 ): void {
   const rowBytes = (<usize>cols * (2 * sizeof<B>())) >> 3
   const scaleBytes = <usize>(cols / group) << 1
-  for (let row = rowBegin; row < rowEnd; row++) {
-    const w = weight + <usize>row * rowBytes
-    const s = scales + <usize>row * scaleBytes
-    const b = biases + <usize>row * scaleBytes
-    for (let t = 0; t < tokens; t++) {
-      const from = actIndex ? load<u32>(actIndex + (<usize>t << 2)) : t
-      const to = outIndex ? load<u32>(outIndex + (<usize>t << 2)) : t
-      const record = act + <usize>from * actStride
-      const dot = sizeof<B>() == 1 && group == 32 ? rowDot2x32<S>(w, s, cols, record) : rowDot<B, S>(w, s, group, cols, record)
-      store<f32>(out + <usize>to * outStride + (<usize>row << 2), dot + rowBias<S>(b, group, cols, record))
+  const accumulators = scratch + 2 * TILE_ADDRESSES
+  for (let row = <usize>rowBegin; row < <usize>rowEnd; row++) {
+    const w = weight + row * rowBytes
+    const s = scales + row * scaleBytes
+    const b = biases + row * scaleBytes
+    memory.fill(accumulators, 0, <usize>tokens << 4)
+    if (sizeof<B>() == 1 && group == 32) pairs<S>(w, s, b, cols, tokens, scratch)
+    else groups<B, S>(w, s, b, group, cols, tokens, scratch)
+    for (let t: usize = 0; t < <usize>tokens; t++) {
+      const to = <usize>load<u32>(scratch + (t << 2), TILE_ADDRESSES)
+      store<f32>(to + (row << 2), sumLanes(v128.load(accumulators + (t << 4))))
     }
   }
 }
 
-/** Σ over groups of scale · Σ q·x. */
-function rowDot<B, S>(weight: usize, scales: usize, group: i32, cols: i32, record: usize): f32 {
-  const bits = 2 * <i32>sizeof<B>()
-  const blocks = (group * bits) >> 7 // of sixteen bytes in a group
-  const groups = cols / group
-  let x = record
-  let acc = f32x4.splat(0)
-  for (let g = 0; g < groups; g++) {
-    let sum0 = f32x4.splat(0)
-    let sum1 = f32x4.splat(0)
-    for (let block = 0; block < blocks; block++) {
-      const v = v128.load(weight)
-      for (let k = 0; k < 32 / bits; k += 2) {
-        sum0 = madd(element<B>(v, k), v128.load(x + (<usize>k << 4)), sum0)
-        sum1 = madd(element<B>(v, k + 1), v128.load(x + (<usize>k << 4), 16), sum1)
+function groups<B, S>(w: usize, s: usize, b: usize, group: i32, cols: i32, tokens: i32, scratch: usize): void {
+  const end = <usize>cols << 2
+  const groupFloats = <usize>group << 2
+  const mask = i32x4.splat((1 << (2 * <i32>sizeof<B>())) - 1)
+  for (let x: usize = 0; x < end; ) {
+    const scale = splatFloat<S>(s)
+    const bias = splatFloat<S>(b)
+    s += 2
+    b += 2
+    for (const groupEnd = x + groupFloats; x < groupEnd; ) {
+      const v = v128.load(w)
+      w += 16
+      if (sizeof<B>() == 4) {
+        block<B>(v, v128.load(w), mask, scale, bias, x, tokens, scratch)
+        w += 16
+      } else {
+        block<B>(v, v, mask, scale, bias, x, tokens, scratch)
+        if (sizeof<B>() == 1) {
+          x += 128
+          const rest = i32x4.shr_u(v, 16)
+          block<B>(rest, rest, mask, scale, bias, x, tokens, scratch)
+        }
       }
-      weight += 16
-      x += <usize>(512 / bits)
+      x += 128
     }
-    acc = madd(f32x4.add(sum0, sum1), f32x4.splat(scaleAt<S>(scales, g)), acc)
   }
-  return sumLanes(acc)
 }
 
 /** 2 bits in groups of 32: sixteen bytes hold two groups. */
-function rowDot2x32<S>(weight: usize, scales: usize, cols: i32, record: usize): f32 {
-  const groups = cols >> 5
-  let x = record
-  let acc = f32x4.splat(0)
-  for (let g = 0; g < groups; g += 2) {
-    const paired = g + 1 < groups
-    const v = paired ? v128.load(weight) : v128.load64_zero(weight)
-    let sum0 = f32x4.splat(0)
-    let sum1 = f32x4.splat(0)
-    for (let k = 0; k < 16; k += 2) {
-      sum0 = madd(element<u8>(v, k), v128.load(x + (<usize>k << 4)), sum0)
-      sum1 = madd(element<u8>(v, k + 1), v128.load(x + (<usize>k << 4), 16), sum1)
-    }
-    const first = scaleAt<S>(scales, g)
-    const second: f32 = paired ? scaleAt<S>(scales, g + 1) : 0
-    acc = madd(f32x4.add(sum0, sum1), f32x4(first, first, second, second), acc)
-    weight += 16
-    x += 256
+function pairs<S>(w: usize, s: usize, b: usize, cols: i32, tokens: i32, scratch: usize): void {
+  const mask = i32x4.splat(3)
+  for (let c = 0; c < cols; c += 64) {
+    const paired = c + 32 < cols
+    const v = paired ? v128.load(w) : v128.load64_zero(w)
+    const rest = i32x4.shr_u(v, 16)
+    const scale = pairFloats<S>(s, paired)
+    const bias = pairFloats<S>(b, paired)
+    block<u8>(v, v, mask, scale, bias, <usize>c << 2, tokens, scratch)
+    block<u8>(rest, rest, mask, scale, bias, (<usize>c << 2) + 128, tokens, scratch)
+    w += 16
+    s += 4
+    b += 4
   }
-  return sumLanes(acc)
 }
 
-/** Element k of four words as floats times 2^(bits · k); the last one as it is. */
+/** Eight elements of each word of v (four of v and four of v1 with 8 bits) against bytes x and on of all records. */
 // @ts-ignore: decorator
 @inline
-function element<B>(v: v128, k: i32): v128 {
+function block<B>(v: v128, v1: v128, mask: v128, scale: v128, bias: v128, x: usize, tokens: i32, scratch: usize): void {
   const bits = 2 * <i32>sizeof<B>()
-  if (k == 32 / bits - 1) return f32x4.convert_i32x4_s(i32x4.shr_u(v, 32 - bits))
-  return f32x4.convert_i32x4_s(v128.and(v, i32x4.splat(((1 << bits) - 1) << (bits * k))))
+  const w0 = weights(v, mask, scale, bias)
+  const w1 = weights(i32x4.shr_u(v, bits), mask, scale, bias)
+  const w2 = weights(i32x4.shr_u(v, bits * 2), mask, scale, bias)
+  const w3 = weights(i32x4.shr_u(v, bits * 3), mask, scale, bias)
+  const w4 = sizeof<B>() == 4 ? weights(v1, mask, scale, bias) : weights(i32x4.shr_u(v, bits * 4), mask, scale, bias)
+  const w5 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits : bits * 5), mask, scale, bias)
+  const w6 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits * 2 : bits * 6), mask, scale, bias)
+  const w7 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits * 3 : bits * 7), mask, scale, bias)
+  let accumulator = scratch + 2 * TILE_ADDRESSES
+  for (let address = scratch, end = scratch + (<usize>tokens << 2); address < end; address += 4) {
+    const record = <usize>load<u32>(address) + x
+    const sum = dot32(w0, w1, w2, w3, w4, w5, w6, w7, record)
+    v128.store(accumulator, f32x4.add(v128.load(accumulator), sum))
+    accumulator += 16
+  }
 }
 
 // @ts-ignore: decorator
 @inline
-function scaleAt<S>(scales: usize, g: i32): f32 {
-  const raw = load<u16>(scales + (<usize>g << 1))
-  if (isSigned<S>()) return f32x4.extract_lane(halfToFloat4(i32x4.splat(raw)), 0)
-  return reinterpret<f32>(<u32>raw << 16)
+function weights(v: v128, mask: v128, scale: v128, bias: v128): v128 {
+  return madd(f32x4.convert_i32x4_s(v128.and(v, mask)), scale, bias)
 }
 
-/** Σ over groups of bias · Σx. */
-function rowBias<S>(biases: usize, group: i32, cols: i32, record: usize): f32 {
-  const half = isSigned<S>()
-  let sums = record + exactSums(cols)
-  let acc = f32x4.splat(0)
-  const groups = cols / group
-  for (let g = groups >> 2; g > 0; g--) {
-    acc = madd(loadFloats4(biases, half), v128.load(sums), acc)
-    biases += 8
-    sums += 16
-  }
-  if (groups & 3) acc = madd(loadFloatsTail(biases, groups & 3, half), v128.load(sums), acc)
-  return sumLanes(acc)
+// @ts-ignore: decorator
+@inline
+function splatFloat<S>(address: usize): v128 {
+  const raw = i32x4.splat(load<u16>(address))
+  return isSigned<S>() ? halfToFloat4(raw) : i32x4.shl(raw, 16)
+}
+
+/** Two floats, each in two lanes; the second 0 where it is missing. */
+// @ts-ignore: decorator
+@inline
+function pairFloats<S>(address: usize, paired: bool): v128 {
+  const second = paired ? load<u16>(address, 2) : 0
+  const raw = i32x4.replace_lane(i32x4.replace_lane(i32x4.splat(load<u16>(address)), 2, second), 3, second)
+  return isSigned<S>() ? halfToFloat4(raw) : i32x4.shl(raw, 16)
 }

@@ -1,55 +1,62 @@
-// Plain float weights × float32 activations: four accumulators of four lanes over blocks of sixteen columns, then blocks
-// of four into the first, then single columns.
-import { halfToFloat4, loadFloats4, madd, sumLanes } from './simd'
+// Plain float weights × float32 activations: blocks of 32 columns in eight vectors meet one input or a tile of them (see
+// matmulFast and matmulExact), then what is left in fours and ones.
+import { dot32, halfToFloat4, loadFloats4, madd, sumLanes } from './simd'
+import { TILE_ADDRESSES, TOKEN_TILE } from './layout'
 
 export function matmulPlain(
   out: usize, outStride: usize, outIndex: usize, weight: usize, type: i32, cols: i32,
-  rowBegin: i32, rowEnd: i32, x: usize, xStride: usize, xIndex: usize, tokens: i32,
+  rowBegin: i32, rowEnd: i32, x: usize, xStride: usize, xIndex: usize, tokens: i32, scratch: usize,
 ): void {
-  const rowBytes = <usize>cols << (type == 2 ? 2 : 1)
-  for (let row = rowBegin; row < rowEnd; row++) {
-    const w = weight + <usize>row * rowBytes
-    for (let t = 0; t < tokens; t++) {
-      const from = xIndex ? load<u32>(xIndex + (<usize>t << 2)) : t
-      const to = outIndex ? load<u32>(outIndex + (<usize>t << 2)) : t
-      const vector = x + <usize>from * xStride
-      let dot: f32
-      if (type == 0) dot = rowDot<u16>(w, cols, vector)
-      else if (type == 1) dot = rowDot<i16>(w, cols, vector)
-      else dot = rowDot<f32>(w, cols, vector)
-      store<f32>(out + <usize>to * outStride + (<usize>row << 2), dot)
+  for (let first = 0; first < tokens; first += TOKEN_TILE) {
+    const count = min(TOKEN_TILE, tokens - first)
+    for (let t = 0; t < count; t++) {
+      const from = xIndex ? load<u32>(xIndex + (<usize>(first + t) << 2)) : first + t
+      const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
+      store<u32>(scratch + (<usize>t << 2), <u32>(x + <usize>from * xStride))
+      store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
     }
+    if (type == 0) rows<u16>(weight, cols, rowBegin, rowEnd, count, scratch)
+    else if (type == 1) rows<i16>(weight, cols, rowBegin, rowEnd, count, scratch)
+    else rows<f32>(weight, cols, rowBegin, rowEnd, count, scratch)
   }
 }
 
 /** W: u16 is BF16, i16 is F16, f32 itself. */
-function rowDot<W>(w: usize, cols: i32, x: usize): f32 {
+function rows<W>(weight: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize): void {
   const size = sizeof<W>()
-  let sum0 = f32x4.splat(0)
-  let sum1 = f32x4.splat(0)
-  let sum2 = f32x4.splat(0)
-  let sum3 = f32x4.splat(0)
-  let c = 0
-  for (; c + 16 <= cols; c += 16) {
-    sum0 = madd(load4<W>(w), v128.load(x), sum0)
-    sum1 = madd(load4<W>(w + 4 * size), v128.load(x, 16), sum1)
-    sum2 = madd(load4<W>(w + 8 * size), v128.load(x, 32), sum2)
-    sum3 = madd(load4<W>(w + 12 * size), v128.load(x, 48), sum3)
-    w += 16 * size
-    x += 64
+  const accumulators = scratch + 2 * TILE_ADDRESSES
+  const tileEnd = scratch + (<usize>tokens << 2)
+  const whole = <usize>(cols & ~31)
+  for (let row = <usize>rowBegin; row < <usize>rowEnd; row++) {
+    const w = weight + row * <usize>cols * size
+    memory.fill(accumulators, 0, <usize>tokens << 4)
+    for (let c: usize = 0; c < whole; c += 32) {
+      const at = w + c * size
+      const w0 = load4<W>(at)
+      const w1 = load4<W>(at + 4 * size)
+      const w2 = load4<W>(at + 8 * size)
+      const w3 = load4<W>(at + 12 * size)
+      const w4 = load4<W>(at + 16 * size)
+      const w5 = load4<W>(at + 20 * size)
+      const w6 = load4<W>(at + 24 * size)
+      const w7 = load4<W>(at + 28 * size)
+      let accumulator = accumulators
+      for (let address = scratch; address < tileEnd; address += 4) {
+        const sum = dot32(w0, w1, w2, w3, w4, w5, w6, w7, <usize>load<u32>(address) + (c << 2))
+        v128.store(accumulator, f32x4.add(v128.load(accumulator), sum))
+        accumulator += 16
+      }
+    }
+    for (let t: usize = 0; t < <usize>tokens; t++) {
+      const x = <usize>load<u32>(scratch + (t << 2))
+      let sum = v128.load(accumulators + (t << 4))
+      let c = whole
+      for (; c + 4 <= <usize>cols; c += 4) sum = madd(load4<W>(w + c * size), v128.load(x + (c << 2)), sum)
+      let total = sumLanes(sum)
+      for (; c < <usize>cols; c++) total += load1<W>(w + c * size) * load<f32>(x + (c << 2))
+      store<f32>(<usize>load<u32>(scratch + (t << 2), TILE_ADDRESSES) + (row << 2), total)
+    }
   }
-  for (; c + 4 <= cols; c += 4) {
-    sum0 = madd(load4<W>(w), v128.load(x), sum0)
-    w += 4 * size
-    x += 16
-  }
-  let total = sumLanes(f32x4.add(f32x4.add(sum0, sum1), f32x4.add(sum2, sum3)))
-  for (; c < cols; c++) {
-    total += load1<W>(w) * load<f32>(x)
-    w += size
-    x += 4
-  }
-  return total
 }
 
 // @ts-ignore: decorator

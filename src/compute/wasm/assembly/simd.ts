@@ -9,12 +9,11 @@ export function madd(a: v128, b: v128, c: v128): v128 {
   return f32x4.add(f32x4.mul(a, b), c)
 }
 
-/** i16x8 whose eight lanes sum up to Σ x[i] · q[i]; x signed bytes, q bytes below 128 with |x · q| < 2^14. */
+/** i16x8 of x[2i] · q[2i] + x[2i + 1] · q[2i + 1]; x signed bytes, q bytes below 16. Relaxed build only. */
 // @ts-ignore: decorator
 @inline
 export function dotBytes(x: v128, q: v128): v128 {
-  if (ASC_FEATURE_RELAXED_SIMD) return i16x8.relaxed_dot_i8x16_i7x16_s(x, q)
-  return i16x8.add(i16x8.extmul_low_i8x16_s(x, q), i16x8.extmul_high_i8x16_s(x, q))
+  return i16x8.relaxed_dot_i8x16_i7x16_s(x, q)
 }
 
 /** (a0 + a2) + (a1 + a3). */
@@ -33,6 +32,21 @@ export function sumLanes4(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = f32x4.add(v128.shuffle<f32>(a, b, 0, 4, 1, 5), v128.shuffle<f32>(a, b, 2, 6, 3, 7))
   const cd = f32x4.add(v128.shuffle<f32>(c, d, 0, 4, 1, 5), v128.shuffle<f32>(c, d, 2, 6, 3, 7))
   return f32x4.add(v128.shuffle<f32>(ab, cd, 0, 1, 4, 5), v128.shuffle<f32>(ab, cd, 2, 3, 6, 7))
+}
+
+/** Products of eight vectors with 32 floats at x, in two chains. */
+// @ts-ignore: decorator
+@inline
+export function dot32(w0: v128, w1: v128, w2: v128, w3: v128, w4: v128, w5: v128, w6: v128, w7: v128, x: usize): v128 {
+  let even = f32x4.mul(w0, v128.load(x))
+  let odd = f32x4.mul(w1, v128.load(x, 16))
+  even = madd(w2, v128.load(x, 32), even)
+  odd = madd(w3, v128.load(x, 48), odd)
+  even = madd(w4, v128.load(x, 64), even)
+  odd = madd(w5, v128.load(x, 80), odd)
+  even = madd(w6, v128.load(x, 96), even)
+  odd = madd(w7, v128.load(x, 112), odd)
+  return f32x4.add(even, odd)
 }
 
 /** e^x. Cephes' expf with the power of two in two steps, so that subnormal and infinite results come out right. */

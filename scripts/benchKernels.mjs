@@ -1,0 +1,290 @@
+// Times the WASM kernels alone: `node scripts/benchKernels.mjs [filter] [--threads 2] [--simd baseline]`. Needs a build.
+// Weights rotate through a pool larger than the caches, so that products run from memory as in a real token. Figures are
+// summed over threads that run the same work side by side.
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { parseArgs } from 'node:util'
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
+import {
+  activationBytes,
+  attentionScratchBytes,
+  hasRelaxedSimd,
+  instantiateKernels,
+  pageTokens,
+} from '../dist/compute/wasm/kernels.js'
+import { loadKernels } from '../dist/compute/wasm/loadKernels.js'
+
+const MB = 1 << 20
+const POOL = 320 * MB // weights
+const WORK = 64 * MB // everything else
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    threads: { type: 'string', default: '1' },
+    simd: { type: 'string' },
+    seconds: { type: 'string', default: '0.3' },
+  },
+})
+
+/** Each case: what one call does, in what unit, and the calls themselves (a function of the call's number). */
+function cases({ kernels, reader }, pool, work) {
+  const out = []
+  const scratch = work + 60 * MB
+  const add = (name, unit, perCall, call) => out.push({ name, unit, perCall, call })
+
+  add('read memory', 'GB/s', 16 * MB, i => reader(pool + (i % 20) * 16 * MB, 16 * MB))
+  const matrix = (label, precision, bits, group, rows, cols, tokens) => {
+    const weightBytes = (rows * cols * bits) / 8
+    const scaleBytes = (rows * cols * 2) / group
+    const size = weightBytes + 2 * scaleBytes
+    const count = Math.max(1, Math.floor(POOL / size))
+    const record = activationBytes(cols, bits, group, precision)
+    const x = work
+    const act = work + tokens * cols * 4
+    const y = act + tokens * record
+    kernels[precision === 'fast' ? 'prepareFast' : 'prepareExact'](
+      act,
+      record,
+      x,
+      cols * 4,
+      cols,
+      bits,
+      group,
+      0,
+      tokens,
+    )
+    const multiply = kernels[precision === 'fast' ? 'matmulFast' : 'matmulExact']
+    // Calls for slices of rows, so that each is short.
+    const slice = Math.min(rows, Math.max(32, Math.round(4e6 / (cols * tokens))))
+    const slices = Math.floor(rows / slice)
+    const name = `${label} ${precision} ${bits}-bit/${group} ${rows}x${cols} T=${tokens}`
+    const perCall = tokens === 1 ? (size * slice) / rows : slice * cols * tokens
+    add(name, tokens === 1 ? 'GB/s' : 'GMAC/s', perCall, i => {
+      const w = pool + (Math.floor(i / slices) % count) * size
+      const s = w + weightBytes
+      const begin = (i % slices) * slice
+      multiply(
+        ...[
+          y,
+          rows * 4,
+          0,
+          w,
+          s,
+          s + scaleBytes,
+          0,
+          bits,
+          group,
+          cols,
+          begin,
+          begin + slice,
+          act,
+          record,
+          0,
+          tokens,
+          scratch,
+        ],
+      )
+    })
+  }
+  matrix('head', 'fast', 4, 64, 32768, 2048, 1)
+  matrix('qkv', 'fast', 4, 64, 8192, 2048, 1)
+  matrix('o', 'fast', 4, 64, 2048, 4096, 1)
+  matrix('gate', 'fast', 4, 64, 512, 2048, 1)
+  matrix('down', 'fast', 4, 64, 2048, 512, 1)
+  matrix('qkv', 'fast', 4, 32, 8192, 2048, 1)
+  matrix('qkv', 'fast', 4, 128, 8192, 2048, 1)
+  matrix('qkv', 'fast', 2, 64, 8192, 2048, 1)
+  matrix('qkv', 'fast', 8, 64, 8192, 2048, 1)
+  matrix('router', 'fast', 8, 64, 256, 2048, 1)
+  for (const tokens of [2, 3, 4, 8, 128]) matrix('qkv', 'fast', 4, 64, 8192, 2048, tokens)
+  for (const tokens of [2, 4, 8]) matrix('gate', 'fast', 4, 64, 512, 2048, tokens)
+  for (const tokens of [2, 4, 8]) matrix('down', 'fast', 4, 64, 2048, 512, tokens)
+  matrix('qkv', 'fast', 8, 64, 8192, 2048, 128)
+  matrix('qkv', 'fast', 2, 64, 8192, 2048, 128)
+  matrix('qkv', 'exact', 4, 64, 8192, 2048, 1)
+  matrix('qkv', 'exact', 2, 64, 8192, 2048, 1)
+  matrix('qkv', 'exact', 8, 64, 8192, 2048, 1)
+  for (const tokens of [4, 128]) matrix('qkv', 'exact', 4, 64, 8192, 2048, tokens)
+  for (const tokens of [1, 4, 128]) {
+    const unit = tokens === 1 ? 'GB/s' : 'GMAC/s'
+    add(`plain BF16 4096x2048 T=${tokens}`, unit, 8 * MB * (tokens === 1 ? 2 : tokens), i => {
+      const w = pool + (i % 20) * 16 * MB
+      kernels.matmulPlain(work, 16384, 0, w, 0, 2048, 0, 4096, work + 4 * MB, 8192, 0, tokens, scratch)
+    })
+  }
+  for (const precision of ['Fast', 'Exact']) {
+    add(`prepare${precision} 2048`, 'us', 0, () =>
+      kernels[`prepare${precision}`](work + MB, 16384, work, 8192, 2048, 4, 64, 0, 1),
+    )
+  }
+  add('rmsNorm 2048', 'us', 0, () => kernels.rmsNorm(work + MB, 8192, work, 8192, work + 2 * MB, 2048, 1e-6, 1))
+  add('route 256, 8', 'us', 0, () => kernels.route(work + MB, work + MB + 64, work, 1024, 256, 8, 0, 1, work + 2 * MB))
+  add('siluMul 512 x 8', 'us', 0, () => kernels.siluMul(work + MB, 0, work, 0, work + 2 * MB, 0, 1, 0, 4096))
+  add('combine 2048 x 8', 'us', 0, () =>
+    kernels.combineExperts(work + MB, 0, work, 8192, work + 2 * MB, 8, work, 0, work, 0, 1, 0, 2048),
+  )
+  for (const tokens of [1, 64]) {
+    add(`conv1d 8192 T=${tokens}, per token`, 'us', -tokens, () =>
+      kernels.conv1dSilu(
+        work + 8 * MB,
+        32768,
+        work,
+        32768,
+        work + 16 * MB,
+        work + 17 * MB,
+        work + 18 * MB,
+        8192,
+        tokens,
+        0,
+        8192,
+      ),
+    )
+    // States of 2 MB rotate, as those of 30 layers do.
+    add(`gatedDelta 32 heads 128x128 T=${tokens}, per token`, 'us', -tokens, i =>
+      kernels.gatedDelta(
+        work,
+        16384,
+        work + MB,
+        work + 2 * MB,
+        32768,
+        work + 4 * MB,
+        32768,
+        work + 8 * MB,
+        work + 8 * MB,
+        128,
+        pool + (i % 40) * 4 * MB,
+        pool + (i % 40) * 4 * MB + 2 * MB,
+        16,
+        32,
+        128,
+        128,
+        tokens,
+        0,
+        32,
+      ),
+    )
+  }
+  const pages = work + 32 * MB
+  for (const [length, tokens] of [
+    [1024, 1],
+    [1024, 64],
+    [8192, 1],
+  ]) {
+    const shape = [length - tokens, tokens, 16, 2, 256, 1 / 16, 0, 16, work + 40 * MB]
+    if (attentionScratchBytes(tokens, 16, 256) > 8 * MB) throw new Error('scratch')
+    add(`attention 16/2 heads of 256 over ${length}, ${tokens} queries, per query`, 'us', -tokens, () =>
+      kernels.attention(work + 16 * MB, 16384, work, 32768, 2048, pages, pages + 4096, ...shape),
+    )
+  }
+  return { list: out, prepare: buffer => pageTables(buffer, pages, pool) }
+}
+
+function pageTables(buffer, pages, pool) {
+  const table = new Uint32Array(buffer, pages, 2048)
+  const pageBytes = pageTokens * 512 * 4
+  for (let i = 0; i < 1024; i++) {
+    table[i] = pool + i * 2 * pageBytes
+    table[i + 1024] = table[i] + pageBytes
+  }
+}
+
+async function readerModule() {
+  const require = createRequire(import.meta.url)
+  const asc = await import(pathToFileURL(join(dirname(require.resolve('assemblyscript/package.json')), 'dist/asc.js')))
+  const source = `export function read(address: usize, size: usize): i32 {
+    let a = i32x4.splat(0), b = i32x4.splat(0)
+    for (const end = address + size; address < end; address += 64) {
+      a = i32x4.add(a, v128.load(address)); b = i32x4.add(b, v128.load(address, 16))
+      a = i32x4.add(a, v128.load(address, 32)); b = i32x4.add(b, v128.load(address, 48))
+    }
+    return i32x4.extract_lane(i32x4.add(a, b), 0)
+  }`
+  const flags = {
+    enable: ['simd', 'threads'],
+    importMemory: true,
+    sharedMemory: true,
+    maximumMemory: 65536,
+    initialMemory: 1,
+    runtime: 'stub',
+    optimizeLevel: 3,
+  }
+  const { binary, stderr } = await asc.compileString(source, flags)
+  if (!binary) throw new Error(stderr.toString())
+  return WebAssembly.compile(binary)
+}
+
+function fillPool(memory) {
+  const words = new Uint32Array(memory.buffer)
+  let a = 1
+  for (let i = 0; i < words.length; i++) {
+    a = (Math.imul(a, 1664525) + 1013904223) >>> 0
+    // Any word is four good weights; as floats or pairs of BF16 they stay small and finite.
+    words[i] = (a & 0x807f807f) | 0x3c003c00
+  }
+}
+
+async function runThread({ module, reader, memory, index, only, seconds, control }) {
+  const kernels = await instantiateKernels(module, memory)
+  const read = new WebAssembly.Instance(reader, { env: { memory } }).exports.read
+  const pool = MB
+  const work = pool + POOL + index * WORK
+  const { list, prepare } = cases({ kernels, reader: read }, pool, work)
+  prepare(memory.buffer)
+  const { call } = list[only]
+  // Warm up until the optimizing compiler's code runs. Then time bursts of a fraction of a millisecond and take the
+  // tenth percentile: what other processes on the machine steal falls out.
+  for (let i = 0, end = performance.now() + 150; performance.now() < end; i++) call(i)
+  let burst = 1
+  const first = performance.now()
+  for (let i = 0; i < 10; i++) call(i)
+  burst = Math.max(1, Math.round(0.3 / ((performance.now() - first) / 10)))
+  Atomics.add(control, 0, 1)
+  while (Atomics.load(control, 0) < workerData.threads) {}
+  const times = []
+  let calls = index * 7
+  for (let end = performance.now() + seconds * 1000; performance.now() < end; ) {
+    const start = performance.now()
+    for (let i = 0; i < burst; i++) call(calls++)
+    times.push((performance.now() - start) / burst)
+  }
+  times.sort((a, b) => a - b)
+  const best = { ...list[only], call: undefined, ms: times[Math.floor(times.length / 10)] }
+  return best
+}
+
+if (!isMainThread) {
+  if (!hasRelaxedSimd() && workerData.module.simd === 'relaxed') throw new Error('no relaxed SIMD in the worker')
+  parentPort.postMessage(await runThread(workerData))
+} else {
+  const threads = Number(values.threads)
+  const memory = new WebAssembly.Memory({
+    initial: (MB + POOL + threads * WORK) >> 16,
+    maximum: (MB + POOL + threads * WORK) >> 16,
+    shared: true,
+  })
+  fillPool(memory)
+  const module = await loadKernels(values.simd)
+  const reader = await readerModule()
+  const fake = new Proxy({}, { get: () => () => {} })
+  const { list } = cases({ kernels: fake, reader: () => {} }, 0, 0)
+  console.log(`${module.simd} SIMD, ${threads} thread(s), Node ${process.version}`)
+  for (let only = 0; only < list.length; only++) {
+    if (positionals.length > 0 && !positionals.some(p => list[only].name.includes(p))) continue
+    const control = new Int32Array(new SharedArrayBuffer(16))
+    const results = await Promise.all(
+      Array.from({ length: threads }, (_, index) => {
+        const data = { module, reader, memory, index, only, seconds: Number(values.seconds), control, threads }
+        const worker = new Worker(fileURLToPath(import.meta.url), { workerData: data })
+        return new Promise((resolve, reject) => worker.on('message', resolve).on('error', reject))
+      }),
+    )
+    const { unit, perCall, name } = results[0]
+    const figure =
+      unit === 'us'
+        ? ((Math.max(...results.map(r => r.ms)) * 1000) / (perCall < 0 ? -perCall : 1)).toFixed(2)
+        : results.reduce((sum, r) => sum + perCall / r.ms / 1e6, 0).toFixed(2)
+    console.log(`${name.padEnd(70)} ${figure.padStart(9)} ${unit}`)
+  }
+}

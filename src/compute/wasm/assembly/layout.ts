@@ -1,0 +1,36 @@
+// The layout of activation records, shared by those who write and those who read them.
+//
+// A unit is what a product takes at once: four vectors of integer weights. It is 64 columns, and 32 with 8 bits (two
+// vectors, each as two nibbles) and with 4 bits in groups of 32. A unit lies within a group, but for 2 bits in groups of
+// 32, where it holds two. A fast record is, unit by unit, int8 [columns] in the order in which weights come out of their
+// bytes and float [4] scale, one for each lane of the products' sums; then float [groups padded to 4] sums.
+// An exact record is float [cols padded to 64] in blocks of four words of weights: first elements, second elements, …
+
+// @ts-ignore: decorator
+@inline
+export function unitColumns(bits: i32, group: i32): i32 {
+  return bits == 8 || (bits == 4 && group == 32) ? 32 : 64
+}
+
+/** Bytes of a unit in a fast record. */
+// @ts-ignore: decorator
+@inline
+export function unitStride(bits: i32, group: i32): usize {
+  return <usize>(unitColumns(bits, group) + 16)
+}
+
+/** Where the sums begin in a fast record. */
+// @ts-ignore: decorator
+@inline
+export function sumsOffset(cols: i32, bits: i32, group: i32): usize {
+  const columns = unitColumns(bits, group)
+  return <usize>((cols + columns - 1) / columns) * unitStride(bits, group)
+}
+
+/** Tokens that a product takes over a row of weights, and the scratch it needs: addresses, then accumulators. */
+// @ts-ignore: decorator
+@inline
+export const TOKEN_TILE: i32 = 32
+// @ts-ignore: decorator
+@inline
+export const TILE_ADDRESSES: usize = 128
