@@ -1,5 +1,5 @@
 // The safetensors reader against every way a file can be wrong, each with the name of its error.
-import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
+import { mkdirSync, renameSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
@@ -213,6 +213,19 @@ describe('files of the disk', () => {
       wanted: 50,
     })
     await source.read(0, new Uint8Array(40))
+    await source.close()
+  })
+
+  test('a file that is replaced while open keeps giving its own bytes', async () => {
+    const folder = temporaryFolder()
+    const [path, other] = [join(folder, 'file'), join(folder, 'other')]
+    writeFileSync(path, new Uint8Array(100).fill(1))
+    writeFileSync(other, new Uint8Array(10).fill(2))
+    const source = await openFileSource(path)
+    renameSync(other, path)
+    const bytes = new Uint8Array(100)
+    await source.read(0, bytes)
+    expect(bytes.every(byte => byte === 1)).toBe(true)
     await source.close()
   })
 

@@ -263,6 +263,12 @@ describe('sources', () => {
     const want = readFileSync(join(packed4, 'packed_experts/layer_00.bin'))
     expect(experts(await pack(as('F32'))).equals(want)).toBe(true)
     const plain = await pack(as('F32'), undefined, { bits: 16 })
+    await withModel(plain, ({ tensors: { embed, layers } }) => {
+      expect(embed).toMatchObject({ kind: 'plain', type: 'BF16' })
+      if (layers[2].kind !== 'linear_attention') throw new Error('layer kind')
+      const got = vectorValues(layers[2].aLog, weightsOf(plain))
+      expect(got).toEqual(values('model.layers.2.linear_attn.A_log'))
+    })
     expect(experts(plain).equals(experts(await pack(tiny, undefined, { bits: 16 })))).toBe(true)
     const half = await pack(as('F16'), undefined, { bits: 16 })
     await withModel(half, model => expect(model.tensors.embed).toMatchObject({ kind: 'plain', type: 'F16' }))
