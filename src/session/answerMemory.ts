@@ -7,7 +7,7 @@ import type { Section, Tokenizer } from '../text/tokenizer.js'
 import { commonPrefix } from './prefixMatch.js'
 import type { Prompt } from './prompt.js'
 
-const REMEMBERED_CALLS = 512
+const REMEMBERED_CHARACTERS = 8 * 2 ** 20
 const REMEMBERED_STARTS = 32
 
 interface KnownStart {
@@ -19,6 +19,7 @@ interface KnownStart {
 
 export class AnswerMemory {
   private readonly calls = new Map<string, string>() // message key -> text as generated, least recently used first
+  private callCharacters = 0 // of `calls`, keys and texts
   private readonly starts: KnownStart[] = [] // newest last
 
   constructor(private readonly tokenizer: Tokenizer) {}
@@ -41,8 +42,20 @@ export class AnswerMemory {
       type: 'function' as const,
       function: { name: call.name, arguments: parsed(call.arguments) },
     }))
-    this.calls.set(messageKey(content, plain), written)
-    if (this.calls.size > REMEMBERED_CALLS) this.calls.delete(this.calls.keys().next().value as string)
+    const key = messageKey(content, plain)
+    this.forgetCall(key)
+    this.calls.set(key, written)
+    this.callCharacters += key.length + written.length
+    for (const oldest of this.calls.keys()) {
+      if (this.callCharacters <= REMEMBERED_CHARACTERS) break
+      this.forgetCall(oldest)
+    }
+  }
+
+  private forgetCall(key: string): void {
+    const written = this.calls.get(key)
+    if (written !== undefined) this.callCharacters -= key.length + written.length
+    this.calls.delete(key)
   }
 
   /** Remembers the ids of an answer where encoding its text would give others. */

@@ -1,28 +1,46 @@
-// The stream of events that a session hands out. Leaving the loop early, or `return()` while a token is being computed,
-// cancels the work at once; a generator alone would finish the token, or the whole prompt, first.
+// The stream of events that a session hands out. Leaving the loop early, or an abort while a token is being computed,
+// cancels the work at once; a generator alone would finish the token, or the whole prompt, first. An abort also ends a
+// stream that nobody reads any more, so that what it holds is free.
 import type { Answer, SessionEvent, Usage } from './events.js'
 
 export class EventStream implements AsyncIterableIterator<SessionEvent> {
   private readonly cancel = new AbortController()
   private readonly events: AsyncGenerator<SessionEvent, void, undefined>
+  private readonly forget: () => void
+  private over = false // the reader has seen the end, or left
 
-  /** `produce` gets a signal that is aborted when the stream is left or `signal` is. */
-  constructor(produce: (signal: AbortSignal) => AsyncGenerator<SessionEvent, void, undefined>, signal?: AbortSignal) {
-    const forward = () => this.cancel.abort(signal?.reason)
-    if (signal?.aborted) forward()
+  /** `produce` gets a signal that is aborted when the stream is left, or `signal` or the session ends it. */
+  constructor(
+    produce: (signal: AbortSignal, stream: EventStream) => AsyncGenerator<SessionEvent, void, undefined>,
+    signal?: AbortSignal,
+  ) {
+    this.events = produce(this.cancel.signal, this)
+    const forward = () => this.abort(signal?.reason)
+    this.forget = () => signal?.removeEventListener('abort', forward)
     signal?.addEventListener('abort', forward, { once: true })
-    this.events = withCleanup(produce(this.cancel.signal), () => signal?.removeEventListener('abort', forward))
+    if (signal?.aborted) forward()
   }
 
   [Symbol.asyncIterator](): this {
     return this
   }
 
-  next(): Promise<IteratorResult<SessionEvent, void>> {
-    return this.events.next()
+  async next(): Promise<IteratorResult<SessionEvent, void>> {
+    try {
+      const result = await this.events.next()
+      if (result.done) {
+        if (!this.over) this.cancel.signal.throwIfAborted()
+        this.finish()
+      } else if (result.value.type === 'end') this.over = true
+      return result
+    } catch (error) {
+      this.finish()
+      throw error
+    }
   }
 
   async return(): Promise<IteratorResult<SessionEvent, void>> {
+    this.finish()
     this.cancel.abort(new DOMException('the reader left', 'AbortError'))
     return await this.events.return()
   }
@@ -30,6 +48,12 @@ export class EventStream implements AsyncIterableIterator<SessionEvent> {
   async throw(error?: unknown): Promise<IteratorResult<SessionEvent, void>> {
     await this.return()
     throw error
+  }
+
+  /** Ends the work; the reader gets `reason` thrown. */
+  abort(reason: unknown): void {
+    this.cancel.abort(reason)
+    this.events.return().catch(() => {}) // where it rejects, the reader's own `next` did too
   }
 
   /** Reads to the end and puts the pieces together. */
@@ -51,17 +75,11 @@ export class EventStream implements AsyncIterableIterator<SessionEvent> {
         return { text, thinking, toolCalls, usage: usage as Usage, reason, stopSequence }
       }
     }
-    throw new Error('the stream was already read')
+    throw new Error('the stream was read before')
   }
-}
 
-async function* withCleanup<T>(
-  events: AsyncGenerator<T, void, undefined>,
-  cleanUp: () => void,
-): AsyncGenerator<T, void, undefined> {
-  try {
-    yield* events
-  } finally {
-    cleanUp()
+  private finish(): void {
+    this.over = true
+    this.forget()
   }
 }

@@ -1,6 +1,6 @@
 // The states that a session keeps to go on from, in memory. Decides which stay when there are more than the limits
 // allow: whole conversations go, least recently used first; within the byte budget the states that are least likely to be
-// used again go first, those after a system prompt last. What a state is, the cache does not know.
+// used again go first, those after a system prompt that is in use last. What a state is, the cache does not know.
 import { commonPrefix, matchingPrefixes, type Prefix, prefixKey } from './prefixMatch.js'
 
 /** Where in a prompt a state was kept, which tells how useful it will be. */
@@ -40,6 +40,8 @@ const KEEP_LONGER: Readonly<Record<Landmark, number>> = {
 export function worthStoring(landmark: Landmark): boolean {
   return KEEP_LONGER[landmark] >= KEEP_LONGER.promptEnd
 }
+
+const IN_USE = 2 // conversations
 
 export class PrefixCache<S extends CachedState> {
   private readonly entries = new Set<PrefixEntry<S>>()
@@ -132,13 +134,12 @@ export class PrefixCache<S extends CachedState> {
       this.entries.delete(entry)
       evicted.push(entry)
     }
-    for (const conversation of this.conversationsToDrop()) {
-      for (const entry of [...this.entries]) {
-        if (entry.conversation === conversation && entry.landmark !== 'system' && entry.pins === 0) drop(entry)
-      }
-    }
+    const oldestFirst = this.conversationsByUse()
+    const tooMany = new Set(oldestFirst.slice(0, Math.max(0, oldestFirst.length - this.limits.conversations)))
+    for (const entry of [...this.entries]) if (tooMany.has(entry.conversation) && entry.pins === 0) drop(entry)
     let bytes = this.bytes
-    for (const entry of [...this.entries].sort(firstToGo)) {
+    const inUse = new Set(oldestFirst.slice(-IN_USE))
+    for (const entry of [...this.entries].sort((a, b) => firstToGo(a, b, inUse))) {
       if (bytes <= this.limits.bytes) break
       if (entry.pins > 0 || entry.lastUsed === this.clock) continue
       bytes -= entry.state.bytes
@@ -147,16 +148,18 @@ export class PrefixCache<S extends CachedState> {
     return evicted
   }
 
-  private conversationsToDrop(): number[] {
+  private conversationsByUse(): number[] {
     const used = new Map<number, number>()
-    for (const { conversation, landmark, lastUsed } of this.entries) {
-      if (landmark !== 'system') used.set(conversation, Math.max(used.get(conversation) ?? 0, lastUsed))
+    for (const { conversation, lastUsed } of this.entries) {
+      used.set(conversation, Math.max(used.get(conversation) ?? 0, lastUsed))
     }
-    const oldestFirst = [...used].sort((a, b) => a[1] - b[1]).map(([conversation]) => conversation)
-    return oldestFirst.slice(0, Math.max(0, oldestFirst.length - this.limits.conversations))
+    return [...used].sort((a, b) => a[1] - b[1]).map(([conversation]) => conversation)
   }
 }
 
-function firstToGo<S extends CachedState>(a: PrefixEntry<S>, b: PrefixEntry<S>): number {
-  return KEEP_LONGER[a.landmark] - KEEP_LONGER[b.landmark] || a.lastUsed - b.lastUsed
+/** The system prompts of conversations long past are no better than any other state. */
+function firstToGo<S extends CachedState>(a: PrefixEntry<S>, b: PrefixEntry<S>, inUse: ReadonlySet<number>): number {
+  const rank = ({ landmark, conversation }: PrefixEntry<S>) =>
+    landmark === 'system' && !inUse.has(conversation) ? KEEP_LONGER.promptEnd : KEEP_LONGER[landmark]
+  return rank(a) - rank(b) || a.lastUsed - b.lastUsed
 }

@@ -4,10 +4,8 @@
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest } from '../constrain/constraintFactory.js'
 import type { ToolSchema } from '../constrain/toolCallGrammar.js'
-import type { Context } from '../engine/context.js'
-import type { KeptState } from '../engine/keptState.js'
 import type { EngineModel } from '../engine/model.js'
-import { ClosedError, ContextLimitError, OptionError, SnapshotError, TemplateError, TokenizerError } from '../errors.js'
+import { ClosedError, ContextLimitError, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
 import { plainMessages, plainTools } from '../text/messages.js'
 import { Sampler, type SamplerOptions } from '../text/sampler.js'
@@ -18,10 +16,11 @@ import { AnswerMemory } from './answerMemory.js'
 import { EventStream } from './eventStream.js'
 import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
 import { parameterTypes } from './parameterTypes.js'
-import { type Landmark, PrefixCache, type PrefixEntry, worthStoring } from './prefixCache.js'
+import { PrefixCache } from './prefixCache.js'
 import { type Landing, type Prompt, PromptBuilder } from './prompt.js'
 import { requestLine } from './requestLine.js'
 import { Slots } from './slots.js'
+import { StateCache } from './stateCache.js'
 import { type StateStore, StoreWriter } from './storeWriter.js'
 
 export interface SessionOptions {
@@ -57,12 +56,10 @@ const DEFAULT_SEQUENCES = 8
 const DEFAULT_BYTES = 2 ** 30
 
 export class Session {
-  private readonly cache: PrefixCache<KeptState>
+  private readonly cache: StateCache
   private readonly slots: Slots
   private readonly answers: AnswerMemory | null
-  private readonly writer: StoreWriter | null
-  private readonly closing = new AbortController()
-  private readonly running = new Set<Promise<void>>()
+  private readonly running = new Map<EventStream, Promise<void>>()
   private closed: Promise<void> | null = null
 
   constructor(
@@ -74,12 +71,12 @@ export class Session {
     const conversations = atLeastOne('maxSequences', options.maxSequences ?? DEFAULT_SEQUENCES)
     const bytes = options.byteBudget ?? Math.max(DEFAULT_BYTES, 6 * recurrentBytes(model))
     if (!(bytes >= 0)) throw new OptionError('byteBudget', bytes, 'a number of bytes')
-    this.cache = new PrefixCache({ bytes, conversations })
-    this.slots = new Slots(conversations)
-    this.answers = text.tokenizer === null ? null : new AnswerMemory(text.tokenizer)
     const { store } = options
     const warn = (line: string) => options.onWarning?.(line)
-    this.writer = store === undefined ? null : new StoreWriter(model, storeOpener(store), warn)
+    const writer = store === undefined ? null : new StoreWriter(model, storeOpener(store), warn)
+    this.cache = new StateCache(new PrefixCache({ bytes, conversations }), writer, warn)
+    this.slots = new Slots(conversations)
+    this.answers = text.tokenizer === null ? null : new AnswerMemory(text.tokenizer)
   }
 
   /** Answers messages through the model's chat template. */
@@ -152,7 +149,7 @@ export class Session {
     return {
       running: this.slots.taken,
       waiting: this.slots.waiting,
-      states: this.cache.size,
+      states: this.cache.states,
       bytes: this.cache.bytes,
     }
   }
@@ -164,54 +161,44 @@ export class Session {
   }
 
   private async shutDown(): Promise<void> {
-    this.closing.abort(new ClosedError('session'))
-    await Promise.all(this.running)
-    await this.writer?.close(this.cache.worthStoring())
-    for (const { state } of this.cache.drain()) state.release()
+    for (const stream of this.running.keys()) stream.abort(new ClosedError('session'))
+    await Promise.all(this.running.values())
+    await this.cache.close()
     this.onClosed()
   }
 
   private stream(options: AnswerOptions, prepare: () => Promise<Prepared>): EventStream {
-    return new EventStream(signal => this.request(options, prepare, signal), options.signal)
+    return new EventStream((signal, stream) => this.request(stream, options, prepare, signal), options.signal)
   }
 
   private async *request(
+    stream: EventStream,
     options: AnswerOptions,
     prepare: () => Promise<Prepared>,
-    reader: AbortSignal,
+    signal: AbortSignal,
   ): AsyncGenerator<SessionEvent, void> {
-    const stop = new AbortController()
-    const abortBy = (signal: AbortSignal) => () => stop.abort(signal.reason)
-    const listeners = [reader, this.closing.signal].map(signal => ({ signal, listener: abortBy(signal) }))
-    for (const { signal, listener } of listeners) {
-      if (signal.aborted) listener()
-      signal.addEventListener('abort', listener)
-    }
+    if (this.closed) throw new ClosedError('session')
     let finished = () => {}
-    const whole = new Promise<void>(resolve => {
-      finished = resolve
-    })
-    this.running.add(whole)
+    this.running.set(stream, new Promise(resolve => (finished = resolve)))
     let slotTaken = false
     let constraint: TokenConstraint | null = null
     try {
-      stop.signal.throwIfAborted()
+      signal.throwIfAborted()
       const sampler = new Sampler(withDefaults(options, this.text.defaults))
       logprobCount(options.logprobs)
       const { prompt, splitter, wanted } = await prepare()
       const limit = this.answerLimit(prompt, options)
       constraint = await this.openConstraint(options, wanted)
-      await this.slots.take(stop.signal)
+      await this.slots.take(signal)
       slotTaken = true
       const stops = stopList(options.stop)
-      yield* this.run(prompt, { ...splitter, stop: stops }, sampler, constraint, limit, options, stop.signal)
+      yield* this.run(prompt, { ...splitter, stop: stops }, sampler, constraint, limit, options, signal)
     } finally {
       constraint?.close()
       if (slotTaken) this.slots.give()
-      for (const { signal, listener } of listeners) signal.removeEventListener('abort', listener)
-      this.running.delete(whole)
+      this.running.delete(stream)
       finished()
-      this.writer?.whenIdle(() => this.cache.worthStoring())
+      if (!this.closed) this.cache.whenIdle()
     }
   }
 
@@ -243,12 +230,11 @@ export class Session {
     })
     let outcome = 'cut off'
     try {
-      const resumed = await this.resume(context, prompt)
+      const resumed = await this.cache.resume(context, prompt, signal)
       cached = context.length
-      missed = this.explainMiss(prompt, cached)
-      const { conversation } = resumed
+      missed = this.cache.explainMiss(prompt, cached)
       const onProgress = (done: number) => options.onPromptProgress?.(done - cached, prompt.ids.length - cached)
-      const logits = await this.evaluate(context, prompt, resumed.logits, conversation, signal, onProgress)
+      const logits = await this.cache.evaluate(context, prompt, resumed, signal, onProgress)
       written = Math.max(0, lastShared(prompt) - cached)
       answering = performance.now()
       yield { type: 'usage', ...usage() }
@@ -272,7 +258,7 @@ export class Session {
       yield* loop
       outcome = progress.reason
       this.remember(prompt, progress)
-      await this.keep(context, context.tokens, 'answer', conversation)
+      await this.cache.keep(context, context.tokens, 'answer', resumed.conversation)
       yield { type: 'usage', ...usage() }
       yield { type: 'end', reason: progress.reason, stopSequence: progress.stopSequence }
     } catch (error) {
@@ -281,88 +267,6 @@ export class Session {
     } finally {
       this.options.onLog?.(requestLine(usage(), missed, outcome))
       await context.close()
-    }
-  }
-
-  /** Brings the context to the longest kept state that begins the prompt. */
-  private async resume(
-    context: Context,
-    prompt: Prompt,
-  ): Promise<{ conversation: number; logits: Float32Array | null }> {
-    // A state at the very end of the prompt serves only with its logits; there is nothing left to evaluate for them.
-    const usable = (entry: PrefixEntry<KeptState>) => entry.length < prompt.ids.length || entry.state.logits !== null
-    for (;;) {
-      const entry = this.cache.find(prompt.ids, usable)
-      const conversation = await this.resumeStored(context, prompt, entry?.length ?? 0)
-      if (conversation !== null) return { conversation, logits: null }
-      if (entry === null) return { conversation: this.cache.newConversation(), logits: null }
-      entry.pins++
-      try {
-        const logits = await context.adopt(entry.state)
-        const { landmark } = entry
-        return { conversation: landmark === 'system' ? this.cache.newConversation() : entry.conversation, logits }
-      } catch (error) {
-        // Layers that disagree on their length are never served: the next best state is tried.
-        if (!(error instanceof SnapshotError)) throw error
-        this.cache.remove(entry)
-        entry.state.release()
-        await context.clear()
-        this.options.onWarning?.(`a kept state of ${entry.length} tokens was dropped: ${error.message}`)
-      } finally {
-        entry.pins--
-      }
-    }
-  }
-
-  /** The same from the store, where that has a longer one than `known`. Returns the new conversation, or null. */
-  private async resumeStored(context: Context, prompt: Prompt, known: number): Promise<number | null> {
-    const stored = await this.writer?.read(prompt.ids, known)
-    if (!stored) return null
-    try {
-      await context.loadState(stored.state, stored.tokens, stored.logits ?? undefined)
-    } catch (error) {
-      if (!(error instanceof SnapshotError)) throw error
-      await this.writer?.drop(stored.tokens, error.message)
-      return null
-    }
-    const conversation = this.cache.newConversation()
-    await this.keep(context, stored.tokens, 'promptEnd', conversation)
-    return conversation
-  }
-
-  /** Evaluates the rest of the prompt and keeps states on the way. Returns the logits at its end. */
-  private async evaluate(
-    context: Context,
-    prompt: Prompt,
-    logits: Float32Array | null,
-    conversation: number,
-    signal: AbortSignal,
-    onProgress: (done: number) => void,
-  ): Promise<Float32Array> {
-    const { ids, landings } = prompt
-    for (const { position, landmark } of landings) {
-      const start = context.length
-      if (position > start) {
-        const last = position === ids.length
-        const result = await context.evaluate(ids.slice(start, position), {
-          signal,
-          logits: last ? 'last' : 'none',
-          onProgress: done => onProgress(start + done),
-        })
-        if (last) logits = result.logits
-      }
-      if (position >= start) await this.keep(context, ids, landmark, conversation)
-      else this.cache.touch(ids, position, landmark, conversation)
-    }
-    return logits as Float32Array
-  }
-
-  /** Keeps the state of a context, which stands after the first tokens of `ids`. */
-  private async keep(context: Context, ids: readonly number[], landmark: Landmark, conversation: number) {
-    if (context.length === 0 || this.cache.touch(ids, context.length, landmark, conversation)) return
-    for (const entry of this.cache.add(await context.keep(), landmark, conversation)) {
-      if (this.writer && worthStoring(entry.landmark)) this.writer.write(entry.state)
-      else entry.state.release()
     }
   }
 
@@ -400,15 +304,6 @@ export class Session {
       throw new OptionError('toolChoice', JSON.stringify(toolChoice), way)
     }
     return null
-  }
-
-  private explainMiss({ ids }: Prompt, cached: number): string {
-    if (cached >= ids.length - 1) return ''
-    if (this.cache.size === 0) return 'nothing is kept yet'
-    const common = this.cache.longestCommon(ids)
-    if (common === 0) return 'no kept state begins like this'
-    if (common > cached) return `agrees with kept tokens up to ${common}, the nearest kept state is at ${cached}`
-    return ''
   }
 
   private needTokenizer(): Tokenizer {

@@ -7,6 +7,9 @@ import type { Folder } from '../storage/byteSource.js'
 import { BytePairs, byteCharacters } from './bytePairs.js'
 import { Detokenizer, type DetokenizerOptions } from './detokenizer.js'
 
+const CACHED_SECTION_LENGTH = 64
+const CACHED_CHARACTERS = 4 * 2 ** 20
+
 export interface AddedToken {
   readonly id: number
   readonly text: string
@@ -41,6 +44,8 @@ export class Tokenizer {
   private readonly bytesOfCharacter = new Map(byteCharacters().map((character, byte) => [character, byte]))
   private readonly bytes: (Uint8Array | undefined)[] = [] // [vocabSize], filled on use
   private readonly utf8 = new TextEncoder()
+  private readonly known = new Map<string, readonly number[]>() // ids of sections: conversations repeat all but the last
+  private knownCharacters = 0
 
   /** `json` is the parsed tokenizer.json, `config` the parsed tokenizer_config.json. */
   constructor(json: unknown, config: unknown = {}) {
@@ -159,11 +164,30 @@ export class Tokenizer {
   }
 
   private encodePlain(text: string, ids: number[]): void {
-    const normalized = this.normalize(text)
-    if (normalized.length === 0) return
-    for (const word of this.split(normalized)) {
+    let own = this.known.get(text)
+    if (own === undefined) {
+      own = this.encodeWords(this.normalize(text))
+      if (text.length >= CACHED_SECTION_LENGTH && text.length <= CACHED_CHARACTERS) this.remember(text, own)
+    }
+    for (const id of own) ids.push(id)
+  }
+
+  private encodeWords(text: string): number[] {
+    const ids: number[] = []
+    if (text.length === 0) return ids
+    for (const word of this.split(text)) {
       for (const id of this.pairs.encode(word)) ids.push(id)
     }
+    return ids
+  }
+
+  private remember(text: string, ids: readonly number[]): void {
+    this.knownCharacters += text.length
+    if (this.knownCharacters > CACHED_CHARACTERS) {
+      this.known.clear()
+      this.knownCharacters = text.length
+    }
+    this.known.set(text, ids)
   }
 }
 

@@ -220,6 +220,19 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
+  it('waits for a prompt that begins alike in place of evaluating it twice', async () => {
+    const { model, evaluated } = await open(prompt => `${prompt.match(/number \d+/g)?.at(-1)}.`)
+    const session = model.createSession()
+    const system: ChatMessage = { role: 'system', content: 'A long text that all of them share. '.repeat(20) }
+    const ask = (i: number) => session.chat({ messages: [system, user(`I am number ${i}`)] }).answer()
+    const [first, ...others] = await Promise.all([ask(1), ask(2), ask(3), ask(1)])
+    expect([first, ...others].map(answer => answer.text)).toEqual(['number 1.', 'number 2.', 'number 3.', 'number 1.'])
+    expect(first.usage.cachedTokens).toBe(0)
+    for (const { usage } of others) expect(usage.cachedTokens).toBeGreaterThan(150)
+    expect(evaluated()).toBeLessThan(2 * first.usage.promptTokens)
+    await model.close()
+  })
+
   it('stays within its bytes, keeps the system prompt, and gives all memory back', async () => {
     const { model, alive } = await open(() => 'ok')
     const session = model.createSession({ byteBudget: 80_000 })
@@ -337,6 +350,28 @@ describe('requests that end early', () => {
     const answer = await session.chat({ messages: [...messages, user('two')] }).answer()
     expect(answer.text).toBe('fine')
     expect(answer.usage.cachedTokens).toBeGreaterThan(0)
+    await model.close()
+  })
+
+  it('free their slot even where nobody reads on', async () => {
+    const { model, alive } = await open(() => 'one two three four five')
+    const session = model.createSession({ maxSequences: 1 })
+    const abort = new AbortController()
+    const unread = session.chat({ messages: hello, signal: abort.signal })
+    await unread.next()
+    await unread.next()
+    expect(alive().sequences).toBe(1)
+    abort.abort(new Error('gone'))
+    await vi.waitFor(() => expect(session.state.running).toBe(0))
+    expect(alive().sequences).toBe(0)
+    await expect(unread.next()).rejects.toThrow('gone')
+    expect(await unread.next()).toEqual({ done: true, value: undefined })
+
+    const other = session.chat({ messages: hello })
+    await other.next()
+    await session.close()
+    await expect(other.next()).rejects.toMatchObject({ code: 'CLOSED' })
+    expect(alive()).toEqual({ sequences: 0, held: 0 })
     await model.close()
   })
 

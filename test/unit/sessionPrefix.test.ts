@@ -69,8 +69,16 @@ describe('the cache', () => {
     cache.add(state([1, 2]), 'promptEnd', 1)
     cache.add(state([1, 2, 3]), 'prompt', 1)
     expect(cache.add(state([1, 5]), 'promptEnd', 2).map(entry => entry.landmark)).toEqual(['prompt'])
+    cache.touch([1], 1, 'system', 3)
     expect(cache.add(state([1, 6]), 'promptEnd', 3).map(entry => entry.state.tokens)).toEqual([[1, 2]])
     expect(cache.find([1, 9])?.landmark).toBe('system')
+  })
+
+  it('does not let system prompts of the past crowd out conversations', () => {
+    const cache = new PrefixCache({ bytes: 40, conversations: 9 })
+    for (const conversation of [1, 2, 3, 4]) cache.add(state([conversation]), 'system', conversation)
+    const gone = [5, 6].flatMap(token => cache.add(state([4, token]), 'promptEnd', 4))
+    expect(gone.map(entry => entry.conversation)).toEqual([1, 2])
   })
 
   it('forgets whole conversations, the one used longest ago first', () => {

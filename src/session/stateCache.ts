@@ -1,0 +1,184 @@
+// Brings contexts to where a prompt goes on from, and keeps states on the way to the end of it: the prefix cache in
+// memory, the store behind it, and prompts that are just being evaluated, seen as one.
+import type { Context } from '../engine/context.js'
+import type { KeptState } from '../engine/keptState.js'
+import { SnapshotError } from '../errors.js'
+import { type Prefill, Prefills } from './prefills.js'
+import { type Landmark, type PrefixCache, type PrefixEntry, worthStoring } from './prefixCache.js'
+import type { Prompt } from './prompt.js'
+import type { StoreWriter } from './storeWriter.js'
+
+interface Start {
+  readonly conversation: number
+  readonly logits: Float32Array | null // [vocab], where the whole prompt was kept
+}
+
+/** Where a prompt goes on from; `evaluate` must follow. */
+export interface Resumed extends Start {
+  readonly prefill: Prefill
+}
+
+export class StateCache {
+  private readonly prefills = new Prefills()
+
+  constructor(
+    private readonly cache: PrefixCache<KeptState>,
+    private readonly writer: StoreWriter | null,
+    private readonly warn: (line: string) => void,
+  ) {}
+
+  get states(): number {
+    return this.cache.size
+  }
+
+  get bytes(): number {
+    return this.cache.bytes
+  }
+
+  /** Brings the context, which is empty, to the longest state that begins the prompt. */
+  async resume(context: Context, prompt: Prompt, signal: AbortSignal): Promise<Resumed> {
+    const { ids } = prompt
+    for (;;) {
+      signal.throwIfAborted()
+      const entry = this.find(ids)
+      const ahead = this.prefills.ahead(ids, entry?.length ?? 0)
+      if (ahead !== null) {
+        await orAborted(ahead, signal)
+        continue
+      }
+      // From here on others may wait for this prompt; nothing may be awaited between the look and this.
+      const prefill = this.prefills.start(prompt, entry?.length ?? 0)
+      try {
+        return { ...(await this.startFrom(context, ids, entry)), prefill }
+      } catch (error) {
+        prefill.end()
+        throw error
+      }
+    }
+  }
+
+  private async startFrom(
+    context: Context,
+    ids: readonly number[],
+    entry: PrefixEntry<KeptState> | null,
+  ): Promise<Start> {
+    const stored = await this.resumeStored(context, ids, entry?.length ?? 0)
+    if (stored !== null) return { conversation: stored, logits: null }
+    if (entry === null) return { conversation: this.cache.newConversation(), logits: null }
+    return (await this.adopt(context, entry)) ?? (await this.startFrom(context, ids, this.find(ids)))
+  }
+
+  /** A state at the very end of the prompt serves only with its logits: there is nothing left to evaluate for them. */
+  private find(ids: readonly number[]): PrefixEntry<KeptState> | null {
+    return this.cache.find(ids, ({ length, state }) => length < ids.length || state.logits !== null)
+  }
+
+  /** Evaluates the rest of the prompt and keeps states on the way. Returns the logits at its end. */
+  async evaluate(
+    context: Context,
+    prompt: Prompt,
+    { conversation, logits, prefill }: Resumed,
+    signal: AbortSignal,
+    onProgress: (evaluated: number) => void,
+  ): Promise<Float32Array> {
+    const { ids, landings } = prompt
+    try {
+      for (const { position, landmark } of landings) {
+        const start = context.length
+        if (position < start) {
+          this.cache.touch(ids, position, landmark, conversation)
+          continue
+        }
+        if (position > start) {
+          const last = position === ids.length
+          const result = await context.evaluate(ids.slice(start, position), {
+            signal,
+            logits: last ? 'last' : 'none',
+            onProgress: done => onProgress(start + done),
+          })
+          if (last) logits = result.logits
+        }
+        await this.keep(context, ids, landmark, conversation)
+        prefill.kept(position)
+      }
+    } finally {
+      prefill.end()
+    }
+    return logits as Float32Array
+  }
+
+  /** Keeps the state of a context, which stands after the first tokens of `ids`. */
+  async keep(context: Context, ids: readonly number[], landmark: Landmark, conversation: number): Promise<void> {
+    if (context.length === 0 || this.cache.touch(ids, context.length, landmark, conversation)) return
+    for (const { state, landmark: gone } of this.cache.add(await context.keep(), landmark, conversation)) {
+      if (this.writer && worthStoring(gone)) this.writer.write(state)
+      else state.release()
+    }
+  }
+
+  /** Why no longer state was found, for people; '' where there is nothing to say. */
+  explainMiss({ ids }: Prompt, cached: number): string {
+    if (cached >= ids.length - 1) return ''
+    if (this.cache.size === 0) return 'nothing is kept yet'
+    const common = this.cache.longestCommon(ids)
+    if (common === 0) return 'no kept state begins like this'
+    if (common > cached) return `agrees with kept tokens up to ${common}, the nearest kept state is at ${cached}`
+    return ''
+  }
+
+  /** A request is over: what is worth it may go to the store when there is time. */
+  whenIdle(): void {
+    this.writer?.whenIdle(() => this.cache.worthStoring())
+  }
+
+  async close(): Promise<void> {
+    await this.writer?.close(this.cache.worthStoring())
+    for (const { state } of this.cache.drain()) state.release()
+  }
+
+  private async adopt(context: Context, entry: PrefixEntry<KeptState>): Promise<Start | null> {
+    entry.pins++
+    try {
+      const logits = await context.adopt(entry.state)
+      const { landmark, conversation } = entry
+      return { conversation: landmark === 'system' ? this.cache.newConversation() : conversation, logits }
+    } catch (error) {
+      // Layers that disagree on their length are never served: the next best state is tried.
+      if (!(error instanceof SnapshotError)) throw error
+      this.cache.remove(entry)
+      entry.state.release()
+      await context.clear()
+      this.warn(`a kept state of ${entry.length} tokens was dropped: ${error.message}`)
+      return null
+    } finally {
+      entry.pins--
+    }
+  }
+
+  /** From the store, where that has a longer state than `known`. Returns the new conversation, or null. */
+  private async resumeStored(context: Context, ids: readonly number[], known: number): Promise<number | null> {
+    const stored = await this.writer?.read(ids, known)
+    if (!stored) return null
+    try {
+      await context.loadState(stored.state, stored.tokens, stored.logits ?? undefined)
+    } catch (error) {
+      if (!(error instanceof SnapshotError)) throw error
+      await this.writer?.drop(stored.tokens, error.message)
+      return null
+    }
+    const conversation = this.cache.newConversation()
+    await this.keep(context, stored.tokens, 'promptEnd', conversation)
+    return conversation
+  }
+}
+
+function orAborted(work: Promise<void>, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const leave = () => reject(signal.reason)
+    signal.addEventListener('abort', leave, { once: true })
+    void work.then(() => {
+      signal.removeEventListener('abort', leave)
+      resolve()
+    })
+  })
+}
