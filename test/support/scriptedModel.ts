@@ -53,6 +53,10 @@ const config = {
   eosTokenIds: [END_TOKEN, 8183],
 } as unknown as ModelConfig
 
+// One worker for all models of a test file; it does not keep the process alive.
+const renderer = new TemplateRenderer(startNodeTemplateWorker)
+const sharedTokenizer = demoTokenizer()
+
 export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedModel> {
   const alive = { sequences: 0, held: 0 }
   let evaluated = 0
@@ -146,8 +150,7 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     fingerprint: options.fingerprint ?? 'abcdef0123456789',
     close: async () => {},
   } as unknown as PackedModel
-  const tokenizer = await demoTokenizer()
-  const renderer = new TemplateRenderer(startNodeTemplateWorker)
+  const tokenizer = await sharedTokenizer
   const template = await loadChatTemplate(folder, tokenizer, renderer)
   const parts = { packed, backend, contextLength: options.contextLength ?? 4096, expertsPerToken: 1 }
   const text = {
@@ -157,7 +160,7 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     openConstraint: null,
   }
   return {
-    model: new Model(parts, text, () => renderer.close()),
+    model: new Model(parts, text, async () => {}),
     tokenizer,
     evaluated: () => evaluated,
     alive: () => ({ ...alive }),
