@@ -1,12 +1,14 @@
 // Runs a command's handler and turns how it ended into an exit code: 0 ok, 1 failed, 2 bad usage, 130 interrupted.
 // Ctrl-C aborts `cli.signal` and lets the command stop in order; a second one leaves at once.
 import type { Command } from 'commander'
-import { MoefluxError } from '../errors.js'
+import { MoefluxError, OptionError } from '../errors.js'
 import { Terminal } from './terminal.js'
 
 /** What a handler gets to talk with the world. */
 export class Cli extends Terminal {
   readonly signal: AbortSignal
+  /** Where set, called at Ctrl-C instead of aborting `signal`. */
+  onInterrupt: (() => void) | null = null
 
   constructor(options: { quiet: boolean; verbose: boolean; signal: AbortSignal }) {
     super(options)
@@ -31,6 +33,7 @@ export function action<Args extends unknown[]>(
     const controller = new AbortController()
     const cli = new Cli({ quiet, verbose, signal: controller.signal })
     const interrupt = () => {
+      if (cli.onInterrupt !== null) return cli.onInterrupt()
       if (controller.signal.aborted) process.exit(EXIT_INTERRUPTED)
       controller.abort(new Interrupted())
     }
@@ -50,13 +53,14 @@ export function action<Args extends unknown[]>(
   }
 }
 
-class Interrupted extends Error {}
+/** The user pressed Ctrl-C: exit code 130, and nothing more to say. */
+export class Interrupted extends Error {}
 
 /** Says what went wrong, in one line unless --verbose, and gives the exit code. */
 export function report(terminal: Terminal, error: unknown): number {
   if (error instanceof Interrupted) return EXIT_INTERRUPTED
   if (isClosedPipe(error)) return 0
-  terminal.error(errorLine(error))
+  terminal.error(errorLine(error instanceof OptionError ? inFlags(error) : error))
   if (terminal.verbose && error instanceof Error && error.stack !== undefined)
     terminal.error(terminal.dim(stack(error)))
   return error instanceof MoefluxError && USAGE_CODES.has(error.code) ? EXIT_USAGE : EXIT_FAILED
@@ -65,6 +69,19 @@ export function report(terminal: Terminal, error: unknown): number {
 export function errorLine(error: unknown): string {
   const message = error instanceof Error ? error.message || error.name : String(error)
   return `error: ${message.trim().replace(/\s*\n\s*/g, ' ')}`
+}
+
+/** Flags whose names are not the option's with dashes. */
+const FLAGS = new Map([
+  ['contextLength', '--context'],
+  ['temperature', '--temp'],
+  ['repetitionPenalty', '--repeat-penalty'],
+])
+
+/** The library names its options; at the command line they are flags. */
+function inFlags({ option, got, want }: OptionError): OptionError {
+  const flag = FLAGS.get(option) ?? `--${option.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
+  return new OptionError(flag, got, want)
 }
 
 export function isClosedPipe(error: unknown): boolean {

@@ -1,5 +1,5 @@
 // The flags that say which model runs and on what, the same on every command that opens one.
-import { type Command, Option } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import type { BackendName, Precision } from '../compute/backend.js'
 import { byteSizeOption, integerOption } from './optionValues.js'
 
@@ -31,11 +31,7 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
     .option('--threads <n>', 'worker threads (default: from the machine)', integerOption(1, 1024))
     .option('--expert-memory <size>', 'memory for cached experts, like 6GB or 512MiB', byteSizeOption)
     .option('--experts-per-token <n>', "fewer experts than the model's own: faster, less exact", integerOption(1, 1024))
-    .addOption(
-      new Option('--expert-bits <bits>', 'use the second set of experts, if the model has one')
-        .choices(['2'])
-        .argParser(parseExpertBits),
-    )
+    .option('--expert-bits <bits>', 'use the second set of experts, if the model has one: 2', parseExpertBits)
     .addOption(
       new Option('--expert-reads <way>', 'read experts through the page cache or past it (default: auto)').choices([
         'auto',
@@ -48,5 +44,6 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
 }
 
 function parseExpertBits(text: string): 2 {
-  return integerOption(2, 2)(text) as 2
+  if (text !== '2') throw new InvalidArgumentError('Want 2.')
+  return 2
 }

@@ -1,5 +1,6 @@
 // The flags that say how the next token is chosen. What is not given comes from the model's generation_config.json.
 import type { Command } from 'commander'
+import type { AnswerOptions } from '../session/events.js'
 import { collectOption, integerOption, numberOption } from './optionValues.js'
 
 export interface SamplingOptions {
@@ -23,4 +24,18 @@ export function addSamplingOptions(command: Command): Command {
     .option('--repeat-penalty <r>', 'above 1 makes repeats less likely', numberOption(0.01, 100))
     .option('-n, --max-tokens <n>', 'the longest answer (default: up to the context limit)', integerOption(1))
     .option('--stop <text>', 'ends the answer before this text; may be given several times', collectOption)
+}
+
+/** The same in the words of a session. */
+export function samplerOptions(options: SamplingOptions): AnswerOptions {
+  return {
+    seed: options.seed,
+    temperature: options.temp,
+    topP: options.topP,
+    topK: options.topK,
+    minP: options.minP,
+    repetitionPenalty: options.repeatPenalty,
+    maxTokens: options.maxTokens,
+    stop: options.stop,
+  }
 }

@@ -24,7 +24,7 @@ describe('convert', () => {
     const target = join(temporaryFolder(), 'packed')
     const result = await moeflux(['convert', demoSource, target, '--bits', '8'])
     expect(result.code).toBe(2)
-    expect(result.stderr).toMatch(/^error: bits: got 8, want 4: .*\n$/)
+    expect(result.stderr).toMatch(/^error: --bits: got 8, want 4: .*\n$/)
     expect(existsSync(target)).toBe(false)
   })
 

@@ -71,13 +71,14 @@ describe('moeflux run', () => {
   it.each([
     [['run', '--temp', 'warm', 'x'], /--temp <t>.*'warm'.*number from 0 to 100/],
     [['run', '--backend', 'abacus', 'x'], /--backend <name>.*'abacus'.*wasm/],
+    [['run', '--expert-memory', '1kB', 'x'], /--expert-memory: got 1000, want at least/],
     [['run', '--threads', '0', 'x'], /--threads <n>.*'0'/],
     [['run', '--backend', 'reference', '--precision', 'fast', 'x'], /--precision fast.*reference/],
     [['run', '--raw', '--system', 'a', 'x'], /--raw .*--system/],
     [['run', '   '], /the prompt is empty/],
     [['run'], /the prompt is empty/],
-    [['run', '--experts-per-token', '99', 'x'], /expertsPerToken: got 99, want an integer from 1 to 4/],
-    [['run', '--context', '99999', 'x'], /contextLength: got 99999, want an integer from 1 to 4096/],
+    [['run', '--experts-per-token', '99', 'x'], /--experts-per-token: got 99, want an integer from 1 to 4/],
+    [['run', '--context', '99999', 'x'], /--context: got 99999, want an integer from 1 to 4096/],
   ])('refuses %j with exit code 2', async (args, line) => {
     const { code, stdout, stderr } = await moeflux(args)
     expect(stderr).toMatch(line)

@@ -1,0 +1,106 @@
+// Reads what a person types at the prompt of a chat, with line editing, history and pastes of several lines. The line
+// editor lives only while the prompt waits: during an answer the terminal is in its ordinary mode and Ctrl-C is a signal.
+import { createInterface } from 'node:readline'
+import { PassThrough } from 'node:stream'
+import { joinedLines, PASTE_OFF, PASTE_ON, PasteFilter } from './pasteFilter.js'
+
+/** A key sequence that is cut between two reads is completed within this time. */
+const SEQUENCE_MS = 40
+
+export type TerminalEntry =
+  | { readonly type: 'line'; readonly text: string }
+  | { readonly type: 'interrupt' } // Ctrl-C
+  | { readonly type: 'end' } // Ctrl-D
+
+export interface TerminalInputOptions {
+  readonly history: string[] // newest first; grows with what is entered
+  readonly complete: (line: string) => string[]
+}
+
+export class TerminalInput {
+  private readonly pastes = new PasteFilter()
+  private readonly utf8 = new TextDecoder()
+  private keys: KeyStream | null = null // of the line editor, while it waits
+  private ahead = '' // typed before the prompt was there
+  private timer: NodeJS.Timeout | null = null
+
+  constructor(private readonly options: TerminalInputOptions) {}
+
+  /** Waits for one entry. A line that ends with a backslash goes on in the next. */
+  async read(prompt: string, continuation: string): Promise<TerminalEntry> {
+    let text = ''
+    for (;;) {
+      const entry = await this.readLine(text === '' ? prompt : continuation)
+      if (entry.type !== 'line') return entry
+      if (!entry.text.endsWith('\\')) return { type: 'line', text: text + joinedLines(entry.text) }
+      text += `${joinedLines(entry.text.slice(0, -1))}\n`
+    }
+  }
+
+  private readLine(prompt: string): Promise<TerminalEntry> {
+    const keys = new KeyStream()
+    const editor = createInterface({
+      input: keys,
+      output: process.stderr,
+      terminal: true,
+      prompt,
+      history: [...this.options.history],
+      historySize: 500,
+      removeHistoryDuplicates: true,
+      completer: (line: string) => [this.options.complete(line), line],
+    })
+    process.stderr.write(PASTE_ON)
+    const listener = (chunk: Uint8Array) => this.receive(chunk)
+    const ended = () => editor.close()
+    process.stdin.on('data', listener).once('end', ended).resume()
+    return new Promise(resolve => {
+      const finish = (entry: TerminalEntry) => {
+        this.keys = null
+        editor.removeAllListeners('close')
+        editor.close()
+        process.stdin.off('data', listener).off('end', ended).pause()
+        process.stderr.write(PASTE_OFF)
+        resolve(entry)
+      }
+      editor.on('history', (history: string[]) => {
+        this.options.history.splice(0, Number.POSITIVE_INFINITY, ...history)
+      })
+      editor.once('line', text => finish({ type: 'line', text }))
+      editor.once('SIGINT', () => {
+        process.stderr.write('\n')
+        finish({ type: 'interrupt' })
+      })
+      editor.once('close', () => {
+        process.stderr.write('\n')
+        finish({ type: 'end' })
+      })
+      editor.prompt()
+      this.keys = keys
+      this.pass('')
+    })
+  }
+
+  private receive(chunk: Uint8Array): void {
+    if (this.timer !== null) clearTimeout(this.timer)
+    this.pass(this.pastes.push(this.utf8.decode(chunk, { stream: true })))
+    if (this.pastes.isHolding) this.timer = setTimeout(() => this.pass(this.pastes.flush()), SEQUENCE_MS)
+  }
+
+  /** The editor gets keys up to the first Enter; what comes after it is for the next prompt. */
+  private pass(keys: string): void {
+    const all = this.ahead + keys
+    const line = /^[^\r\n]*(?:\r\n?|\n)?/.exec(all)?.[0] ?? ''
+    this.ahead = this.keys === null ? all : all.slice(line.length)
+    if (this.keys !== null && line !== '') this.keys.write(line)
+  }
+}
+
+/** Keys for the line editor, looking like a terminal to it. */
+class KeyStream extends PassThrough {
+  readonly isTTY = true
+
+  setRawMode(on: boolean): this {
+    process.stdin.setRawMode?.(on)
+    return this
+  }
+}

@@ -1,0 +1,100 @@
+// `moeflux chat`: a conversation at the terminal, or line by line from a pipe.
+import { createInterface } from 'node:readline'
+import type { Command } from 'commander'
+import { action, type Cli, Interrupted } from '../action.js'
+import type { Chat } from '../chat/chat.js'
+import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addExamples } from '../optionValues.js'
+import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
+import { colours } from '../terminal.js'
+
+interface ChatCommandOptions extends ModelOptions, SamplingOptions {
+  readonly system?: string
+  readonly think?: boolean
+  readonly load?: string
+}
+
+export function registerChat(program: Command): void {
+  const command = program
+    .command('chat')
+    .description('talk with a model: history, several lines, /help for its commands')
+    .option('-s, --system <text>', 'a system prompt')
+    .option('--think', 'let the model think before it answers')
+    .option('--load <file>', 'go on with a conversation that /save wrote')
+  addModelOptions(command)
+  addSamplingOptions(command)
+  command.action(action(chat))
+  addExamples(command, [
+    'moeflux chat',
+    ['moeflux chat --model ~/models/qwen --think', 'a model of your own, thinking first'],
+    ['moeflux chat --load dogs.json', 'go on where /save left off'],
+    ['printf "Hi\\nWho are you?\\n" | moeflux chat --quiet', 'each line of a pipe is a message'],
+  ])
+}
+
+async function chat(cli: Cli, options: ChatCommandOptions): Promise<void> {
+  const [{ openCliModel }, { Chat }, { MarkdownStyler }] = await Promise.all([
+    import('../openCliModel.js'),
+    import('../chat/chat.js'),
+    import('../chat/markdownStyler.js'),
+  ])
+  const model = await openCliModel(cli, options)
+  try {
+    const conversation = new Chat(cli, model, {
+      sampling: options,
+      system: options.system ?? null,
+      thinking: options.think === true,
+      createStyler: () => (colours(process.stdout) ? new MarkdownStyler() : null),
+    })
+    if (options.load !== undefined) await conversation.load(options.load)
+    if (process.stdin.isTTY) {
+      cli.notice(cli.dim(`${model.name} on ${model.backendDescription}. /help shows the commands, Ctrl-D leaves.`))
+      await talk(cli, conversation)
+    } else await readPipe(cli, conversation)
+  } finally {
+    await model.close()
+  }
+}
+
+async function talk(cli: Cli, conversation: Chat): Promise<void> {
+  const [{ TerminalInput }, { completeChatCommand }, { readHistory, writeHistory }] = await Promise.all([
+    import('../chat/terminalInput.js'),
+    import('../chat/chatCommands.js'),
+    import('../chat/history.js'),
+  ])
+  const history = await readHistory()
+  const input = new TerminalInput({ history, complete: completeChatCommand })
+  let interrupts = 0
+  try {
+    for (;;) {
+      const entry = await input.read('> ', '. ')
+      if (entry.type === 'end') return
+      if (entry.type === 'interrupt') {
+        if (++interrupts > 1) throw new Interrupted()
+        cli.error(cli.dim('Ctrl-C again leaves'))
+        continue
+      }
+      interrupts = 0
+      if (!(await conversation.enter(entry.text))) return
+      cli.errorText('\n')
+    }
+  } finally {
+    await writeHistory(history)
+  }
+}
+
+/** Without a terminal every line is a message; a backslash at its end joins it with the next. */
+async function readPipe(cli: Cli, conversation: Chat): Promise<void> {
+  const lines = createInterface({ input: process.stdin, signal: cli.signal })
+  let message = ''
+  for await (const line of lines) {
+    if (line.endsWith('\\')) {
+      message += `${line.slice(0, -1)}\n`
+      continue
+    }
+    const more = await conversation.enter(message + line)
+    message = ''
+    if (!more) return
+  }
+  if (message !== '') await conversation.enter(message)
+}

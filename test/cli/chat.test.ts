@@ -1,0 +1,175 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { type IPty, spawn } from '@lydell/node-pty'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { MAIN, moeflux } from './moeflux.js'
+
+const CTRL_C = '\u0003'
+const CTRL_D = '\u0004'
+
+/** The chat in a pseudo-terminal, as a person would sit before it. */
+class Screen {
+  private seen = ''
+  private from = 0
+  private readonly exit: Promise<number>
+  private wake = () => {}
+
+  constructor(private readonly terminal: IPty) {
+    terminal.onData(text => {
+      this.seen += text
+      this.wake()
+    })
+    this.exit = new Promise(resolve => terminal.onExit(({ exitCode }) => resolve(exitCode)))
+  }
+
+  type(keys: string): void {
+    this.terminal.write(keys)
+  }
+
+  resize(columns: number, rows: number): void {
+    this.terminal.resize(columns, rows)
+  }
+
+  /** Waits until the screen shows something new that matches, and returns what came up to it. */
+  async shows(pattern: RegExp, milliseconds = 30_000): Promise<string> {
+    const deadline = Date.now() + milliseconds
+    for (;;) {
+      const text = this.seen.slice(this.from)
+      const match = pattern.exec(plain(text))
+      if (match !== null) {
+        this.from = this.seen.length
+        return plain(text)
+      }
+      const left = deadline - Date.now()
+      if (left <= 0) throw new Error(`waited for ${pattern}, the screen shows: ${JSON.stringify(plain(text))}`)
+      await new Promise<void>(resolve => {
+        const timer = setTimeout(resolve, Math.min(left, 500))
+        this.wake = () => {
+          clearTimeout(timer)
+          resolve()
+        }
+      })
+    }
+  }
+
+  exited(): Promise<number> {
+    return this.exit
+  }
+
+  kill(): void {
+    try {
+      this.terminal.kill()
+    } catch {} // it is gone already
+  }
+}
+
+/** Without colours and cursor movements. */
+function plain(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with one
+  return text.replace(/\u001b\[[?\d;]*[a-zA-Z]/g, '').replaceAll('\r', '')
+}
+
+describe('moeflux chat', () => {
+  let home: string
+  let screen: Screen
+
+  beforeEach(() => {
+    home = mkdtempSync(join(tmpdir(), 'moeflux-chat-'))
+  })
+
+  afterEach(() => {
+    screen?.kill()
+    rmSync(home, { recursive: true, force: true })
+  })
+
+  async function start(...options: string[]): Promise<void> {
+    const env = { ...process.env, MOEFLUX_HOME: home, TERM: 'xterm-256color', NO_COLOR: '' } as Record<string, string>
+    const args = [MAIN, 'chat', '--temp', '0', ...options]
+    screen = new Screen(spawn(process.execPath, args, { cols: 100, rows: 30, cwd: home, env }))
+    await screen.shows(/\/help shows the commands[\s\S]*> $/)
+  }
+
+  it('answers, goes on from what was said, saves, forgets and loads', async () => {
+    await start('--max-tokens', '12')
+    screen.type('Who are you?\r')
+    const first = await screen.shows(/tok\/s · prompt \d+ tokens[\s\S]*> $/)
+    expect(first).toContain('I am ')
+    screen.type('Thank you.\r')
+    expect(await screen.shows(/tok\/s[\s\S]*> $/)).toMatch(/prompt \d+ new \+ \d+ cached tokens/)
+    screen.type('/save chat.json\r')
+    await screen.shows(/4 messages saved/)
+    const saved = JSON.parse(readFileSync(join(home, 'chat.json'), 'utf8'))
+    expect(saved.turns.map((turn: { role: string }) => turn.role)).toEqual(['user', 'assistant', 'user', 'assistant'])
+    expect(saved.turns[1].content).toMatch(/^I am /)
+    screen.type('/clear\r')
+    await screen.shows(/forgotten/)
+    screen.type('/stats\r')
+    expect(await screen.shows(/kept states/)).toMatch(/messages +0/)
+    screen.type('/load chat.json\r')
+    await screen.shows(/4 messages loaded/)
+    screen.type('/load nothing.json\r')
+    await screen.shows(/error: .*nothing\.json/)
+    screen.type(CTRL_D)
+    expect(await screen.exited()).toBe(0)
+  })
+
+  it('takes a paste of several lines as one message, also in a window that changes its size', async () => {
+    await start('--max-tokens', '4')
+    screen.type('Say this: \u001b[200~one\r\ntwo\u001b[201~')
+    await screen.shows(/one⏎two$/)
+    screen.resize(20, 10)
+    screen.type(' three\r')
+    await screen.shows(/tok\/s[\s\S]*> $/)
+    screen.type('first \\\r')
+    await screen.shows(/\. $/)
+    screen.type('second\r')
+    await screen.shows(/tok\/s[\s\S]*> $/)
+    screen.type('/save paste.json\r')
+    await screen.shows(/saved/)
+    const { turns } = JSON.parse(readFileSync(join(home, 'paste.json'), 'utf8'))
+    expect([turns[0].content, turns[2].content]).toEqual(['Say this: one\ntwo three', 'first \nsecond'])
+  })
+
+  it('stops an answer at Ctrl-C and goes on; Ctrl-C twice at the prompt leaves', async () => {
+    await start()
+    screen.type('Tell me a story about a little dog\r')
+    await screen.shows(/Once upon/)
+    screen.type(CTRL_C)
+    await screen.shows(/stopped\n[\s\S]*> $/)
+    screen.type(CTRL_C)
+    await screen.shows(/Ctrl-C again leaves\n[\s\S]*> $/)
+    screen.type(CTRL_C)
+    expect(await screen.exited()).toBe(130)
+  })
+
+  it('shows thoughts apart and has a help and a history', async () => {
+    await start('--think', '--max-tokens', '32')
+    screen.type('/help\r/nonsense\r') // the second is typed before its prompt is there
+    expect(await screen.shows(/there is no \/nonsense/)).toContain('/system [text]')
+    screen.type('Tell me a story about Mia\r')
+    expect(await screen.shows(/tok\/s[\s\S]*> $/)).toMatch(/The user [\s\S]*\n\nOnce/)
+    screen.type('/exit\r')
+    expect(await screen.exited()).toBe(0)
+    expect(readFileSync(join(home, 'chat_history'), 'utf8')).toBe(
+      '/help\n/nonsense\nTell me a story about Mia\n/exit\n',
+    )
+  })
+
+  it('answers each line of a pipe, with the answers alone on stdout', async () => {
+    const options = ['chat', '--temp', '0', '--max-tokens', '12', '--quiet']
+    const { code, stdout, stderr } = await moeflux(options, { input: 'Who are you?\n\n/think off\nWho are you?\n' })
+    expect(code).toBe(0)
+    expect(stderr).toBe('')
+    expect(stdout.split('\n').filter(line => line.startsWith('I am '))).toHaveLength(2)
+  })
+
+  it('says before anything is lost that a conversation has outgrown the context', async () => {
+    const options = ['chat', '--temp', '0', '--max-tokens', '12', '--context', '48']
+    const input = `Who are you?\n${'Tell me more. '.repeat(20)}\n/clear\nWho are you?\n`
+    const { code, stdout, stderr } = await moeflux(options, { input })
+    expect(code).toBe(0)
+    expect(stderr).toMatch(/error: [^\n]*context limit of 48 tokens; the message was not added; \/save [^\n]*\/clear/)
+    expect(stdout.split('\n').filter(line => line.startsWith('I am '))).toHaveLength(2)
+  })
+})
