@@ -3,11 +3,12 @@
 import { ExpertReadError } from '../../errors.js'
 import { ExpertStreamer, type StreamerPlan } from '../../experts/expertStreamer.js'
 import { ReadRing } from '../../experts/readRing.js'
+import { EarlyRouter } from './earlyRouter.js'
 import { ExpertFeed } from './expertFeed.js'
 import { Forward } from './forward.js'
 import { type BoardShape, JobBoard } from './jobBoard.js'
 import { instantiateKernels, type KernelModule } from './kernels.js'
-import { Lane } from './lane.js'
+import { HOME, Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
 import { Team } from './team.js'
 
@@ -45,7 +46,7 @@ export async function runComputeLoop(setup: ComputeSetup, report: (report: Worke
   let feed: ExpertFeed | null = null
   if (index === 0) {
     const streamer = new ExpertStreamer(setup.streamer, new ReadRing(setup.ring), board.abortWord)
-    feed = new ExpertFeed(model, board, streamer, memories)
+    feed = new ExpertFeed(model, board, streamer, new EarlyRouter(lane, memories[HOME]), memories)
   }
   const forward = new Forward(lane, feed)
   report({ kind: 'ready' })

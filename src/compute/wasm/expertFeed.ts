@@ -1,6 +1,7 @@
 // The leader's side of the MoE block: turns a layer's routing into requests to the streamer and the streamer's ready
 // slots into waves on the board. Runs in the leading worker alone; the others only see waves.
 import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
+import type { EarlyRouter } from './earlyRouter.js'
 import { COUNTERS, type JobBoard, WAVE } from './jobBoard.js'
 import { HOME } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
@@ -16,6 +17,8 @@ export class ExpertFeed {
   private readonly pairRows: Uint32Array[] // per bank
   private readonly pairOuts: Uint32Array[] // per bank
   private startedAt = 0
+  private reading = true // the last job read experts
+  private readsSeen = 0
   private routerSeconds = 0
   private stallSeen = 0
   private left = 0 // experts of the layer that no wave had yet
@@ -24,6 +27,7 @@ export class ExpertFeed {
     private readonly model: PlacedModel,
     private readonly board: JobBoard,
     private readonly streamer: ExpertStreamer,
+    private readonly early: EarlyRouter,
     memories: readonly WebAssembly.Memory[],
   ) {
     const { numExperts } = model.config
@@ -49,9 +53,12 @@ export class ExpertFeed {
   /** Leaves nothing pinned and tells the main thread what was counted. */
   endJob(finished: boolean): void {
     this.streamer.release()
-    if (finished)
-      this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.board.rows === this.board.runs)
+    const decode = this.board.rows === this.board.runs
+    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, decode)
     const { stats } = this.streamer
+    const reads = stats.expertMisses + stats.prefetchReads
+    this.reading = reads > this.readsSeen
+    this.readsSeen = reads
     COUNTERS.forEach((name, i) => {
       this.board.counters[i] = stats[name]
     })
@@ -80,6 +87,13 @@ export class ExpertFeed {
     }
     this.left = distinct
     this.streamer.request(layer, wanted.subarray(0, distinct))
+    this.early.observe(layer, indices)
+  }
+
+  /** Reads ahead for the next layer while this one computes, where steps read at all and the streamer is for it. */
+  prefetch(layer: number): void {
+    if (!this.reading || layer >= this.model.layers.length || !this.streamer.wantsPrefetch) return
+    this.streamer.prefetch(layer, this.early.predict(layer))
   }
 
   /** Puts the next experts that are ready on the board, or that the layer is given up. */

@@ -81,6 +81,10 @@ export interface Scratch {
   readonly attentionOut: Stage
   readonly sharedAct: Stage
   readonly expertAct: Stage
+  readonly early: Stage // PRIVATE_ROWS rows: the leader's guess at a later layer's router
+  readonly earlyLogits: Rows // [PRIVATE_ROWS, experts]
+  readonly earlyWeights: number // [PRIVATE_ROWS, K]
+  readonly earlyPicks: { readonly address: number; readonly rows: number } // u32 [PRIVATE_ROWS, K]
   readonly private: readonly PrivateScratch[] // per worker
 }
 
@@ -157,6 +161,10 @@ export function layoutScratch(request: ScratchRequest): Scratch {
     pairRow: cursor.bytes(chunk * k * 4),
     pairOut: cursor.bytes(chunk * k * 4),
     input: stage(chunk, config.hiddenSize),
+    early: stage(PRIVATE_ROWS, config.hiddenSize),
+    earlyLogits: cursor.rows(PRIVATE_ROWS, config.numExperts),
+    earlyWeights: cursor.bytes(PRIVATE_ROWS * k * 4),
+    earlyPicks: { address: cursor.bytes(PRIVATE_ROWS * k * 4), rows: PRIVATE_ROWS },
   }
   const [linear, full, moe] = cursor.overlay(
     () => ({

@@ -1,0 +1,67 @@
+// Guesses what a layer's router will pick while the layer before still computes: runs the router on the residual stream as
+// it is now, which is close to what it will be. The leader's alone, for a few decode rows; a wrong guess costs a read.
+import { PreviousExperts, predictExperts } from '../../experts/prediction.js'
+import { type Lane, type Need, needsOf } from './lane.js'
+
+/** Sequences whose last picks are remembered; the engine gives a sequence a new number when it forgets. */
+const REMEMBERED = 256
+
+export class EarlyRouter {
+  private readonly needs: readonly (readonly Need[])[] // per layer
+  private readonly previous = new PreviousExperts()
+  private readonly known = new Set<number>() // in order of last use
+  private readonly picks: Uint32Array // [PRIVATE_ROWS, K]
+
+  constructor(
+    private readonly lane: Lane,
+    home: WebAssembly.Memory,
+  ) {
+    this.needs = lane.model.layers.map(({ router }) => needsOf(router))
+    const { address, rows } = lane.scratch.earlyPicks
+    this.picks = new Uint32Array(home.buffer, address, rows * lane.model.expertsPerToken)
+  }
+
+  /** Remembers what each run's last row was routed to. `indices`: u32 [rows, K]. */
+  observe(layer: number, indices: Uint32Array): void {
+    const { board, model } = this.lane
+    const k = model.expertsPerToken
+    for (let run = 0; run < board.runs; run++) {
+      const { rowStart, rows, sequence } = board.run(run)
+      const last = rowStart + rows - 1
+      this.previous.observe(sequence, layer, indices.subarray(last * k, (last + 1) * k))
+      if (layer === 0) this.touch(sequence)
+    }
+  }
+
+  private touch(sequence: number): void {
+    this.known.delete(sequence)
+    this.known.add(sequence)
+    if (this.known.size <= REMEMBERED) return
+    const [oldest] = this.known
+    this.known.delete(oldest)
+    this.previous.forget(oldest)
+  }
+
+  /** Experts that `layer` will probably want for the present rows, most likely first. */
+  predict(layer: number): number[] {
+    const { lane } = this
+    const { scratch, model, board, rows } = lane
+    const { router, postAttentionNorm } = model.layers[layer]
+    const { early, earlyLogits, earlyWeights } = scratch
+    const { address } = scratch.earlyPicks
+    const k = model.expertsPerToken
+    lane.norm(early, postAttentionNorm, 0, rows)
+    lane.prepare(early, this.needs[layer], 0, rows)
+    lane.residentProduct(router, early, earlyLogits, rows, 0, router.rows)
+    const { numExperts } = model.config
+    const logits = earlyLogits.address
+    lane.home.route(address, earlyWeights, logits, earlyLogits.stride, numExperts, k, 0, rows, lane.own.route)
+    const byRank: number[] = []
+    for (let rank = 0; rank < k; rank++) {
+      for (let row = 0; row < rows; row++) byRank.push(this.picks[row * k + rank])
+    }
+    const before: number[] = []
+    for (let run = 0; run < board.runs; run++) before.push(...this.previous.of(board.run(run).sequence, layer))
+    return predictExperts(byRank, before, rows * k)
+  }
+}
