@@ -4,6 +4,7 @@
 // Every bank starts with the same scratch region, so an activation has one address in all of them and moving it to the
 // bank where a matrix lies is a copy between equal ranges. Bank 0 is home: small tensors, activations of record, and as
 // many matrices as leave room for sequence state. Further matrices and then the slots fill banks of their own.
+import { OutOfMemoryError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { LayerTensors, Matrix, ModelTensors, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import { alignUp } from './bank.js'
@@ -96,6 +97,9 @@ export function planMemory(request: PlanRequest): MemoryPlan {
     }
     const bytes = matrixBytes(matrix)
     if (floors[current] + bytes > (current === home ? homeShare : bankLimit)) current = openBank()
+    if (floors[current] + bytes > bankLimit) {
+      throw new OutOfMemoryError(matrix.name, bytes, `a memory holds at most ${bankLimit} bytes`)
+    }
     const placed = place(matrix, current, floors, loads)
     byOffset.set(matrix.weight.offset, placed)
     matrices.set(matrix, placed)
@@ -110,6 +114,9 @@ export function planMemory(request: PlanRequest): MemoryPlan {
     if (slotBank < 0) slotBank = floors[home] + left * slotBytes + SLOT_ALIGN <= homeShare ? home : openBank()
     floors[slotBank] = alignUp(floors[slotBank], SLOT_ALIGN)
     const fit = Math.min(left, Math.floor((bankLimit - floors[slotBank]) / slotBytes))
+    if (fit === 0 && floors[slotBank] === alignUp(scratchEnd, SLOT_ALIGN)) {
+      throw new OutOfMemoryError('expert', slotBytes, `a memory holds at most ${bankLimit} bytes`)
+    }
     for (let i = 0; i < fit; i++) slots.push({ bank: slotBank, address: floors[slotBank] + i * slotBytes })
     floors[slotBank] += fit * slotBytes
     if (slots.length < request.slotCount) slotBank = openBank()

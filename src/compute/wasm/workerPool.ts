@@ -14,7 +14,7 @@ interface Pending {
 }
 
 export class WorkerPool {
-  private readonly threads: ComputeThread[] = []
+  readonly threads: ComputeThread[] = []
   private readonly ended: Promise<void>[] = []
   private pending: Pending | null = null
   private lost: Error | null = null
