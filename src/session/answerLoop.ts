@@ -25,6 +25,7 @@ export class AnswerProgress {
   readonly tokens: number[] = [] // without the end token
   thinkingTokens = 0
   text = ''
+  thinking = ''
   readonly calls: { name: string; arguments: string }[] = []
   reason: EndReason = 'length'
   stopSequence: string | null = null
@@ -89,6 +90,7 @@ function record(
     return { ...piece, id: `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`, ...logprobs }
   }
   if (piece.type === 'text') progress.text += piece.text
+  else progress.thinking += piece.text
   return { ...piece, ...logprobs }
 }
 

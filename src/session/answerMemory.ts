@@ -1,7 +1,7 @@
-// What the model said, so that it can be put back into later prompts exactly as it was said. Two things get lost when a
-// client sends an answer back: the spacing of a tool call (the client sends parsed JSON), and the tokens themselves where
-// the model did not write them in the tokenizer's own way. Either would end a reusable prefix. Bounded; forgetting costs
-// only speed.
+// What the model said, so that it can be put back into later prompts exactly as it was said. Some things get lost when a
+// client sends an answer back: the spacing of a tool call (the client sends parsed JSON), the thinking before it (most
+// clients drop it), and the tokens themselves where the model did not write them in the tokenizer's own way. Each would end
+// a reusable prefix. Bounded; forgetting costs only speed.
 import type { PlainMessage, PlainToolCall } from '../text/messages.js'
 import type { Section, Tokenizer } from '../text/tokenizer.js'
 import { commonPrefix } from './prefixMatch.js'
@@ -9,6 +9,12 @@ import type { Prompt } from './prompt.js'
 
 const REMEMBERED_CHARACTERS = 8 * 2 ** 20
 const REMEMBERED_STARTS = 32
+
+/** An answer with tool calls as it was generated. */
+interface Written {
+  readonly thinking: string
+  readonly text: string // all that came after the thinking
+}
 
 interface KnownStart {
   readonly text: string
@@ -18,7 +24,7 @@ interface KnownStart {
 }
 
 export class AnswerMemory {
-  private readonly calls = new Map<string, string>() // message key -> text as generated, least recently used first
+  private readonly calls = new Map<string, Written>() // by message key, least recently used first
   private callCharacters = 0 // of `calls`, keys and texts
   private readonly starts: KnownStart[] = [] // newest last
 
@@ -33,11 +39,12 @@ export class AnswerMemory {
     this.calls.delete(key)
     this.calls.set(key, written)
     const { tool_calls: _, ...rest } = message
-    return { ...rest, content: written }
+    const thinking = rest.reasoning_content ?? written.thinking
+    return { ...rest, content: written.text, ...(thinking !== '' && { reasoning_content: thinking }) }
   }
 
-  /** Remembers an answer with tool calls: what its parts were, and the text after the thinking as it was written. */
-  rememberCalls(content: string, calls: readonly { name: string; arguments: string }[], written: string): void {
+  /** Remembers an answer with tool calls by what a client will send of it. */
+  rememberCalls(content: string, calls: readonly { name: string; arguments: string }[], written: Written): void {
     const plain = calls.map(call => ({
       type: 'function' as const,
       function: { name: call.name, arguments: parsed(call.arguments) },
@@ -45,7 +52,7 @@ export class AnswerMemory {
     const key = messageKey(content, plain)
     this.forgetCall(key)
     this.calls.set(key, written)
-    this.callCharacters += key.length + written.length
+    this.callCharacters += sizeOf(key, written)
     for (const oldest of this.calls.keys()) {
       if (this.callCharacters <= REMEMBERED_CHARACTERS) break
       this.forgetCall(oldest)
@@ -54,7 +61,7 @@ export class AnswerMemory {
 
   private forgetCall(key: string): void {
     const written = this.calls.get(key)
-    if (written !== undefined) this.callCharacters -= key.length + written.length
+    if (written !== undefined) this.callCharacters -= sizeOf(key, written)
     this.calls.delete(key)
   }
 
@@ -80,6 +87,10 @@ export class AnswerMemory {
     }
     return best
   }
+}
+
+function sizeOf(key: string, { thinking, text }: Written): number {
+  return key.length + thinking.length + text.length
 }
 
 function messageKey(content: string, calls: readonly PlainToolCall[]): string {

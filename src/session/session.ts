@@ -54,6 +54,7 @@ interface Prepared {
 
 const DEFAULT_SEQUENCES = 8
 const DEFAULT_BYTES = 2 ** 30
+const THINK_END = '</think>'
 
 export class Session {
   private readonly cache: StateCache
@@ -270,14 +271,14 @@ export class Session {
     }
   }
 
-  private remember(prompt: Prompt, { tokens, calls, text }: AnswerProgress) {
+  private remember(prompt: Prompt, { tokens, calls, text, thinking }: AnswerProgress) {
     if (prompt.mark === '' || tokens.length === 0) return
-    const { tokenizer } = this.text
     this.answers?.rememberIds(prompt, tokens)
     if (calls.length === 0) return
-    const raw = (tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
-    const written = raw.slice(raw.indexOf('</think>') < 0 ? 0 : raw.indexOf('</think>') + '</think>'.length)
-    this.answers?.rememberCalls(text, calls, written.replace(/^\n+/, ''))
+    const raw = (this.text.tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
+    const thought = raw.indexOf(THINK_END)
+    const after = thought < 0 ? raw : raw.slice(thought + THINK_END.length)
+    this.answers?.rememberCalls(text, calls, { thinking, text: after.replace(/^\n+/, '') })
   }
 
   /** Tells before anything is evaluated that the context is too short. */

@@ -49,7 +49,21 @@ export class ChatTemplate {
     private readonly constants: TemplateVariables = {},
   ) {}
 
+  /** Where the template refuses system messages after the first, those are given to it as a user's. */
   async render(request: ChatRequest, options: RenderOptions = {}): Promise<RenderedChat> {
+    try {
+      return await this.renderOnce(request, options)
+    } catch (error) {
+      const isLate = ({ role }: PlainMessage, index: number) => role === 'system' && index > 0
+      if (!(error instanceof TemplateError) || !request.messages.some(isLate)) throw error
+      const messages = request.messages.map((message, index) =>
+        isLate(message, index) ? ({ ...message, role: 'user' } as const) : message,
+      )
+      return await this.renderOnce({ ...request, messages }, options)
+    }
+  }
+
+  private async renderOnce(request: ChatRequest, options: RenderOptions): Promise<RenderedChat> {
     const { places = [], nextTurn = false } = options
     const [mark, pin] = unusedCharacters(JSON.stringify([this.source, request.messages, request.tools ?? null]))
     const variants = [request]

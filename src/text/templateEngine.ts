@@ -10,6 +10,7 @@ export type TemplateVariables = Readonly<Record<string, unknown>>
 
 // The library's own types of these do not resolve outside of it.
 interface RuntimeValue {
+  readonly type: string
   readonly value: unknown
 }
 interface EnvironmentType {
@@ -19,6 +20,11 @@ interface EnvironmentType {
 interface InterpreterType {
   run(program: unknown): RuntimeValue
   evaluate(statement: unknown, environment: EnvironmentType): RuntimeValue
+  applyFilter(operand: RuntimeValue, filter: FilterNode, environment: EnvironmentType): RuntimeValue
+}
+interface FilterNode {
+  readonly type: string
+  readonly value?: unknown
 }
 type Builtins = Map<string, RuntimeValue>
 
@@ -44,6 +50,15 @@ class BoundedInterpreter extends Interpreter {
       throw new Error(`a list of ${value.length} values, more than ${LIST_LIMIT}`)
     }
     return result
+  }
+
+  /** Python's `string` writes True, False and None, which the library writes otherwise or refuses. */
+  override applyFilter(operand: RuntimeValue, filter: FilterNode, environment: EnvironmentType): RuntimeValue {
+    if (filter.type === 'Identifier' && filter.value === 'string') {
+      if (operand.type === 'BooleanValue') return runtimeValue(operand.value ? 'True' : 'False')
+      if (operand.type === 'NullValue') return runtimeValue('None')
+    }
+    return super.applyFilter(operand, filter, environment)
   }
 }
 

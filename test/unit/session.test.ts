@@ -276,6 +276,32 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
+  it('keeps the thinking within a chain of tool calls, though the client drops it', async () => {
+    const template = `{%- for m in messages %}<|im_start|>{{ m.role }}
+{% if m.role == 'assistant' %}<think>
+{{ m.reasoning_content }}
+</think>
+
+{% endif %}{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+<think>
+{% endif %}`
+    const written = 'I must add.\n</think>\n\n<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
+    const { model } = await open(prompt => (prompt.includes('tool\n3') ? 'So.\n</think>\n\nThree.' : written), {
+      template,
+    })
+    const session = model.createSession()
+    const tools = [{ name: 'add' }]
+    const first = await session.chat({ messages: hello, tools, thinking: true }).answer()
+    expect(first).toMatchObject({ thinking: 'I must add.', reason: 'tool_calls' })
+    const assistant: ChatMessage = { role: 'assistant', content: null, tool_calls: [{ name: 'add', arguments: {} }] }
+    const messages = [...hello, assistant, { role: 'tool', content: '3' }]
+    const second = await session.chat({ messages, tools, thinking: true }).answer()
+    expect(second.text).toBe('Three.')
+    expect(second.usage.cachedTokens).toBe(first.usage.promptTokens + first.usage.answerTokens)
+    await model.close()
+  })
+
   it('logs one line per request that says what was cached and why not more', async () => {
     const { model } = await open(() => 'ok')
     const lines: string[] = []
