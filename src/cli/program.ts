@@ -11,6 +11,8 @@ import { registerInspect } from './commands/inspect.js'
 import { registerList } from './commands/list.js'
 import { registerRm } from './commands/rm.js'
 import { registerRun } from './commands/run.js'
+import { registerSimulate } from './commands/simulate.js'
+import { registerTrace } from './commands/trace.js'
 import { registerVerify } from './commands/verify.js'
 import { addExamples } from './optionValues.js'
 
@@ -20,7 +22,7 @@ type Register = (program: Command) => void
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
   ['Talk:', [registerRun, registerChat]],
   ['Models:', [registerConvert, registerList, registerInspect, registerVerify, registerRm]],
-  ['Measure:', [registerBench, registerEval]],
+  ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate]],
 ]
 
 export function createProgram(): Command {

@@ -1,0 +1,31 @@
+// The disk's speed where no large model lies on it: writes a file, reads it at random, removes it.
+import { mkdir, rm } from 'node:fs/promises'
+import { join } from 'node:path'
+import { ChunkWriter } from './chunkWriter.js'
+import { type DiskMeasurement, measureDisk } from './diskSpeed.js'
+
+const leastBytes = 256 << 20
+const leastReads = 64
+
+export async function measureScratchDisk(
+  folder: string,
+  readBytes: number,
+  depths: readonly number[],
+  signal?: AbortSignal,
+): Promise<DiskMeasurement> {
+  await mkdir(folder, { recursive: true })
+  const file = join(folder, `disk-test-${process.pid}.bin`)
+  const piece = new Uint8Array(1 << 20).map((_, i) => (i * 2654435761) >>> 16)
+  const fileSize = Math.max(leastBytes, leastReads * readBytes)
+  try {
+    const writer = await ChunkWriter.create(file)
+    while (writer.size < fileSize) {
+      signal?.throwIfAborted()
+      await writer.append(piece)
+    }
+    await writer.finish()
+    return await measureDisk({ files: [file], fileSize, readBytes, depths, seconds: 0.7, signal })
+  } finally {
+    await rm(file, { force: true })
+  }
+}

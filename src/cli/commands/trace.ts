@@ -1,0 +1,36 @@
+// `moeflux trace`: records which experts a prompt and its answer are routed to, for `moeflux simulate`.
+import type { Command } from 'commander'
+import { action, type Cli } from '../action.js'
+import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addExamples, integerOption, numberOption } from '../optionValues.js'
+
+export interface TraceCommandOptions extends ModelOptions {
+  readonly out: string
+  readonly promptFile?: string
+  readonly tokens: number
+  readonly temp: number
+  readonly seed: number
+}
+
+export function registerTrace(program: Command): void {
+  const command = program
+    .command('trace')
+    .description('record which experts a prompt and its answer are routed to')
+    .argument('[prompt]', 'the text to begin with')
+    .requiredOption('-o, --out <file>', 'where to write the trace')
+    .option('--prompt-file <file>', 'a prompt from a file')
+    .option('--tokens <n>', 'tokens to generate', integerOption(1), 256)
+    .option('--temp <x>', 'temperature', numberOption(0, 100), 1)
+    .option('--seed <n>', 'of the sampler', integerOption(0, 2 ** 31), 1)
+  addModelOptions(command)
+  command.action(
+    action(async (cli: Cli, prompt: string | undefined, options: TraceCommandOptions) => {
+      const { recordTrace } = await import('../recordTrace.js')
+      await recordTrace(cli, prompt, options)
+    }),
+  )
+  addExamples(command, [
+    ['moeflux trace "Tell me a story" -o story.trace', 'with the built-in model'],
+    'moeflux trace --model qwen --prompt-file essay.txt --tokens 500 -o essay.trace',
+  ])
+}

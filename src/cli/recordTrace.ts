@@ -1,0 +1,84 @@
+// What `moeflux trace` does: evaluates a prompt, generates, and keeps every step's routing and the engine's own counts.
+// Nothing is read ahead meanwhile, so that the counts are those of the cache alone.
+import { readFile, writeFile } from 'node:fs/promises'
+import { TokenStream } from '../bench/tokenStream.js'
+import { UsageError } from '../errors.js'
+import { encodeTrace, type TraceStep } from '../experts/routingTrace.js'
+import type { Model } from '../session/openModel.js'
+import { Sampler } from '../text/sampler.js'
+import { loadTokenizer } from '../text/tokenizer.js'
+import type { Cli } from './action.js'
+import type { TraceCommandOptions } from './commands/trace.js'
+import { formatBytes, formatInteger, formatPercent } from './format.js'
+import { openCliModel } from './openCliModel.js'
+
+const defaultPrompt = 'Once upon a time there was a little dog who'
+const promptTokensWithoutText = 64
+
+export async function recordTrace(cli: Cli, prompt: string | undefined, options: TraceCommandOptions): Promise<void> {
+  if (prompt !== undefined && options.promptFile !== undefined) {
+    throw new UsageError('give either a prompt or --prompt-file')
+  }
+  const text = options.promptFile === undefined ? prompt : await readFile(options.promptFile, 'utf8')
+  const model = await openCliModel(cli, { ...options, prefetch: options.backend === 'reference' })
+  try {
+    const record = (await model.readExpert(0, 0)).length
+    const { steps, decodeSeconds } = await evaluate(cli, model, text, options)
+    const stats = model.stats()
+    const bytes = encodeTrace({
+      model: model.name,
+      layers: model.config.numLayers,
+      experts: model.config.numExperts,
+      expertsPerToken: model.expertsPerToken,
+      expertBytes: record,
+      engine: {
+        backend: model.backend,
+        policy: model.backend === 'reference' ? 'lru' : 'lrfu',
+        slots: stats.expertSlots,
+        hits: stats.expertHits,
+        misses: stats.expertMisses,
+        computeSecondsPerToken: decodeSeconds / options.tokens,
+      },
+      steps,
+    })
+    await writeFile(options.out, bytes)
+    const tokens = steps.reduce((sum, step) => sum + step.tokens, 0)
+    const rate = stats.expertHits / (stats.expertHits + stats.expertMisses)
+    cli.notice(
+      `${options.out}: ${formatInteger(tokens)} tokens in ${steps.length} steps, ${formatBytes(bytes.length)}; ` +
+        `the engine's cache of ${formatInteger(stats.expertSlots)} experts had ${formatPercent(rate)} hits`,
+    )
+  } finally {
+    await model.close()
+  }
+}
+
+async function evaluate(
+  cli: Cli,
+  model: Model,
+  text: string | undefined,
+  options: TraceCommandOptions,
+): Promise<{ steps: TraceStep[]; decodeSeconds: number }> {
+  const tokenizer = await loadTokenizer(model.folder, model.vocabSize)
+  const stream = new TokenStream(model.vocabSize, options.seed)
+  if (!tokenizer && text !== undefined) throw new UsageError('this model has no tokenizer: give no prompt')
+  const prompt = tokenizer?.encode(text ?? defaultPrompt) ?? stream.take(promptTokensWithoutText)
+  const sampler = new Sampler({ temperature: options.temp, seed: options.seed })
+  const context = model.createContext({ maxCheckpoints: 0 })
+  const bar = cli.progressBar('tokens')
+  const steps: TraceStep[] = []
+  const run = async (tokens: readonly number[]) => {
+    const { routing, logits } = await context.evaluate(tokens, { routing: true, signal: cli.signal })
+    steps.push(...routing)
+    bar.update({ phase: 'tracing', loaded: context.length, total: prompt.length + options.tokens })
+    return logits as Float32Array
+  }
+  let logits = await run(prompt)
+  const before = model.stats()
+  const began = performance.now()
+  for (let i = 0; i < options.tokens; i++) logits = await run([tokenizer ? sampler.sample(logits) : stream.next()])
+  const stalled = model.stats().stallSeconds - before.stallSeconds
+  bar.clear()
+  await context.close()
+  return { steps, decodeSeconds: Math.max(0, (performance.now() - began) / 1000 - stalled) }
+}
