@@ -6,6 +6,7 @@ import { errorLine } from './action.js'
 import { registerBench } from './commands/bench.js'
 import { registerChat } from './commands/chat.js'
 import { registerConvert } from './commands/convert.js'
+import { registerDoctor } from './commands/doctor.js'
 import { registerEval } from './commands/eval.js'
 import { registerInspect } from './commands/inspect.js'
 import { registerList } from './commands/list.js'
@@ -22,7 +23,7 @@ type Register = (program: Command) => void
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
   ['Talk:', [registerRun, registerChat]],
   ['Models:', [registerConvert, registerList, registerInspect, registerVerify, registerRm]],
-  ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate]],
+  ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate, registerDoctor]],
 ]
 
 export function createProgram(): Command {

@@ -1,0 +1,26 @@
+// `moeflux doctor`: what this machine has, how fast its disk reads experts, what `auto` would choose, and advice.
+import type { Command } from 'commander'
+import { action, type Cli } from '../action.js'
+import { addExamples } from '../optionValues.js'
+
+export interface DoctorCommandOptions {
+  readonly model?: string
+  readonly disk: boolean
+  readonly json?: boolean
+}
+
+export function registerDoctor(program: Command): void {
+  const command = program
+    .command('doctor')
+    .description('look at this machine: processor, GPU, memory, disk; what auto would choose; advice')
+    .option('-m, --model <name|folder>', 'measure the disk that this model lies on, and advise for it')
+    .option('--no-disk', 'do not measure the disk')
+    .option('--json', 'print everything as JSON')
+  command.action(
+    action(async (cli: Cli, options: DoctorCommandOptions) => {
+      const { examine } = await import('../doctor.js')
+      await examine(cli, options)
+    }),
+  )
+  addExamples(command, ['moeflux doctor', ['moeflux doctor --model ~/models/qwen', 'for one model']])
+}

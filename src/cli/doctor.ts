@@ -1,0 +1,174 @@
+// What `moeflux doctor` does: looks, measures the disk at the size of an expert, and says what follows from it.
+import { stat } from 'node:fs/promises'
+import { availableParallelism, cpus, release, totalmem } from 'node:os'
+import { type DiskMeasurement, measureDisk } from '../bench/diskSpeed.js'
+import { measureScratchDisk } from '../bench/scratchDisk.js'
+import { hasRelaxedSimd } from '../compute/wasm/kernels.js'
+import { loadKernels } from '../compute/wasm/loadKernels.js'
+import { availableMemory } from '../experts/nodeMemory.js'
+import { chooseReadMode } from '../experts/readMode.js'
+import { presets } from '../model/presets.js'
+import { allExpertsBytes, expertBytes, FOUR_BIT, residentBytes } from '../model/sizes.js'
+import { findModel, storeRoot } from '../storage/modelStore.js'
+import { openNodeFolder } from '../storage/nodeFolder.js'
+import { openPacked } from '../storage/openPacked.js'
+import type { Cli } from './action.js'
+import { diskLine } from './benchModel.js'
+import type { DoctorCommandOptions } from './commands/doctor.js'
+import { formatBytes, formatFields } from './format.js'
+
+const depths = [1, 4, 8]
+const measuredModelBytes = 1e9 // a smaller model would be read from some cache, whoever keeps it
+
+interface Subject {
+  readonly name: string
+  readonly expertBytes: number
+  readonly expertsBytes: number
+  readonly residentBytes: number
+  readonly expertsPerStep: number // experts that a token reads at most, over all layers
+  readonly files: readonly string[] // empty: a preset
+}
+
+export interface Findings {
+  readonly system: { platform: string; node: string; processor: string; threads: number }
+  readonly wasm: { simd: 'relaxed' | 'baseline' | 'none'; sharedMemory: boolean; reason: string | null }
+  readonly memory: { total: number; free: number; limit: number; limitedBy: 'machine' | 'cgroup' }
+  readonly disk: DiskMeasurement | null
+  readonly subject: Omit<Subject, 'files'>
+  readonly auto: { backend: string; reason: string; reads: 'direct' | 'buffered'; readsReason: string }
+  readonly advice: readonly string[]
+}
+
+export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<void> {
+  const subject = options.model === undefined ? presetSubject() : await modelSubject(options.model)
+  const memory = availableMemory()
+  const wasm = await lookAtWasm()
+  const disk = options.disk ? await lookAtDisk(subject, cli) : null
+  const reads = chooseReadMode({
+    wanted: 'auto',
+    expertSize: subject.expertBytes,
+    expertBytes: subject.expertsBytes,
+    freeBytes: Math.max(0, memory.bytes - subject.residentBytes),
+    supported: process.platform === 'linux',
+  })
+  const { files: _files, ...about } = subject
+  const findings: Omit<Findings, 'advice'> = {
+    system: {
+      platform: `${process.platform} ${release()}, ${process.arch}`,
+      node: process.version,
+      processor: cpus()[0]?.model.trim() ?? 'unknown',
+      threads: availableParallelism(),
+    },
+    wasm,
+    memory: { total: totalmem(), free: memory.bytes, limit: memory.limit, limitedBy: memory.limitedBy },
+    disk,
+    subject: about,
+    auto: {
+      ...chooseForAuto(wasm),
+      reads: reads.direct ? 'direct' : 'buffered',
+      readsReason: reads.reason,
+    },
+  }
+  const complete: Findings = { ...findings, advice: adviceFor(findings) }
+  if (options.json) await cli.printJson(complete)
+  else await cli.print(formatFindings(complete))
+}
+
+function presetSubject(): Subject {
+  const { config, title } = presets.a3b
+  return {
+    name: title,
+    expertBytes: expertBytes(config, FOUR_BIT),
+    expertsBytes: allExpertsBytes(config, FOUR_BIT),
+    residentBytes: residentBytes(config, FOUR_BIT),
+    expertsPerStep: config.numLayers * config.expertsPerToken,
+    files: [],
+  }
+}
+
+async function modelSubject(name: string): Promise<Subject> {
+  const packed = await openPacked(await openNodeFolder(await findModel(name), { links: 'any' }))
+  const { config, experts, weights } = packed
+  const files = experts.files.map(file => file.name)
+  await packed.close()
+  return {
+    name: packed.name,
+    expertBytes: experts.layout.expertSize,
+    expertsBytes: config.numLayers * config.numExperts * experts.layout.expertSize,
+    residentBytes: weights.size,
+    expertsPerStep: config.numLayers * config.expertsPerToken,
+    files,
+  }
+}
+
+async function lookAtWasm(): Promise<Findings['wasm']> {
+  const sharedMemory = typeof SharedArrayBuffer !== 'undefined'
+  try {
+    const { simd } = await loadKernels()
+    return { simd, sharedMemory, reason: null }
+  } catch (error) {
+    return { simd: hasRelaxedSimd() ? 'relaxed' : 'none', sharedMemory, reason: (error as Error).message }
+  }
+}
+
+async function lookAtDisk(subject: Subject, cli: Cli): Promise<DiskMeasurement> {
+  const { files, expertBytes: readBytes, expertsBytes } = subject
+  if (files.length > 0 && expertsBytes >= measuredModelBytes) {
+    const fileSize = (await stat(files[0])).size
+    return measureDisk({ files, fileSize, readBytes, depths, seconds: 1, signal: cli.signal })
+  }
+  return measureScratchDisk(storeRoot(), readBytes, depths, cli.signal)
+}
+
+function chooseForAuto(wasm: Findings['wasm']): { backend: string; reason: string } {
+  if (wasm.reason === null) return { backend: 'wasm', reason: `WASM with ${wasm.simd} SIMD runs here` }
+  return { backend: 'reference', reason: `WASM cannot run: ${wasm.reason}` }
+}
+
+function adviceFor({ memory, disk, subject, system, wasm }: Omit<Findings, 'advice'>): string[] {
+  const advice: string[] = []
+  const room = memory.free - subject.residentBytes
+  const read = subject.expertsPerStep * subject.expertBytes
+  const raw = disk?.speeds.at(-1)?.bytesPerSecond
+  if (room < 0) {
+    advice.push(
+      `${subject.name}: its resident part of ${formatBytes(subject.residentBytes)} does not fit the free memory`,
+    )
+  } else if (room >= subject.expertsBytes) {
+    advice.push(`${subject.name} fits in memory whole: experts are read once, then computed from memory`)
+  } else if (raw !== undefined) {
+    const share = room / subject.expertsBytes
+    const worst = (read * (1 - share)) / raw
+    advice.push(
+      `${subject.name}: ${Math.round(share * 100)}% of its experts fit in memory; a token reads up to ` +
+        `${formatBytes(read * (1 - share))}, ${Math.round(worst * 1000)} ms of this disk, and less with real text`,
+    )
+  }
+  if (raw !== undefined && raw < 1e9) {
+    advice.push(`the disk reads ${formatBytes(raw)} per second: keep models that stream on the fastest disk you have`)
+  }
+  if (wasm.simd === 'baseline') advice.push('Node 22 and newer have relaxed SIMD, which makes int8 products faster')
+  if (memory.limitedBy === 'cgroup') {
+    advice.push(`a control group limits this process to ${formatBytes(memory.limit)} of memory, page cache included`)
+  }
+  if (system.threads === 1) advice.push('one processor thread: reading and computing will take turns')
+  return advice
+}
+
+function formatFindings({ system, wasm, memory, disk, subject, auto, advice }: Findings): string {
+  const simd = wasm.reason === null ? `${wasm.simd} SIMD, shared memory` : `not usable: ${wasm.reason}`
+  const limit = memory.limitedBy === 'cgroup' ? `, limited to ${formatBytes(memory.limit)} by a control group` : ''
+  const fields: [string, string][] = [
+    ['system', `${system.platform}; Node ${system.node}`],
+    ['processor', `${system.processor}, ${system.threads} threads`],
+    ['wasm', simd],
+    ['memory', `${formatBytes(memory.free)} free of ${formatBytes(memory.total)}${limit}`],
+  ]
+  if (disk) fields.push(['disk', diskLine(disk)])
+  fields.push(
+    ['auto: backend', `${auto.backend}: ${auto.reason}`],
+    ['auto: reads', `${auto.reads} for ${subject.name}: ${auto.readsReason}`],
+  )
+  const notes = advice.map(line => `- ${line}\n`).join('')
+  return formatFields(fields) + (notes === '' ? '' : `\n${notes}`)
+}

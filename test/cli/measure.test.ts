@@ -1,0 +1,82 @@
+import { mkdtempSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { moeflux } from './moeflux.js'
+
+let home: string
+beforeAll(() => {
+  home = mkdtempSync(join(tmpdir(), 'moeflux-measure-'))
+})
+afterAll(() => rmSync(home, { recursive: true, force: true }))
+
+const run = (...args: string[]) => moeflux(args, { env: { MOEFLUX_HOME: home } })
+
+describe('moeflux bench', () => {
+  it('measures the built-in model and counts what was read', async () => {
+    const { code, stdout, stderr } = await run(
+      ...'bench --prompt 40 --tokens 8 --repeat 2 --expert-memory 2MB --no-prefetch --cold --json'.split(' '),
+    )
+    expect(stderr).toBe('')
+    expect(code).toBe(0)
+    const report = JSON.parse(stdout)
+    expect(report).toMatchObject({ runs: 2, promptTokens: 40, decodeTokens: 8, cold: process.platform === 'linux' })
+    expect(report.decodeRuns).toHaveLength(2)
+    expect(report.decodeTokensPerSecond).toBeGreaterThan(0)
+    expect(report.timeToFirstTokenMs).toBeGreaterThan(0)
+    // A cache of two megabytes cannot hold the experts: every miss is one read of one expert.
+    expect(report.decode.bytesRead).toBe((report.decode.misses + report.decode.prefetchReads) * report.disk.readBytes)
+    expect(report.decode.hitRate).toBeLessThan(0.9)
+    expect(report.disk.speeds.map((speed: { depth: number }) => speed.depth)).toEqual([1, 4, 8])
+    expect(report.peakRssBytes).toBeGreaterThan(2e7)
+  })
+
+  it('refuses flags that cannot act', async () => {
+    expect(await run('bench', '--skew', '1')).toMatchObject({ code: 2 })
+    expect(await run('bench', '--synthetic', 'a3b:1', '--model', 'demo')).toMatchObject({ code: 2 })
+    expect(await run('bench', '--synthetic', 'a4b')).toMatchObject({ code: 2 })
+  })
+})
+
+describe('moeflux trace and simulate', () => {
+  it.each(['wasm', 'reference'])('predicts the hit rate that the engine counted, on %s', async backend => {
+    const file = join(home, `${backend}.trace`)
+    const flags = ['--backend', backend, '--expert-memory', '4MB', '--tokens', backend === 'wasm' ? '150' : '20']
+    const traced = await run('trace', 'Once there was a fox who', '-o', file, ...flags)
+    expect(traced).toMatchObject({ code: 0, stdout: '' })
+    expect(statSync(file).size).toBeLessThan(20_000)
+    const { code, stdout } = await run('simulate', file, '--disk', '2GB', '--json')
+    expect(code).toBe(0)
+    const { engine, rows } = JSON.parse(stdout)
+    expect(engine.slots).toBeGreaterThan(16)
+    expect(Math.abs(engine.simulatedHitRate - engine.countedHitRate)).toBeLessThan(0.01)
+    expect(rows).toHaveLength(12)
+    for (const row of rows) expect(row.tokensPerSecond).toBeGreaterThan(0)
+    expect(rows.at(-1).hitRate).toBeGreaterThan(rows[0].hitRate)
+  })
+
+  it('prints a table, and names a file that is no trace', async () => {
+    const table = await run('simulate', join(home, 'wasm.trace'), '--budgets', '2MB,4MB', '--disk', '1GB')
+    expect(table.code).toBe(0)
+    expect(table.stdout).toMatch(/slots +policy +hits/)
+    expect(table.stdout.trimEnd().split('\n')).toHaveLength(4 + 1 + 4)
+    const bad = await run('simulate', join(import.meta.dirname, 'moeflux.ts'))
+    expect(bad.code).toBe(1)
+    expect(bad.stderr).toContain('is not a trace')
+  })
+})
+
+describe('moeflux doctor', () => {
+  it('says what the machine has, what auto would choose and why', async () => {
+    const { code, stdout } = await run('doctor', '--json')
+    expect(code).toBe(0)
+    const findings = JSON.parse(stdout)
+    expect(findings.wasm.simd).toMatch(/relaxed|baseline/)
+    expect(findings.memory.free).toBeGreaterThan(0)
+    expect(findings.disk.speeds).toHaveLength(3)
+    expect(findings.auto.reason).not.toBe('')
+    const text = await run('doctor', '--model', 'demo', '--no-disk')
+    expect(text.stdout).toContain('auto: backend')
+    expect(text.stdout).toContain('fits in memory whole')
+  })
+})

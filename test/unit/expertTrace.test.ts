@@ -1,0 +1,74 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { FormatError } from '#moeflux/errors.js'
+import { decodeTrace, encodeTrace, type RoutingTrace, unionOf } from '#moeflux/experts/routingTrace.js'
+import { simulateTrace } from '#moeflux/experts/simulateTrace.js'
+
+const shape = { layers: 2, experts: 16, expertsPerToken: 2, expertBytes: 64 }
+const engine = { backend: 'wasm', policy: 'lrfu', slots: 8, hits: 3, misses: 5, computeSecondsPerToken: 0.01 }
+
+const trace: fc.Arbitrary<RoutingTrace> = fc
+  .array(
+    fc.integer({ min: 1, max: 6 }).chain(tokens =>
+      fc.record({
+        tokens: fc.constant(tokens),
+        experts: fc
+          .array(fc.uniqueArray(fc.nat(15), { minLength: 2, maxLength: 2 }), {
+            minLength: 2 * tokens,
+            maxLength: 2 * tokens,
+          })
+          .map(sets => Uint16Array.from(sets.flat())),
+      }),
+    ),
+    { minLength: 1, maxLength: 20 },
+  )
+  .map(steps => ({ model: 'demo', ...shape, engine, steps }))
+
+describe('routing trace', () => {
+  it('is read back as it was written', () => {
+    fc.assert(
+      fc.property(trace, original => {
+        expect(decodeTrace(encodeTrace(original), 'x')).toEqual(original)
+      }),
+    )
+  })
+
+  it('refuses other files, cut ones and impossible experts by name', () => {
+    const good = encodeTrace({
+      model: 'demo',
+      ...shape,
+      engine,
+      steps: [{ tokens: 1, experts: Uint16Array.of(1, 2, 3, 4) }],
+    })
+    expect(() => decodeTrace(good.subarray(0, good.length - 1), 'x.trace')).toThrow(FormatError)
+    expect(() => decodeTrace(good.subarray(0, good.length - 1), 'x.trace')).toThrow('has 7 bytes of routing, want 8')
+    const foreign = good.slice()
+    foreign[foreign.length - 1] = 255
+    expect(() => decodeTrace(foreign, 'x.trace')).toThrow('past the last of 16')
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), bytes => {
+        expect(() => decodeTrace(bytes, 'x.trace')).toThrow(FormatError)
+      }),
+    )
+  })
+})
+
+describe('simulation', () => {
+  it('counts every wanted expert once per step and layer, and misses each at least once', () => {
+    fc.assert(
+      fc.property(
+        trace,
+        fc.constantFrom('lru' as const, 'lrfu' as const),
+        fc.integer({ min: 4, max: 32 }),
+        (each, policy, slots) => {
+          const result = simulateTrace(each, policy, slots)
+          const wanted = each.steps.flatMap(step => [unionOf(step, 0, 2), unionOf(step, 1, 2)])
+          expect(result.hits + result.misses).toBe(wanted.reduce((sum, set) => sum + set.length, 0))
+          const distinct = new Set(wanted.flatMap((set, i) => set.map(expert => `${i % 2}:${expert}`)))
+          expect(result.misses).toBeGreaterThanOrEqual(distinct.size)
+          if (slots === 32) expect(result.misses).toBe(distinct.size)
+        },
+      ),
+    )
+  })
+})
