@@ -20,7 +20,7 @@ export const EXIT_FAILED = 1
 export const EXIT_USAGE = 2
 export const EXIT_INTERRUPTED = 130
 
-const USAGE_CODES = new Set(['BAD_OPTION', 'BAD_USAGE'])
+const USAGE_CODES = new Set(['BAD_OPTION', 'BAD_USAGE', 'UNSUPPORTED_SCHEMA'])
 
 /** Wraps `handler(cli, ...arguments, options)` for commander's `.action()`. */
 export function action<Args extends unknown[]>(

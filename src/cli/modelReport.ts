@@ -12,12 +12,14 @@ export interface ModelSubject {
   readonly config: ModelConfig
   readonly bytes: ModelBytes
   readonly expert2Bit: number
+  readonly expertFiles?: readonly string[] // where there are any
 }
 
 export interface ModelReport {
   readonly subject: ModelSubject
   readonly machine: Machine
   readonly rates: MachineRates
+  readonly readSpeedFrom: 'given' | 'measured' | 'assumed'
   readonly estimate: Estimate
   readonly expertsPerToken: number
 }
@@ -50,7 +52,13 @@ export function reportJson(report: ModelReport): unknown {
       recurrentState: recurrentBytes(config),
     },
     machine,
-    assumptions: { ...rates, expertsPerToken, routing: 'uniform', overlap: 'reading and computing' },
+    assumptions: {
+      ...rates,
+      readSpeedFrom: report.readSpeedFrom,
+      expertsPerToken,
+      routing: 'uniform',
+      overlap: 'reading and computing',
+    },
     estimate,
   }
 }
@@ -125,13 +133,13 @@ function speed(estimate: Estimate): string {
   return `up to ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
 }
 
-function assumptions({ rates, estimate, expertsPerToken }: ModelReport): string {
+function assumptions({ rates, readSpeedFrom, estimate, expertsPerToken }: ModelReport): string {
   const lines = [
     `Assumed: ${formatBytes(estimate.bytesPerToken)} of weights a token (${expertsPerToken} experts a layer), computed at ${formatBytes(rates.weightsPerSecond)}/s.`,
   ]
   if (estimate.fits === 'streaming') {
     lines.push(
-      `${formatBytes(estimate.readPerToken)} a token read at ${formatBytes(rates.readsPerSecond)}/s while others compute; even routing, the worst case.`,
+      `${formatBytes(estimate.readPerToken)} a token read at ${formatBytes(rates.readsPerSecond)}/s (${readSpeedFrom}) while others compute; even routing, the worst case.`,
     )
   }
   lines.push('`moeflux doctor` measures the disk and `moeflux bench` the real speed.')

@@ -1,5 +1,6 @@
 // The flags that say how the next token is chosen. What is not given comes from the model's generation_config.json.
-import type { Command } from 'commander'
+import { readFileSync } from 'node:fs'
+import { type Command, InvalidArgumentError } from 'commander'
 import type { AnswerOptions } from '../session/events.js'
 import { collectOption, integerOption, numberOption } from './optionValues.js'
 
@@ -12,6 +13,7 @@ export interface SamplingOptions {
   readonly repeatPenalty?: number
   readonly maxTokens?: number
   readonly stop?: readonly string[]
+  readonly jsonSchema?: object
 }
 
 export function addSamplingOptions(command: Command): Command {
@@ -24,6 +26,7 @@ export function addSamplingOptions(command: Command): Command {
     .option('--repeat-penalty <r>', 'above 1 makes repeats less likely', numberOption(0.01, 100))
     .option('-n, --max-tokens <n>', 'the longest answer (default: up to the context limit)', integerOption(1))
     .option('--stop <text>', 'ends the answer before this text; may be given several times', collectOption)
+    .option('--json-schema <file|json>', 'the answer is JSON of this schema, guaranteed', parseSchema)
 }
 
 /** The same in the words of a session. */
@@ -37,5 +40,17 @@ export function samplerOptions(options: SamplingOptions): AnswerOptions {
     repetitionPenalty: options.repeatPenalty,
     maxTokens: options.maxTokens,
     stop: options.stop,
+    responseFormat: options.jsonSchema && { type: 'json_schema', schema: options.jsonSchema },
   }
+}
+
+/** A schema as it is, or the file that holds it. */
+function parseSchema(text: string): object {
+  try {
+    const schema: unknown = JSON.parse(text.trimStart().startsWith('{') ? text : readFileSync(text, 'utf8'))
+    if (schema !== null && typeof schema === 'object' && !Array.isArray(schema)) return schema
+  } catch (error) {
+    throw new InvalidArgumentError(`Want a JSON schema or a file with one: ${(error as Error).message}.`)
+  }
+  throw new InvalidArgumentError('Want a JSON schema: an object.')
 }

@@ -68,7 +68,22 @@ describe('moeflux run', () => {
     expect(stopped.stdout).toBe(`${whole.stdout.slice(0, whole.stdout.indexOf(' She'))}\n`)
   })
 
+  it('answers in JSON of a given schema', async () => {
+    const schema = {
+      type: 'object',
+      properties: { name: { type: 'string', maxLength: 8 }, age: { type: 'integer', minimum: 0, maximum: 99 } },
+      required: ['name', 'age'],
+      additionalProperties: false,
+    }
+    const args = ['run', '--seed', '1', '--json-schema', JSON.stringify(schema), 'Who are you?']
+    const { code, stdout } = await moeflux(args)
+    expect(code).toBe(0)
+    expect(JSON.parse(stdout)).toEqual({ name: expect.any(String), age: expect.any(Number) })
+  })
+
   it.each([
+    [['run', '--json-schema', 'nowhere.json', 'x'], /--json-schema.*nowhere\.json.*no such file/],
+    [['run', '--json-schema', '{"not":{}}', 'x'], /JSON schema at .*not is not supported/],
     [['run', '--temp', 'warm', 'x'], /--temp <t>.*'warm'.*number from 0 to 100/],
     [['run', '--backend', 'abacus', 'x'], /--backend <name>.*'abacus'.*wasm/],
     [['run', '--expert-memory', '1kB', 'x'], /--expert-memory: got 1000, want at least/],

@@ -1,5 +1,5 @@
-// `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect. Opens no backend
-// and reads no weights.
+// `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect. Opens no backend;
+// of the weights it reads only some experts, to see how fast the disk is.
 import type { Command } from 'commander'
 import { estimateModel, type MachineRates } from '../../model/estimate.js'
 import { type PresetName, presets } from '../../model/presets.js'
@@ -24,6 +24,8 @@ interface InspectOptions {
 const WEIGHTS_PER_THREAD = 6e9
 /** Random reads of one expert, eight at a time, from a good NVMe disk. */
 const READ_SPEED = 2.5e9
+const READS_AT_ONCE = 8
+const MEASURE_SECONDS = 1
 
 export function registerInspect(program: Command): void {
   const command = program
@@ -34,7 +36,11 @@ export function registerInspect(program: Command): void {
     .option('--context <tokens>', 'length of the conversation to plan for', integerOption(1), 4096)
     .option('--experts-per-token <n>', "plan with fewer experts than the model's own", integerOption(1, 1024))
     .option('--memory <size>', 'plan with this much memory (default: what is free here)', byteSizeOption)
-    .option('--read-speed <size>', `bytes per second of the disk (default: ${formatBytes(READ_SPEED)})`, byteSizeOption)
+    .option(
+      '--read-speed <size>',
+      `bytes per second of the disk (default: measured, or ${formatBytes(READ_SPEED)})`,
+      byteSizeOption,
+    )
     .option(
       '--compute-speed <size>',
       `bytes of weights computed per second (default: ${formatBytes(WEIGHTS_PER_THREAD)} a thread)`,
@@ -51,14 +57,16 @@ export function registerInspect(program: Command): void {
 async function inspect(cli: Cli, model: string, options: InspectOptions): Promise<void> {
   const subject = await findSubject(cli, model)
   const machine = thisMachine()
+  const measured = options.readSpeed === undefined ? await measureReads(subject, cli.signal) : null
   const rates: MachineRates = {
     memory: options.memory ?? machine.freeMemory,
     weightsPerSecond: options.computeSpeed ?? WEIGHTS_PER_THREAD * machine.threads,
-    readsPerSecond: options.readSpeed ?? READ_SPEED,
+    readsPerSecond: options.readSpeed ?? measured ?? READ_SPEED,
   }
   const experts = Math.min(options.expertsPerToken ?? Number.POSITIVE_INFINITY, subject.config.expertsPerToken)
   const estimate = estimateModel(subject.config, subject.bytes, rates, options.context, experts)
-  const report: ModelReport = { subject, machine, rates, estimate, expertsPerToken: experts }
+  const readSpeedFrom = options.readSpeed !== undefined ? 'given' : measured !== null ? 'measured' : 'assumed'
+  const report: ModelReport = { subject, machine, rates, readSpeedFrom, estimate, expertsPerToken: experts }
   if (options.json) await cli.printJson(reportJson(report))
   else await cli.print(reportText(report, text => cli.bold(text)))
 }
@@ -111,10 +119,27 @@ async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
         embedding: config.tieWordEmbeddings ? 0 : storedBytes(tensors.embed),
       },
       expert2Bit: expertBytes(config, TWO_BIT),
+      expertFiles: experts.files.map(file => file.name),
     }
   } finally {
     await packed.close()
   }
+}
+
+/** What the disk gives at random places, one expert a read; null where that cannot be known past the page cache. */
+async function measureReads(subject: ModelSubject, signal: AbortSignal): Promise<number | null> {
+  const { expertFiles, config, bytes } = subject
+  if (expertFiles === undefined) return null
+  const { measureDisk } = await import('../../bench/diskSpeed.js')
+  const { direct, speeds } = await measureDisk({
+    files: expertFiles,
+    fileSize: config.numExperts * bytes.expert,
+    readBytes: bytes.expert,
+    depths: [READS_AT_ONCE],
+    seconds: MEASURE_SECONDS,
+    signal,
+  })
+  return direct ? speeds[0].bytesPerSecond : null
 }
 
 function storedBytes(matrix: Matrix): number {

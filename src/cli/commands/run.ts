@@ -29,6 +29,7 @@ export function registerRun(program: Command): void {
     'moeflux run "Tell me a story about a little dog"',
     ['moeflux run --seed 1 "Tell me a story" > story.txt', 'the same text every time'],
     ['cat question.txt | moeflux run --model ~/models/qwen', 'the prompt from a pipe'],
+    ['moeflux run --json-schema person.json "Invent a person"', 'JSON that fits the schema'],
     ['moeflux run --raw "Once upon a time"', 'goes on with the text'],
   ])
 }
