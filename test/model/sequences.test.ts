@@ -280,6 +280,27 @@ describe.each(backends)('sequences on $name', backend => {
     await context.close()
   })
 
+  test('a state that two contexts took goes two ways, and stays what it was', async () => {
+    const start = randomTokens(55, 75)
+    const ways = [randomTokens(56, 12), randomTokens(57, 12)]
+    const first = model.createContext()
+    await first.evalPrompt(start)
+    const kept = await first.keep()
+    const contexts = [first, model.createContext()]
+    for (let round = 0; round < 2; round++) {
+      for (const context of contexts) await context.adopt(kept)
+      const last: Float32Array[] = []
+      for (let i = 0; i < 12; i++) {
+        for (const [which, context] of contexts.entries()) last[which] = await context.evalToken(ways[which][i])
+      }
+      for (const [which, way] of ways.entries()) same(last[which], await fresh([...start, ...way]), `way ${which}`)
+    }
+    await contexts[0].close()
+    kept.release()
+    same(await contexts[1].rewind(80), await fresh([...start, ...ways[1].slice(0, 5)]), 'with the kept state gone')
+    await contexts[1].close()
+  })
+
   test('a checkpoint costs the recurrent state and the newest page, not the sequence', async () => {
     const context = model.createContext()
     await context.evalPrompt(randomTokens(60, 300))
