@@ -12,6 +12,7 @@ import { registerInspect } from './commands/inspect.js'
 import { registerList } from './commands/list.js'
 import { registerRm } from './commands/rm.js'
 import { registerRun } from './commands/run.js'
+import { registerServe } from './commands/serve.js'
 import { registerSimulate } from './commands/simulate.js'
 import { registerTrace } from './commands/trace.js'
 import { registerVerify } from './commands/verify.js'
@@ -21,7 +22,7 @@ type Register = (program: Command) => void
 
 /** How the commands are shown in the help, in this order. */
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
-  ['Talk:', [registerRun, registerChat]],
+  ['Talk:', [registerRun, registerChat, registerServe]],
   ['Models:', [registerConvert, registerList, registerInspect, registerVerify, registerRm]],
   ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate, registerDoctor]],
 ]

@@ -1,0 +1,94 @@
+// `moeflux serve`: the HTTP server for OpenAI and Anthropic clients, and the web UI.
+import type { Command } from 'commander'
+import { action, type Cli } from '../action.js'
+import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addExamples, byteSizeOption, integerOption } from '../optionValues.js'
+
+interface ServeCommandOptions extends ModelOptions {
+  readonly host: string
+  readonly port: number
+  readonly apiKey?: string
+  readonly cors?: string[]
+  readonly allowHost?: string[]
+  readonly name?: string
+  readonly parallel: number
+  readonly maxQueue: number
+  readonly maxBody?: number
+  readonly timeout: number
+  readonly snapshotDir?: string
+}
+
+const GRACE_MS = 5_000
+
+export function registerServe(program: Command): void {
+  const command = program
+    .command('serve')
+    .description('answer OpenAI and Anthropic clients over HTTP')
+    .option('--host <address>', 'where to listen; 0.0.0.0 for all networks (set a key then)', '127.0.0.1')
+    .option('-p, --port <n>', 'port', integerOption(0, 65_535), 11_435)
+    .option('--api-key <key>', 'ask clients for this key (or set MOEFLUX_API_KEY)')
+    .option('--cors <origin...>', "let pages of these origins call; '*' for all")
+    .option('--allow-host <name...>', 'further names by which this server may be addressed')
+    .option('--name <id>', "the model's name for clients (default: its own)")
+    .option('--parallel <n>', 'answers computed at once', integerOption(1, 256), 8)
+    .option('--max-queue <n>', 'requests that may wait; more get a 429', integerOption(0, 100_000), 64)
+    .option('--max-body <size>', 'largest request body (default 32MiB)', byteSizeOption)
+    .option('--timeout <seconds>', 'longest time for one answer', integerOption(1, 86_400), 3600)
+    .option('--snapshot-dir <folder>', 'keep prefixes of conversations here, beyond a restart')
+  addModelOptions(command)
+  command.action(action(serveModel))
+  addExamples(command, [
+    ['moeflux serve', 'the built-in model at http://127.0.0.1:11435'],
+    'moeflux serve --model ~/models/qwen --port 8080',
+    ['moeflux serve --host 0.0.0.0 --api-key secret', 'for the network, with a key'],
+  ])
+}
+
+async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void> {
+  const [{ openCliModel }, { serve }] = await Promise.all([
+    import('../openCliModel.js'),
+    import('../../server/serve.js'),
+  ])
+  const { fileURLToPath } = await import('node:url')
+  const apiKey = options.apiKey ?? process.env.MOEFLUX_API_KEY
+  const model = await openCliModel(cli, options)
+  try {
+    const server = await serve(model, {
+      host: options.host,
+      port: options.port,
+      apiKey: apiKey === '' ? undefined : apiKey,
+      corsOrigins: options.cors,
+      allowedHosts: options.allowHost,
+      modelId: options.name,
+      parallel: options.parallel,
+      maxQueue: options.maxQueue,
+      maxBodyBytes: options.maxBody,
+      requestTimeoutMs: options.timeout * 1000,
+      store: options.snapshotDir,
+      webFolder: fileURLToPath(new URL('../../web', import.meta.url)),
+      onLog: line => cli.notice(line),
+      onWarning: line => cli.notice(line),
+    })
+    cli.notice(`${options.name ?? model.name} at ${server.url} (OpenAI: ${server.url}/v1, Anthropic: ${server.url})`)
+    if (apiKey === undefined && !isLocal(options.host))
+      cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
+    await stopAsked(cli.signal)
+    cli.notice('stopping: answers that run get a moment to finish')
+    await server.stop(GRACE_MS)
+  } finally {
+    await model.close()
+  }
+}
+
+/** Ctrl-C, or the SIGTERM by which service managers stop a program. */
+async function stopAsked(interrupted: AbortSignal): Promise<void> {
+  await new Promise<void>(resolve => {
+    if (interrupted.aborted) resolve()
+    interrupted.addEventListener('abort', () => resolve(), { once: true })
+    process.once('SIGTERM', () => resolve())
+  })
+}
+
+function isLocal(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.')
+}

@@ -1,0 +1,222 @@
+// POST /v1/messages and /v1/messages/count_tokens.
+import { createHash } from 'node:crypto'
+import type { Context } from 'hono'
+import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
+import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
+import { type ServerSentEvent, startEventSource } from '../eventSource.js'
+import { newId } from '../ids.js'
+import { readJson } from '../requestBody.js'
+import { checkModelName, requestLifetime, type Service } from '../service.js'
+import { asksForCaching, promptOptions } from './prompt.js'
+import { countRequest, messagesRequest } from './schemas.js'
+
+interface Head {
+  readonly id: string
+  readonly model: string
+  readonly caching: boolean
+}
+
+export async function messages(c: Context, service: Service): Promise<Response> {
+  const request = await readJson(c, messagesRequest, service.bodyLimits)
+  checkModelName(request.model)
+  const leave = service.admission.enter()
+  try {
+    const lifetime = requestLifetime(service, c.req.raw.signal)
+    const format = request.output_config?.format ?? request.output_format
+    const stream = service.session.chat({
+      ...promptOptions(request),
+      maxTokens: request.max_tokens,
+      stop: request.stop_sequences ?? undefined,
+      temperature: request.temperature ?? undefined,
+      topP: request.top_p ?? undefined,
+      topK: request.top_k ?? undefined,
+      responseFormat: format ? { type: 'json_schema', schema: format.schema ?? {} } : undefined,
+      signal: lifetime.signal,
+    })
+    const events = service.metrics.watch(stream)
+    const head = { id: newId('msg_'), model: request.model ?? service.modelId, caching: asksForCaching(request) }
+    if (request.stream) {
+      return await startEventSource(streamEvents(events, head, leave), { onError: errorEvent, cancel: lifetime.cancel })
+    }
+    try {
+      return c.json(await wholeMessage(events, head))
+    } finally {
+      leave()
+    }
+  } catch (error) {
+    leave()
+    throw error
+  }
+}
+
+export async function countTokens(c: Context, service: Service): Promise<Response> {
+  const request = await readJson(c, countRequest, service.bodyLimits)
+  checkModelName(request.model)
+  return c.json({ input_tokens: await service.session.countTokens(promptOptions(request)) })
+}
+
+/** Tokens written to the cache are told apart only where the request asked for caching. */
+function usageBody(usage: Usage, caching: boolean) {
+  const written = caching ? usage.cacheWrittenTokens : 0
+  return {
+    input_tokens: usage.newTokens - written,
+    cache_creation_input_tokens: written,
+    cache_read_input_tokens: usage.cachedTokens,
+    output_tokens: usage.answerTokens,
+    service_tier: 'standard',
+  }
+}
+
+function stopReason(reason: EndReason, stopSequence: string | null): string {
+  if (reason === 'tool_calls') return 'tool_use'
+  if (reason === 'length') return 'max_tokens'
+  return stopSequence === null ? 'end_turn' : 'stop_sequence'
+}
+
+/** Clients send thinking back with its signature; here it says nothing beyond which thinking it was. */
+function signature(thinking: string): string {
+  return createHash('sha256').update(thinking).digest('base64')
+}
+
+function parsedInput(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return {}
+  }
+}
+
+type Block =
+  | { type: 'text'; text: string; citations: null }
+  | { type: 'thinking'; thinking: string; signature: string }
+  | { type: 'tool_use'; id: string; name: string; input: unknown }
+
+async function wholeMessage(events: AsyncIterable<SessionEvent>, head: Head) {
+  const content: Block[] = []
+  let usage: Usage | null = null
+  let end: { reason: EndReason; stopSequence: string | null } = { reason: 'stop', stopSequence: null }
+  for await (const event of events) {
+    const last = content.at(-1)
+    if (event.type === 'usage') usage = event
+    else if (event.type === 'end') end = event
+    else if (event.type === 'text') {
+      if (last?.type === 'text') last.text += event.text
+      else content.push({ type: 'text', text: event.text, citations: null })
+    } else if (event.type === 'thinking') {
+      if (last?.type === 'thinking') last.thinking += event.text
+      else content.push({ type: 'thinking', thinking: event.text, signature: '' })
+    } else content.push({ type: 'tool_use', id: event.id, name: event.name, input: parsedInput(event.arguments) })
+  }
+  for (const block of content) if (block.type === 'thinking') block.signature = signature(block.thinking)
+  return {
+    id: head.id,
+    type: 'message',
+    role: 'assistant',
+    model: head.model,
+    content,
+    stop_reason: stopReason(end.reason, end.stopSequence),
+    stop_sequence: end.stopSequence,
+    usage: usageBody(usage as Usage, head.caching),
+  }
+}
+
+async function* streamEvents(
+  events: AsyncIterable<SessionEvent>,
+  head: Head,
+  leave: () => void,
+): AsyncGenerator<ServerSentEvent> {
+  const message = (type: string, body: object): ServerSentEvent => ({
+    event: type,
+    data: JSON.stringify({ type, ...body }),
+  })
+  let index = -1
+  let open: 'text' | 'thinking' | null = null
+  let thought = ''
+  let usage: Usage | null = null
+  const closeBlock = function* () {
+    if (open === 'thinking') {
+      yield message('content_block_delta', { index, delta: { type: 'signature_delta', signature: signature(thought) } })
+      thought = ''
+    }
+    if (open !== null) yield message('content_block_stop', { index })
+    open = null
+  }
+  try {
+    for await (const event of events) {
+      if (event.type === 'usage') {
+        if (usage === null) {
+          const empty = {
+            id: head.id,
+            type: 'message',
+            role: 'assistant',
+            model: head.model,
+            content: [],
+            stop_reason: null,
+            stop_sequence: null,
+          }
+          yield message('message_start', { message: { ...empty, usage: usageBody(event, head.caching) } })
+          yield message('ping', {})
+        }
+        usage = event
+      } else if (event.type === 'end') {
+        yield* closeBlock()
+        const delta = { stop_reason: stopReason(event.reason, event.stopSequence), stop_sequence: event.stopSequence }
+        yield message('message_delta', { delta, usage: usageBody(usage as Usage, head.caching) })
+        yield message('message_stop', {})
+      } else if (event.type === 'toolCall') {
+        yield* closeBlock()
+        index++
+        const block = { type: 'tool_use', id: event.id, name: event.name, input: {} }
+        yield message('content_block_start', { index, content_block: block })
+        yield message('content_block_delta', {
+          index,
+          delta: { type: 'input_json_delta', partial_json: event.arguments },
+        })
+        yield message('content_block_stop', { index })
+      } else {
+        if (open !== event.type) {
+          yield* closeBlock()
+          index++
+          open = event.type
+          const block =
+            event.type === 'text' ? { type: 'text', text: '' } : { type: 'thinking', thinking: '', signature: '' }
+          yield message('content_block_start', { index, content_block: block })
+        }
+        if (event.type === 'thinking') thought += event.text
+        const delta =
+          event.type === 'text'
+            ? { type: 'text_delta', text: event.text }
+            : { type: 'thinking_delta', thinking: event.text }
+        yield message('content_block_delta', { index, delta })
+      }
+    }
+  } finally {
+    leave()
+  }
+}
+
+const TYPES: Record<ApiErrorKind, string> = {
+  invalid_request: 'invalid_request_error',
+  authentication: 'authentication_error',
+  permission: 'permission_error',
+  not_found: 'not_found_error',
+  too_large: 'request_too_large',
+  rate_limit: 'rate_limit_error',
+  timeout: 'timeout_error',
+  server: 'api_error',
+  overloaded: 'overloaded_error',
+}
+
+export function errorBody(error: ApiError, requestId?: string) {
+  const message =
+    error.details.code === 'context_length_exceeded' ? `prompt is too long: ${error.message}` : error.message
+  return {
+    type: 'error',
+    error: { type: TYPES[error.kind], message },
+    ...(requestId !== undefined && { request_id: requestId }),
+  }
+}
+
+function errorEvent(error: unknown): ServerSentEvent | null {
+  return isAbort(error) ? null : { event: 'error', data: JSON.stringify(errorBody(toApiError(error))) }
+}

@@ -1,0 +1,73 @@
+// Who may talk to the server: the Host header must name this machine as it was told to answer to (or a page elsewhere
+// could reach it through DNS), a foreign Origin must be allowed explicitly, and where there is a key it must be right.
+import { createHash, timingSafeEqual } from 'node:crypto'
+import { ApiError } from './apiError.js'
+
+export interface GuardOptions {
+  readonly apiKey?: string
+  /** Origins that pages may call from, or '*'. */
+  readonly corsOrigins?: readonly string[]
+  /** Further names by which the server may be addressed. */
+  readonly allowedHosts?: readonly string[]
+  readonly host: string // that it listens on
+}
+
+const LOCAL_NAMES = ['localhost', '127.0.0.1', '[::1]']
+
+export class Guard {
+  private readonly hosts: Set<string> | null
+  private readonly keyHash: Buffer | null
+
+  constructor(private readonly options: GuardOptions) {
+    const everywhere = options.host === '0.0.0.0' || options.host === '::'
+    const names = [...LOCAL_NAMES, options.host, ...(options.allowedHosts ?? [])].map(name => name.toLowerCase())
+    // Listening on all interfaces, the machine's names are not known; then a key is what protects it.
+    this.hosts = everywhere && options.allowedHosts === undefined ? null : new Set(names)
+    this.keyHash = options.apiKey === undefined ? null : hash(options.apiKey)
+  }
+
+  /** Throws for a request that must not be answered. `open` paths need no key. */
+  check(request: Request, open: boolean): void {
+    const host = (request.headers.get('host') ?? '').toLowerCase()
+    const name = host.replace(/:\d+$/, '')
+    if (this.hosts !== null && !this.hosts.has(name)) {
+      throw new ApiError('permission', `host '${host}' is not a name of this server (allow it with --allow-host)`)
+    }
+    const origin = request.headers.get('origin')
+    if (origin !== null && !this.allowsOrigin(origin, host)) {
+      throw new ApiError('permission', `origin '${origin}' is not allowed (allow it with --cors)`)
+    }
+    if (!open && this.keyHash !== null) this.checkKey(request)
+  }
+
+  /** The value of access-control-allow-origin for an origin, or null. */
+  corsOrigin(origin: string | null): string | null {
+    if (origin === null) return null
+    const allowed = this.options.corsOrigins ?? []
+    if (allowed.includes('*')) return '*'
+    return allowed.includes(origin) ? origin : null
+  }
+
+  private allowsOrigin(origin: string, host: string): boolean {
+    if (this.corsOrigin(origin) !== null) return true
+    try {
+      return new URL(origin).host.toLowerCase() === host
+    } catch {
+      return false
+    }
+  }
+
+  private checkKey(request: Request): void {
+    const bearer = /^Bearer\s+(.+)$/i.exec(request.headers.get('authorization') ?? '')?.[1]
+    const key = bearer ?? request.headers.get('x-api-key')
+    if (key === null || key === undefined) {
+      throw new ApiError('authentication', 'no API key: send it as Authorization: Bearer … or x-api-key')
+    }
+    if (!timingSafeEqual(hash(key), this.keyHash as Buffer))
+      throw new ApiError('authentication', 'the API key is wrong')
+  }
+}
+
+function hash(text: string): Buffer {
+  return createHash('sha256').update(text).digest()
+}

@@ -1,0 +1,104 @@
+// What /metrics tells, in Prometheus' format: requests, tokens, latencies, and the engine's own counters, which are read
+// from the model when they are asked for. A registry per server: two servers in one process do not mix.
+import { Counter, Gauge, Histogram, Registry } from 'prom-client'
+import type { ModelStats } from '../compute/stats.js'
+import type { SessionEvent, Usage } from '../session/events.js'
+
+export interface MetricsSources {
+  readonly stats: () => ModelStats
+  readonly session: () => { running: number; waiting: number; states: number; bytes: number }
+  readonly active: () => number
+}
+
+export class Metrics {
+  readonly registry = new Registry()
+  private readonly requests: Counter
+  private readonly tokens: Counter
+  private readonly firstToken: Histogram
+  private readonly rate: Histogram
+
+  constructor(sources: MetricsSources) {
+    const registers = [this.registry]
+    this.requests = new Counter({
+      name: 'moeflux_requests_total',
+      help: 'Requests answered',
+      labelNames: ['path', 'status'],
+      registers,
+    })
+    this.tokens = new Counter({
+      name: 'moeflux_tokens_total',
+      help: 'Tokens by kind: cached and new of prompts, answered',
+      labelNames: ['kind'],
+      registers,
+    })
+    this.firstToken = new Histogram({
+      name: 'moeflux_first_token_seconds',
+      help: 'From the request to the first piece of the answer',
+      buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100],
+      registers,
+    })
+    this.rate = new Histogram({
+      name: 'moeflux_answer_tokens_per_second',
+      help: 'Speed of whole answers',
+      buckets: [1, 3, 10, 30, 100, 300, 1000],
+      registers,
+    })
+    const gauge = (name: string, help: string, read: () => number) =>
+      new Gauge({
+        name,
+        help,
+        registers,
+        collect() {
+          this.set(read())
+        },
+      })
+    gauge('moeflux_requests_active', 'Requests in the house: running or waiting', sources.active)
+    gauge('moeflux_sequences_active', 'Sequences being evaluated', () => sources.session().running)
+    gauge('moeflux_sequences_waiting', 'Requests that wait for a sequence', () => sources.session().waiting)
+    gauge('moeflux_prefix_states', 'States kept for reuse', () => sources.session().states)
+    gauge('moeflux_prefix_bytes', 'Memory of kept states', () => sources.session().bytes)
+    const engine: [string, string, (stats: ModelStats) => number][] = [
+      ['expert_hits_total', 'Experts that were in memory when routed to', stats => stats.expertHits],
+      ['expert_misses_total', 'Experts that were read on demand', stats => stats.expertMisses],
+      ['prefetch_hits_total', 'Hits that a prefetch brought', stats => stats.prefetchHits],
+      ['prefetch_wasted_bytes_total', 'Bytes prefetched in vain', stats => stats.prefetchWastedBytes],
+      ['expert_bytes_read_total', 'Bytes of experts read', stats => stats.bytesRead],
+      ['stall_seconds_total', 'Time that computing waited for reads', stats => stats.stallSeconds],
+      ['compute_seconds_total', 'Time spent computing', stats => stats.computeSeconds],
+      ['evaluated_tokens_total', 'Tokens evaluated, prompt and answer', stats => stats.tokens],
+      ['expert_slots', 'Experts that fit into memory', stats => stats.expertSlots],
+      ['expert_slots_used', 'Experts in memory', stats => stats.expertSlotsUsed],
+    ]
+    for (const [name, help, read] of engine) gauge(`moeflux_${name}`, help, () => read(sources.stats()))
+  }
+
+  request(path: string, status: number): void {
+    this.requests.inc({ path, status: String(status) })
+  }
+
+  /** Passes events through and counts what they tell. */
+  async *watch(events: AsyncIterable<SessionEvent>): AsyncGenerator<SessionEvent, void, undefined> {
+    const started = performance.now()
+    let first = true
+    let usage: Usage | null = null
+    try {
+      for await (const event of events) {
+        if (event.type === 'usage') usage = event
+        else if (first) {
+          first = false
+          this.firstToken.observe((performance.now() - started) / 1000)
+        }
+        yield event
+      }
+    } finally {
+      if (usage !== null) this.count(usage)
+    }
+  }
+
+  private count(usage: Usage): void {
+    this.tokens.inc({ kind: 'cached' }, usage.cachedTokens)
+    this.tokens.inc({ kind: 'new' }, usage.newTokens)
+    this.tokens.inc({ kind: 'answer' }, usage.answerTokens)
+    if (usage.answerTokens > 1 && usage.answerSeconds > 0) this.rate.observe(usage.answerTokens / usage.answerSeconds)
+  }
+}

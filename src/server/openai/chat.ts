@@ -1,0 +1,166 @@
+// POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
+import type { Context } from 'hono'
+import type { EventStream } from '../../session/eventStream.js'
+import type { ChatOptions, SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
+import type { ChatMessage } from '../../text/messages.js'
+import { type ServerSentEvent, startEventSource } from '../eventSource.js'
+import { newId, nowSeconds } from '../ids.js'
+import { mergeStreams } from '../mergeStreams.js'
+import { readJson } from '../requestBody.js'
+import { checkModelName, requestLifetime, type Service } from '../service.js'
+import { responseFormat, samplingOptions, stopOption, thinkingOption, toolChoice } from './options.js'
+import { type ChatRequest, chatRequest } from './schemas.js'
+import { errorEvent, finishReason, logprobsBody, usageBody } from './shapes.js'
+
+export async function chatCompletions(c: Context, service: Service): Promise<Response> {
+  const request = await readJson(c, chatRequest, service.bodyLimits)
+  checkModelName(request.model)
+  const count = request.n ?? 1
+  const leave = service.admission.enter(count)
+  try {
+    const lifetime = requestLifetime(service, c.req.raw.signal)
+    const options = chatOptions(request, service, lifetime.signal)
+    const streams = Array.from({ length: count }, (_, i) =>
+      service.session.chat({ ...options, seed: options.seed === undefined ? undefined : options.seed + i }),
+    )
+    const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? service.modelId }
+    if (request.stream) {
+      const chunks = streamChunks(streams, request, head, service, leave)
+      return await startEventSource(chunks, { onError: errorEvent, cancel: lifetime.cancel })
+    }
+    try {
+      return c.json(await wholeAnswer(streams, request, head, service))
+    } finally {
+      leave()
+    }
+  } catch (error) {
+    leave()
+    throw error
+  }
+}
+
+export function chatOptions(request: ChatRequest, service: Service, signal: AbortSignal): ChatOptions {
+  return {
+    ...samplingOptions(request, service.model.vocabSize),
+    messages: request.messages as readonly ChatMessage[],
+    tools: request.tools ?? undefined,
+    toolChoice: toolChoice(request.tool_choice),
+    parallelToolCalls: request.parallel_tool_calls ?? undefined,
+    responseFormat: responseFormat(request),
+    maxTokens: request.max_completion_tokens ?? request.max_tokens ?? undefined,
+    stop: stopOption(request.stop),
+    logprobs: request.logprobs ? (request.top_logprobs ?? true) : undefined,
+    thinking: thinkingOption(request),
+    templateVariables: request.chat_template_kwargs ?? undefined,
+    signal,
+  }
+}
+
+interface Head {
+  readonly id: string
+  readonly created: number
+  readonly model: string
+}
+
+async function wholeAnswer(streams: readonly EventStream[], request: ChatRequest, head: Head, service: Service) {
+  const answers = await Promise.all(streams.map(stream => collect(service.metrics.watch(stream))))
+  return {
+    id: head.id,
+    object: 'chat.completion',
+    created: head.created,
+    model: head.model,
+    choices: answers.map((answer, index) => ({
+      index,
+      message: {
+        role: 'assistant',
+        content: answer.text === '' && answer.toolCalls.length > 0 ? null : answer.text,
+        refusal: null,
+        ...(answer.thinking !== '' && { reasoning_content: answer.thinking }),
+        ...(answer.toolCalls.length > 0 && { tool_calls: answer.toolCalls }),
+      },
+      logprobs: request.logprobs ? { content: logprobsBody(answer.logprobs), refusal: null } : null,
+      finish_reason: answer.finish,
+    })),
+    usage: usageBody(answers.map(answer => answer.usage)),
+    system_fingerprint: null,
+  }
+}
+
+async function collect(events: AsyncIterable<SessionEvent>) {
+  let text = ''
+  let thinking = ''
+  let usage: Usage | null = null
+  let finish: 'stop' | 'length' | 'tool_calls' = 'stop'
+  const toolCalls: ReturnType<typeof toolCallBody>[] = []
+  const logprobs: TokenLogprobs[] = []
+  for await (const event of events) {
+    if (event.type === 'usage') usage = event
+    else if (event.type === 'end') finish = finishReason(event.reason)
+    else {
+      logprobs.push(...(event.logprobs ?? []))
+      if (event.type === 'text') text += event.text
+      else if (event.type === 'thinking') thinking += event.text
+      else toolCalls.push(toolCallBody(event))
+    }
+  }
+  return { text, thinking, toolCalls, logprobs, finish, usage: usage as Usage }
+}
+
+function toolCallBody(call: { id: string; name: string; arguments: string }) {
+  return { id: call.id, type: 'function', function: { name: call.name, arguments: call.arguments } }
+}
+
+async function* streamChunks(
+  streams: readonly EventStream[],
+  request: ChatRequest,
+  head: Head,
+  service: Service,
+  leave: () => void,
+): AsyncGenerator<ServerSentEvent> {
+  const withUsage = request.stream_options?.include_usage === true
+  const usages: Usage[] = []
+  const calls = streams.map(() => 0)
+  const chunk = (choices: unknown[], usage: unknown = null): ServerSentEvent => ({
+    data: JSON.stringify({
+      id: head.id,
+      object: 'chat.completion.chunk',
+      created: head.created,
+      model: head.model,
+      system_fingerprint: null,
+      choices,
+      ...(withUsage && { usage }),
+    }),
+  })
+  const choice = (index: number, delta: unknown, finish: string | null, logprobs?: readonly TokenLogprobs[]) => ({
+    index,
+    delta,
+    logprobs: request.logprobs && logprobs?.length ? { content: logprobsBody(logprobs), refusal: null } : null,
+    finish_reason: finish,
+  })
+  try {
+    const begun = streams.map(() => false)
+    for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
+      if (!begun[index]) {
+        begun[index] = true
+        yield chunk([choice(index, { role: 'assistant', content: '', refusal: null }, null)])
+      }
+      if (event.type === 'usage') usages[index] = event
+      else if (event.type === 'text') yield chunk([choice(index, { content: event.text }, null, event.logprobs)])
+      else if (event.type === 'thinking') {
+        yield chunk([choice(index, { reasoning_content: event.text }, null, event.logprobs)])
+      } else if (event.type === 'toolCall') {
+        const position = calls[index]++
+        const { function: named, ...call } = toolCallBody(event)
+        const opening = { index: position, ...call, function: { name: named.name, arguments: '' } }
+        yield chunk([choice(index, { tool_calls: [opening] }, null, event.logprobs)])
+        yield chunk([
+          choice(index, { tool_calls: [{ index: position, function: { arguments: named.arguments } }] }, null),
+        ])
+      } else yield chunk([choice(index, {}, finishReason(event.reason))])
+    }
+    if (withUsage) yield chunk([], usageBody(usages))
+    yield { data: '[DONE]' }
+  } finally {
+    leave()
+  }
+}

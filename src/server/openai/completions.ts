@@ -1,0 +1,158 @@
+// POST /v1/completions: raw text or token ids go on, without a chat template.
+import type { Context } from 'hono'
+import type { EventStream } from '../../session/eventStream.js'
+import type { SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
+import { type ServerSentEvent, startEventSource } from '../eventSource.js'
+import { newId, nowSeconds } from '../ids.js'
+import { mergeStreams } from '../mergeStreams.js'
+import { readJson } from '../requestBody.js'
+import { checkModelName, requestLifetime, type Service } from '../service.js'
+import { responseFormat, samplingOptions, stopOption } from './options.js'
+import { type CompletionRequest, completionRequest } from './schemas.js'
+import { errorEvent, finishReason, usageBody } from './shapes.js'
+
+const DEFAULT_MAX_TOKENS = 16 // as the API has it
+
+export async function completions(c: Context, service: Service): Promise<Response> {
+  const request = await readJson(c, completionRequest, service.bodyLimits)
+  checkModelName(request.model)
+  const prompts = promptList(request.prompt)
+  const perPrompt = request.n ?? 1
+  const leave = service.admission.enter(prompts.length * perPrompt)
+  try {
+    const lifetime = requestLifetime(service, c.req.raw.signal)
+    const options = {
+      ...samplingOptions(request, service.model.vocabSize),
+      maxTokens: request.max_tokens ?? DEFAULT_MAX_TOKENS,
+      stop: stopOption(request.stop),
+      logprobs: request.logprobs ?? undefined,
+      responseFormat: responseFormat(request),
+      signal: lifetime.signal,
+    }
+    const choices = prompts.flatMap(prompt => Array.from({ length: perPrompt }, (_, i) => ({ prompt, i })))
+    const streams = choices.map(({ prompt, i }) =>
+      service.session.complete({ ...options, prompt, seed: options.seed === undefined ? undefined : options.seed + i }),
+    )
+    const echoes = choices.map(({ prompt }) => (request.echo ? echoText(prompt, service) : ''))
+    const head = {
+      id: newId('cmpl-'),
+      object: 'text_completion',
+      created: nowSeconds(),
+      model: request.model ?? service.modelId,
+    }
+    if (request.stream) {
+      const chunks = streamChunks(streams, echoes, request, head, service, leave)
+      return await startEventSource(chunks, { onError: errorEvent, cancel: lifetime.cancel })
+    }
+    try {
+      const answers = await Promise.all(streams.map(stream => collect(service.metrics.watch(stream))))
+      return c.json({
+        ...head,
+        choices: answers.map((answer, index) => ({
+          index,
+          text: echoes[index] + answer.text,
+          logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs, echoes[index].length),
+          finish_reason: answer.finish,
+        })),
+        usage: sumUsage(
+          answers.map(answer => answer.usage),
+          perPrompt,
+        ),
+      })
+    } finally {
+      leave()
+    }
+  } catch (error) {
+    leave()
+    throw error
+  }
+}
+
+function promptList(prompt: CompletionRequest['prompt']): (string | number[])[] {
+  if (typeof prompt === 'string') return [prompt]
+  if (typeof prompt[0] === 'number') return [prompt as number[]]
+  return prompt as (string | number[])[]
+}
+
+function echoText(prompt: string | number[], service: Service): string {
+  return typeof prompt === 'string' ? prompt : (service.model.tokenizer?.decode(prompt) ?? '')
+}
+
+/** Prompts count once each, however many answers they got. */
+function sumUsage(usages: readonly Usage[], perPrompt: number) {
+  const prompts = usages.filter((_, i) => i % perPrompt === 0)
+  const promptTokens = prompts.reduce((sum, usage) => sum + usage.promptTokens, 0)
+  const cachedTokens = prompts.reduce((sum, usage) => sum + usage.cachedTokens, 0)
+  const body = usageBody(usages)
+  return {
+    ...body,
+    prompt_tokens: promptTokens,
+    total_tokens: promptTokens + body.completion_tokens,
+    prompt_tokens_details: { ...body.prompt_tokens_details, cached_tokens: cachedTokens },
+  }
+}
+
+async function collect(events: AsyncIterable<SessionEvent>) {
+  let text = ''
+  let usage: Usage | null = null
+  let finish: string = 'stop'
+  const logprobs: TokenLogprobs[] = []
+  for await (const event of events) {
+    if (event.type === 'usage') usage = event
+    else if (event.type === 'end') finish = finishReason(event.reason)
+    else {
+      logprobs.push(...(event.logprobs ?? []))
+      if (event.type === 'text') text += event.text
+    }
+  }
+  return { text, finish, logprobs, usage: usage as Usage }
+}
+
+function logprobsBody(tokens: readonly TokenLogprobs[], offset: number) {
+  const offsets: number[] = []
+  for (const token of tokens) {
+    offsets.push(offset)
+    offset += token.text.length
+  }
+  return {
+    tokens: tokens.map(token => token.text),
+    token_logprobs: tokens.map(token => token.logprob),
+    top_logprobs: tokens.map(token => Object.fromEntries(token.top.map(other => [other.text, other.logprob]))),
+    text_offset: offsets,
+  }
+}
+
+async function* streamChunks(
+  streams: readonly EventStream[],
+  echoes: readonly string[],
+  request: CompletionRequest,
+  head: object,
+  service: Service,
+  leave: () => void,
+): AsyncGenerator<ServerSentEvent> {
+  const withUsage = request.stream_options?.include_usage === true
+  const usages: Usage[] = []
+  const offsets = echoes.map(echo => echo.length)
+  const chunk = (choices: unknown[], usage: unknown = null): ServerSentEvent => ({
+    data: JSON.stringify({ ...head, choices, ...(withUsage && { usage }) }),
+  })
+  try {
+    for (const [index, echo] of echoes.entries()) {
+      if (echo !== '') yield chunk([{ index, text: echo, logprobs: null, finish_reason: null }])
+    }
+    for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
+      if (event.type === 'usage') usages[index] = event
+      else if (event.type === 'end') {
+        yield chunk([{ index, text: '', logprobs: null, finish_reason: finishReason(event.reason) }])
+      } else if (event.type === 'text') {
+        const logprobs = event.logprobs?.length ? logprobsBody(event.logprobs, offsets[index]) : null
+        offsets[index] += event.text.length
+        yield chunk([{ index, text: event.text, logprobs, finish_reason: null }])
+      }
+    }
+    if (withUsage) yield chunk([], sumUsage(usages, request.n ?? 1))
+    yield { data: '[DONE]' }
+  } finally {
+    leave()
+  }
+}

@@ -1,0 +1,161 @@
+// Requests of the OpenAI Responses API, and what they say as messages of a session.
+import { z } from 'zod'
+import type { ResponseFormat, ToolChoice } from '../../constrain/constraintFactory.js'
+import type { ChatMessage, ToolDefinition } from '../../text/messages.js'
+import { ApiError } from '../apiError.js'
+import { toolName } from './schemas.js'
+
+const text = z.string().max(32 * 2 ** 20)
+const part = z.looseObject({ type: z.string(), text: text.optional() })
+
+const item = z.looseObject({
+  type: z.string().optional(), // absent: a message
+  role: z.string().optional(),
+  content: z.union([text, z.array(part).max(4096)]).nullish(),
+  summary: z.array(part).nullish(),
+  id: z.string().nullish(),
+  call_id: z.string().optional(),
+  name: z.string().optional(),
+  arguments: z.string().optional(),
+  output: z.union([text, z.array(part).max(4096)]).optional(),
+})
+export type InputItem = z.infer<typeof item>
+
+const format = z
+  .discriminatedUnion('type', [
+    z.object({ type: z.literal('text') }),
+    z.object({ type: z.literal('json_object') }),
+    z.object({
+      type: z.literal('json_schema'),
+      name: z.string().optional(),
+      schema: z.unknown(),
+      strict: z.boolean().nullish(),
+    }),
+  ])
+  .nullish()
+
+export const responsesRequest = z.object({
+  model: z.string().optional(),
+  input: z.union([text, z.array(item).max(10_000)]),
+  instructions: text.nullish(),
+  previous_response_id: z.string().nullish(),
+  store: z.boolean().nullish(),
+  stream: z.boolean().nullish(),
+  max_output_tokens: z.number().int().min(1).nullish(),
+  temperature: z.number().min(0).max(2).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_logprobs: z.number().int().min(0).max(20).nullish(),
+  text: z.looseObject({ format }).nullish(),
+  tools: z
+    .array(
+      z.looseObject({
+        type: z.string(),
+        name: toolName.optional(),
+        description: text.nullish(),
+        parameters: z.record(z.string(), z.unknown()).nullish(),
+        strict: z.boolean().nullish(),
+      }),
+    )
+    .max(256)
+    .nullish(),
+  tool_choice: z
+    .union([z.enum(['none', 'auto', 'required']), z.looseObject({ type: z.string(), name: z.string().optional() })])
+    .nullish(),
+  parallel_tool_calls: z.boolean().nullish(),
+  reasoning: z.looseObject({ effort: z.string().nullish() }).nullish(),
+  metadata: z.record(z.string(), z.string()).nullish(),
+  background: z.literal(false, { error: 'background responses are not supported' }).nullish(),
+})
+export type ResponsesRequest = z.infer<typeof responsesRequest>
+
+/** Items as messages. Calls and reasoning join the assistant's message that they belong to. */
+export function inputMessages(items: readonly InputItem[]): ChatMessage[] {
+  const messages: ChatMessage[] = []
+  let reasoning = ''
+  const assistant = (): ChatMessage & { tool_calls: unknown[] } => {
+    const last = messages.at(-1)
+    if (last?.role === 'assistant') {
+      const open = { ...last, tool_calls: [...(last.tool_calls ?? [])] }
+      messages[messages.length - 1] = open
+      return open
+    }
+    const fresh = { role: 'assistant', content: null, tool_calls: [], ...takeReasoning() }
+    messages.push(fresh)
+    return fresh
+  }
+  const takeReasoning = () => {
+    const taken = reasoning
+    reasoning = ''
+    return taken === '' ? {} : { reasoning_content: taken }
+  }
+  items.forEach((entry, index) => {
+    const where = `input.${index}`
+    switch (entry.type ?? 'message') {
+      case 'message':
+        if (entry.role === undefined) throw new ApiError('invalid_request', `${where}.role: want a role`)
+        messages.push({
+          role: entry.role,
+          content: entry.content ?? '',
+          ...(entry.role === 'assistant' && takeReasoning()),
+        })
+        break
+      case 'reasoning': {
+        const parts = Array.isArray(entry.content) && entry.content.length > 0 ? entry.content : (entry.summary ?? [])
+        reasoning += parts.map(piece => piece.text ?? '').join('')
+        break
+      }
+      case 'function_call':
+        assistant().tool_calls.push({
+          id: entry.call_id,
+          type: 'function',
+          function: { name: entry.name ?? '', arguments: entry.arguments ?? '{}' },
+        })
+        break
+      case 'function_call_output':
+        messages.push({ role: 'tool', tool_call_id: entry.call_id, content: entry.output ?? '' })
+        break
+      default:
+        throw new ApiError('invalid_request', `${where}: items of type '${entry.type}' are not supported`, {
+          param: where,
+        })
+    }
+  })
+  return messages
+}
+
+export function toolDefinitions(tools: ResponsesRequest['tools']): ToolDefinition[] | undefined {
+  return tools?.map((tool, index) => {
+    if (tool.type !== 'function' || tool.name === undefined) {
+      throw new ApiError('invalid_request', `tools.${index}: only function tools are supported, got '${tool.type}'`, {
+        param: `tools.${index}`,
+      })
+    }
+    const { name, description, parameters, strict } = tool
+    return {
+      type: 'function',
+      function: {
+        name,
+        ...(description != null && { description }),
+        ...(parameters != null && { parameters }),
+        ...(strict === true && { strict }),
+      },
+    }
+  })
+}
+
+export function responsesToolChoice(choice: ResponsesRequest['tool_choice']): ToolChoice | undefined {
+  if (!choice) return undefined
+  if (typeof choice === 'string') return choice
+  if (choice.type !== 'function' || choice.name === undefined) {
+    throw new ApiError('invalid_request', `tool_choice: type '${choice.type}' is not supported`, {
+      param: 'tool_choice',
+    })
+  }
+  return { name: choice.name }
+}
+
+export function responsesFormat(request: ResponsesRequest): ResponseFormat | undefined {
+  const wanted = request.text?.format
+  if (!wanted) return undefined
+  return wanted.type === 'json_schema' ? { type: 'json_schema', schema: wanted.schema ?? {} } : wanted
+}

@@ -1,0 +1,134 @@
+// Requests of the OpenAI API as they may come in. Fields that are not named here are ignored, as the API itself ignores
+// what clients send along; fields that would change the answer in a way that this server cannot do are refused.
+import { z } from 'zod'
+
+const text = z.string().max(32 * 2 ** 20)
+const refused = (what: string) => z.undefined({ error: `${what} is not supported here` }).optional()
+
+export const samplingFields = {
+  temperature: z.number().min(0).max(2).nullish(),
+  top_p: z.number().gt(0).max(1).nullish(),
+  top_k: z.number().int().min(0).nullish(),
+  min_p: z.number().min(0).max(1).nullish(),
+  presence_penalty: z.number().min(-2).max(2).nullish(),
+  frequency_penalty: z.number().min(-2).max(2).nullish(),
+  repetition_penalty: z.number().gt(0).max(10).nullish(),
+  logit_bias: z
+    .record(z.string().regex(/^\d+$/, 'want token ids as keys'), z.number().min(-100).max(100))
+    .refine(bias => Object.keys(bias).length <= 1024, 'want at most 1024 entries')
+    .nullish(),
+  seed: z.number().int().nullish(),
+}
+const maxTokens = z.number().int().min(1).nullish()
+const stop = z.union([z.string().max(1024), z.array(z.string().max(1024)).max(16)]).nullish()
+const streamOptions = z.object({ include_usage: z.boolean().nullish() }).nullish()
+
+const jsonSchemaFormat = z.object({
+  name: z.string().max(256).optional(),
+  description: z.string().optional(),
+  schema: z.unknown(),
+  strict: z.boolean().nullish(),
+})
+const responseFormat = z
+  .discriminatedUnion('type', [
+    z.object({ type: z.literal('text') }),
+    z.object({ type: z.literal('json_object') }),
+    z.object({ type: z.literal('json_schema'), json_schema: jsonSchemaFormat }),
+  ])
+  .nullish()
+
+export const toolName = z.string().regex(/^[a-zA-Z0-9_.-]{1,128}$/, 'want 1 to 128 letters, digits, _, . or -')
+const functionTool = z.object({
+  type: z.literal('function', { error: 'only function tools are supported' }),
+  function: z.object({
+    name: toolName,
+    description: text.nullish(),
+    parameters: z.record(z.string(), z.unknown()).nullish(),
+    strict: z.boolean().nullish(),
+  }),
+})
+const toolChoice = z
+  .union([
+    z.enum(['none', 'auto', 'required']),
+    z.object({ type: z.literal('function'), function: z.object({ name: z.string() }) }),
+  ])
+  .nullish()
+
+const part = z.looseObject({ type: z.string(), text: text.optional() })
+const message = z.looseObject({
+  role: z.string(),
+  content: z.union([text, z.array(part).max(4096)]).nullish(),
+  reasoning_content: text.nullish(),
+  name: z.string().nullish(),
+  tool_call_id: z.string().nullish(),
+  tool_calls: z
+    .array(
+      z.object({
+        id: z.string().optional(),
+        type: z.string().optional(),
+        function: z.object({ name: z.string(), arguments: z.unknown() }),
+      }),
+    )
+    .max(256)
+    .nullish(),
+})
+
+export const chatRequest = z.object({
+  model: z.string().optional(),
+  messages: z.array(message).min(1).max(10_000),
+  ...samplingFields,
+  max_tokens: maxTokens,
+  max_completion_tokens: maxTokens,
+  n: z.number().int().min(1).max(16).nullish(),
+  stop,
+  stream: z.boolean().nullish(),
+  stream_options: streamOptions,
+  logprobs: z.boolean().nullish(),
+  top_logprobs: z.number().int().min(0).max(20).nullish(),
+  response_format: responseFormat,
+  grammar: z.string().max(400_000).nullish(),
+  tools: z.array(functionTool).max(256).nullish(),
+  tool_choice: toolChoice,
+  parallel_tool_calls: z.boolean().nullish(),
+  reasoning_effort: z.string().nullish(),
+  chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+  modalities: z.array(z.literal('text', { error: 'only text is supported' })).nullish(),
+  audio: refused('audio'),
+  functions: refused('functions (use tools)'),
+  function_call: refused('function_call (use tool_choice)'),
+})
+export type ChatRequest = z.infer<typeof chatRequest>
+
+export const completionRequest = z.object({
+  model: z.string().optional(),
+  prompt: z.union([
+    text,
+    z.array(text).min(1).max(16),
+    z
+      .array(z.number().int().min(0))
+      .min(1)
+      .max(2 ** 20),
+    z
+      .array(
+        z
+          .array(z.number().int().min(0))
+          .min(1)
+          .max(2 ** 20),
+      )
+      .min(1)
+      .max(16),
+  ]),
+  ...samplingFields,
+  max_tokens: z.number().int().min(0).nullish(),
+  n: z.number().int().min(1).max(16).nullish(),
+  best_of: z.number().int().min(1).max(1, 'best_of more than 1 is not supported').nullish(),
+  echo: z.boolean().nullish(),
+  suffix: refused('suffix'),
+  stop,
+  stream: z.boolean().nullish(),
+  stream_options: streamOptions,
+  logprobs: z.number().int().min(0).max(20).nullish(),
+  grammar: z.string().max(400_000).nullish(),
+  response_format: responseFormat,
+})
+export type CompletionRequest = z.infer<typeof completionRequest>

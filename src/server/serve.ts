@@ -1,0 +1,113 @@
+// A listening server over an opened model: made, stopped, nothing else. Stopping first takes no new work, then lets
+// answers finish for a while, then cancels them.
+import type { Server } from 'node:http'
+import { createAdaptorServer } from '@hono/node-server'
+import { MoefluxError } from '../errors.js'
+import type { Model } from '../session/openModel.js'
+import type { SessionOptions } from '../session/session.js'
+import { Admission } from './admission.js'
+import { createApp } from './app.js'
+import { Guard } from './guard.js'
+import { nowSeconds } from './ids.js'
+import { Metrics } from './metrics.js'
+import { DEFAULT_BODY_LIMITS } from './requestBody.js'
+import type { Service } from './service.js'
+import { listStaticFiles } from './staticFiles.js'
+
+export interface ServeOptions {
+  readonly host?: string // default 127.0.0.1
+  readonly port?: number // default 11435; 0 takes any
+  readonly apiKey?: string
+  readonly corsOrigins?: readonly string[]
+  readonly allowedHosts?: readonly string[]
+  readonly modelId?: string // default the model's name
+  readonly parallel?: number // answers at once. Default 8
+  readonly maxQueue?: number // requests that may wait. Default 64
+  readonly maxBodyBytes?: number
+  readonly requestTimeoutMs?: number // of one answer. Default an hour
+  readonly store?: SessionOptions['store']
+  readonly webFolder?: string
+  readonly onLog?: (line: string) => void
+  readonly onWarning?: (line: string) => void
+}
+
+export interface RunningServer {
+  readonly url: string
+  readonly port: number
+  /** Takes no new requests, waits up to `graceMs` for those that run, cancels the rest. The model stays open. */
+  stop(graceMs?: number): Promise<void>
+}
+
+const DEFAULT_PORT = 11435
+const HOUR_MS = 3_600_000
+
+export async function serve(model: Model, options: ServeOptions = {}): Promise<RunningServer> {
+  const { host = '127.0.0.1', port = DEFAULT_PORT, parallel = 8, maxQueue = 64 } = options
+  const session = model.createSession({
+    store: options.store,
+    maxSequences: parallel,
+    onLog: options.onLog,
+    onWarning: options.onWarning,
+  })
+  const admission = new Admission(parallel, maxQueue)
+  const stopping = new AbortController()
+  let draining = false
+  const service: Service = {
+    model,
+    session,
+    modelId: options.modelId ?? model.name,
+    startedAt: nowSeconds(),
+    admission,
+    metrics: new Metrics({ stats: () => model.stats(), session: () => session.state, active: () => admission.active }),
+    bodyLimits: { ...DEFAULT_BODY_LIMITS, maxBytes: options.maxBodyBytes ?? DEFAULT_BODY_LIMITS.maxBytes },
+    requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
+    draining: () => draining,
+    stopping: stopping.signal,
+  }
+  const app = createApp(service, {
+    guard: new Guard({ ...options, host }),
+    files: options.webFolder === undefined ? null : await listStaticFiles(options.webFolder),
+    onError: error => options.onWarning?.(error instanceof Error ? (error.stack ?? error.message) : String(error)),
+  })
+  const server = createAdaptorServer({ fetch: app.fetch, overrideGlobalObjects: false }) as Server
+  server.headersTimeout = 15_000
+  server.requestTimeout = 60_000 // to receive a request; answers may take longer
+  server.keepAliveTimeout = 65_000
+  server.maxHeadersCount = 100
+  const address = await listen(server, host, port)
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${address}`,
+    port: address,
+    async stop(graceMs = 5_000) {
+      draining = true
+      const closed = new Promise<void>(resolve => server.close(() => resolve()))
+      server.closeIdleConnections()
+      const deadline = Date.now() + graceMs
+      while (admission.active > 0 && Date.now() < deadline) await new Promise(resolve => setTimeout(resolve, 25))
+      stopping.abort(new DOMException('the server stops', 'AbortError'))
+      await session.close()
+      // What was cancelled gets a moment to say so.
+      setTimeout(() => server.closeAllConnections(), 200)
+      await closed
+    },
+  }
+}
+
+export class ListenError extends MoefluxError {
+  constructor(host: string, port: number, detail: string) {
+    super('LISTEN_FAILED', `cannot listen on ${host}:${port}: ${detail}`)
+  }
+}
+
+async function listen(server: Server, host: string, port: number): Promise<number> {
+  return await new Promise((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      const detail = error.code === 'EADDRINUSE' ? 'the port is in use (choose another with --port)' : error.message
+      reject(new ListenError(host, port, detail))
+    })
+    server.listen(port, host, () => {
+      const address = server.address()
+      resolve(typeof address === 'object' && address !== null ? address.port : port)
+    })
+  })
+}
