@@ -127,11 +127,18 @@ export class TokenError extends MoefluxError {
 }
 
 export class ContextLimitError extends MoefluxError {
+  /** `wanted` tells apart what was asked for, where it is known before anything is evaluated. */
   constructor(
     readonly position: number,
     readonly limit: number,
+    readonly wanted: { readonly promptTokens: number; readonly answerTokens: number } | null = null,
   ) {
-    super('CONTEXT_LIMIT', `position ${position} is past the context limit of ${limit} tokens`)
+    super(
+      'CONTEXT_LIMIT',
+      wanted === null
+        ? `position ${position} is past the context limit of ${limit} tokens`
+        : `the prompt has ${wanted.promptTokens} tokens and the answer may take ${wanted.answerTokens}, past the context limit of ${limit} tokens`,
+    )
   }
 }
 

@@ -43,7 +43,14 @@ export class ApiError extends Error {
   constructor(
     readonly kind: ApiErrorKind,
     message: string,
-    readonly details: { param?: string; code?: string; status?: number; retryAfterSeconds?: number } = {},
+    readonly details: {
+      readonly param?: string
+      readonly code?: string
+      readonly status?: number
+      readonly retryAfterSeconds?: number
+      /** Where another API would say it in its own words. */
+      readonly anthropicMessage?: string
+    } = {},
   ) {
     super(message)
     this.status = details.status ?? STATUS[kind]
@@ -52,19 +59,22 @@ export class ApiError extends Error {
 
 /** An answer that was cancelled because nobody waits for it; never seen by a client. */
 export function isAbort(error: unknown): boolean {
-  return error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError')
+  return error instanceof Error && error.name === 'AbortError'
 }
 
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error
-  if (error instanceof ContextLimitError) {
-    return new ApiError('invalid_request', error.message, { code: 'context_length_exceeded', param: 'messages' })
-  }
+  if (error instanceof ContextLimitError) return contextError(error)
   if (error instanceof UnsupportedSchemaError) {
-    return new ApiError('invalid_request', error.message, { code: 'unsupported_schema', param: 'response_format' })
+    return new ApiError('invalid_request', error.message, { code: 'unsupported_schema' })
   }
-  if (error instanceof OptionError) return new ApiError('invalid_request', error.message, { param: error.option })
-  if (error instanceof MessageError) return new ApiError('invalid_request', error.message, { param: 'messages' })
+  if (error instanceof OptionError) {
+    const param = error.option.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`) // as the APIs spell it
+    return new ApiError('invalid_request', error.message.replace(error.option, param), { param })
+  }
+  if (error instanceof MessageError) {
+    return new ApiError('invalid_request', error.message, { param: error.path.replace(/[.[].*/, '') })
+  }
   if (
     error instanceof GrammarError ||
     error instanceof TemplateError ||
@@ -73,7 +83,31 @@ export function toApiError(error: unknown): ApiError {
   ) {
     return new ApiError('invalid_request', error.message, { code: error.code.toLowerCase() })
   }
-  if (error instanceof ClosedError) return new ApiError('overloaded', 'the server is shutting down')
+  if (error instanceof ClosedError) return stoppingError()
   if (error instanceof MoefluxError) return new ApiError('server', error.message, { code: error.code.toLowerCase() })
+  if (isAbort(error)) return new ApiError('server', 'the client left', { status: 499 })
   return new ApiError('server', 'internal error')
+}
+
+export function stoppingError(): ApiError {
+  return new ApiError('overloaded', 'the server is shutting down')
+}
+
+function contextError({ wanted, position, limit, message }: ContextLimitError): ApiError {
+  const prompt = wanted?.promptTokens ?? position
+  const answer = wanted?.answerTokens ?? 0
+  const details = { code: 'context_length_exceeded', param: 'messages' }
+  if (wanted === null) return new ApiError('invalid_request', message, details)
+  const sizes = `${prompt} in the prompt, ${answer} for the answer`
+  return new ApiError(
+    'invalid_request',
+    `This model's maximum context length is ${limit} tokens. However, you requested ${prompt + answer} tokens (${sizes}).`,
+    {
+      ...details,
+      anthropicMessage:
+        prompt >= limit
+          ? `prompt is too long: ${prompt} tokens > ${limit} maximum`
+          : `input length and \`max_tokens\` exceed context limit: ${prompt} + ${answer} > ${limit}, decrease input length or \`max_tokens\` and try again`,
+    },
+  )
 }

@@ -1,7 +1,7 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
-import { ApiError, isAbort, toApiError } from './apiError.js'
+import { ApiError, isAbort, stoppingError, toApiError } from './apiError.js'
 import type { Guard } from './guard.js'
 import { newId } from './ids.js'
 import { chatCompletions } from './openai/chat.js'
@@ -16,13 +16,26 @@ const OPEN_PATHS = new Set(['/health'])
 export interface AppOptions {
   readonly guard: Guard
   readonly files: StaticFiles | null // the web UI, where it is built
+  /** A request that was refused or failed. */
+  readonly onRefused?: (line: string) => void
   readonly onError?: (error: unknown) => void
 }
 
-export function createApp(service: Service, { guard, files, onError }: AppOptions): Hono {
-  const app = new Hono()
+type Env = { Variables: { requestId: string } }
+type AppContext = Context<Env>
+
+export function createApp(service: Service, { guard, files, onRefused, onError }: AppOptions): Hono<Env> {
+  const app = new Hono<Env>()
   const stored = new ResponseStore()
 
+  app.use(async (c, next) => {
+    const requestId = newId('req_')
+    c.set('requestId', requestId)
+    c.header('x-request-id', requestId)
+    c.header('request-id', requestId)
+    await next()
+    service.metrics.request(routeName(c.req.path), c.res.status)
+  })
   app.use(async (c, next) => {
     const { method, path } = c.req
     const cors = guard.corsOrigin(c.req.header('origin') ?? null)
@@ -39,7 +52,6 @@ export function createApp(service: Service, { guard, files, onError }: AppOption
       return c.body(null, 204)
     }
     await next()
-    service.metrics.request(routeName(path), c.res.status)
   })
 
   app.get('/health', c => c.json({ status: service.draining() ? 'stopping' : 'ok', model: service.modelId }))
@@ -52,7 +64,7 @@ export function createApp(service: Service, { guard, files, onError }: AppOption
       throw new ApiError('not_found', `there is no model '${c.req.param('id')}'`, { code: 'model_not_found' })
     return c.json(modelBody(c, service))
   })
-  const post: Record<string, (c: Context) => Promise<Response>> = {
+  const post: Record<string, (c: AppContext) => Promise<Response>> = {
     '/v1/chat/completions': c => chatCompletions(c, service),
     '/v1/completions': c => completions(c, service),
     '/v1/responses': c => responses(c, service, stored),
@@ -61,10 +73,11 @@ export function createApp(service: Service, { guard, files, onError }: AppOption
   }
   for (const [path, handler] of Object.entries(post)) {
     app.post(path, c => {
-      if (service.draining()) throw new ApiError('overloaded', 'the server is shutting down')
+      if (service.draining()) throw stoppingError()
       return handler(c)
     })
-    app.all(path, () => {
+    app.all(path, c => {
+      c.header('allow', 'POST')
       throw new ApiError('invalid_request', `${path} takes POST`, { status: 405 })
     })
   }
@@ -83,28 +96,30 @@ export function createApp(service: Service, { guard, files, onError }: AppOption
   app.onError((error, c) => {
     const failure = toApiError(error)
     if (failure.kind === 'server' && !isAbort(error)) onError?.(error)
-    service.metrics.request(routeName(c.req.path), failure.status)
+    onRefused?.(`${c.req.method} ${quoted(c.req.path)} ${failure.status}: ${quoted(failure.message)}`)
     return errorResponse(c, failure)
   })
   return app
 }
 
-function notFound(c: Context): ApiError {
+function notFound(c: AppContext): ApiError {
   return new ApiError('not_found', `there is no ${c.req.method} ${c.req.path.slice(0, 200)}`)
 }
 
-function errorResponse(c: Context, error: ApiError): Response {
-  const { retryAfterSeconds } = error.details
-  if (retryAfterSeconds !== undefined) c.header('retry-after', String(retryAfterSeconds))
-  if (speaksAnthropic(c)) {
-    const requestId = newId('req_')
-    c.header('request-id', requestId)
-    return c.json(anthropicError(error, requestId), error.status as 400)
-  }
-  return c.json(openaiError(error), error.status as 400)
+/** What a request says goes into a log as one line, whatever it holds. */
+function quoted(text: string): string {
+  const short = text.length > 300 ? `${text.slice(0, 300)}…` : text
+  return JSON.stringify(short).slice(1, -1).replaceAll('\\"', '"')
 }
 
-function speaksAnthropic(c: Context): boolean {
+function errorResponse(c: AppContext, error: ApiError): Response {
+  const { retryAfterSeconds } = error.details
+  if (retryAfterSeconds !== undefined) c.header('retry-after', String(retryAfterSeconds))
+  const body = speaksAnthropic(c) ? anthropicError(error, c.get('requestId')) : openaiError(error)
+  return c.json(body, error.status as 400)
+}
+
+function speaksAnthropic(c: AppContext): boolean {
   return c.req.path.startsWith('/v1/messages') || c.req.header('anthropic-version') !== undefined
 }
 
@@ -117,7 +132,7 @@ function routeName(path: string): string {
     : 'other'
 }
 
-function modelBody(c: Context, service: Service): object {
+function modelBody(c: AppContext, service: Service): object {
   const created = service.startedAt
   return speaksAnthropic(c)
     ? {
@@ -129,7 +144,7 @@ function modelBody(c: Context, service: Service): object {
     : { id: service.modelId, object: 'model', created, owned_by: 'moeflux' }
 }
 
-function modelList(c: Context, service: Service): object {
+function modelList(c: AppContext, service: Service): object {
   const data = [modelBody(c, service)]
   return speaksAnthropic(c)
     ? { data, has_more: false, first_id: service.modelId, last_id: service.modelId }

@@ -1,6 +1,8 @@
 // Who may talk to the server: the Host header must name this machine as it was told to answer to (or a page elsewhere
 // could reach it through DNS), a foreign Origin must be allowed explicitly, and where there is a key it must be right.
 import { createHash, timingSafeEqual } from 'node:crypto'
+import { isIP } from 'node:net'
+import { hostname } from 'node:os'
 import { ApiError } from './apiError.js'
 
 export interface GuardOptions {
@@ -15,22 +17,23 @@ export interface GuardOptions {
 const LOCAL_NAMES = ['localhost', '127.0.0.1', '[::1]']
 
 export class Guard {
-  private readonly hosts: Set<string> | null
+  private readonly hosts: ReadonlySet<string>
+  private readonly isEverywhere: boolean
   private readonly keyHash: Buffer | null
 
   constructor(private readonly options: GuardOptions) {
-    const everywhere = options.host === '0.0.0.0' || options.host === '::'
-    const names = [...LOCAL_NAMES, options.host, ...(options.allowedHosts ?? [])].map(name => name.toLowerCase())
-    // Listening on all interfaces, the machine's names are not known; then a key is what protects it.
-    this.hosts = everywhere && options.allowedHosts === undefined ? null : new Set(names)
+    const own = hostname()
+    this.isEverywhere = options.host === '0.0.0.0' || options.host === '::'
+    const machine = this.isEverywhere ? [own, `${own}.local`] : []
+    const names = [...LOCAL_NAMES, options.host, ...machine, ...(options.allowedHosts ?? [])]
+    this.hosts = new Set(names.map(name => name.toLowerCase()))
     this.keyHash = options.apiKey === undefined ? null : hash(options.apiKey)
   }
 
   /** Throws for a request that must not be answered. `open` paths need no key. */
   check(request: Request, open: boolean): void {
     const host = (request.headers.get('host') ?? '').toLowerCase()
-    const name = host.replace(/:\d+$/, '')
-    if (this.hosts !== null && !this.hosts.has(name)) {
+    if (!this.answersTo(host.replace(/:\d+$/, ''))) {
       throw new ApiError('permission', `host '${host}' is not a name of this server (allow it with --allow-host)`)
     }
     const origin = request.headers.get('origin')
@@ -46,6 +49,12 @@ export class Guard {
     const allowed = this.options.corsOrigins ?? []
     if (allowed.includes('*')) return '*'
     return allowed.includes(origin) ? origin : null
+  }
+
+  /** On all networks the machine is also known by its addresses, which no DNS entry of someone else's can imitate. */
+  private answersTo(name: string): boolean {
+    if (this.hosts.has('*') || this.hosts.has(name)) return true
+    return this.isEverywhere && isIP(name.replace(/^\[|\]$/g, '')) !== 0
   }
 
   private allowsOrigin(origin: string, host: string): boolean {

@@ -52,6 +52,16 @@ export class Metrics {
           this.set(read())
         },
       })
+    const counter = (name: string, help: string, read: () => number) =>
+      new Counter({
+        name,
+        help,
+        registers,
+        collect() {
+          this.reset()
+          this.inc(read())
+        },
+      })
     gauge('moeflux_requests_active', 'Requests in the house: running or waiting', sources.active)
     gauge('moeflux_sequences_active', 'Sequences being evaluated', () => sources.session().running)
     gauge('moeflux_sequences_waiting', 'Requests that wait for a sequence', () => sources.session().waiting)
@@ -69,7 +79,10 @@ export class Metrics {
       ['expert_slots', 'Experts that fit into memory', stats => stats.expertSlots],
       ['expert_slots_used', 'Experts in memory', stats => stats.expertSlotsUsed],
     ]
-    for (const [name, help, read] of engine) gauge(`moeflux_${name}`, help, () => read(sources.stats()))
+    for (const [name, help, read] of engine) {
+      if (name.endsWith('_total')) counter(`moeflux_${name}`, help, () => read(sources.stats()))
+      else gauge(`moeflux_${name}`, help, () => read(sources.stats()))
+    }
   }
 
   request(path: string, status: number): void {

@@ -6,6 +6,7 @@ import { MoefluxError } from '../errors.js'
 import type { Model } from '../session/openModel.js'
 import type { SessionOptions } from '../session/session.js'
 import { Admission } from './admission.js'
+import { stoppingError } from './apiError.js'
 import { createApp } from './app.js'
 import { Guard } from './guard.js'
 import { nowSeconds } from './ids.js'
@@ -25,6 +26,9 @@ export interface ServeOptions {
   readonly maxQueue?: number // requests that may wait. Default 64
   readonly maxBodyBytes?: number
   readonly requestTimeoutMs?: number // of one answer. Default an hour
+  readonly receiveTimeoutMs?: number // of one request's arrival. Default a minute
+  readonly readerTimeoutMs?: number // for a client that does not read its stream. Default a minute
+  readonly keepAliveMs?: number // between comments in a stream that has nothing to say. Default 10 s
   readonly store?: SessionOptions['store']
   readonly webFolder?: string
   readonly onLog?: (line: string) => void
@@ -39,6 +43,7 @@ export interface RunningServer {
 }
 
 const DEFAULT_PORT = 11435
+const MINUTE_MS = 60_000
 const HOUR_MS = 3_600_000
 
 export async function serve(model: Model, options: ServeOptions = {}): Promise<RunningServer> {
@@ -60,6 +65,7 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     admission,
     metrics: new Metrics({ stats: () => model.stats(), session: () => session.state, active: () => admission.active }),
     bodyLimits: { ...DEFAULT_BODY_LIMITS, maxBytes: options.maxBodyBytes ?? DEFAULT_BODY_LIMITS.maxBytes },
+    streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },
     requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
     draining: () => draining,
     stopping: stopping.signal,
@@ -67,11 +73,19 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
   const app = createApp(service, {
     guard: new Guard({ ...options, host }),
     files: options.webFolder === undefined ? null : await listStaticFiles(options.webFolder),
+    onRefused: options.onLog,
     onError: error => options.onWarning?.(error instanceof Error ? (error.stack ?? error.message) : String(error)),
   })
-  const server = createAdaptorServer({ fetch: app.fetch, overrideGlobalObjects: false }) as Server
-  server.headersTimeout = 15_000
-  server.requestTimeout = 60_000 // to receive a request; answers may take longer
+  const receiveMs = options.receiveTimeoutMs ?? MINUTE_MS
+  const server = createAdaptorServer({
+    fetch: app.fetch,
+    overrideGlobalObjects: false,
+    serverOptions: {
+      requestTimeout: receiveMs, // to receive a request; answers may take longer
+      headersTimeout: Math.min(receiveMs, 15_000),
+      connectionsCheckingInterval: Math.min(receiveMs, 5_000),
+    },
+  }) as Server
   server.keepAliveTimeout = 65_000
   server.maxHeadersCount = 100
   const address = await listen(server, host, port)
@@ -84,7 +98,7 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
       server.closeIdleConnections()
       const deadline = Date.now() + graceMs
       while (admission.active > 0 && Date.now() < deadline) await new Promise(resolve => setTimeout(resolve, 25))
-      stopping.abort(new DOMException('the server stops', 'AbortError'))
+      stopping.abort(stoppingError())
       await session.close()
       // What was cancelled gets a moment to say so.
       setTimeout(() => server.closeAllConnections(), 200)

@@ -3,6 +3,7 @@ import type { Model } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
 import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'
+import type { StreamLimits } from './eventSource.js'
 import type { Metrics } from './metrics.js'
 import type { BodyLimits } from './requestBody.js'
 
@@ -14,25 +15,13 @@ export interface Service {
   readonly admission: Admission
   readonly metrics: Metrics
   readonly bodyLimits: BodyLimits
+  readonly streamLimits: StreamLimits
   /** Longest time that one answer may take. */
   readonly requestTimeoutMs: number
   /** No new work is taken: the server is about to stop. */
   draining(): boolean
-  /** Aborted when the server stops waiting for answers. */
+  /** Aborted, with what clients are told, when the server stops waiting for answers. */
   readonly stopping: AbortSignal
-}
-
-/** When one request is over before its answer: the client left, the server stops, or it takes too long. */
-export interface Lifetime {
-  readonly signal: AbortSignal
-  /** The client is gone. */
-  cancel(): void
-}
-
-export function requestLifetime(service: Service, client: AbortSignal): Lifetime {
-  const gone = new AbortController()
-  const signal = AbortSignal.any([client, gone.signal, service.stopping, AbortSignal.timeout(service.requestTimeoutMs)])
-  return { signal, cancel: () => gone.abort(new DOMException('the client left', 'AbortError')) }
 }
 
 /** Any name is answered by the one model that is loaded, as local servers do; an empty one is a mistake. */

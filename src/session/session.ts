@@ -285,10 +285,12 @@ export class Session {
   private answerLimit({ ids }: Prompt, { maxTokens }: AnswerOptions): number {
     const { contextLength } = this.model
     const room = contextLength - ids.length
-    if (room < 1) throw new ContextLimitError(ids.length + 1, contextLength)
+    const tooLong = (answerTokens: number) =>
+      new ContextLimitError(ids.length + answerTokens, contextLength, { promptTokens: ids.length, answerTokens })
+    if (room < 1) throw tooLong(1)
     if (maxTokens === undefined) return room
     if (!Number.isInteger(maxTokens) || maxTokens < 0) throw new OptionError('maxTokens', maxTokens, 'a whole number')
-    if (maxTokens > room) throw new ContextLimitError(ids.length + maxTokens, contextLength)
+    if (maxTokens > room) throw tooLong(maxTokens)
     return maxTokens
   }
 

@@ -15,6 +15,8 @@ interface ServeCommandOptions extends ModelOptions {
   readonly maxQueue: number
   readonly maxBody?: number
   readonly timeout: number
+  readonly receiveTimeout: number
+  readonly readerTimeout: number
   readonly snapshotDir?: string
 }
 
@@ -28,12 +30,14 @@ export function registerServe(program: Command): void {
     .option('-p, --port <n>', 'port', integerOption(0, 65_535), 11_435)
     .option('--api-key <key>', 'ask clients for this key (or set MOEFLUX_API_KEY)')
     .option('--cors <origin...>', "let pages of these origins call; '*' for all")
-    .option('--allow-host <name...>', 'further names by which this server may be addressed')
+    .option('--allow-host <name...>', "further names by which this server may be addressed; '*' for any")
     .option('--name <id>', "the model's name for clients (default: its own)")
     .option('--parallel <n>', 'answers computed at once', integerOption(1, 256), 8)
     .option('--max-queue <n>', 'requests that may wait; more get a 429', integerOption(0, 100_000), 64)
     .option('--max-body <size>', 'largest request body (default 32MiB)', byteSizeOption)
     .option('--timeout <seconds>', 'longest time for one answer', integerOption(1, 86_400), 3600)
+    .option('--receive-timeout <seconds>', 'longest time for a request to arrive', integerOption(1, 3600), 60)
+    .option('--reader-timeout <seconds>', 'cut off a client that stops reading', integerOption(1, 3600), 60)
     .option('--snapshot-dir <folder>', 'keep prefixes of conversations here, beyond a restart')
   addModelOptions(command)
   command.action(action(serveModel))
@@ -64,6 +68,8 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       maxQueue: options.maxQueue,
       maxBodyBytes: options.maxBody,
       requestTimeoutMs: options.timeout * 1000,
+      receiveTimeoutMs: options.receiveTimeout * 1000,
+      readerTimeoutMs: options.readerTimeout * 1000,
       store: options.snapshotDir,
       webFolder: fileURLToPath(new URL('../../web', import.meta.url)),
       onLog: line => cli.notice(line),

@@ -3,10 +3,11 @@ import { createHash } from 'node:crypto'
 import type { Context } from 'hono'
 import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
 import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
-import { type ServerSentEvent, startEventSource } from '../eventSource.js'
+import type { ServerSentEvent } from '../eventSource.js'
 import { newId } from '../ids.js'
 import { readJson } from '../requestBody.js'
-import { checkModelName, requestLifetime, type Service } from '../service.js'
+import { checkModelName, type Service } from '../service.js'
+import { visit } from '../visit.js'
 import { asksForCaching, promptOptions } from './prompt.js'
 import { countRequest, messagesRequest } from './schemas.js'
 
@@ -19,9 +20,7 @@ interface Head {
 export async function messages(c: Context, service: Service): Promise<Response> {
   const request = await readJson(c, messagesRequest, service.bodyLimits)
   checkModelName(request.model)
-  const leave = service.admission.enter()
-  try {
-    const lifetime = requestLifetime(service, c.req.raw.signal)
+  return await visit(c, service, 1, async stay => {
     const format = request.output_config?.format ?? request.output_format
     const stream = service.session.chat({
       ...promptOptions(request),
@@ -31,22 +30,13 @@ export async function messages(c: Context, service: Service): Promise<Response> 
       topP: request.top_p ?? undefined,
       topK: request.top_k ?? undefined,
       responseFormat: format ? { type: 'json_schema', schema: format.schema ?? {} } : undefined,
-      signal: lifetime.signal,
+      signal: stay.signal,
     })
     const events = service.metrics.watch(stream)
     const head = { id: newId('msg_'), model: request.model ?? service.modelId, caching: asksForCaching(request) }
-    if (request.stream) {
-      return await startEventSource(streamEvents(events, head, leave), { onError: errorEvent, cancel: lifetime.cancel })
-    }
-    try {
-      return c.json(await wholeMessage(events, head))
-    } finally {
-      leave()
-    }
-  } catch (error) {
-    leave()
-    throw error
-  }
+    if (request.stream) return await stay.stream(streamEvents(events, head), errorEvent)
+    return c.json(await wholeMessage(events, head))
+  })
 }
 
 export async function countTokens(c: Context, service: Service): Promise<Response> {
@@ -120,11 +110,7 @@ async function wholeMessage(events: AsyncIterable<SessionEvent>, head: Head) {
   }
 }
 
-async function* streamEvents(
-  events: AsyncIterable<SessionEvent>,
-  head: Head,
-  leave: () => void,
-): AsyncGenerator<ServerSentEvent> {
+async function* streamEvents(events: AsyncIterable<SessionEvent>, head: Head): AsyncGenerator<ServerSentEvent> {
   const message = (type: string, body: object): ServerSentEvent => ({
     event: type,
     data: JSON.stringify({ type, ...body }),
@@ -141,57 +127,53 @@ async function* streamEvents(
     if (open !== null) yield message('content_block_stop', { index })
     open = null
   }
-  try {
-    for await (const event of events) {
-      if (event.type === 'usage') {
-        if (usage === null) {
-          const empty = {
-            id: head.id,
-            type: 'message',
-            role: 'assistant',
-            model: head.model,
-            content: [],
-            stop_reason: null,
-            stop_sequence: null,
-          }
-          yield message('message_start', { message: { ...empty, usage: usageBody(event, head.caching) } })
-          yield message('ping', {})
+  for await (const event of events) {
+    if (event.type === 'usage') {
+      if (usage === null) {
+        const empty = {
+          id: head.id,
+          type: 'message',
+          role: 'assistant',
+          model: head.model,
+          content: [],
+          stop_reason: null,
+          stop_sequence: null,
         }
-        usage = event
-      } else if (event.type === 'end') {
-        yield* closeBlock()
-        const delta = { stop_reason: stopReason(event.reason, event.stopSequence), stop_sequence: event.stopSequence }
-        yield message('message_delta', { delta, usage: usageBody(usage as Usage, head.caching) })
-        yield message('message_stop', {})
-      } else if (event.type === 'toolCall') {
+        yield message('message_start', { message: { ...empty, usage: usageBody(event, head.caching) } })
+        yield message('ping', {})
+      }
+      usage = event
+    } else if (event.type === 'end') {
+      yield* closeBlock()
+      const delta = { stop_reason: stopReason(event.reason, event.stopSequence), stop_sequence: event.stopSequence }
+      yield message('message_delta', { delta, usage: usageBody(usage as Usage, head.caching) })
+      yield message('message_stop', {})
+    } else if (event.type === 'toolCall') {
+      yield* closeBlock()
+      index++
+      const block = { type: 'tool_use', id: event.id, name: event.name, input: {} }
+      yield message('content_block_start', { index, content_block: block })
+      yield message('content_block_delta', {
+        index,
+        delta: { type: 'input_json_delta', partial_json: event.arguments },
+      })
+      yield message('content_block_stop', { index })
+    } else {
+      if (open !== event.type) {
         yield* closeBlock()
         index++
-        const block = { type: 'tool_use', id: event.id, name: event.name, input: {} }
+        open = event.type
+        const block =
+          event.type === 'text' ? { type: 'text', text: '' } : { type: 'thinking', thinking: '', signature: '' }
         yield message('content_block_start', { index, content_block: block })
-        yield message('content_block_delta', {
-          index,
-          delta: { type: 'input_json_delta', partial_json: event.arguments },
-        })
-        yield message('content_block_stop', { index })
-      } else {
-        if (open !== event.type) {
-          yield* closeBlock()
-          index++
-          open = event.type
-          const block =
-            event.type === 'text' ? { type: 'text', text: '' } : { type: 'thinking', thinking: '', signature: '' }
-          yield message('content_block_start', { index, content_block: block })
-        }
-        if (event.type === 'thinking') thought += event.text
-        const delta =
-          event.type === 'text'
-            ? { type: 'text_delta', text: event.text }
-            : { type: 'thinking_delta', thinking: event.text }
-        yield message('content_block_delta', { index, delta })
       }
+      if (event.type === 'thinking') thought += event.text
+      const delta =
+        event.type === 'text'
+          ? { type: 'text_delta', text: event.text }
+          : { type: 'thinking_delta', thinking: event.text }
+      yield message('content_block_delta', { index, delta })
     }
-  } finally {
-    leave()
   }
 }
 
@@ -208,8 +190,7 @@ const TYPES: Record<ApiErrorKind, string> = {
 }
 
 export function errorBody(error: ApiError, requestId?: string) {
-  const message =
-    error.details.code === 'context_length_exceeded' ? `prompt is too long: ${error.message}` : error.message
+  const message = error.details.anthropicMessage ?? error.message
   return {
     type: 'error',
     error: { type: TYPES[error.kind], message },

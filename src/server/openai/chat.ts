@@ -3,11 +3,12 @@ import type { Context } from 'hono'
 import type { EventStream } from '../../session/eventStream.js'
 import type { ChatOptions, SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
-import { type ServerSentEvent, startEventSource } from '../eventSource.js'
+import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { mergeStreams } from '../mergeStreams.js'
 import { readJson } from '../requestBody.js'
-import { checkModelName, requestLifetime, type Service } from '../service.js'
+import { checkModelName, type Service } from '../service.js'
+import { visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, toolChoice } from './options.js'
 import { type ChatRequest, chatRequest } from './schemas.js'
 import { errorEvent, finishReason, logprobsBody, usageBody } from './shapes.js'
@@ -16,27 +17,15 @@ export async function chatCompletions(c: Context, service: Service): Promise<Res
   const request = await readJson(c, chatRequest, service.bodyLimits)
   checkModelName(request.model)
   const count = request.n ?? 1
-  const leave = service.admission.enter(count)
-  try {
-    const lifetime = requestLifetime(service, c.req.raw.signal)
-    const options = chatOptions(request, service, lifetime.signal)
+  return await visit(c, service, count, async stay => {
+    const options = chatOptions(request, service, stay.signal)
     const streams = Array.from({ length: count }, (_, i) =>
       service.session.chat({ ...options, seed: options.seed === undefined ? undefined : options.seed + i }),
     )
     const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? service.modelId }
-    if (request.stream) {
-      const chunks = streamChunks(streams, request, head, service, leave)
-      return await startEventSource(chunks, { onError: errorEvent, cancel: lifetime.cancel })
-    }
-    try {
-      return c.json(await wholeAnswer(streams, request, head, service))
-    } finally {
-      leave()
-    }
-  } catch (error) {
-    leave()
-    throw error
-  }
+    if (request.stream) return await stay.stream(streamChunks(streams, request, head, service), errorEvent)
+    return c.json(await wholeAnswer(streams, request, head, service))
+  })
 }
 
 export function chatOptions(request: ChatRequest, service: Service, signal: AbortSignal): ChatOptions {
@@ -115,7 +104,6 @@ async function* streamChunks(
   request: ChatRequest,
   head: Head,
   service: Service,
-  leave: () => void,
 ): AsyncGenerator<ServerSentEvent> {
   const withUsage = request.stream_options?.include_usage === true
   const usages: Usage[] = []
@@ -137,30 +125,26 @@ async function* streamChunks(
     logprobs: request.logprobs && logprobs?.length ? { content: logprobsBody(logprobs), refusal: null } : null,
     finish_reason: finish,
   })
-  try {
-    const begun = streams.map(() => false)
-    for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
-      if (!begun[index]) {
-        begun[index] = true
-        yield chunk([choice(index, { role: 'assistant', content: '', refusal: null }, null)])
-      }
-      if (event.type === 'usage') usages[index] = event
-      else if (event.type === 'text') yield chunk([choice(index, { content: event.text }, null, event.logprobs)])
-      else if (event.type === 'thinking') {
-        yield chunk([choice(index, { reasoning_content: event.text }, null, event.logprobs)])
-      } else if (event.type === 'toolCall') {
-        const position = calls[index]++
-        const { function: named, ...call } = toolCallBody(event)
-        const opening = { index: position, ...call, function: { name: named.name, arguments: '' } }
-        yield chunk([choice(index, { tool_calls: [opening] }, null, event.logprobs)])
-        yield chunk([
-          choice(index, { tool_calls: [{ index: position, function: { arguments: named.arguments } }] }, null),
-        ])
-      } else yield chunk([choice(index, {}, finishReason(event.reason))])
+  const begun = streams.map(() => false)
+  for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
+    if (!begun[index]) {
+      begun[index] = true
+      yield chunk([choice(index, { role: 'assistant', content: '', refusal: null }, null)])
     }
-    if (withUsage) yield chunk([], usageBody(usages))
-    yield { data: '[DONE]' }
-  } finally {
-    leave()
+    if (event.type === 'usage') usages[index] = event
+    else if (event.type === 'text') yield chunk([choice(index, { content: event.text }, null, event.logprobs)])
+    else if (event.type === 'thinking') {
+      yield chunk([choice(index, { reasoning_content: event.text }, null, event.logprobs)])
+    } else if (event.type === 'toolCall') {
+      const position = calls[index]++
+      const { function: named, ...call } = toolCallBody(event)
+      const opening = { index: position, ...call, function: { name: named.name, arguments: '' } }
+      yield chunk([choice(index, { tool_calls: [opening] }, null, event.logprobs)])
+      yield chunk([
+        choice(index, { tool_calls: [{ index: position, function: { arguments: named.arguments } }] }, null),
+      ])
+    } else yield chunk([choice(index, {}, finishReason(event.reason))])
   }
+  if (withUsage) yield chunk([], usageBody(usages))
+  yield { data: '[DONE]' }
 }

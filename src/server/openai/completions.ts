@@ -2,11 +2,12 @@
 import type { Context } from 'hono'
 import type { EventStream } from '../../session/eventStream.js'
 import type { SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
-import { type ServerSentEvent, startEventSource } from '../eventSource.js'
+import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { mergeStreams } from '../mergeStreams.js'
 import { readJson } from '../requestBody.js'
-import { checkModelName, requestLifetime, type Service } from '../service.js'
+import { checkModelName, type Service } from '../service.js'
+import { visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption } from './options.js'
 import { type CompletionRequest, completionRequest } from './schemas.js'
 import { errorEvent, finishReason, usageBody } from './shapes.js'
@@ -18,16 +19,14 @@ export async function completions(c: Context, service: Service): Promise<Respons
   checkModelName(request.model)
   const prompts = promptList(request.prompt)
   const perPrompt = request.n ?? 1
-  const leave = service.admission.enter(prompts.length * perPrompt)
-  try {
-    const lifetime = requestLifetime(service, c.req.raw.signal)
+  return await visit(c, service, prompts.length * perPrompt, async stay => {
     const options = {
       ...samplingOptions(request, service.model.vocabSize),
       maxTokens: request.max_tokens ?? DEFAULT_MAX_TOKENS,
       stop: stopOption(request.stop),
       logprobs: request.logprobs ?? undefined,
       responseFormat: responseFormat(request),
-      signal: lifetime.signal,
+      signal: stay.signal,
     }
     const choices = prompts.flatMap(prompt => Array.from({ length: perPrompt }, (_, i) => ({ prompt, i })))
     const streams = choices.map(({ prompt, i }) =>
@@ -40,32 +39,20 @@ export async function completions(c: Context, service: Service): Promise<Respons
       created: nowSeconds(),
       model: request.model ?? service.modelId,
     }
-    if (request.stream) {
-      const chunks = streamChunks(streams, echoes, request, head, service, leave)
-      return await startEventSource(chunks, { onError: errorEvent, cancel: lifetime.cancel })
-    }
-    try {
-      const answers = await Promise.all(streams.map(stream => collect(service.metrics.watch(stream))))
-      return c.json({
-        ...head,
-        choices: answers.map((answer, index) => ({
-          index,
-          text: echoes[index] + answer.text,
-          logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs, echoes[index].length),
-          finish_reason: answer.finish,
-        })),
-        usage: sumUsage(
-          answers.map(answer => answer.usage),
-          perPrompt,
-        ),
-      })
-    } finally {
-      leave()
-    }
-  } catch (error) {
-    leave()
-    throw error
-  }
+    if (request.stream) return await stay.stream(streamChunks(streams, echoes, request, head, service), errorEvent)
+    const answers = await Promise.all(streams.map(stream => collect(service.metrics.watch(stream))))
+    const usages = answers.map(answer => answer.usage)
+    return c.json({
+      ...head,
+      choices: answers.map((answer, index) => ({
+        index,
+        text: echoes[index] + answer.text,
+        logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs, echoes[index].length),
+        finish_reason: answer.finish,
+      })),
+      usage: sumUsage(usages, perPrompt),
+    })
+  })
 }
 
 function promptList(prompt: CompletionRequest['prompt']): (string | number[])[] {
@@ -128,7 +115,6 @@ async function* streamChunks(
   request: CompletionRequest,
   head: object,
   service: Service,
-  leave: () => void,
 ): AsyncGenerator<ServerSentEvent> {
   const withUsage = request.stream_options?.include_usage === true
   const usages: Usage[] = []
@@ -136,23 +122,19 @@ async function* streamChunks(
   const chunk = (choices: unknown[], usage: unknown = null): ServerSentEvent => ({
     data: JSON.stringify({ ...head, choices, ...(withUsage && { usage }) }),
   })
-  try {
-    for (const [index, echo] of echoes.entries()) {
-      if (echo !== '') yield chunk([{ index, text: echo, logprobs: null, finish_reason: null }])
-    }
-    for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
-      if (event.type === 'usage') usages[index] = event
-      else if (event.type === 'end') {
-        yield chunk([{ index, text: '', logprobs: null, finish_reason: finishReason(event.reason) }])
-      } else if (event.type === 'text') {
-        const logprobs = event.logprobs?.length ? logprobsBody(event.logprobs, offsets[index]) : null
-        offsets[index] += event.text.length
-        yield chunk([{ index, text: event.text, logprobs, finish_reason: null }])
-      }
-    }
-    if (withUsage) yield chunk([], sumUsage(usages, request.n ?? 1))
-    yield { data: '[DONE]' }
-  } finally {
-    leave()
+  for (const [index, echo] of echoes.entries()) {
+    if (echo !== '') yield chunk([{ index, text: echo, logprobs: null, finish_reason: null }])
   }
+  for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
+    if (event.type === 'usage') usages[index] = event
+    else if (event.type === 'end') {
+      yield chunk([{ index, text: '', logprobs: null, finish_reason: finishReason(event.reason) }])
+    } else if (event.type === 'text') {
+      const logprobs = event.logprobs?.length ? logprobsBody(event.logprobs, offsets[index]) : null
+      offsets[index] += event.text.length
+      yield chunk([{ index, text: event.text, logprobs, finish_reason: null }])
+    }
+  }
+  if (withUsage) yield chunk([], sumUsage(usages, request.n ?? 1))
+  yield { data: '[DONE]' }
 }

@@ -5,10 +5,11 @@ import type { Context } from 'hono'
 import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
 import { ApiError, isAbort, toApiError } from '../apiError.js'
-import { type ServerSentEvent, startEventSource } from '../eventSource.js'
+import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { readJson } from '../requestBody.js'
-import { checkModelName, requestLifetime, type Service } from '../service.js'
+import { checkModelName, type Service } from '../service.js'
+import { visit } from '../visit.js'
 import {
   inputMessages,
   type ResponsesRequest,
@@ -24,21 +25,30 @@ interface Stored {
   readonly body: object
 }
 
-const MAX_STORED = 256
+const MAX_STORED = 1024
+const MAX_STORED_CHARACTERS = 64 * 2 ** 20
 
 export class ResponseStore {
-  private readonly entries = new Map<string, Stored>()
+  private readonly entries = new Map<string, Stored & { readonly characters: number }>() // oldest first
+  private characters = 0
 
   get(id: string): Stored | undefined {
     return this.entries.get(id)
   }
 
   add(id: string, entry: Stored): void {
-    this.entries.set(id, entry)
-    if (this.entries.size > MAX_STORED) this.entries.delete(this.entries.keys().next().value as string)
+    const characters = JSON.stringify(entry).length
+    if (characters > MAX_STORED_CHARACTERS) return
+    this.entries.set(id, { ...entry, characters })
+    this.characters += characters
+    for (const oldest of this.entries.keys()) {
+      if (this.entries.size <= MAX_STORED && this.characters <= MAX_STORED_CHARACTERS) break
+      this.delete(oldest)
+    }
   }
 
   delete(id: string): boolean {
+    this.characters -= this.entries.get(id)?.characters ?? 0
     return this.entries.delete(id)
   }
 }
@@ -51,9 +61,7 @@ export async function responses(c: Context, service: Service, store: ResponseSto
     typeof request.input === 'string' ? [{ role: 'user', content: request.input }] : inputMessages(request.input)
   const conversation: ChatMessage[] = [...before, ...input]
   const system = request.instructions ? [{ role: 'system', content: request.instructions }] : []
-  const leave = service.admission.enter()
-  try {
-    const lifetime = requestLifetime(service, c.req.raw.signal)
+  return await visit(c, service, 1, async stay => {
     const stream = service.session.chat({
       messages: [...system, ...conversation],
       tools: toolDefinitions(request.tools),
@@ -65,7 +73,7 @@ export async function responses(c: Context, service: Service, store: ResponseSto
       topP: request.top_p ?? undefined,
       logprobs: request.top_logprobs ?? undefined,
       thinking: request.reasoning?.effort == null ? undefined : !['none', 'minimal'].includes(request.reasoning.effort),
-      signal: lifetime.signal,
+      signal: stay.signal,
     })
     const draft = new ResponseDraft(request, request.model ?? service.modelId)
     const finish = () => {
@@ -75,20 +83,12 @@ export async function responses(c: Context, service: Service, store: ResponseSto
     }
     const events = service.metrics.watch(stream)
     if (request.stream) {
-      const messages = streamEvents(events, draft, finish, leave)
-      return await startEventSource(messages, { onError: error => draft.failureEvent(error), cancel: lifetime.cancel })
+      return await stay.stream(streamEvents(events, draft, finish), error => draft.failureEvent(error))
     }
-    try {
-      for await (const event of events) for (const _ of draft.take(event));
-      finish()
-      return c.json(draft.body())
-    } finally {
-      leave()
-    }
-  } catch (error) {
-    leave()
-    throw error
-  }
+    for await (const event of events) for (const _ of draft.take(event));
+    finish()
+    return c.json(draft.body())
+  })
 }
 
 export function storedResponse(c: Context, store: ResponseStore, id: string): Response {
@@ -112,18 +112,18 @@ function earlierMessages(request: ResponsesRequest, store: ResponseStore): reado
   return entry.messages
 }
 
+/** Begins when the prompt is evaluated: what is wrong with the request is told by its status and not by an event. */
 async function* streamEvents(
   events: AsyncIterable<SessionEvent>,
   draft: ResponseDraft,
   finish: () => void,
-  leave: () => void,
 ): AsyncGenerator<ServerSentEvent> {
-  try {
-    yield* draft.begin()
-    for await (const event of events) yield* draft.take(event)
-    finish()
-  } finally {
-    leave()
+  let begun = false
+  for await (const event of events) {
+    if (!begun) yield* draft.begin()
+    begun = true
+    yield* draft.take(event)
+    if (event.type === 'end') finish()
   }
 }
 
