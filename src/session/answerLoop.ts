@@ -18,6 +18,8 @@ export interface AnswerRun {
   readonly logprobs: number | null // alternatives per token; null: none wanted
   readonly constraint: TokenConstraint | null
   readonly signal: AbortSignal
+  /** Does the work, and again when memory had to be made for it. */
+  readonly withRoom: <T>(work: () => Promise<T>) => Promise<T>
 }
 
 /** Grows while the answer does, so that an answer that is cut off can be accounted for too. */
@@ -67,10 +69,11 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
     }
     if (progress.tokens.length === run.limit) break
     signal.throwIfAborted()
-    if (wantsLogits) logits = await context.evalToken(token, { signal })
+    const last = token
+    if (wantsLogits) logits = await run.withRoom(() => context.evalToken(last, { signal }))
     else {
       logits = null
-      token = await context.evalTokenGreedy(token, { signal })
+      token = await run.withRoom(() => context.evalTokenGreedy(last, { signal }))
     }
   }
   yield* events(splitter.push(detokenizer.end()))

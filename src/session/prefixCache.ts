@@ -92,13 +92,15 @@ export class PrefixCache<S extends CachedState> {
     const { tokens } = state
     const prefix = { length: tokens.length, key: prefixKey(tokens) }
     const entry = { ...prefix, state, landmark, conversation, lastUsed: ++this.clock, pins: 0 }
-    if (state.bytes > this.limits.bytes) return [entry]
+    // Another request may have kept the same prefix meanwhile.
+    if (this.touch(tokens, tokens.length, landmark, conversation) || state.bytes > this.limits.bytes) return [entry]
     this.entries.add(entry)
     return this.evict()
   }
 
-  remove(entry: PrefixEntry<S>): void {
-    this.entries.delete(entry)
+  /** Whether it was still there. */
+  remove(entry: PrefixEntry<S>): boolean {
+    return this.entries.delete(entry)
   }
 
   /** The best states of each conversation, for keeping elsewhere. */
@@ -120,6 +122,15 @@ export class PrefixCache<S extends CachedState> {
     let longest = 0
     for (const { state } of this.entries) longest = Math.max(longest, commonPrefix(state.tokens, tokens))
     return longest
+  }
+
+  /** Lets half of the states go, because memory is short; returns them, which the caller must release. */
+  shed(): PrefixEntry<S>[] {
+    const inUse = new Set(this.conversationsByUse().slice(-IN_USE))
+    const idle = [...this.entries].filter(entry => entry.pins === 0).sort((a, b) => firstToGo(a, b, inUse))
+    const gone = idle.slice(0, Math.ceil(idle.length / 2))
+    for (const entry of gone) this.entries.delete(entry)
+    return gone
   }
 
   drain(): PrefixEntry<S>[] {

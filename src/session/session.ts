@@ -253,6 +253,7 @@ export class Session {
           logprobs: logprobCount(options.logprobs),
           constraint,
           signal,
+          withRoom: work => this.cache.withRoom(work),
         },
         progress,
       )

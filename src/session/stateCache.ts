@@ -2,7 +2,7 @@
 // memory, the store behind it, and prompts that are just being evaluated, seen as one.
 import type { Context } from '../engine/context.js'
 import type { KeptState } from '../engine/keptState.js'
-import { SnapshotError } from '../errors.js'
+import { OutOfMemoryError, SnapshotError } from '../errors.js'
 import { type Prefill, Prefills } from './prefills.js'
 import { type Landmark, type PrefixCache, type PrefixEntry, worthStoring } from './prefixCache.js'
 import type { Prompt } from './prompt.js'
@@ -62,10 +62,15 @@ export class StateCache {
     ids: readonly number[],
     entry: PrefixEntry<KeptState> | null,
   ): Promise<Start> {
-    const stored = await this.resumeStored(context, ids, entry?.length ?? 0)
-    if (stored !== null) return { conversation: stored, logits: null }
-    if (entry === null) return { conversation: this.cache.newConversation(), logits: null }
-    return (await this.adopt(context, entry)) ?? (await this.startFrom(context, ids, this.find(ids)))
+    if (entry) entry.pins++ // others may evict while the store is read
+    try {
+      const stored = await this.resumeStored(context, ids, entry?.length ?? 0)
+      if (stored !== null) return { conversation: stored, logits: null }
+      if (entry === null) return { conversation: this.cache.newConversation(), logits: null }
+      return (await this.adopt(context, entry)) ?? (await this.startFrom(context, ids, this.find(ids)))
+    } finally {
+      if (entry) entry.pins--
+    }
   }
 
   /** A state at the very end of the prompt serves only with its logits: there is nothing left to evaluate for them. */
@@ -91,10 +96,13 @@ export class StateCache {
         }
         if (position > start) {
           const last = position === ids.length
-          const result = await context.evaluate(ids.slice(start, position), {
-            signal,
-            logits: last ? 'last' : 'none',
-            onProgress: done => onProgress(start + done),
+          const result = await this.withRoom(() => {
+            const from = context.length // further than `start` where a first attempt ran out of memory on the way
+            return context.evaluate(ids.slice(from, position), {
+              signal,
+              logits: last ? 'last' : 'none',
+              onProgress: done => onProgress(from + done),
+            })
           })
           if (last) logits = result.logits
         }
@@ -110,9 +118,24 @@ export class StateCache {
   /** Keeps the state of a context, which stands after the first tokens of `ids`. */
   async keep(context: Context, ids: readonly number[], landmark: Landmark, conversation: number): Promise<void> {
     if (context.length === 0 || this.cache.touch(ids, context.length, landmark, conversation)) return
-    for (const { state, landmark: gone } of this.cache.add(await context.keep(), landmark, conversation)) {
+    const kept = await this.withRoom(() => context.keep())
+    for (const { state, landmark: gone } of this.cache.add(kept, landmark, conversation)) {
       if (this.writer && worthStoring(gone)) this.writer.write(state)
       else state.release()
+    }
+  }
+
+  /** Does `work`; where memory runs out, kept states make room and it is tried again. */
+  async withRoom<T>(work: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await work()
+      } catch (error) {
+        const gone = error instanceof OutOfMemoryError ? this.cache.shed() : []
+        if (gone.length === 0) throw error
+        for (const { state } of gone) state.release()
+        this.warn(`${gone.length} kept states were dropped: ${(error as Error).message}`)
+      }
     }
   }
 
@@ -137,21 +160,17 @@ export class StateCache {
   }
 
   private async adopt(context: Context, entry: PrefixEntry<KeptState>): Promise<Start | null> {
-    entry.pins++
     try {
-      const logits = await context.adopt(entry.state)
+      const logits = await this.withRoom(() => context.adopt(entry.state))
       const { landmark, conversation } = entry
       return { conversation: landmark === 'system' ? this.cache.newConversation() : conversation, logits }
     } catch (error) {
       // Layers that disagree on their length are never served: the next best state is tried.
       if (!(error instanceof SnapshotError)) throw error
-      this.cache.remove(entry)
-      entry.state.release()
+      if (this.cache.remove(entry)) entry.state.release()
       await context.clear()
       this.warn(`a kept state of ${entry.length} tokens was dropped: ${error.message}`)
       return null
-    } finally {
-      entry.pins--
     }
   }
 
@@ -160,7 +179,7 @@ export class StateCache {
     const stored = await this.writer?.read(ids, known)
     if (!stored) return null
     try {
-      await context.loadState(stored.state, stored.tokens, stored.logits ?? undefined)
+      await this.withRoom(() => context.loadState(stored.state, stored.tokens, stored.logits ?? undefined))
     } catch (error) {
       if (!(error instanceof SnapshotError)) throw error
       await this.writer?.drop(stored.tokens, error.message)

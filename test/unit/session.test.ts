@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from 'vitest'
+import { OutOfMemoryError } from '#moeflux/errors.js'
 import type { Answer, ChatOptions, SessionEvent } from '#moeflux/session/events.js'
 import type { ChatMessage } from '#moeflux/text/messages.js'
 import { answering, END_TOKEN, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
@@ -248,6 +249,28 @@ describe('the prefix cache', () => {
     expect(alive()).toEqual({ sequences: 0, held: 0 })
   })
 
+  it('makes room when memory runs out, and fails only where there is none to make', async () => {
+    let most = 6
+    const scripted = await open(() => 'one two three', {
+      onStep: () => {
+        if (scripted.alive().held > most) throw new OutOfMemoryError('states', 1000, 'full')
+      },
+    })
+    const { model } = scripted
+    const warnings: string[] = []
+    const session = model.createSession({ onWarning: line => warnings.push(line) })
+    for (let i = 0; i < 5; i++) {
+      expect((await session.chat({ messages: [user(`Number ${i} please`)] }).answer()).text).toBe('one two three')
+    }
+    expect(warnings[0]).toMatch(/kept states were dropped: states: full/)
+    most = -1
+    await expect(session.chat({ messages: [user('again')] }).answer()).rejects.toMatchObject({ code: 'OUT_OF_MEMORY' })
+    most = 9
+    expect((await session.chat({ messages: [user('again')] }).answer()).text).toBe('one two three')
+    await model.close()
+    expect(scripted.alive()).toEqual({ sequences: 0, held: 0 })
+  })
+
   it('puts tool calls back as the model wrote them, and ids as it chose them', async () => {
     // A template that repeats answers as they were, as those of this family do within a chain of tool calls.
     const template = `{%- for m in messages %}<|im_start|>{{ m.role }}
@@ -377,6 +400,31 @@ describe('requests that end early', () => {
     expect(answer.text).toBe('fine')
     expect(answer.usage.cachedTokens).toBeGreaterThan(0)
     await model.close()
+  })
+
+  it('leave nothing behind, whenever a hundred of them end', async () => {
+    const scripted = await open(prompt => `${prompt.length} `.repeat(9), {
+      onStep: () => new Promise(resolve => setTimeout(resolve, Math.random() * 2)),
+    })
+    const session = scripted.model.createSession({ maxSequences: 4, byteBudget: 200_000 })
+    const texts = ['one', 'two', 'three', 'four'].map(word => `${word} `.repeat(40))
+    await Promise.all(
+      Array.from({ length: 100 }, async (_, i) => {
+        const abort = new AbortController()
+        if (i % 3 === 0) setTimeout(() => abort.abort(new Error('enough')), Math.random() * 300)
+        const messages = [{ role: 'system', content: texts[i % 4] }, user(texts[(i >> 2) % 4])]
+        const stream = session.chat({ messages, maxTokens: 12, signal: abort.signal })
+        try {
+          for await (const event of stream) if (i % 5 === 0 && event.type === 'text') break
+        } catch (error) {
+          expect((error as Error).message).toBe('enough')
+        }
+      }),
+    )
+    expect(session.state).toMatchObject({ running: 0, waiting: 0 })
+    expect(scripted.alive().sequences).toBe(0)
+    await scripted.model.close()
+    expect(scripted.alive()).toEqual({ sequences: 0, held: 0 })
   })
 
   it('free their slot even where nobody reads on', async () => {

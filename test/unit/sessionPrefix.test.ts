@@ -90,6 +90,15 @@ describe('the cache', () => {
     expect(gone.map(entry => entry.conversation)).toEqual([2])
   })
 
+  it('keeps one state per prefix', () => {
+    const cache = new PrefixCache({ bytes: 100, conversations: 9 })
+    const first = state([1, 2])
+    const second = state([1, 2])
+    expect(cache.add(first, 'prompt', 1)).toEqual([])
+    expect(cache.add(second, 'promptEnd', 2).map(entry => entry.state)).toEqual([second])
+    expect(cache.find([1, 2, 3])).toMatchObject({ state: first, landmark: 'promptEnd', conversation: 2 })
+  })
+
   it('does not give up everything for one state that is too large', () => {
     const cache = new PrefixCache({ bytes: 30, conversations: 2 })
     cache.add(state([1]), 'promptEnd', 1)
