@@ -15,7 +15,6 @@ import { Team } from './team.js'
 /** Can be posted to a worker. */
 export interface ComputeSetup {
   readonly index: number // 0 leads
-  readonly threads: number
   readonly kernels: KernelModule
   readonly memories: readonly WebAssembly.Memory[] // per bank
   readonly board: ArrayBufferLike
@@ -39,10 +38,11 @@ export type WorkerReport =
   | { readonly kind: 'failed'; readonly failure: PostedFailure }
 
 export async function runComputeLoop(setup: ComputeSetup, report: (report: WorkerReport) => void): Promise<void> {
-  const { index, threads, memories, model } = setup
+  const { index, memories, model } = setup
   const kernels = await Promise.all(memories.map(memory => instantiateKernels(setup.kernels, memory)))
   const board = new JobBoard(setup.boardShape, setup.board)
-  const lane = new Lane(model, new Team(index, threads, board.teamWords), board, kernels, memories)
+  const team = new Team(index, board.teamWords)
+  const lane = new Lane(model, team, board, kernels, memories)
   let feed: ExpertFeed | null = null
   if (index === 0) {
     const streamer = new ExpertStreamer(setup.streamer, new ReadRing(setup.ring), board.abortWord)
@@ -50,10 +50,12 @@ export async function runComputeLoop(setup: ComputeSetup, report: (report: Worke
   }
   const forward = new Forward(lane, feed)
   report({ kind: 'ready' })
-  for (let job = board.next(0); job !== 0; job = board.next(job)) {
+  for (let job = board.next(index, 0); job !== 0; job = board.next(index, job)) {
+    team.start(board.workers)
     feed?.beginJob()
     const finished = forward.run()
     if (!feed) continue
+    team.finish()
     feed.endJob(finished)
     if (finished) report({ kind: 'done' })
     else if (feed.failure === null) report({ kind: 'aborted' })

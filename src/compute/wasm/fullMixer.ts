@@ -9,7 +9,6 @@ import type { Rows } from './scratch.js'
 export class FullMixer {
   private readonly inputNeeds: readonly Need[]
   private readonly outNeeds: readonly Need[]
-  private readonly headGrain: number
 
   constructor(
     private readonly lane: Lane,
@@ -19,10 +18,6 @@ export class FullMixer {
   ) {
     this.inputNeeds = needsOf(layer.qProj, layer.kProj, layer.vProj)
     this.outNeeds = needsOf(layer.oProj)
-    // Heads that share keys and values go together, unless that leaves workers idle when there is one token.
-    const { numHeads, numKvHeads } = lane.model.config
-    const perKv = numHeads / numKvHeads
-    this.headGrain = numKvHeads % lane.team.size === 0 ? perKv : Math.max(1, Math.floor(numHeads / lane.team.size / 2))
   }
 
   run(): void {
@@ -115,7 +110,11 @@ export class FullMixer {
   private attend(): void {
     const { lane } = this
     const { team, board } = lane
-    const groups = Math.ceil(lane.model.config.numHeads / this.headGrain)
+    const { numHeads, numKvHeads } = lane.model.config
+    // Heads that share keys and values go together, unless that leaves workers idle when there is one token.
+    const together = numHeads / numKvHeads
+    const heads = numKvHeads % team.size === 0 ? together : Math.max(1, Math.floor(numHeads / team.size / 2))
+    const groups = Math.ceil(numHeads / heads)
     const counter = team.begin()
     let unit = team.claim(counter, 1)
     let before = 0
@@ -124,21 +123,27 @@ export class FullMixer {
       const units = Math.ceil(rows / attentionQueryBlock) * groups
       while (unit < before + units) {
         const block = Math.floor((unit - before) / groups) * attentionQueryBlock
-        const head = ((unit - before) % groups) * this.headGrain
+        const head = ((unit - before) % groups) * heads
         const count = Math.min(attentionQueryBlock, rows - block)
-        this.attendBlock(run, rowStart + block, count, position + block, head)
+        this.attendBlock(run, rowStart + block, count, position + block, head, Math.min(numHeads, head + heads))
         unit = team.claim(counter, 1)
       }
       before += units
     }
   }
 
-  private attendBlock(run: number, row: number, count: number, position: number, headBegin: number): void {
+  private attendBlock(
+    run: number,
+    row: number,
+    count: number,
+    position: number,
+    headBegin: number,
+    headEnd: number,
+  ): void {
     const { lane, layer } = this
     const { query, ropeTable } = lane.scratch
     const out = lane.scratch.attentionOut.x
     const { numHeads, numKvHeads, headDim, rmsNormEps, rotaryDim } = lane.model.config
-    const headEnd = Math.min(numHeads, headBegin + this.headGrain)
     const head = headDim * 4
     const q = query.address + row * query.stride
     const own = q + headBegin * 2 * head

@@ -4,6 +4,7 @@
 import { TEAM_WORDS } from './team.js'
 
 export interface BoardShape {
+  readonly threads: number
   readonly chunkTokens: number
   readonly layers: number
   readonly fullLayers: number
@@ -47,10 +48,9 @@ function boardPages(shape: BoardShape): number {
   return shape.chunkTokens * 2 + 1
 }
 
-const JOB = 0
-const SLEEPERS = 1
 const STOP = 2
 const ABORT = 3 // 1: the running job should stop
+const WORKERS = 15
 const ROWS = 16
 const RUNS = 17
 const EMBED = 18
@@ -67,6 +67,9 @@ const LISTS = TEAM + TEAM_WORDS
 const RUN_WORDS = 5
 const ENTRY_WORDS = 4
 
+const BELL_WORDS = 16 // one cache line per worker: the job that it was given last, and whether it sleeps
+const ASLEEP = 1
+
 /** How long a worker watches for the next job before it sleeps: a decode loop comes back within it. */
 const JOB_SPINS = 20_000
 
@@ -75,6 +78,8 @@ export class JobBoard {
   readonly seconds: Float64Array // by `PHASES`, written by the leader
   readonly counters: Float64Array // by `COUNTERS`, written by the leader
   private readonly words: Int32Array
+  private jobs = 0
+  private readonly bellList: number
   private readonly tokenList: number
   private readonly runList: number
   private readonly stateList: number
@@ -96,6 +101,7 @@ export class JobBoard {
       at += words
       return start
     }
+    this.bellList = list(shape.threads * BELL_WORDS)
     this.tokenList = list(shape.chunkTokens)
     this.runList = list(shape.chunkTokens * RUN_WORDS)
     this.stateList = list(shape.chunkTokens * shape.layers * 2)
@@ -146,12 +152,16 @@ export class JobBoard {
     this.words[at + 1] = second
   }
 
-  /** Starts what was written; its number. */
-  post(): number {
+  /** Starts what was written, on the first `workers` workers. The others sleep on. */
+  post(workers: number): void {
     Atomics.store(this.words, ABORT, 0)
-    const job = Atomics.add(this.words, JOB, 1) + 1
-    if (Atomics.load(this.words, SLEEPERS) > 0) Atomics.notify(this.words, JOB)
-    return job
+    this.words[WORKERS] = workers
+    this.jobs = (this.jobs + 1) | 0 || 1
+    for (let worker = 0; worker < workers; worker++) {
+      const bell = this.bellList + worker * BELL_WORDS
+      Atomics.store(this.words, bell, this.jobs)
+      if (Atomics.load(this.words, bell + ASLEEP) === 1) Atomics.notify(this.words, bell)
+    }
   }
 
   abort(): void {
@@ -160,7 +170,7 @@ export class JobBoard {
 
   stop(): void {
     Atomics.store(this.words, STOP, 1)
-    this.post()
+    this.post(this.shape.threads)
   }
 
   argmaxOf(headRow: number): number {
@@ -169,16 +179,22 @@ export class JobBoard {
 
   // --- workers -------------------------------------------------------------------------------------------------------
 
-  /** Waits for a job later than `last`; its number, or 0 when the worker should end. */
-  next(last: number): number {
+  /** Waits for a job other than `last` to be given to this worker; it, or 0 when the worker should end. */
+  next(worker: number, last: number): number {
     const { words } = this
-    for (let spin = 0; spin < JOB_SPINS && Atomics.load(words, JOB) === last; spin++);
-    if (Atomics.load(words, JOB) === last) {
-      Atomics.add(words, SLEEPERS, 1)
-      while (Atomics.load(words, JOB) === last) Atomics.wait(words, JOB, last)
-      Atomics.sub(words, SLEEPERS, 1)
+    const bell = this.bellList + worker * BELL_WORDS
+    for (let spin = 0; spin < JOB_SPINS && Atomics.load(words, bell) === last; spin++);
+    if (Atomics.load(words, bell) === last) {
+      Atomics.store(words, bell + ASLEEP, 1)
+      while (Atomics.load(words, bell) === last) Atomics.wait(words, bell, last)
+      Atomics.store(words, bell + ASLEEP, 0)
     }
-    return Atomics.load(words, STOP) === 1 ? 0 : Atomics.load(words, JOB)
+    return Atomics.load(words, STOP) === 1 ? 0 : Atomics.load(words, bell)
+  }
+
+  /** How many workers take part in the job. */
+  get workers(): number {
+    return this.words[WORKERS]
   }
 
   get aborted(): boolean {

@@ -136,6 +136,7 @@ export async function openRuntime(
   })
   try {
     const boardShape: BoardShape = {
+      threads,
       chunkTokens,
       layers: config.numLayers,
       fullLayers: store.fullLayers.length,
@@ -145,7 +146,6 @@ export async function openRuntime(
     const buffer = new SharedArrayBuffer(new JobBoard(boardShape).size)
     const board = new JobBoard(boardShape, buffer)
     const setup: Omit<ComputeSetup, 'index'> = {
-      threads,
       kernels,
       memories: banks.map(bank => bank.memory),
       board: buffer,

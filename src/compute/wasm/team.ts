@@ -6,6 +6,7 @@
 const ARRIVED = 0
 const GENERATION = 1
 const SLEEPERS = 2
+const PHASE = 3 // where the last job ended
 const COUNTERS = 16 // a cache line apart from the barrier's words
 const COUNTER_STRIDE = 16 // i32: one cache line each
 const COUNTER_COUNT = 64
@@ -16,16 +17,27 @@ export const TEAM_WORDS = COUNTERS + COUNTER_COUNT * COUNTER_STRIDE
 const SPINS = 4000
 
 export class Team {
+  /** Members that take part in the present job: those of the lowest indices. */
+  size = 1
   private phase = 0
 
   constructor(
     readonly index: number,
-    readonly size: number,
     private readonly words: Int32Array, // [TEAM_WORDS], shared between the members
   ) {}
 
   get isLeader(): boolean {
     return this.index === 0
+  }
+
+  /** Every member of a job begins it with this, and the leader ends it with `finish`. */
+  start(size: number): void {
+    this.size = size
+    this.phase = this.words[PHASE]
+  }
+
+  finish(): void {
+    this.words[PHASE] = this.phase
   }
 
   /** Returns when every member has called it. What a member wrote before is visible to all after. */

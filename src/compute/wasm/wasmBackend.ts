@@ -18,8 +18,9 @@ import { COUNTERS, type JobParts, PHASES } from './jobBoard.js'
 import type { SimdLevel } from './kernels.js'
 import { openRuntime, type WasmRuntime } from './openRuntime.js'
 import { probeModel } from './probe.js'
-import { HEAD_ROWS } from './scratch.js'
+import { HEAD_ROWS, PRIVATE_ROWS } from './scratch.js'
 import type { RecurrentSet } from './sequenceStore.js'
+import { TeamGovernor } from './teamGovernor.js'
 import { WasmSequence } from './wasmSequence.js'
 
 /** Switches for tests and measurements. */
@@ -54,6 +55,7 @@ export class WasmBackend implements Backend {
   readonly description: string
   readonly chunkTokens: number
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
+  private readonly governor: TeamGovernor
   private predictionKeys = 0
   private closing: Promise<void> | null = null
   private turn: Promise<unknown> = Promise.resolve()
@@ -62,6 +64,7 @@ export class WasmBackend implements Backend {
     const { model } = runtime
     this.config = model.config
     this.chunkTokens = model.chunkTokens
+    this.governor = new TeamGovernor(runtime.threads)
     const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
     this.description = `wasm, ${threads}, ${runtime.simd} SIMD, ${model.precision}`
   }
@@ -134,6 +137,9 @@ export class WasmBackend implements Backend {
     )
     const argmax: (number | null)[] = runs.map(() => null)
     this.writeRuns(active)
+    const rows = active.reduce((sum, run) => sum + run.tokens.length, 0)
+    const workers = rows <= PRIVATE_ROWS ? this.governor.size : this.runtime.threads
+    const startedAt = performance.now()
     for (let at = 0; at === 0 || at < wanted.length; at += HEAD_ROWS) {
       const block = wanted.slice(at, at + HEAD_ROWS)
       const layers = at === 0
@@ -145,12 +151,13 @@ export class WasmBackend implements Backend {
         argmax: true,
         probe: false,
       })
-      await pool.run(signal)
+      await pool.run(workers, signal)
       block.forEach(({ run, i }, headRow) => {
         logits[run]?.set(this.runtime.logitsRow(headRow), i * vocabSize)
         argmax[run] = board.argmaxOf(headRow)
       })
     }
+    if (rows <= PRIVATE_ROWS) this.governor.stepDone((performance.now() - startedAt) / 1000)
     return { argmax, logits }
   }
 
@@ -199,7 +206,7 @@ export class WasmBackend implements Backend {
 
   async runParts(parts: JobParts, signal?: AbortSignal): Promise<void> {
     this.runtime.board.writeParts(parts)
-    await this.runtime.pool.run(signal)
+    await this.runtime.pool.run(this.runtime.threads, signal)
   }
 
   private readRouting(rowStart: number, rows: number): Uint16Array {

@@ -56,8 +56,8 @@ export class WorkerPool {
     this.threads.push(thread)
   }
 
-  /** Runs what is on the board. Rejects with the signal's reason, ExpertReadError or DeviceLostError. */
-  run(signal?: AbortSignal): Promise<void> {
+  /** Runs what is on the board, on so many workers. Rejects with the signal's reason, ExpertReadError or DeviceLostError. */
+  run(workers: number, signal?: AbortSignal): Promise<void> {
     if (this.lost) return Promise.reject(this.lost)
     if (this.closing) return Promise.reject(new ClosedError('model'))
     if (signal?.aborted) return Promise.reject(signal.reason)
@@ -67,7 +67,7 @@ export class WorkerPool {
       this.pending = { resolve, reject }
     })
     this.setRef(true)
-    this.board.post()
+    this.board.post(workers)
     return done
       .catch(error => {
         throw error === ABORTED ? (signal?.reason ?? new ClosedError('model')) : error
