@@ -78,7 +78,7 @@ export class Context {
   private readonly saved: Checkpoints
   private readonly closing = new AbortController()
   private history: number[] = [] // [length]; UNKNOWN_TOKEN where a snapshot came without its tokens
-  private lastLogits: Float32Array | null = null // at `length`, where known
+  private readonly lastLogits: LastLogits
   /** The state that a snapshot without tokens brought: what later positions can be replayed from. */
   private base: HeldState | null = null
   private queue: Promise<unknown> = Promise.resolve()
@@ -89,6 +89,7 @@ export class Context {
   ) {
     this.saved = new Checkpoints(checkMaxCheckpoints(options.maxCheckpoints ?? DEFAULT_MAX_CHECKPOINTS))
     this.sequence = host.backend.createSequence()
+    this.lastLogits = new LastLogits(host.backend.config.vocabSize)
   }
 
   /** Evaluated tokens. */
@@ -163,7 +164,7 @@ export class Context {
       await this.sequence.clear()
       this.forget()
       this.history = []
-      this.lastLogits = null
+      this.lastLogits.set(null)
     })
   }
 
@@ -171,7 +172,7 @@ export class Context {
   checkpoint(): Promise<number> {
     return this.enqueue(async () => {
       const held = await this.sequence.hold()
-      this.saved.store(this.length, { held, logits: this.lastLogits })
+      this.saved.store(this.length, { held, logits: this.lastLogits.copy() })
       return this.length
     })
   }
@@ -181,7 +182,7 @@ export class Context {
     return this.enqueue(async () => {
       if (!this.saved.has(position)) throw new NoCheckpointError(position, this.saved.positions)
       await this.restoreCheckpoint(position)
-      return this.copyLastLogits()
+      return this.lastLogits.copy()
     })
   }
 
@@ -195,7 +196,7 @@ export class Context {
         throw new PositionError(position, `an integer from 0 to ${this.length}, the length of the context`)
       }
       if (position < this.length) await this.rewindTo(position, options.signal)
-      return this.copyLastLogits()
+      return this.lastLogits.copy()
     })
   }
 
@@ -253,7 +254,9 @@ export class Context {
 
   /** The state as it is now, for later or for other contexts; the caller must release it. */
   keep(): Promise<KeptState> {
-    return this.enqueue(async () => new KeptState(await this.sequence.hold(), [...this.history], this.lastLogits))
+    return this.enqueue(
+      async () => new KeptState(await this.sequence.hold(), [...this.history], this.lastLogits.copy()),
+    )
   }
 
   /** Becomes a kept state of this or another context of the model; drops all checkpoints. Returns its logits if known. */
@@ -263,7 +266,7 @@ export class Context {
       await this.sequence.restore(held)
       this.checkLength(tokens.length)
       await this.startFrom([...tokens], logits)
-      return this.copyLastLogits()
+      return this.lastLogits.copy()
     })
   }
 
@@ -318,7 +321,6 @@ export class Context {
     options: EvaluateOptions,
   ): Promise<Evaluation> {
     const { routing, onProgress, onLogits } = options
-    const { vocabSize } = this.host.backend.config
     const chunks: Float32Array[] = []
     const picks: RoutingChunk[] = []
     let last: { logits: Float32Array | null; argmax: number | null } = { logits: null, argmax: null }
@@ -327,7 +329,7 @@ export class Context {
       this.history.push(...part)
       done += part.length
       last = result
-      this.lastLogits = result.logits?.slice(-vocabSize) ?? null
+      this.lastLogits.set(result.logits)
       if (routing && result.routing) picks.push({ tokens: part.length, experts: result.routing })
       if (output === 'all' && result.logits) {
         if (onLogits) onLogits(this.length - part.length, result.logits)
@@ -335,12 +337,13 @@ export class Context {
       }
       onProgress?.(done, tokens.length)
     }
-    const { signal, release } = joinSignals(options.signal, this.closing.signal)
+    const joined = options.signal && joinSignals(options.signal, this.closing.signal)
+    const signal = joined?.signal ?? this.closing.signal
     try {
       const { sequence } = this
       await this.host.scheduler.evaluate({ sequence, tokens, phase, output, routing, signal, onCommit })
     } finally {
-      release()
+      joined?.release()
     }
     const logits = output === 'all' ? (onLogits ? null : join(chunks)) : last.logits
     return { logits, argmax: last.argmax, routing: picks }
@@ -372,7 +375,7 @@ export class Context {
   private async startFrom(tokens: number[], logits: Float32Array | null) {
     this.forget()
     this.history = tokens
-    this.lastLogits = logits
+    this.lastLogits.set(logits)
     if (tokens.includes(UNKNOWN_TOKEN)) this.base = await this.sequence.hold()
   }
 
@@ -382,7 +385,7 @@ export class Context {
     this.saved.dropAfter(length)
     if (this.base && this.base.length > length) this.dropBase()
     this.history.length = length
-    this.lastLogits = logits
+    this.lastLogits.set(logits)
   }
 
   /** Tokens and layers must agree after every restore: wrong state is worse than an error. */
@@ -403,10 +406,6 @@ export class Context {
     this.base = null
   }
 
-  private copyLastLogits(): Float32Array | null {
-    return this.lastLogits?.slice() ?? null
-  }
-
   private checkTokens(tokens: readonly number[]) {
     for (const token of tokens) this.checkToken(token)
     const end = this.length + tokens.length
@@ -416,6 +415,26 @@ export class Context {
   private checkToken(token: number) {
     const { vocabSize } = this.host.backend.config
     if (!Number.isInteger(token) || token < 0 || token >= vocabSize) throw new TokenError(token, vocabSize)
+  }
+}
+
+/** The logits at the current position, where known, in memory that is used again for every token. */
+class LastLogits {
+  private values: Float32Array | null = null // [vocab]
+  private known = false
+
+  constructor(private readonly vocabSize: number) {}
+
+  /** `logits`: of one token or more, of which the last counts. */
+  set(logits: Float32Array | null) {
+    this.known = logits !== null
+    if (!logits) return
+    this.values ??= new Float32Array(this.vocabSize)
+    this.values.set(logits.subarray(logits.length - this.vocabSize))
+  }
+
+  copy(): Float32Array | null {
+    return this.known && this.values ? this.values.slice() : null
   }
 }
 

@@ -7,11 +7,10 @@ export interface JoinedSignal {
 }
 
 /** Aborts, with the same reason, when the first of `signals` does. */
-export function joinSignals(...signals: readonly (AbortSignal | undefined)[]): JoinedSignal {
+export function joinSignals(...signals: readonly AbortSignal[]): JoinedSignal {
   const controller = new AbortController()
   const removers: (() => void)[] = []
   for (const signal of signals) {
-    if (!signal) continue
     const listener = () => controller.abort(signal.reason)
     if (signal.aborted) listener()
     else {

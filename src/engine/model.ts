@@ -96,8 +96,9 @@ export class EngineModel {
   }
 
   private async shutDown() {
+    const contexts = [...this.contexts].map(context => context.close()) // which also stops what they evaluate
     await this.scheduler.close()
-    await Promise.all([...this.contexts].map(context => context.close()))
+    await Promise.all(contexts)
     try {
       await this.compute.close()
     } finally {

@@ -13,7 +13,7 @@ export interface EvaluationRequest {
   readonly phase: StepRun['phase']
   readonly output: StepRun['output']
   readonly routing?: boolean
-  readonly signal?: AbortSignal
+  readonly signal: AbortSignal
   /** Some tokens have been evaluated and are part of the sequence now. */
   readonly onCommit: (tokens: readonly number[], output: StepOutput) => void
 }
@@ -35,7 +35,7 @@ export class Scheduler {
   private readonly decodes: Job[] = []
   private readonly prompts: Job[] = [] // whose turn it is, first
   private readonly exclusives: Exclusive[] = []
-  private readonly closing = new AbortController()
+  private closed = false
   private decodedLast = false
   private loop: Promise<void> | null = null
 
@@ -44,7 +44,7 @@ export class Scheduler {
   /** Resolves when all tokens are evaluated; rejects where it stopped, after the last `onCommit`. */
   evaluate(request: EvaluationRequest): Promise<void> {
     return new Promise((resolve, reject) => {
-      if (this.closing.signal.aborted) return reject(new ClosedError('model'))
+      if (this.closed) return reject(new ClosedError('model'))
       const job = { request, done: 0, alone: false, resolve, reject }
       ;(request.phase === 'decode' ? this.decodes : this.prompts).push(job)
       this.start()
@@ -54,16 +54,16 @@ export class Scheduler {
   /** Runs `work` while no step runs. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
-      if (this.closing.signal.aborted) return reject(new ClosedError('model'))
+      if (this.closed) return reject(new ClosedError('model'))
       this.exclusives.push({ run: () => work().then(resolve, reject), reject })
       this.start()
     })
   }
 
-  /** Stops the step that runs, refuses what waits, and resolves when nothing runs any more. */
+  /** Refuses what waits, and resolves when nothing runs any more. The step that runs is stopped by its own signals. */
   async close(): Promise<void> {
+    this.closed = true
     const error = new ClosedError('model')
-    this.closing.abort(error)
     const waiting = [...this.decodes.splice(0), ...this.prompts.splice(0), ...this.exclusives.splice(0)]
     for (const { reject } of waiting) reject(error)
     await this.loop
@@ -103,23 +103,24 @@ export class Scheduler {
   private refuseAborted(jobs: Job[]) {
     for (let i = jobs.length - 1; i >= 0; i--) {
       const { signal } = jobs[i].request
-      if (signal?.aborted) jobs.splice(i, 1)[0].reject(signal.reason)
+      if (signal.aborted) jobs.splice(i, 1)[0].reject(signal.reason)
     }
   }
 
   private async step(batch: readonly Job[]) {
     const runs = batch.map(job => this.nextRun(job))
-    const abort = joinSignals(this.closing.signal, ...batch.map(job => job.request.signal))
+    const signals = batch.map(job => job.request.signal)
+    const joined = signals.length > 1 ? joinSignals(...signals) : null
     try {
       const routing = batch.some(job => job.request.routing)
-      const outputs = await this.backend.step(runs, { signal: abort.signal, routing })
+      const outputs = await this.backend.step(runs, { signal: joined?.signal ?? signals[0], routing })
       batch.forEach((job, i) => {
         this.commit(job, runs[i], outputs[i])
       })
     } catch (error) {
       this.fail(batch, error)
     } finally {
-      abort.release()
+      joined?.release()
     }
   }
 
@@ -146,8 +147,8 @@ export class Scheduler {
   }
 
   private fail(batch: readonly Job[], error: unknown) {
-    const aborted = batch.filter(job => job.request.signal?.aborted)
-    for (const job of aborted) job.reject(job.request.signal?.reason)
+    const aborted = batch.filter(job => job.request.signal.aborted)
+    for (const job of aborted) job.reject(job.request.signal.reason)
     const others = batch.filter(job => !aborted.includes(job))
     if (others.length === 1 && aborted.length === 0) {
       others[0].reject(error)
@@ -160,7 +161,7 @@ export class Scheduler {
   }
 
   private requeue(queue: Job[], job: Job) {
-    if (this.closing.signal.aborted) job.reject(this.closing.signal.reason)
+    if (this.closed) job.reject(new ClosedError('model'))
     else queue.push(job)
   }
 }

@@ -46,7 +46,7 @@ function setUp() {
       phase: tokens.length > 1 ? 'prompt' : 'decode',
       output: 'last',
       onCommit: () => {},
-      ...options,
+      signal: options.signal ?? new AbortController().signal,
     })
   return { backend, scheduler, evaluate }
 }
@@ -149,14 +149,19 @@ describe('scheduler', () => {
     await expect(scheduler.exclusive(() => Promise.reject(new Error('own')))).rejects.toThrow('own')
   })
 
-  test('closing stops what runs and refuses what waits', async () => {
+  test('closing refuses what waits and waits for what runs', async () => {
     const { backend, scheduler, evaluate } = setUp()
     const [a, b] = ['a', 'b'].map(name => new FakeSequence(name))
-    const running = Promise.allSettled([evaluate(a, tokens(30)), evaluate(b, tokens(3)), evaluate(b, [1])])
-    await new Promise(resolve => setImmediate(() => setImmediate(resolve)))
+    const running = Promise.allSettled([
+      evaluate(a, tokens(30)),
+      evaluate(b, tokens(3)),
+      scheduler.exclusive(async () => 1),
+    ])
+    while (!backend.busy) await new Promise(resolve => setImmediate(resolve))
     await scheduler.close()
     expect(backend.busy).toBe(false)
-    for (const result of await running) expect(result).toMatchObject({ reason: { code: 'CLOSED' } })
+    for (const result of (await running).slice(0, 2)) expect(result).toMatchObject({ reason: { code: 'CLOSED' } })
+    expect(backend.steps).toEqual(['a8'])
     await expect(evaluate(a, [1])).rejects.toMatchObject({ code: 'CLOSED' })
     await expect(scheduler.exclusive(async () => 1)).rejects.toMatchObject({ code: 'CLOSED' })
   })
