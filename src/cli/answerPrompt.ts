@@ -1,5 +1,5 @@
 // One prompt, one answer: from the flags of `run` to the lines that close it.
-import type { Model } from '../session/openModel.js'
+import type { Model } from '../index.js'
 import type { Cli } from './action.js'
 import { type SamplingOptions, samplerOptions } from './samplingOptions.js'
 import { showAnswer, speedLine } from './showAnswer.js'

@@ -2,11 +2,8 @@
 // the context is cut into windows, each evaluated from an empty context; the first token of a window has no logits before
 // it and is not scored.
 import { readFile } from 'node:fs/promises'
-import type { Context } from '../engine/context.js'
-import { ContextLimitError, MoefluxError, UsageError } from '../errors.js'
-import type { Model } from '../session/openModel.js'
+import { type Context, ContextLimitError, type Model, MoefluxError, type Tokenizer, UsageError } from '../index.js'
 import { tokenLogprobs } from '../text/sampler.js'
-import { loadTokenizer, type Tokenizer } from '../text/tokenizer.js'
 import type { Cli } from './action.js'
 import { formatFields, formatInteger, threeDigits } from './format.js'
 import { LogitsFile } from './logitsFile.js'
@@ -48,7 +45,7 @@ const SLICE_BYTES = 128 * 2 ** 20
 const FAVOURITES = 5
 
 export async function evaluateTokens(cli: Cli, model: Model, request: EvaluateRequest): Promise<void> {
-  const tokenizer = await loadTokenizer(model.folder, model.vocabSize)
+  const { tokenizer } = model
   const tokens = request.tokens ?? (await textTokens(cli, model, tokenizer, request.textFile as string))
   checkTokens(tokens, model, request.tokens !== null)
   const windows = cutWindows(tokens, model.contextLength)

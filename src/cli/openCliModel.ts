@@ -1,6 +1,5 @@
 // Opens the model that the flags name, with a progress bar and the notices of what was chosen on the way.
-import { UsageError } from '../errors.js'
-import { type Model, openModel } from '../session/openModel.js'
+import { type Model, openModel, UsageError } from '../index.js'
 import { DEMO_NAME, findModel } from '../storage/modelStore.js'
 import type { Cli } from './action.js'
 import type { ModelOptions } from './modelOptions.js'

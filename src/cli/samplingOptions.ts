@@ -1,7 +1,7 @@
 // The flags that say how the next token is chosen. What is not given comes from the model's generation_config.json.
 import { readFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError } from 'commander'
-import type { AnswerOptions } from '../session/events.js'
+import type { AnswerOptions } from '../index.js'
 import { collectOption, integerOption, numberOption } from './optionValues.js'
 
 export interface SamplingOptions {

@@ -1,7 +1,6 @@
 // Shows an answer while it streams: text to stdout, thoughts and tool calls to stderr, and afterwards one line with the
 // speed. Knows nothing of prompts.
-import type { ModelStats } from '../compute/stats.js'
-import type { EndReason, SessionEvent, Usage } from '../session/events.js'
+import type { EndReason, ModelStats, SessionEvent, Usage } from '../index.js'
 import type { Cli } from './action.js'
 import { formatPercent, threeDigits } from './format.js'
 
