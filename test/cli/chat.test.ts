@@ -109,7 +109,7 @@ describe('moeflux chat', () => {
     screen.type('/load chat.json\r')
     await screen.shows(/4 messages loaded/)
     screen.type('/load nothing.json\r')
-    await screen.shows(/error: .*nothing\.json/)
+    await screen.shows(/error: .*nothing\.json[\s\S]*> $/)
     screen.type(CTRL_D)
     expect(await screen.exited()).toBe(0)
   })

@@ -76,7 +76,8 @@ function pasted(text: string): string {
 }
 
 function typed(text: string): string {
-  let out = text
+  // Ctrl-D that was typed while the terminal was in its ordinary mode arrives as NUL.
+  let out = text.replaceAll('\u0000', '\u0004')
   for (const keys of ALT_ENTER) out = out.replaceAll(keys, NEWLINE_MARK)
   return out
 }

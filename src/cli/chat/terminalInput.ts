@@ -38,6 +38,7 @@ export class TerminalInput {
   }
 
   private readLine(prompt: string): Promise<TerminalEntry> {
+    if (process.stdin.readableEnded || process.stdin.destroyed) return Promise.resolve({ type: 'end' })
     const keys = new KeyStream()
     const editor = createInterface({
       input: keys,
