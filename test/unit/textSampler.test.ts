@@ -146,9 +146,9 @@ describe('sampling', () => {
   it('is fast for a vocabulary of 248,320', () => {
     const given = Float32Array.from({ length: 248_320 }, (_, i) => Math.sin(i * 12.9898) * 6)
     for (const [options, limit] of [
-      [{ topK: 20, topP: 0.9 }, 15],
-      [{ topP: 0.95 }, 50],
-      [{ temperature: 1 }, 50],
+      [{ topK: 20, topP: 0.9 }, 40],
+      [{ topP: 0.95 }, 100],
+      [{ temperature: 1 }, 100],
     ] as const) {
       const sampler = new Sampler(options)
       for (let i = 0; i < 5; i++) sampler.sample(given)
