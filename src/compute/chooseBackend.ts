@@ -8,8 +8,13 @@ export type BackendChoice = 'auto' | BackendName
 
 type OpenBackend = (packed: PackedModel, options: BackendOptions) => Promise<Backend>
 
+export interface BackendEntry {
+  readonly name: BackendName
+  load(): Promise<OpenBackend>
+}
+
 /** Best first: the order in which 'auto' tries them. */
-const BACKENDS: readonly { readonly name: BackendName; load(): Promise<OpenBackend> }[] = [
+const BACKENDS: readonly BackendEntry[] = [
   { name: 'wasm', load: async () => (await import('./wasm/wasmBackend.js')).openWasmBackend },
   { name: 'reference', load: async () => (await import('./reference/referenceBackend.js')).openReferenceBackend },
 ]
@@ -18,10 +23,11 @@ export async function chooseBackend(
   choice: BackendChoice,
   packed: PackedModel,
   options: BackendOptions,
+  backends: readonly BackendEntry[] = BACKENDS,
 ): Promise<Backend> {
-  const candidates = BACKENDS.filter(({ name }) => choice === 'auto' || name === choice)
+  const candidates = backends.filter(({ name }) => choice === 'auto' || name === choice)
   let lastError: unknown = new BackendUnavailableError(choice, 'is not part of this build')
-  for (const { name, load } of candidates) {
+  for (const { load } of candidates) {
     options.signal?.throwIfAborted()
     try {
       const open = await load()
@@ -29,7 +35,7 @@ export async function chooseBackend(
     } catch (error) {
       if (choice !== 'auto' || !(error instanceof BackendUnavailableError)) throw error
       lastError = error
-      options.onNotice?.(`${name} is not used: ${error.message}`)
+      options.onNotice?.(`not used: ${error.message}`)
     }
   }
   throw lastError
