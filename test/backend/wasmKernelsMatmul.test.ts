@@ -295,7 +295,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
   })
 })
 
-test('fast products have the same bits in both builds', async () => {
+test('fast products of both builds differ by rounding alone', async () => {
   const builds = [await WasmArena.create('relaxed'), await WasmArena.create('baseline')]
   fc.assert(
     fc.property(shapes, shape => {
@@ -304,7 +304,7 @@ test('fast products have the same bits in both builds', async () => {
         arena.reset()
         return run(arena, 'fast', weights, store(arena, weights, shape.half), x)
       })
-      expectSameBits(a, b)
+      expectClose(a, b, TIGHT)
     }),
     { numRuns: 60 },
   )

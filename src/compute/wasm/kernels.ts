@@ -28,7 +28,7 @@ export function activationBytes(cols: number, bits: QuantBits, group: QuantGroup
 }
 
 /** Bytes of scratch that a product needs, private to the call. */
-export const matmulScratchBytes = 1024
+export const matmulScratchBytes = 1280
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */
 export function attentionScratchBytes(tokens: number, heads: number, headDim: number): number {

@@ -1,15 +1,17 @@
 // Quantized weights × int8 activations. The sums of a unit (layout.ts) are four exact integers, sixteen columns each in a
-// fixed pattern; each is scaled and added to its lane of one float accumulator, units ascending. Biases have an
-// accumulator of their own, with group g in lane g mod 4. That is the order of every output, whatever the number of
-// tokens, and without fused multiply-adds both builds give the same bits.
+// fixed pattern; each is scaled and added to its lane of one float accumulator, units ascending, then the biases, group g
+// in lane g mod 4. That is the order of every output, whatever the number of tokens.
 //
-// One token: a row at a time, because one stream from memory is faster than several. More: a unit of weights is unpacked
-// once and meets a tile of tokens, whose accumulators are in scratch. Loops are kept to one unit, because V8 schedules
-// all loads of a block first and spills what it has no registers for.
+// One token: a row at a time, because one stream from memory is faster than several. More: a unit of two rows is unpacked
+// once and meets a tile of tokens, whose accumulators are in scratch.
+//
+// Written for V8's optimizing compiler: a loop's body is one unit, because all loads of a block are scheduled first and
+// spilled when registers run out; hot loops test at their end, because only then are constants and unpacked weights kept
+// out of them.
 //
 // Type parameters carry constants, so that each layout is a function of its own: bits = 2 · sizeof<B> (u8, u16, u32: 2,
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
-import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail } from './simd'
+import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
 import { sumsOffset, TILE_ADDRESSES, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
 export function matmulFast(
@@ -41,38 +43,48 @@ export function matmulFast(
 function byGroup<B, S>(
   weight: usize, scales: usize, biases: usize, group: i32, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
 ): void {
+  if (group == 64) rows<B, u16, S>(weight, scales, biases, cols, rowBegin, rowEnd, tokens, scratch)
+  else if (group == 128) rows<B, u32, S>(weight, scales, biases, cols, rowBegin, rowEnd, tokens, scratch)
+  else rows<B, u8, S>(weight, scales, biases, cols, rowBegin, rowEnd, tokens, scratch)
+}
+
+function rows<B, G, S>(
+  weight: usize, scales: usize, biases: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
+): void {
   const rowBytes = (<usize>cols * (2 * sizeof<B>())) >> 3
-  const scaleBytes = <usize>(cols / group) << 1
-  const ones = i16x8.splat(1)
+  const scaleBytes = (<usize>cols / (32 * sizeof<G>())) << 1
   const mask = i8x16.splat(sizeof<B>() == 1 ? 3 : 15)
-  for (let row = <usize>rowBegin; row < <usize>rowEnd; row++) {
-    const w = weight + row * rowBytes
-    const s = scales + row * scaleBytes
-    const b = biases + row * scaleBytes
-    if (tokens == 1) {
-      const record = <usize>load<u32>(scratch)
-      let sum: v128
-      if (group == 64) sum = rowOne<B, u16, S>(w, s, cols, record, mask, ones)
-      else if (group == 128) sum = rowOne<B, u32, S>(w, s, cols, record, mask, ones)
-      else sum = rowOne<B, u8, S>(w, s, cols, record, mask, ones)
-      const bias = rowBias<S>(b, cols / group, record + sumsOffset(cols, <i32>(2 * sizeof<B>()), group))
-      store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES) + (row << 2), total(f32x4.add(sum, bias)))
-      continue
+  const ones = i16x8.splat(1)
+  const begin = <usize>rowBegin
+  const end = <usize>rowEnd
+  if (tokens == 1) {
+    const record = <usize>load<u32>(scratch)
+    const out = <usize>load<u32>(scratch, TILE_ADDRESSES)
+    for (let row = begin; row < end; row++) {
+      const at = row * scaleBytes
+      store<f32>(out + (row << 2), rowOne<B, G, S>(weight + row * rowBytes, scales + at, biases + at, cols, record, mask, ones))
     }
-    if (group == 64) rowMany<B, u16, S>(w, s, cols, tokens, scratch, mask, ones)
-    else if (group == 128) rowMany<B, u32, S>(w, s, cols, tokens, scratch, mask, ones)
-    else rowMany<B, u8, S>(w, s, cols, tokens, scratch, mask, ones)
-    for (let t: usize = 0; t < <usize>tokens; t++) {
-      const record = <usize>load<u32>(scratch + (t << 2))
-      const bias = rowBias<S>(b, cols / group, record + sumsOffset(cols, <i32>(2 * sizeof<B>()), group))
-      const sum = v128.load(scratch + (t << 4), 2 * TILE_ADDRESSES)
-      store<f32>(<usize>load<u32>(scratch + (t << 2), TILE_ADDRESSES) + (row << 2), total(f32x4.add(sum, bias)))
+    return
+  }
+  for (let row = begin; row < end; row += 2) {
+    // The last row of an odd number is taken twice.
+    const next = min(row + 1, end - 1)
+    const at = row * scaleBytes
+    const step = (next - row) * scaleBytes
+    rowsMany<B, G, S>(
+      weight + row * rowBytes, (next - row) * rowBytes, scales + at, biases + at, step, cols, tokens, scratch, mask, ones,
+    )
+    let accumulator = scratch + 2 * TILE_ADDRESSES
+    for (let address = scratch, last = scratch + (<usize>tokens << 2); address < last; address += 4) {
+      const out = <usize>load<u32>(address, TILE_ADDRESSES)
+      store<f32>(out + (row << 2), sumLanes(v128.load(accumulator)))
+      store<f32>(out + (next << 2), sumLanes(v128.load(accumulator, 16)))
+      accumulator += 32
     }
   }
 }
 
-/** The accumulator of one row for one record. Mask and ones are arguments: V8 rebuilds constants in every iteration. */
-function rowOne<B, G, S>(w: usize, s: usize, cols: i32, record: usize, mask: v128, ones: v128): v128 {
+function rowOne<B, G, S>(w: usize, s: usize, b: usize, cols: i32, record: usize, mask: v128, ones: v128): f32 {
   const bits = <i32>(2 * sizeof<B>())
   const group = <i32>(32 * sizeof<G>())
   const columns = unitColumns(bits, group)
@@ -82,35 +94,44 @@ function rowOne<B, G, S>(w: usize, s: usize, cols: i32, record: usize, mask: v12
   let x = record
   let acc = f32x4.splat(0)
   do {
-    let scale: v128
-    let sums: v128
     if (sizeof<B>() == 1 && sizeof<G>() == 1) {
       const paired = x + 160 <= end || !(cols & 32)
-      scale = pairScale<S>(s, paired)
-      sums = unitSums<B, G>(paired ? v128.load(w) : v128.load64_zero(w), mask, mask, ones, x)
+      const sums = unitSums<B, G>(paired ? v128.load(w) : v128.load64_zero(w), mask, mask, ones, x)
+      acc = accumulate(acc, sums, pairScale<S>(s, paired), v128.load(x + columns))
       s += 4
     } else {
-      scale = splatScale<S>(s)
+      const scale = splatScale<S>(s)
+      s += 2
       if (perGroup > 1) {
-        for (let u = 1; u < perGroup; u++) {
-          sums = unitSums<B, G>(v128.load(w), unitBytes > 16 ? v128.load(w, 16) : mask, mask, ones, x)
-          acc = accumulate(acc, sums, scale, x + columns)
+        const groupEnd = x + (perGroup - 1) * (columns + 16)
+        do {
+          const sums = unitSums<B, G>(v128.load(w), unitBytes > 16 ? v128.load(w, 16) : mask, mask, ones, x)
+          acc = accumulate(acc, sums, scale, v128.load(x + columns))
           w += unitBytes
           x += columns + 16
-        }
+        } while (x < groupEnd)
       }
-      sums = unitSums<B, G>(v128.load(w), unitBytes > 16 ? v128.load(w, 16) : mask, mask, ones, x)
-      s += 2
+      const sums = unitSums<B, G>(v128.load(w), unitBytes > 16 ? v128.load(w, 16) : mask, mask, ones, x)
+      acc = accumulate(acc, sums, scale, v128.load(x + columns))
     }
-    acc = accumulate(acc, sums, scale, x + columns)
     w += unitBytes
     x += columns + 16
   } while (x < end)
-  return acc
+  const half = isSigned<S>()
+  const groups = cols / group
+  for (let g = groups >> 2; g > 0; g--) {
+    acc = madd(loadFloats4(b, half), v128.load(x), acc)
+    b += 8
+    x += 16
+  }
+  if (groups & 3) acc = madd(loadFloatsTail(b, groups & 3, half), v128.load(x), acc)
+  return sumLanes(acc)
 }
 
-/** The accumulators of one row for a tile of records, into scratch. */
-function rowMany<B, G, S>(w: usize, s: usize, cols: i32, tokens: i32, scratch: usize, mask: v128, ones: v128): void {
+/** The accumulators of two rows (w, s and b, and so many bytes further on) for a tile of records, into scratch. */
+function rowsMany<B, G, S>(
+  w: usize, nextRow: usize, s: usize, b: usize, nextScale: usize, cols: i32, tokens: i32, scratch: usize, mask: v128, ones: v128,
+): void {
   const bits = <i32>(2 * sizeof<B>())
   const group = <i32>(32 * sizeof<G>())
   const columns = unitColumns(bits, group)
@@ -118,93 +139,124 @@ function rowMany<B, G, S>(w: usize, s: usize, cols: i32, tokens: i32, scratch: u
   const unitBytes = <usize>((columns * bits) >> 3)
   const accumulators = scratch + 2 * TILE_ADDRESSES
   const tileEnd = scratch + (<usize>tokens << 2)
-  memory.fill(accumulators, 0, <usize>tokens << 4)
+  memory.fill(accumulators, 0, <usize>tokens << 5)
   const end = sumsOffset(cols, bits, group)
   let x: usize = 0
   let left = 0
-  let scale = f32x4.splat(0)
+  let scale0 = f32x4.splat(0)
+  let scale1 = f32x4.splat(0)
   do {
-    let a: v128
+    let a0: v128
+    let a1: v128
     if (sizeof<B>() == 1 && sizeof<G>() == 1) {
       const paired = x + 160 <= end || !(cols & 32)
-      scale = pairScale<S>(s, paired)
-      a = paired ? v128.load(w) : v128.load64_zero(w)
+      scale0 = pairScale<S>(s, paired)
+      scale1 = pairScale<S>(s + nextScale, paired)
+      a0 = paired ? v128.load(w) : v128.load64_zero(w)
+      a1 = paired ? v128.load(w + nextRow) : v128.load64_zero(w + nextRow)
       s += 4
     } else {
       if (perGroup == 1 || left == 0) {
-        scale = splatScale<S>(s)
+        scale0 = splatScale<S>(s)
+        scale1 = splatScale<S>(s + nextScale)
         s += 2
         left = perGroup
       }
       left--
-      a = v128.load(w)
+      a0 = v128.load(w)
+      a1 = v128.load(w + nextRow)
     }
-    const b = unitBytes > 16 ? v128.load(w, 16) : a
-    const q0 = v128.and(a, mask)
-    const q1 = v128.and(i16x8.shr_u(a, bits == 2 ? 2 : 4), mask)
-    const q2 = bits == 2 ? v128.and(i16x8.shr_u(a, 4), mask) : v128.and(b, mask)
-    const q3 = bits == 2 ? v128.and(i16x8.shr_u(a, 6), mask) : v128.and(i16x8.shr_u(b, 4), mask)
+    const b0 = unitBytes > 16 ? v128.load(w, 16) : a0
+    const b1 = unitBytes > 16 ? v128.load(w + nextRow, 16) : a1
+    const q00 = v128.and(a0, mask)
+    const q01 = v128.and(i16x8.shr_u(a0, bits == 2 ? 2 : 4), mask)
+    const q02 = bits == 2 ? v128.and(i16x8.shr_u(a0, 4), mask) : v128.and(b0, mask)
+    const q03 = bits == 2 ? v128.and(i16x8.shr_u(a0, 6), mask) : v128.and(i16x8.shr_u(b0, 4), mask)
+    const q10 = v128.and(a1, mask)
+    const q11 = v128.and(i16x8.shr_u(a1, bits == 2 ? 2 : 4), mask)
+    const q12 = bits == 2 ? v128.and(i16x8.shr_u(a1, 4), mask) : v128.and(b1, mask)
+    const q13 = bits == 2 ? v128.and(i16x8.shr_u(a1, 6), mask) : v128.and(i16x8.shr_u(b1, 4), mask)
     let accumulator = accumulators
-    for (let address = scratch; address < tileEnd; address += 4) {
+    let address = scratch
+    do {
       const record = <usize>load<u32>(address) + x
-      const sums = integerSums<B, G>(q0, q1, q2, q3, ones, record)
-      v128.store(accumulator, accumulate(v128.load(accumulator), sums, scale, record + columns))
-      accumulator += 16
-    }
+      const x0 = v128.load(record)
+      const x1 = v128.load(record, 16)
+      const x2 = columns == 64 ? v128.load(record, 32) : x0
+      const x3 = columns == 64 ? v128.load(record, 48) : x0
+      const xScale = v128.load(record + columns)
+      const sums0 = integerSums<B, G>(q00, q01, q02, q03, x0, x1, x2, x3, ones)
+      const sums1 = integerSums<B, G>(q10, q11, q12, q13, x0, x1, x2, x3, ones)
+      v128.store(accumulator, accumulate(v128.load(accumulator), sums0, scale0, xScale))
+      v128.store(accumulator, accumulate(v128.load(accumulator, 16), sums1, scale1, xScale), 16)
+      accumulator += 32
+      address += 4
+    } while (address < tileEnd)
     w += unitBytes
     x += columns + 16
   } while (x < end)
+  const half = isSigned<S>()
+  for (let left = cols / group; left > 0; left -= 4) {
+    const bias0 = left < 4 ? loadFloatsTail(b, left, half) : loadFloats4(b, half)
+    const bias1 = left < 4 ? loadFloatsTail(b + nextScale, left, half) : loadFloats4(b + nextScale, half)
+    let accumulator = accumulators
+    let address = scratch
+    do {
+      const sums = v128.load(<usize>load<u32>(address) + x)
+      v128.store(accumulator, madd(bias0, sums, v128.load(accumulator)))
+      v128.store(accumulator, madd(bias1, sums, v128.load(accumulator, 16)), 16)
+      accumulator += 32
+      address += 4
+    } while (address < tileEnd)
+    b += 8
+    x += 16
+  }
 }
 
 // @ts-ignore: decorator
 @inline
-function accumulate(acc: v128, sums: v128, scale: v128, xScale: usize): v128 {
-  return f32x4.add(acc, f32x4.mul(f32x4.convert_i32x4_s(sums), f32x4.mul(scale, v128.load(xScale))))
+function accumulate(acc: v128, sums: v128, scale: v128, xScale: v128): v128 {
+  return madd(f32x4.convert_i32x4_s(sums), f32x4.mul(scale, xScale), acc)
 }
 
-/** The four integer sums of a unit whose weights are the vector a, or a and b. */
+/** The four integer sums of a unit whose weights are the vector a, or a and b, and whose activations are at x. */
 // @ts-ignore: decorator
 @inline
 function unitSums<B, G>(a: v128, b: v128, mask: v128, ones: v128, x: usize): v128 {
+  const columns = unitColumns(<i32>(2 * sizeof<B>()), <i32>(32 * sizeof<G>()))
+  const x0 = v128.load(x)
+  const x1 = v128.load(x, 16)
+  const x2 = columns == 64 ? v128.load(x, 32) : x0
+  const x3 = columns == 64 ? v128.load(x, 48) : x0
+  const q0 = v128.and(a, mask)
   if (sizeof<B>() == 1) {
     const q1 = v128.and(i16x8.shr_u(a, 2), mask)
     const q2 = v128.and(i16x8.shr_u(a, 4), mask)
-    return integerSums<B, G>(v128.and(a, mask), q1, q2, v128.and(i16x8.shr_u(a, 6), mask), ones, x)
+    return integerSums<B, G>(q0, q1, q2, v128.and(i16x8.shr_u(a, 6), mask), x0, x1, x2, x3, ones)
   }
   const q1 = v128.and(i16x8.shr_u(a, 4), mask)
-  return integerSums<B, G>(v128.and(a, mask), q1, v128.and(b, mask), v128.and(i16x8.shr_u(b, 4), mask), ones, x)
+  return integerSums<B, G>(q0, q1, v128.and(b, mask), v128.and(i16x8.shr_u(b, 4), mask), x0, x1, x2, x3, ones)
 }
 
 /** Lane l: the bytes 4l to 4l + 3 of all vectors. A 16-bit lane holds at most 8 · 15 · 127 = 15240 before that. */
 // @ts-ignore: decorator
 @inline
-function integerSums<B, G>(q0: v128, q1: v128, q2: v128, q3: v128, ones: v128, x: usize): v128 {
+function integerSums<B, G>(
+  q0: v128, q1: v128, q2: v128, q3: v128, x0: v128, x1: v128, x2: v128, x3: v128, ones: v128,
+): v128 {
   if (sizeof<B>() == 4) {
     // 8 bits as two nibbles that meet the same activations: low + 16 · high.
-    const x0 = v128.load(x)
-    const x1 = v128.load(x, 16)
-    const sixteens = i16x8.shl(ones, 4)
-    return i32x4.add(pairSums(x0, q0, x1, q2, ones), pairSums(x0, q1, x1, q3, sixteens))
+    return i32x4.add(pairSums(x0, q0, x1, q2, ones), pairSums(x0, q1, x1, q3, i16x8.shl(ones, 4)))
   }
-  if (sizeof<B>() == 2 && sizeof<G>() == 1) return pairSums(v128.load(x), q0, v128.load(x, 16), q1, ones)
+  if (sizeof<B>() == 2 && sizeof<G>() == 1) return pairSums(x0, q0, x1, q1, ones)
   if (ASC_FEATURE_RELAXED_SIMD) {
-    let sum = dotBytes(v128.load(x), q0)
-    sum = i16x8.add(sum, dotBytes(v128.load(x, 16), q1))
-    sum = i16x8.add(sum, dotBytes(v128.load(x, 32), q2))
-    return i32x4.dot_i16x8_s(i16x8.add(sum, dotBytes(v128.load(x, 48), q3)), ones)
+    const sum = i16x8.add(i16x8.add(dotBytes(x0, q0), dotBytes(x1, q1)), dotBytes(x2, q2))
+    return i32x4.dot_i16x8_s(i16x8.add(sum, dotBytes(x3, q3)), ones)
   }
-  let at = v128.load(x)
-  let low = i16x8.extmul_low_i8x16_s(at, q0)
-  let high = i16x8.extmul_high_i8x16_s(at, q0)
-  at = v128.load(x, 16)
-  low = i16x8.add(low, i16x8.extmul_low_i8x16_s(at, q1))
-  high = i16x8.add(high, i16x8.extmul_high_i8x16_s(at, q1))
-  at = v128.load(x, 32)
-  low = i16x8.add(low, i16x8.extmul_low_i8x16_s(at, q2))
-  high = i16x8.add(high, i16x8.extmul_high_i8x16_s(at, q2))
-  at = v128.load(x, 48)
-  low = i16x8.add(low, i16x8.extmul_low_i8x16_s(at, q3))
-  high = i16x8.add(high, i16x8.extmul_high_i8x16_s(at, q3))
+  let low = i16x8.add(i16x8.extmul_low_i8x16_s(x0, q0), i16x8.extmul_low_i8x16_s(x1, q1))
+  let high = i16x8.add(i16x8.extmul_high_i8x16_s(x0, q0), i16x8.extmul_high_i8x16_s(x1, q1))
+  low = i16x8.add(i16x8.add(low, i16x8.extmul_low_i8x16_s(x2, q2)), i16x8.extmul_low_i8x16_s(x3, q3))
+  high = i16x8.add(i16x8.add(high, i16x8.extmul_high_i8x16_s(x2, q2)), i16x8.extmul_high_i8x16_s(x3, q3))
   return fours(low, high, ones)
 }
 
@@ -241,25 +293,4 @@ function pairScale<S>(s: usize, paired: bool): v128 {
   const second = paired ? load<u16>(s, 2) : 0
   const raw = i32x4.replace_lane(i32x4.replace_lane(i32x4.splat(load<u16>(s)), 2, second), 3, second)
   return isSigned<S>() ? halfToFloat4(raw) : i32x4.shl(raw, 16)
-}
-
-/** Σ over groups of bias · Σx, group g in lane g mod 4. */
-// @ts-ignore: decorator
-@inline
-function rowBias<S>(biases: usize, groups: i32, sums: usize): v128 {
-  const half = isSigned<S>()
-  let acc = f32x4.splat(0)
-  for (let g = groups >> 2; g > 0; g--) {
-    acc = f32x4.add(acc, f32x4.mul(loadFloats4(biases, half), v128.load(sums)))
-    biases += 8
-    sums += 16
-  }
-  if (groups & 3) acc = f32x4.add(acc, f32x4.mul(loadFloatsTail(biases, groups & 3, half), v128.load(sums)))
-  return acc
-}
-
-// @ts-ignore: decorator
-@inline
-function total(a: v128): f32 {
-  return f32x4.extract_lane(a, 0) + f32x4.extract_lane(a, 1) + (f32x4.extract_lane(a, 2) + f32x4.extract_lane(a, 3))
 }
