@@ -22,7 +22,7 @@ export const floatTypeCode: Readonly<Record<FloatType, number>> = { BF16: 0, F16
  * 16. A record fits matrices of equal cols, bits and group only (layout: assembly/layout.ts).
  */
 export function activationBytes(cols: number, bits: QuantBits, group: QuantGroup, precision: Precision): number {
-  if (precision === 'exact') return Math.ceil(cols / 64) * 256
+  if (precision === 'exact') return Math.ceil(cols / 64) * 256 + 64
   const unit = bits === 8 || (bits === 4 && group === 32) ? 32 : 64
   return Math.ceil(cols / unit) * (unit + 16) + Math.ceil(cols / group / 4) * 16
 }
@@ -36,7 +36,7 @@ export function attentionScratchBytes(tokens: number, heads: number, headDim: nu
 }
 
 /** `attention` walks the pages once for so many tokens. */
-export const attentionQueryBlock = 16
+export const attentionQueryBlock = 8
 
 /** Bytes that a barrier needs, zeroed before first use. */
 export const barrierBytes = 16

@@ -1,6 +1,6 @@
 // Causal attention over K/V pages with a running softmax. A page is the unit of the running softmax, so sums are cut at
 // absolute positions: a query gets the same bits alone or among others. Queries are taken in blocks that share a walk over
-// the pages. Scratch, per query and head: the weighted values so far [headDim], maximum and sum, a page's scores.
+// the pages. Scratch, per query and head: the weighted values so far [headDim]; maximum, sum and correction; a page's scores.
 import { exp4, exp1, madd, sumLanes, sumLanes4 } from './simd'
 
 // @ts-ignore: decorator
@@ -8,7 +8,7 @@ import { exp4, exp1, madd, sumLanes, sumLanes4 } from './simd'
 const PAGE: i32 = 64
 // @ts-ignore: decorator
 @inline
-const QUERY_BLOCK: i32 = 16
+const QUERY_BLOCK: i32 = 8
 
 export function attention(
   out: usize, outStride: usize, q: usize, qTokenStride: usize, qHeadStride: usize, kPages: usize, vPages: usize,
@@ -29,17 +29,26 @@ export function attention(
       }
     }
     const lastPage = (start + first + count - 1) / PAGE
-    for (let page = 0; page <= lastPage; page++) {
-      const kPage = <usize>load<u32>(kPages + (<usize>page << 2))
-      const vPage = <usize>load<u32>(vPages + (<usize>page << 2))
-      for (let h = headBegin; h < headEnd; h++) {
-        const kvOffset = <usize>(h / perKvHead) * headBytes
+    for (let kvHead = headBegin / perKvHead; kvHead * perKvHead < headEnd; kvHead++) {
+      const groupBegin = max(headBegin, kvHead * perKvHead)
+      const groupEnd = min(headEnd, (kvHead + 1) * perKvHead)
+      for (let page = 0; page <= lastPage; page++) {
+        const k = <usize>load<u32>(kPages + (<usize>page << 2)) + <usize>kvHead * headBytes
+        const v = <usize>load<u32>(vPages + (<usize>page << 2)) + <usize>kvHead * headBytes
         for (let t = 0; t < count; t++) {
           const visible = min(PAGE, start + first + t + 1 - page * PAGE)
           if (visible <= 0) continue
-          const state = scratch + <usize>((h - headBegin) * count + t) * stateBytes
-          const query = q + <usize>(first + t) * qTokenStride + <usize>h * qHeadStride
-          addPage(state, query, kPage + kvOffset, vPage + kvOffset, rowBytes, headBytes, visible, scale)
+          const query = q + <usize>(first + t) * qTokenStride
+          // Two heads that share keys and values go together; a last single one goes with itself, with the same result.
+          for (let h = groupBegin; h < groupEnd; h += 2) {
+            const next = min(h + 1, groupEnd - 1)
+            addPage(
+              scratch + <usize>((h - headBegin) * count + t) * stateBytes,
+              scratch + <usize>((next - headBegin) * count + t) * stateBytes,
+              query + <usize>h * qHeadStride, query + <usize>next * qHeadStride,
+              k, v, rowBytes, headBytes, visible, scale,
+            )
+          }
         }
       }
     }
@@ -54,79 +63,186 @@ export function attention(
   }
 }
 
-/** Folds `visible` rows of a page into the state of one query and head. */
+/** Folds `visible` rows of a page into the states of one query and two heads. */
 function addPage(
-  state: usize, q: usize, k: usize, v: usize, rowBytes: usize, headBytes: usize, visible: i32, scale: f32,
+  state0: usize, state1: usize, query0: usize, query1: usize, k: usize, v: usize,
+  rowBytes: usize, headBytes: usize, visible: i32, scale: f32,
 ): void {
-  const scores = state + headBytes + 16
   const padded = (visible + 3) & ~3
+  scorePage(state0 + headBytes + 16, state1 + headBytes + 16, query0, query1, k, rowBytes, headBytes, padded)
+  const before0 = load<f32>(state0 + headBytes)
+  const before1 = load<f32>(state1 + headBytes)
+  const total0 = load<f32>(state0 + headBytes, 4)
+  const total1 = load<f32>(state1 + headBytes, 4)
+  softmaxPage(state0 + headBytes, before0, total0, visible, padded, scale)
+  if (state1 != state0) softmaxPage(state1 + headBytes, before1, total1, visible, padded, scale)
+  addValues(state0, state1, v, rowBytes, headBytes, visible)
+}
+
+/** Products of both queries with four keys at a time. */
+// @ts-ignore: decorator
+@inline
+function scorePage(
+  scores0: usize, scores1: usize, query0: usize, query1: usize, k: usize, rowBytes: usize, headBytes: usize, padded: i32,
+): void {
+  const scoresEnd = scores0 + (<usize>padded << 2)
+  do {
+    let k0 = k
+    let k1 = k0 + rowBytes
+    let k2 = k1 + rowBytes
+    let k3 = k2 + rowBytes
+    let q0 = query0
+    let q1 = query1
+    let a0 = f32x4.splat(0)
+    let a1 = f32x4.splat(0)
+    let a2 = f32x4.splat(0)
+    let a3 = f32x4.splat(0)
+    let b0 = f32x4.splat(0)
+    let b1 = f32x4.splat(0)
+    let b2 = f32x4.splat(0)
+    let b3 = f32x4.splat(0)
+    const end = k + headBytes
+    do {
+      const a = v128.load(q0)
+      const b = v128.load(q1)
+      let key = v128.load(k0)
+      a0 = madd(a, key, a0)
+      b0 = madd(b, key, b0)
+      key = v128.load(k1)
+      a1 = madd(a, key, a1)
+      b1 = madd(b, key, b1)
+      key = v128.load(k2)
+      a2 = madd(a, key, a2)
+      b2 = madd(b, key, b2)
+      key = v128.load(k3)
+      a3 = madd(a, key, a3)
+      b3 = madd(b, key, b3)
+      q0 += 16
+      q1 += 16
+      k0 += 16
+      k1 += 16
+      k2 += 16
+      k3 += 16
+    } while (k0 < end)
+    v128.store(scores0, sumLanes4(a0, a1, a2, a3))
+    v128.store(scores1, sumLanes4(b0, b1, b2, b3))
+    k += rowBytes << 2
+    scores0 += 16
+    scores1 += 16
+  } while (scores0 < scoresEnd)
+}
+
+/** Scores become weights relative to the highest so far; what was there before is corrected by the factor left in slot 2. */
+function softmaxPage(state: usize, before: f32, total: f32, visible: i32, padded: i32, scale: f32): void {
+  const scores = state + 16
+  const scoresEnd = scores + (<usize>padded << 2)
+  // Rows past the query's position are there, but hold nothing yet.
+  for (let j = visible; j < padded; j++) store<f32>(scores + (<usize>j << 2), -Infinity)
   let top = f32x4.splat(-Infinity)
-  for (let j = 0; j < padded; j += 4) {
-    const k0 = k + <usize>j * rowBytes
-    const k1 = k0 + rowBytes
-    const k2 = k1 + rowBytes
-    const k3 = k2 + rowBytes
-    let sum0 = f32x4.splat(0)
-    let sum1 = f32x4.splat(0)
-    let sum2 = f32x4.splat(0)
-    let sum3 = f32x4.splat(0)
-    for (let i: usize = 0; i < headBytes; i += 16) {
-      const a = v128.load(q + i)
-      sum0 = madd(a, v128.load(k0 + i), sum0)
-      sum1 = madd(a, v128.load(k1 + i), sum1)
-      sum2 = madd(a, v128.load(k2 + i), sum2)
-      sum3 = madd(a, v128.load(k3 + i), sum3)
-    }
-    let score = f32x4.mul(sumLanes4(sum0, sum1, sum2, sum3), f32x4.splat(scale))
-    // Rows past the query's position are there, but hold nothing yet.
-    const past = i32x4.ge_s(i32x4.add(i32x4.splat(j), i32x4(0, 1, 2, 3)), i32x4.splat(visible))
-    score = v128.bitselect(f32x4.splat(-Infinity), score, past)
-    v128.store(scores + (<usize>j << 2), score)
+  let at = scores
+  do {
+    const score = f32x4.mul(v128.load(at), f32x4.splat(scale))
+    v128.store(at, score)
     top = f32x4.max(top, score)
-  }
+    at += 16
+  } while (at < scoresEnd)
   top = f32x4.max(top, v128.shuffle<f32>(top, top, 2, 3, 0, 1))
   top = f32x4.max(top, v128.shuffle<f32>(top, top, 1, 0, 3, 2))
-  const before = load<f32>(state + headBytes)
   const highest = max<f32>(before, f32x4.extract_lane(top, 0))
   const correction = exp1(before - highest)
-  let total = f32x4.splat(0)
-  for (let i: usize = 0, end = <usize>padded << 2; i < end; i += 16) {
-    const p = exp4(f32x4.sub(v128.load(scores + i), f32x4.splat(highest)))
-    v128.store(scores + i, p)
-    total = f32x4.add(total, p)
-  }
-  store<f32>(state + headBytes, highest)
-  store<f32>(state + headBytes, load<f32>(state + headBytes, 4) * correction + sumLanes(total), 4)
+  let sum = f32x4.splat(0)
+  at = scores
+  do {
+    const p = exp4(f32x4.sub(v128.load(at), f32x4.splat(highest)))
+    v128.store(at, p)
+    sum = f32x4.add(sum, p)
+    at += 16
+  } while (at < scoresEnd)
+  store<f32>(state, highest)
+  store<f32>(state, total * correction + sumLanes(sum), 4)
+  store<f32>(state, correction, 8)
+}
 
-  const rescale = f32x4.splat(correction)
-  const scoresEnd = scores + (<usize>visible << 2)
-  let i: usize = 0
-  for (; i + 64 <= headBytes; i += 64) {
-    let sum0 = f32x4.mul(v128.load(state + i), rescale)
-    let sum1 = f32x4.mul(v128.load(state + i, 16), rescale)
-    let sum2 = f32x4.mul(v128.load(state + i, 32), rescale)
-    let sum3 = f32x4.mul(v128.load(state + i, 48), rescale)
-    let row = v + i
-    for (let s = scores; s < scoresEnd; s += 4) {
-      const p = v128.load32_splat(s)
-      sum0 = madd(p, v128.load(row), sum0)
-      sum1 = madd(p, v128.load(row, 16), sum1)
-      sum2 = madd(p, v128.load(row, 32), sum2)
-      sum3 = madd(p, v128.load(row, 48), sum3)
-      row += rowBytes
-    }
-    v128.store(state + i, sum0)
-    v128.store(state + i, sum1, 16)
-    v128.store(state + i, sum2, 32)
-    v128.store(state + i, sum3, 48)
+/** state = state · correction + Σ weight · value for both heads, rows ascending, four at a time as they lie in memory. */
+// @ts-ignore: decorator
+@inline
+function addValues(state0: usize, state1: usize, v: usize, rowBytes: usize, headBytes: usize, visible: i32): void {
+  const correction0 = v128.load32_splat(state0 + headBytes + 8)
+  const correction1 = v128.load32_splat(state1 + headBytes + 8)
+  let weight0 = state0 + headBytes + 16
+  let weight1 = state1 + headBytes + 16
+  const weightsEnd = weight0 + (<usize>visible << 2)
+  const end0 = state0 + headBytes
+  let at0 = state0
+  let at1 = state1
+  do {
+    // Both are read before one is written: they may be the same.
+    const a = f32x4.mul(v128.load(at0), correction0)
+    const b = f32x4.mul(v128.load(at1), correction1)
+    v128.store(at0, a)
+    v128.store(at1, b)
+    at0 += 16
+    at1 += 16
+  } while (at0 < end0)
+  while (weight0 + 16 <= weightsEnd) {
+    const p0 = v128.load32_splat(weight0)
+    const p1 = v128.load32_splat(weight0, 4)
+    const p2 = v128.load32_splat(weight0, 8)
+    const p3 = v128.load32_splat(weight0, 12)
+    const r0 = v128.load32_splat(weight1)
+    const r1 = v128.load32_splat(weight1, 4)
+    const r2 = v128.load32_splat(weight1, 8)
+    const r3 = v128.load32_splat(weight1, 12)
+    let v0 = v
+    let v1 = v0 + rowBytes
+    let v2 = v1 + rowBytes
+    let v3 = v2 + rowBytes
+    at0 = state0
+    at1 = state1
+    do {
+      let a = v128.load(at0)
+      let b = v128.load(at1)
+      let value = v128.load(v0)
+      a = madd(p0, value, a)
+      b = madd(r0, value, b)
+      value = v128.load(v1)
+      a = madd(p1, value, a)
+      b = madd(r1, value, b)
+      value = v128.load(v2)
+      a = madd(p2, value, a)
+      b = madd(r2, value, b)
+      value = v128.load(v3)
+      v128.store(at0, madd(p3, value, a))
+      v128.store(at1, madd(r3, value, b))
+      at0 += 16
+      at1 += 16
+      v0 += 16
+      v1 += 16
+      v2 += 16
+      v3 += 16
+    } while (at0 < end0)
+    weight0 += 16
+    weight1 += 16
+    v += rowBytes << 2
   }
-  for (; i < headBytes; i += 16) {
-    let sum = f32x4.mul(v128.load(state + i), rescale)
-    let row = v + i
-    for (let s = scores; s < scoresEnd; s += 4) {
-      sum = madd(v128.load32_splat(s), v128.load(row), sum)
-      row += rowBytes
-    }
-    v128.store(state + i, sum)
+  while (weight0 < weightsEnd) {
+    const p = v128.load32_splat(weight0)
+    const r = v128.load32_splat(weight1)
+    at0 = state0
+    at1 = state1
+    let row = v
+    do {
+      const value = v128.load(row)
+      const a = madd(p, value, v128.load(at0))
+      const b = madd(r, value, v128.load(at1))
+      v128.store(at0, a)
+      v128.store(at1, b)
+      at0 += 16
+      at1 += 16
+      row += 16
+    } while (at0 < end0)
+    weight0 += 4
+    weight1 += 4
+    v += rowBytes
   }
 }

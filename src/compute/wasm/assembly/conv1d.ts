@@ -7,7 +7,10 @@ export function conv1dSilu(
   channels: i32, tokens: i32, channelBegin: i32, channelEnd: i32,
 ): void {
   const row = <usize>channels << 2
-  for (let c = <usize>channelBegin << 2, end = <usize>channelEnd << 2; c < end; c += 16) {
+  let c = <usize>channelBegin << 2
+  const end = <usize>channelEnd << 2
+  if (c >= end) return
+  do {
     const tap0 = v128.load(taps + c)
     const tap1 = v128.load(taps + c + row)
     const tap2 = v128.load(taps + c + row * 2)
@@ -17,19 +20,23 @@ export function conv1dSilu(
     let x2 = v128.load(stateIn + c + row * 2)
     let from = x + c
     let to = out + c
-    for (let t = 0; t < tokens; t++) {
-      const x3 = v128.load(from)
-      const older = f32x4.add(f32x4.mul(x0, tap0), f32x4.mul(x1, tap1))
-      const newer = f32x4.add(f32x4.mul(x2, tap2), f32x4.mul(x3, tap3))
-      v128.store(to, silu4(f32x4.add(older, newer)))
-      x0 = x1
-      x1 = x2
-      x2 = x3
-      from += xStride
-      to += outStride
+    if (tokens > 0) {
+      const last = from + <usize>(tokens - 1) * xStride
+      do {
+        const x3 = v128.load(from)
+        const older = f32x4.add(f32x4.mul(x0, tap0), f32x4.mul(x1, tap1))
+        const newer = f32x4.add(f32x4.mul(x2, tap2), f32x4.mul(x3, tap3))
+        v128.store(to, silu4(f32x4.add(older, newer)))
+        x0 = x1
+        x1 = x2
+        x2 = x3
+        from += xStride
+        to += outStride
+      } while (from <= last)
     }
     v128.store(stateOut + c, x0)
     v128.store(stateOut + c + row, x1)
     v128.store(stateOut + c + row * 2, x2)
-  }
+    c += 16
+  } while (c < end)
 }

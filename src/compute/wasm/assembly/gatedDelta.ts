@@ -25,56 +25,72 @@ export function gatedDelta(
   for (let h = headBegin; h < headEnd; h++) {
     const keyOffset = <usize>(h / (valueHeads / keyHeads)) * keyBytes
     for (let first = 0; first < valueDim; first += 4) {
-      // Up to four rows; a missing one repeats the last, with the same result.
-      const last = valueDim - 1 - first
-      const row0 = <usize>(h * valueDim + first)
-      const row1 = row0 + min(1, last)
-      const row2 = row0 + min(2, last)
-      const row3 = row0 + min(3, last)
-      let from = stateIn
+      const row = <usize>(h * valueDim + first)
+      const count = min(4, valueDim - first)
+      let from = stateIn + row * keyBytes
+      const to = stateOut + row * keyBytes
       for (let t: usize = 0; t < <usize>tokens; t++) {
+        const query = q + t * qkStride + keyOffset
+        const key = k + t * qkStride + keyOffset
+        const value = v + t * vStride + (row << 2)
+        const result = out + t * outStride + (row << 2)
         const gates = t * gateStride + (<usize>h << 2)
-        step(
-          from + row0 * keyBytes, from + row1 * keyBytes, from + row2 * keyBytes, from + row3 * keyBytes,
-          stateOut + row0 * keyBytes, stateOut + row1 * keyBytes, stateOut + row2 * keyBytes, stateOut + row3 * keyBytes,
-          q + t * qkStride + keyOffset, k + t * qkStride + keyOffset, keyBytes,
-          v + t * vStride + (row0 << 2), out + t * outStride + (row0 << 2), min(4, last + 1),
-          load<f32>(beta + gates), load<f32>(decay + gates),
-        )
-        from = stateOut
+        if (count == 4 && keyBytes == 512) {
+          step<u8>(from, to, 512, 512, 512, 512, query, key, value, result, 4, load<f32>(beta + gates), load<f32>(decay + gates))
+        } else {
+          // A missing row repeats the last one, with the same result.
+          const step1 = count > 1 ? keyBytes : 0
+          const step2 = count > 2 ? keyBytes : 0
+          const step3 = count > 3 ? keyBytes : 0
+          step<u16>(
+            from, to, keyBytes, step1, step2, step3, query, key, value, result, count,
+            load<f32>(beta + gates), load<f32>(decay + gates),
+          )
+        }
+        from = to
       }
     }
   }
 }
 
-/** S = decay · S; d = (v - S·k) · beta; S += d ⊗ k; out = S·q, for four rows. */
+/**
+ * d = (v - decay · S·k) · beta; S = decay · S + d ⊗ k; out = S·q, for four rows of the state. The step from row 0 to 1, 1 to
+ * 2, 2 to 3 in bytes; with F = u8 they are 512, the usual head, and offsets are constants.
+ */
 // @ts-ignore: decorator
 @inline
-function step(
-  from0: usize, from1: usize, from2: usize, from3: usize, to0: usize, to1: usize, to2: usize, to3: usize,
-  q: usize, k: usize, keyBytes: usize, v: usize, out: usize, count: i32, beta: f32, decay: f32,
+function step<F>(
+  from: usize, to: usize, keyBytes: usize, step1: usize, step2: usize, step3: usize,
+  q: usize, k: usize, v: usize, out: usize, count: i32, beta: f32, decay: f32,
 ): void {
+  const fixed = sizeof<F>() == 1
+  const row1 = step1
+  const row2 = row1 + step2
+  const row3 = row2 + step3
   let sum0 = f32x4.splat(0)
   let sum1 = f32x4.splat(0)
   let sum2 = f32x4.splat(0)
   let sum3 = f32x4.splat(0)
-  for (let i: usize = 0; i < keyBytes; i += 16) {
-    const key = v128.load(k + i)
-    sum0 = madd(v128.load(from0 + i), key, sum0)
-    sum1 = madd(v128.load(from1 + i), key, sum1)
-    sum2 = madd(v128.load(from2 + i), key, sum2)
-    sum3 = madd(v128.load(from3 + i), key, sum3)
-  }
+  let s = from
+  let key = k
+  const keyEnd = k + (fixed ? 512 : keyBytes)
+  do {
+    const kk = v128.load(key)
+    sum0 = madd(v128.load(s), kk, sum0)
+    sum1 = madd(fixed ? v128.load(s, 512) : v128.load(s + row1), kk, sum1)
+    sum2 = madd(fixed ? v128.load(s, 1024) : v128.load(s + row2), kk, sum2)
+    sum3 = madd(fixed ? v128.load(s, 1536) : v128.load(s + row3), kk, sum3)
+    s += 16
+    key += 16
+  } while (key < keyEnd)
   const decays = f32x4.splat(decay)
   const memory = f32x4.mul(sumLanes4(sum0, sum1, sum2, sum3), decays)
-  let value = v128.load32_zero(v)
-  if (count > 1) value = f32x4.replace_lane(value, 1, load<f32>(v, 4))
-  if (count > 2) value = f32x4.replace_lane(value, 2, load<f32>(v, 8))
-  if (count > 3) value = f32x4.replace_lane(value, 3, load<f32>(v, 12))
-  // A repeated row takes the value of the last one.
-  if (count == 1) value = v128.shuffle<f32>(value, value, 0, 0, 0, 0)
-  else if (count == 2) value = v128.shuffle<f32>(value, value, 0, 1, 1, 1)
-  else if (count == 3) value = v128.shuffle<f32>(value, value, 0, 1, 2, 2)
+  let value: v128
+  if (fixed) value = v128.load(v)
+  else {
+    const last = load<f32>(v + (<usize>(count - 1) << 2))
+    value = f32x4(load<f32>(v), count > 1 ? load<f32>(v, 4) : last, count > 2 ? load<f32>(v, 8) : last, last)
+  }
   const delta = f32x4.mul(f32x4.sub(value, memory), f32x4.splat(beta))
   const delta0 = v128.shuffle<f32>(delta, delta, 0, 0, 0, 0)
   const delta1 = v128.shuffle<f32>(delta, delta, 1, 1, 1, 1)
@@ -84,26 +100,43 @@ function step(
   sum1 = f32x4.splat(0)
   sum2 = f32x4.splat(0)
   sum3 = f32x4.splat(0)
-  for (let i: usize = 0; i < keyBytes; i += 16) {
-    const key = v128.load(k + i)
-    const query = v128.load(q + i)
+  s = from
+  key = k
+  let query = q
+  let d = to
+  do {
+    const kk = v128.load(key)
+    const qq = v128.load(query)
     // All four are read before any is written: rows may be repeated in place.
-    const s0 = madd(delta0, key, f32x4.mul(v128.load(from0 + i), decays))
-    const s1 = madd(delta1, key, f32x4.mul(v128.load(from1 + i), decays))
-    const s2 = madd(delta2, key, f32x4.mul(v128.load(from2 + i), decays))
-    const s3 = madd(delta3, key, f32x4.mul(v128.load(from3 + i), decays))
-    v128.store(to0 + i, s0)
-    v128.store(to1 + i, s1)
-    v128.store(to2 + i, s2)
-    v128.store(to3 + i, s3)
-    sum0 = madd(s0, query, sum0)
-    sum1 = madd(s1, query, sum1)
-    sum2 = madd(s2, query, sum2)
-    sum3 = madd(s3, query, sum3)
-  }
+    const s0 = madd(delta0, kk, f32x4.mul(v128.load(s), decays))
+    const s1 = madd(delta1, kk, f32x4.mul(fixed ? v128.load(s, 512) : v128.load(s + row1), decays))
+    const s2 = madd(delta2, kk, f32x4.mul(fixed ? v128.load(s, 1024) : v128.load(s + row2), decays))
+    const s3 = madd(delta3, kk, f32x4.mul(fixed ? v128.load(s, 1536) : v128.load(s + row3), decays))
+    v128.store(d, s0)
+    if (fixed) {
+      v128.store(d, s1, 512)
+      v128.store(d, s2, 1024)
+      v128.store(d, s3, 1536)
+    } else {
+      v128.store(d + row1, s1)
+      v128.store(d + row2, s2)
+      v128.store(d + row3, s3)
+    }
+    sum0 = madd(s0, qq, sum0)
+    sum1 = madd(s1, qq, sum1)
+    sum2 = madd(s2, qq, sum2)
+    sum3 = madd(s3, qq, sum3)
+    s += 16
+    d += 16
+    key += 16
+    query += 16
+  } while (key < keyEnd)
   const result = sumLanes4(sum0, sum1, sum2, sum3)
-  store<f32>(out, f32x4.extract_lane(result, 0))
-  if (count > 1) store<f32>(out, f32x4.extract_lane(result, 1), 4)
-  if (count > 2) store<f32>(out, f32x4.extract_lane(result, 2), 8)
-  if (count > 3) store<f32>(out, f32x4.extract_lane(result, 3), 12)
+  if (fixed) v128.store(out, result)
+  else {
+    store<f32>(out, f32x4.extract_lane(result, 0))
+    if (count > 1) store<f32>(out, f32x4.extract_lane(result, 1), 4)
+    if (count > 2) store<f32>(out, f32x4.extract_lane(result, 2), 8)
+    if (count > 3) store<f32>(out, f32x4.extract_lane(result, 3), 12)
+  }
 }

@@ -28,8 +28,13 @@ export function siluMul(
     const to = out + t * outStride
     const g = gate + t * gateStride
     const u = up + t * upStride
-    for (let i = <usize>begin << 2, stop = <usize>end << 2; i < stop; i += 16) {
-      v128.store(to + i, f32x4.mul(silu4(v128.load(g + i)), v128.load(u + i)))
+    let i = <usize>begin << 2
+    const stop = <usize>end << 2
+    if (i < stop) {
+      do {
+        v128.store(to + i, f32x4.mul(silu4(v128.load(g + i)), v128.load(u + i)))
+        i += 16
+      } while (i < stop)
     }
   }
 }

@@ -109,12 +109,15 @@ function block<B>(v: v128, v1: v128, mask: v128, scale: v128, bias: v128, x: usi
   const w6 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits * 2 : bits * 6), mask, scale, bias)
   const w7 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits * 3 : bits * 7), mask, scale, bias)
   let accumulator = scratch + 2 * TILE_ADDRESSES
-  for (let address = scratch, end = scratch + (<usize>tokens << 2); address < end; address += 4) {
+  let address = scratch
+  const end = scratch + (<usize>tokens << 2)
+  do {
     const record = <usize>load<u32>(address) + x
     const sum = dot32(w0, w1, w2, w3, w4, w5, w6, w7, record)
     v128.store(accumulator, f32x4.add(v128.load(accumulator), sum))
     accumulator += 16
-  }
+    address += 4
+  } while (address < end)
 }
 
 // @ts-ignore: decorator

@@ -62,13 +62,16 @@ function rows<B, G, S>(
     const out = <usize>load<u32>(scratch, TILE_ADDRESSES)
     for (let row = begin; row < end; row++) {
       const at = row * scaleBytes
-      store<f32>(out + (row << 2), rowOne<B, G, S>(weight + row * rowBytes, scales + at, biases + at, cols, record, mask, ones))
+      const sum = rowOne<B, G, S>(weight + row * rowBytes, scales + at, biases + at, cols, record, mask, ones)
+      store<f32>(out + (row << 2), sum)
     }
     return
   }
-  for (let row = begin; row < end; row += 2) {
-    // The last row of an odd number is taken twice.
-    const next = min(row + 1, end - 1)
+  // Rows of a pair are far from each other: to the memory's prefetchers neighbours in a page look like one odd stream.
+  // The last row of an odd number is taken twice.
+  const half = (end - begin + 1) >> 1
+  for (let row = begin, middle = begin + half; row < middle; row++) {
+    const next = min(row + half, end - 1)
     const at = row * scaleBytes
     const step = (next - row) * scaleBytes
     rowsMany<B, G, S>(

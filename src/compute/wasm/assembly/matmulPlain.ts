@@ -41,11 +41,13 @@ function rows<W>(weight: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i
       const w6 = load4<W>(at + 24 * size)
       const w7 = load4<W>(at + 28 * size)
       let accumulator = accumulators
-      for (let address = scratch; address < tileEnd; address += 4) {
+      let address = scratch
+      do {
         const sum = dot32(w0, w1, w2, w3, w4, w5, w6, w7, <usize>load<u32>(address) + (c << 2))
         v128.store(accumulator, f32x4.add(v128.load(accumulator), sum))
         accumulator += 16
-      }
+        address += 4
+      } while (address < tileEnd)
     }
     for (let t: usize = 0; t < <usize>tokens; t++) {
       const x = <usize>load<u32>(scratch + (t << 2))
