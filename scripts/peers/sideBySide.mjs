@@ -136,11 +136,11 @@ try {
     console.log(`round ${round}  peer: ${line(row.peer)}`)
     console.log(`         ours: ${line(row.ours)}`)
     if (row.ours) {
-      const { decode, disk, streamingEfficiency } = row.ours.result
+      const { decode, disk, streamingEfficiency, readingEfficiency } = row.ours.result
       const raw = disk?.speeds.at(-1)?.bytesPerSecond ?? Number.NaN
       console.log(
         `         hits ${show(decode.hitRate * 100)}%, wasted ${show(decode.prefetchWastedBytes / 1e6 / decode.tokens)} MB/token, ` +
-          `stalled ${show(decode.stallMsPerToken)} ms/token, disk ${show(raw / 1e9)} GB/s, efficiency ${show(streamingEfficiency ?? Number.NaN)}`,
+          `stalled ${show(decode.stallMsPerToken)} ms/token, disk ${show(raw / 1e9)} GB/s, efficiency ${show(streamingEfficiency ?? Number.NaN)}, while reading ${show(readingEfficiency ?? Number.NaN)}, disk read ${show((decode.systemBytesRead ?? Number.NaN) / decode.bytesRead)} times the experts`,
       )
     }
   }

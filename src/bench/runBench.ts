@@ -1,6 +1,7 @@
 // The benchmark itself: a prompt, then single tokens, several times over, through the public model and context. Measures
 // and counts; prints nothing. What is fed in comes from a `TokenSource`, so that synthetic models get their stream and
 // real ones get text.
+import { readFileSync } from 'node:fs'
 import type { ModelStats } from '../compute/stats.js'
 import type { EngineModel } from '../engine/model.js'
 
@@ -51,6 +52,8 @@ export interface PhaseCounters {
   readonly bytesRead: number
   readonly bytesPerToken: number
   readonly bytesPerSecond: number // read, over wall time
+  readonly bytesPerBusySecond: number | null // over the time with a read under way; null where nobody can tell
+  readonly systemBytesRead: number | null // by the whole process, as the system counts it; null where it does not
   readonly stallMsPerToken: number
   readonly meanReadMs: number
 }
@@ -98,6 +101,7 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
 interface Span {
   readonly tokens: number
   readonly seconds: number
+  readonly systemBytes: number // NaN where the system does not count
   readonly before: ModelStats
   readonly after: ModelStats
 }
@@ -114,10 +118,12 @@ async function oneRun(
   try {
     const prompt = source.prompt(run, options.promptTokens)
     const start = model.stats()
+    const startBytes = systemBytesRead()
     const t0 = performance.now()
     let { logits, argmax } = await context.evaluate(prompt, { signal })
     const t1 = performance.now()
     const middle = model.stats()
+    const middleBytes = systemBytesRead()
     tick(prompt.length)
     for (let i = 0; i < options.decodeTokens; i++) {
       if (source.next) {
@@ -130,8 +136,20 @@ async function oneRun(
     const t2 = performance.now()
     const end = model.stats()
     return {
-      prefill: { tokens: prompt.length, seconds: (t1 - t0) / 1000, before: start, after: middle },
-      decode: { tokens: options.decodeTokens, seconds: (t2 - t1) / 1000, before: middle, after: end },
+      prefill: {
+        tokens: prompt.length,
+        seconds: (t1 - t0) / 1000,
+        systemBytes: middleBytes - startBytes,
+        before: start,
+        after: middle,
+      },
+      decode: {
+        tokens: options.decodeTokens,
+        seconds: (t2 - t1) / 1000,
+        systemBytes: systemBytesRead() - middleBytes,
+        before: middle,
+        after: end,
+      },
     }
   } finally {
     await context.close()
@@ -139,7 +157,7 @@ async function oneRun(
 }
 
 function countersOf(spans: readonly Span[]): PhaseCounters {
-  type Counter = { [K in keyof ModelStats]: ModelStats[K] extends number ? K : never }[keyof ModelStats]
+  type Counter = { [K in keyof ModelStats]-?: ModelStats[K] extends number ? K : never }[keyof ModelStats]
   const sum = (field: Counter) => spans.reduce((total, { before, after }) => total + after[field] - before[field], 0)
   const tokens = spans.reduce((total, span) => total + span.tokens, 0)
   const seconds = spans.reduce((total, span) => total + span.seconds, 0)
@@ -147,6 +165,11 @@ function countersOf(spans: readonly Span[]): PhaseCounters {
   const misses = sum('expertMisses')
   const prefetchReads = sum('prefetchReads')
   const bytesRead = sum('bytesRead')
+  const busy = spans.reduce(
+    (t, { before, after }) => t + (after.readBusySeconds ?? 0) - (before.readBusySeconds ?? 0),
+    0,
+  )
+  const systemBytes = spans.reduce((total, span) => total + span.systemBytes, 0)
   return {
     tokens,
     seconds,
@@ -159,8 +182,19 @@ function countersOf(spans: readonly Span[]): PhaseCounters {
     bytesRead,
     bytesPerToken: bytesRead / tokens,
     bytesPerSecond: bytesRead / seconds,
+    bytesPerBusySecond: busy > 0 ? bytesRead / busy : null,
+    systemBytesRead: Number.isNaN(systemBytes) ? null : systemBytes,
     stallMsPerToken: (sum('stallSeconds') / tokens) * 1000,
     meanReadMs: (sum('readSeconds') / (misses + prefetchReads)) * 1000,
+  }
+}
+
+/** Bytes that this process has made the disk read, read-ahead included: Linux counts them. */
+function systemBytesRead(): number {
+  try {
+    return Number(/^read_bytes: (\d+)/m.exec(readFileSync('/proc/self/io', 'utf8'))?.[1] ?? Number.NaN)
+  } catch {
+    return Number.NaN
   }
 }
 

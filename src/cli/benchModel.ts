@@ -26,6 +26,8 @@ export interface BenchReport extends BenchResult {
   readonly disk: DiskMeasurement | null
   /** Bytes read per second while decoding, beside what this disk gives with nothing else to do. */
   readonly streamingEfficiency: number | null
+  /** The same for the time in which reads were under way. */
+  readonly readingEfficiency: number | null
 }
 
 export async function benchModel(cli: Cli, options: BenchCommandOptions): Promise<void> {
@@ -59,6 +61,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
     ...result,
     disk,
     streamingEfficiency: raw && result.decode.bytesRead > 0 ? result.decode.bytesPerSecond / raw : null,
+    readingEfficiency: raw && result.decode.bytesPerBusySecond ? result.decode.bytesPerBusySecond / raw : null,
   }
   if (options.json) await cli.printJson(report)
   else await cli.print(formatReport(report, options.profile === true))
@@ -114,14 +117,7 @@ function formatReport(report: BenchReport, profile: boolean): string {
     ],
   ]
   if (disk) fields.push(['disk', diskLine(disk)])
-  // Says something only when decoding waits for the disk.
-  if (report.streamingEfficiency !== null && decode.stallMsPerToken * report.decodeTokensPerSecond > 200) {
-    const achieved = `${formatBytes(decode.bytesPerSecond)}/s while decoding`
-    fields.push([
-      'streaming',
-      `${achieved}, ${formatPercent(report.streamingEfficiency)} of the disk at depth ${diskDepth}`,
-    ])
-  }
+  if (decode.bytesRead > 0) fields.push(['streaming', streamingLine(report)])
   let text = formatFields(fields)
   if (profile) {
     const total = Object.values(report.phaseSeconds).reduce((a, b) => a + b, 0)
@@ -138,6 +134,19 @@ function phaseLine(counters: PhaseCounters): string {
     `${formatPercent(counters.hitRate)} hits, ${formatInteger(counters.misses)} read on demand, ` +
     `${formatBytes(counters.bytesPerToken)} per token, stalled ${threeDigits(counters.stallMsPerToken)} ms per token`
   )
+}
+
+function streamingLine({ decode, streamingEfficiency, readingEfficiency }: BenchReport): string {
+  const share = (efficiency: number | null) =>
+    efficiency === null ? '' : ` (${formatPercent(efficiency)} of the disk)`
+  let line = `${formatBytes(decode.bytesPerSecond)}/s while decoding${share(streamingEfficiency)}`
+  if (decode.bytesPerBusySecond !== null) {
+    line += `, ${formatBytes(decode.bytesPerBusySecond)}/s while reading${share(readingEfficiency)}`
+  }
+  if (decode.systemBytesRead !== null && decode.systemBytesRead > 0) {
+    line += `; the disk read ${threeDigits(decode.systemBytesRead / decode.bytesRead)} times these bytes`
+  }
+  return line
 }
 
 function prefetchLine(counters: PhaseCounters): string {

@@ -236,6 +236,7 @@ export class WasmBackend implements Backend {
       ...counters,
       bytesRead: reads.bytes,
       readSeconds: reads.seconds,
+      readBusySeconds: reads.busySeconds,
       readLatencyMs: [...reads.latency],
       computeSeconds: Math.max(0, seconds - counters.stallSeconds),
       phaseSeconds: Object.fromEntries(PHASES.map((phase, i) => [phase, board.seconds[i]])),
