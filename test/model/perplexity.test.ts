@@ -14,7 +14,7 @@ const models = [
 const cases = backends.flatMap(backend => models.map(model => ({ backend, model })))
 
 describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }) => {
-  test('log probabilities and perplexity', { timeout: 300_000 }, async () => {
+  test('log probabilities and perplexity', { timeout: 600_000 }, async () => {
     const goldens = new Goldens(source.name)
     const want = goldens.floats('nll.token_logprobs') // [rows, length - 1]
     const ids = goldens.ints('nll.input_ids') // [rows, length]

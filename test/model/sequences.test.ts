@@ -106,7 +106,9 @@ describe.each(backends)('sequences on $name', backend => {
     await context.close()
   })
 
-  test('rewind to every position of 300 tokens, replaying no more than from the nearest checkpoint', async () => {
+  test('rewind to every position of 300 tokens, replaying no more than from the nearest checkpoint', {
+    timeout: 240_000,
+  }, async () => {
     const tokens = randomTokens(30, 300)
     const oracle = model.createContext()
     const { logits } = await oracle.evaluate(tokens, { logits: 'all' })
