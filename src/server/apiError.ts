@@ -62,6 +62,11 @@ export function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === 'AbortError'
 }
 
+/** Neither the client's mistake nor its leaving: something is broken here. */
+export function isOwnFault(error: unknown): boolean {
+  return !isAbort(error) && toApiError(error).kind === 'server'
+}
+
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error
   if (error instanceof ContextLimitError) return contextError(error)

@@ -1,7 +1,7 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
-import { ApiError, isAbort, stoppingError, toApiError } from './apiError.js'
+import { ApiError, isOwnFault, stoppingError, toApiError } from './apiError.js'
 import type { Guard } from './guard.js'
 import { newId } from './ids.js'
 import { chatCompletions } from './openai/chat.js'
@@ -18,13 +18,12 @@ export interface AppOptions {
   readonly files: StaticFiles | null // the web UI, where it is built
   /** A request that was refused or failed. */
   readonly onRefused?: (line: string) => void
-  readonly onError?: (error: unknown) => void
 }
 
 type Env = { Variables: { requestId: string } }
 type AppContext = Context<Env>
 
-export function createApp(service: Service, { guard, files, onRefused, onError }: AppOptions): Hono<Env> {
+export function createApp(service: Service, { guard, files, onRefused }: AppOptions): Hono<Env> {
   const app = new Hono<Env>()
   const stored = new ResponseStore()
 
@@ -95,7 +94,7 @@ export function createApp(service: Service, { guard, files, onRefused, onError }
   app.notFound(c => errorResponse(c, notFound(c)))
   app.onError((error, c) => {
     const failure = toApiError(error)
-    if (failure.kind === 'server' && !isAbort(error)) onError?.(error)
+    if (isOwnFault(error)) service.onError(error)
     onRefused?.(`${c.req.method} ${quoted(c.req.path)} ${failure.status}: ${quoted(failure.message)}`)
     return errorResponse(c, failure)
   })

@@ -67,6 +67,7 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     bodyLimits: { ...DEFAULT_BODY_LIMITS, maxBytes: options.maxBodyBytes ?? DEFAULT_BODY_LIMITS.maxBytes },
     streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },
     requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
+    onError: error => options.onWarning?.(error instanceof Error ? (error.stack ?? error.message) : String(error)),
     draining: () => draining,
     stopping: stopping.signal,
   }
@@ -74,7 +75,6 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     guard: new Guard({ ...options, host }),
     files: options.webFolder === undefined ? null : await listStaticFiles(options.webFolder),
     onRefused: options.onLog,
-    onError: error => options.onWarning?.(error instanceof Error ? (error.stack ?? error.message) : String(error)),
   })
   const receiveMs = options.receiveTimeoutMs ?? MINUTE_MS
   const server = createAdaptorServer({

@@ -18,6 +18,8 @@ export interface Service {
   readonly streamLimits: StreamLimits
   /** Longest time that one answer may take. */
   readonly requestTimeoutMs: number
+  /** What the operator should know of an error that is the server's own fault. */
+  readonly onError: (error: unknown) => void
   /** No new work is taken: the server is about to stop. */
   draining(): boolean
   /** Aborted, with what clients are told, when the server stops waiting for answers. */

@@ -2,7 +2,7 @@
 // because the client left, the server stops, or it took too long. Whatever way it ends, the places are given back once
 // and no timer or listener remains.
 import type { Context } from 'hono'
-import { ApiError } from './apiError.js'
+import { ApiError, isOwnFault } from './apiError.js'
 import { type EventSourceOptions, eventSource, type ServerSentEvent } from './eventSource.js'
 import type { Service } from './service.js'
 
@@ -43,7 +43,10 @@ export class Visit {
   stream(messages: AsyncGenerator<ServerSentEvent>, onError: EventSourceOptions['onError']): Promise<Response> {
     this.streams = true
     return eventSource(messages, {
-      onError,
+      onError: error => {
+        if (isOwnFault(error)) this.service.onError(error)
+        return onError(error)
+      },
       signal: this.signal,
       cancel: () => this.cancel(),
       end: () => this.end(),

@@ -15,6 +15,7 @@ export interface AnswerRun {
   readonly eosTokenIds: ReadonlySet<number>
   readonly splitter: SplitterOptions
   readonly limit: number // tokens
+  readonly thinkingLimit: number // tokens; then the thinking is closed
   readonly logprobs: number | null // alternatives per token; null: none wanted
   readonly constraint: TokenConstraint | null
   readonly signal: AbortSignal
@@ -38,6 +39,7 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
   const splitter = new Splitter(run.splitter)
   const detokenizer = tokenizer.createDetokenizer({ skipSpecial: true })
   const wantsLogits = !sampler.isArgmax || constraint !== null || run.logprobs !== null
+  const thinkEnd = tokenizer.addedToken('</think>')?.id ?? null
   let waiting: TokenLogprobs[] = [] // of tokens whose text is not out yet
   const events = function* (pieces: readonly SplitEvent[]): Generator<SessionEvent> {
     for (const piece of pieces) {
@@ -50,10 +52,10 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
   let logits: Float32Array | null = run.logits
   let token = -1
   while (progress.tokens.length < run.limit) {
-    if (logits !== null) {
-      token = sampler.sample(logits, constraint === null ? null : await constraint.mask())
-      constraint?.accept(token)
-    }
+    const thoughtEnough = splitter.inThinking && progress.thinkingTokens >= run.thinkingLimit && thinkEnd !== null
+    if (thoughtEnough) token = thinkEnd
+    else if (logits !== null) token = sampler.sample(logits, constraint === null ? null : await constraint.mask())
+    constraint?.accept(token)
     if (run.eosTokenIds.has(token)) {
       progress.reason = 'stop'
       break

@@ -12,6 +12,8 @@ export type OpenConstraint = (request: AnswerRequest) => Promise<TokenConstraint
 export interface AnswerOptions extends SamplerOptions {
   /** At most so many tokens; without it, until the context is full. */
   readonly maxTokens?: number
+  /** Thinking is closed after so many tokens. */
+  readonly thinkingBudget?: number
   readonly stop?: string | readonly string[]
   /** How likely each token was; a number asks for so many alternatives too. */
   readonly logprobs?: boolean | number

@@ -250,6 +250,7 @@ export class Session {
           eosTokenIds: new Set(this.model.eosTokenIds),
           splitter,
           limit,
+          thinkingLimit: options.thinkingBudget ?? Number.POSITIVE_INFINITY,
           logprobs: logprobCount(options.logprobs),
           constraint,
           signal,

@@ -25,6 +25,7 @@ export async function messages(c: Context, service: Service): Promise<Response> 
     const stream = service.session.chat({
       ...promptOptions(request),
       maxTokens: request.max_tokens,
+      thinkingBudget: request.thinking?.budget_tokens,
       stop: request.stop_sequences ?? undefined,
       temperature: request.temperature ?? undefined,
       topP: request.top_p ?? undefined,

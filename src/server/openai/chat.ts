@@ -40,6 +40,7 @@ export function chatOptions(request: ChatRequest, service: Service, signal: Abor
     stop: stopOption(request.stop),
     logprobs: request.logprobs ? (request.top_logprobs ?? true) : undefined,
     thinking: thinkingOption(request),
+    thinkingBudget: request.thinking_budget ?? undefined,
     templateVariables: request.chat_template_kwargs ?? undefined,
     signal,
   }

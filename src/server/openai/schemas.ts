@@ -91,6 +91,7 @@ export const chatRequest = z.object({
   tool_choice: toolChoice,
   parallel_tool_calls: z.boolean().nullish(),
   reasoning_effort: z.string().nullish(),
+  thinking_budget: z.number().int().min(0).nullish(),
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
   modalities: z.array(z.literal('text', { error: 'only text is supported' })).nullish(),
   audio: refused('audio'),
