@@ -65,6 +65,7 @@ export class Metrics {
     gauge('moeflux_requests_active', 'Requests in the house: running or waiting', sources.active)
     gauge('moeflux_sequences_active', 'Sequences being evaluated', () => sources.session().running)
     gauge('moeflux_sequences_waiting', 'Requests that wait for a sequence', () => sources.session().waiting)
+    gauge('process_resident_memory_bytes', 'Memory of the process', () => process.memoryUsage.rss())
     gauge('moeflux_prefix_states', 'States kept for reuse', () => sources.session().states)
     gauge('moeflux_prefix_bytes', 'Memory of kept states', () => sources.session().bytes)
     const engine: [string, string, (stats: ModelStats) => number][] = [

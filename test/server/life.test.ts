@@ -1,0 +1,71 @@
+// The life of a server process: its start, a crowd that comes and goes, its log, and its end.
+import { execFile } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { describe, expect, it } from 'vitest'
+import { moeflux } from '../cli/moeflux.js'
+import { repository } from '../support/packedFiles.js'
+import { startServer } from './serverProcess.js'
+import { postJson, sentEvents } from './sse.js'
+
+const chat = { messages: [{ role: 'user', content: 'Tell me a story about a little dog' }] }
+const run = promisify(execFile)
+
+describe('a server', () => {
+  it('says where it is, logs a line per request, and refuses a port that is taken in one line', async () => {
+    const server = await startServer()
+    expect(server.log()).toContain(`${server.url}/v1`)
+    await (await postJson(`${server.url}/v1/chat/completions`, { ...chat, max_tokens: 4 })).json()
+    await (await postJson(`${server.url}/v1/chat/completions`, { messages: 'x\ny' })).json()
+    expect(server.log()).toMatch(/\d+ cached \+ \d+ new.* tok\/s/)
+    expect(server.log()).toMatch(/^.*POST \/v1\/chat\/completions 400: messages/m)
+    const second = await moeflux(['serve', '--port', String(server.port)])
+    expect(second).toMatchObject({ code: 1, stderr: expect.stringMatching(/^error: cannot listen on .* in use.*\n$/) })
+    const { code, milliseconds } = await server.stop()
+    expect(code).toBe(0)
+    expect(milliseconds).toBeLessThan(10_000)
+  })
+
+  it('lets answers finish when it is stopped, and takes no new ones', async () => {
+    const server = await startServer()
+    const response = await postJson(`${server.url}/v1/chat/completions`, { ...chat, max_tokens: 60, stream: true })
+    const stopped = server.stop()
+    await expect.poll(() => server.log()).toContain('stopping')
+    const late = await postJson(`${server.url}/v1/chat/completions`, { ...chat, max_tokens: 2 }).then(
+      refused => refused.status,
+      () => 'refused',
+    )
+    expect([503, 'refused']).toContain(late)
+    const events = await sentEvents(response)
+    expect(events.at(-1)?.data).toBe('[DONE]')
+    expect(await stopped).toMatchObject({ code: 0 })
+  })
+
+  it('keeps prefixes of conversations beyond a restart', async () => {
+    const store = mkdtempSync(join(tmpdir(), 'moeflux-serve-'))
+    const cached: number[] = []
+    for (let start = 0; start < 2; start++) {
+      const server = await startServer(['--snapshot-dir', store])
+      const messages = [{ role: 'system', content: 'You tell long stories. '.repeat(4) }, ...chat.messages]
+      const answer = await (await postJson(`${server.url}/v1/chat/completions`, { messages, max_tokens: 2 })).json()
+      cached.push(answer.usage.prompt_tokens_details.cached_tokens)
+      await server.stop()
+    }
+    expect(cached[0]).toBe(0)
+    expect(cached[1]).toBeGreaterThan(20)
+    rmSync(store, { recursive: true, force: true })
+  })
+
+  it('serves a crowd that comes and goes without a stuck place or an error', async () => {
+    const script = join(repository, 'scripts/loadTest.mjs')
+    const args = [script, '--clients', '24', '--seconds', '5', '--leave', '0.4', '--json', '--', '--max-queue', '8']
+    const { stdout } = await run(process.execPath, args, { timeout: 50_000 })
+    const report = JSON.parse(stdout)
+    expect(Object.keys(report.outcomes).filter(name => !['answered', 'left', '429'].includes(name))).toEqual([])
+    expect(report.outcomes.answered).toBeGreaterThan(3)
+    expect(report).toMatchObject({ activeAtEnd: 0, exitCode: 0 })
+    expect(report.stopMs).toBeLessThan(10_000)
+  })
+})
