@@ -14,6 +14,7 @@ export interface ModelOptions {
   readonly context?: number
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   readonly prefetch: boolean
+  readonly profile?: boolean // a flag of `bench` alone
 }
 
 /** Adds the model flags. `model: false` for commands that take the model as an argument. */

@@ -18,6 +18,7 @@ export async function openCliModel(cli: Cli, options: ModelOptions): Promise<Mod
       contextLength: options.context,
       expertReads: options.expertReads,
       prefetch: options.prefetch,
+      profile: options.profile,
       onProgress: progress => bar.update(progress),
       onNotice: line => cli.notice(line),
       signal: cli.signal,

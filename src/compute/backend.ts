@@ -20,6 +20,8 @@ export interface BackendOptions {
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays; default true. */
   readonly prefetch?: boolean
+  /** Put the time of every kernel into `phaseSeconds`, where that costs speed (webgpu). */
+  readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */
   readonly readFaults?: SharedArrayBuffer
   readonly precision: Precision

@@ -27,6 +27,8 @@ export interface OpenModelOptions {
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays (wasm, webgpu). Default true. */
   readonly prefetch?: boolean
+  /** Measure every kernel into `stats().phaseSeconds`, where that costs speed (webgpu). */
+  readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */
   readonly readFaults?: SharedArrayBuffer
   readonly onProgress?: (progress: Progress) => void
@@ -54,6 +56,7 @@ export async function openModelParts(folder: string | Folder, options: OpenModel
       expertsPerToken,
       expertReads: options.expertReads,
       prefetch: options.prefetch,
+      profile: options.profile,
       readFaults: options.readFaults,
       onProgress,
       onNotice,
