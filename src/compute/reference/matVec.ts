@@ -1,33 +1,43 @@
 // Matrix times vector, for one token or many: y = W x. A quantized group uses Σ(s·q + b)·x = s·Σq·x + b·Σx, with Σx
 // computed once per group of an input vector. Every output element is one sum in one order, however many tokens are in
 // the call; a row is unpacked once for all of them, and four tokens share each of its elements.
-import { unpackRow, type Weights } from './weights.js'
+import { type PlainWeights, type QuantizedWeights, unpackRow, type Weights } from './weights.js'
 
 /** x [tokens, cols] -> [tokens, rows] */
 export function matVec(weights: Weights, x: Float32Array): Float32Array {
-  const { rows, cols } = weights
+  return weights.kind === 'plain' ? plainMatVec(weights, x) : quantizedMatVec(weights, x)
+}
+
+function plainMatVec({ rows, cols, values }: PlainWeights, x: Float32Array): Float32Array {
   const tokens = x.length / cols
-  const group = weights.kind === 'plain' ? cols : weights.group
-  const groups = cols / group
   const input = Float64Array.from(x) // [tokens, cols], so that no load in the inner loop needs a conversion
   const row = new Float64Array(cols)
-  const products = new Float64Array(tokens * groups)
-  const sums = weights.kind === 'plain' ? null : groupSums(x, group) // [tokens, groups]
+  const products = new Float64Array(tokens)
   const out = new Float32Array(tokens * rows)
   for (let r = 0; r < rows; r++) {
-    if (weights.kind === 'plain') row.set(weights.values.subarray(r * cols, (r + 1) * cols))
-    else unpackRow(weights, r, row)
+    row.set(values.subarray(r * cols, (r + 1) * cols))
+    groupProducts(row, input, tokens, cols, products)
+    for (let t = 0; t < tokens; t++) out[t * rows + r] = products[t]
+  }
+  return out
+}
+
+function quantizedMatVec(weights: QuantizedWeights, x: Float32Array): Float32Array {
+  const { rows, cols, group, scales, biases } = weights
+  const tokens = x.length / cols
+  const groups = cols / group
+  const input = Float64Array.from(x)
+  const sums = groupSums(x, group) // [tokens, groups]
+  const row = new Float64Array(cols)
+  const products = new Float64Array(tokens * groups)
+  const out = new Float32Array(tokens * rows)
+  for (let r = 0; r < rows; r++) {
+    unpackRow(weights, r, row)
     groupProducts(row, input, tokens, group, products)
     for (let t = 0; t < tokens; t++) {
-      if (weights.kind === 'plain' || !sums) {
-        out[t * rows + r] = products[t]
-        continue
-      }
       let y = 0
       for (let g = 0; g < groups; g++) {
-        const scale = weights.scales[r * groups + g]
-        const bias = weights.biases[r * groups + g]
-        y += scale * products[t * groups + g] + bias * sums[t * groups + g]
+        y += scales[r * groups + g] * products[t * groups + g] + biases[r * groups + g] * sums[t * groups + g]
       }
       out[t * rows + r] = y
     }
