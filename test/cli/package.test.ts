@@ -7,9 +7,14 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 
-const run = promisify(execFile)
+const execute = promisify(execFile)
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const npm = process.platform === 'win32' ? 'npm.cmd' : 'npm'
+
+/** Runs a program and gives its stdout. npm is a script on Windows, which only a shell starts. */
+async function run(file: string, args: readonly string[], cwd: string): Promise<string> {
+  return (await execute(file, args, { cwd, shell: file.endsWith('.cmd') })).stdout
+}
 
 interface Packed {
   readonly filename: string
@@ -25,14 +30,11 @@ describe('the package as users get it', () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'moeflux-package-'))
     // Scripts stay off: the build that the other tests run on must not be made anew beneath them.
-    const { stdout } = await run(npm, ['pack', '--json', '--ignore-scripts', '--pack-destination', folder], {
-      cwd: root,
-    })
-    packed = JSON.parse(stdout)[0]
+    packed = JSON.parse(await run(npm, ['pack', '--json', '--ignore-scripts', '--pack-destination', folder], root))[0]
     await writeFile(join(folder, 'package.json'), '{ "name": "consumer", "private": true, "type": "module" }\n')
     // Without optional dependencies: the wasm and reference backends need nothing of Dawn.
     const options = ['--omit=optional', '--prefer-offline', '--no-audit', '--no-fund', '--loglevel=error']
-    await run(npm, ['install', ...options, join(folder, packed.filename)], { cwd: folder })
+    await run(npm, ['install', ...options, join(folder, packed.filename)], folder)
   }, 120_000)
 
   afterAll(() => rm(folder, { recursive: true, force: true }))
@@ -48,7 +50,7 @@ describe('the package as users get it', () => {
   it('tells a story', async () => {
     const moeflux = join(folder, 'node_modules', 'moeflux', 'dist', 'cli', 'main.js')
     const args = ['run', '--seed', '1', '--max-tokens', '24', 'Tell me a story about a little dog']
-    const { stdout } = await run(process.execPath, [moeflux, ...args], { cwd: folder })
+    const stdout = await run(process.execPath, [moeflux, ...args], folder)
     expect(stdout.split(/\s+/).length).toBeGreaterThan(10)
     expect((await readdir(join(folder, 'node_modules', '.bin'))).map(name => name.split('.')[0])).toContain('moeflux')
   })
@@ -65,7 +67,7 @@ describe('the package as users get it', () => {
        const refused = await openModel('nowhere').catch(error => error instanceof MoefluxError && error.code)
        console.log(JSON.stringify({ logits: logits.length, refused }))`,
     )
-    const { stdout } = await run(process.execPath, ['use.mjs'], { cwd: folder })
+    const stdout = await run(process.execPath, ['use.mjs'], folder)
     expect(JSON.parse(stdout)).toEqual({ logits: 8192, refused: 'MODEL_NOT_FOUND' })
   })
 
@@ -90,6 +92,6 @@ describe('the package as users get it', () => {
     const tsc = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
     const flags = ['--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022', '--skipLibCheck', 'false']
     const types = ['--types', 'node', '--typeRoots', join(root, 'node_modules', '@types')]
-    await run(process.execPath, [tsc, ...flags, ...types, 'consumer.ts'], { cwd: folder })
+    await run(process.execPath, [tsc, ...flags, ...types, 'consumer.ts'], folder)
   })
 })
