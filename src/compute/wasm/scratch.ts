@@ -107,7 +107,8 @@ class Cursor {
   }
 
   rows(rows: number, dim: number): Rows {
-    const stride = alignUp(dim * 4, 16)
+    // Rows a power of two apart would share a few sets of the caches.
+    const stride = alignUp(dim * 4, 16) + (dim % 256 === 0 ? 64 : 0)
     return { address: this.bytes(rows * stride), stride }
   }
 
