@@ -1,28 +1,39 @@
-// The greedy token. Four lanes keep their best value and its index; a later equal value never replaces an earlier one.
+// The highest of many floats, for the greedy token and the router. Four lanes keep their best value and its index; a later
+// equal value never replaces an earlier one, and NaN never wins.
 
 export function argmax(x: usize, count: i32): i32 {
-  let best = f32x4.splat(-Infinity)
-  let bestIndex = i32x4.splat(i32.MAX_VALUE)
-  let index = i32x4(0, 1, 2, 3)
-  let i = 0
-  for (; i + 4 <= count; i += 4) {
-    const value = v128.load(x + (<usize>i << 2))
-    const higher = f32x4.gt(value, best)
-    best = v128.bitselect(value, best, higher)
-    bestIndex = v128.bitselect(index, bestIndex, higher)
-    index = i32x4.add(index, i32x4.splat(4))
-  }
-  let winner = i32.MAX_VALUE
+  return max(0, highestIndex(x, count))
+}
+
+/** -1 where there is nothing above -Infinity. */
+export function highestIndex(x: usize, count: i32): i32 {
+  let winner = -1
   let highest: f32 = -Infinity
-  for (let lane = 0; lane < 4; lane++) {
-    const value = f32x4.extract_lane(best, 0)
-    const at = i32x4.extract_lane(bestIndex, 0)
-    if (value > highest || (value == highest && at < winner)) {
-      highest = value
-      winner = at
+  let i = 0
+  if (count >= 4) {
+    const none = i32x4.splat(i32.MAX_VALUE)
+    const four = i32x4.splat(4)
+    let best = f32x4.splat(-Infinity)
+    let bestIndex = none
+    let index = i32x4(0, 1, 2, 3)
+    do {
+      const value = v128.load(x + (<usize>i << 2))
+      const higher = f32x4.gt(value, best)
+      best = v128.bitselect(value, best, higher)
+      bestIndex = v128.bitselect(index, bestIndex, higher)
+      index = i32x4.add(index, four)
+      i += 4
+    } while (i + 4 <= count)
+    for (let lane = 0; lane < 4; lane++) {
+      const value = f32x4.extract_lane(best, 0)
+      const at = i32x4.extract_lane(bestIndex, 0)
+      if (value > highest || (value == highest && at < winner)) {
+        highest = value
+        winner = at
+      }
+      best = v128.shuffle<f32>(best, best, 1, 2, 3, 0)
+      bestIndex = v128.shuffle<i32>(bestIndex, bestIndex, 1, 2, 3, 0)
     }
-    best = v128.shuffle<f32>(best, best, 1, 2, 3, 0)
-    bestIndex = v128.shuffle<i32>(bestIndex, bestIndex, 1, 2, 3, 0)
   }
   for (; i < count; i++) {
     const value = load<f32>(x + (<usize>i << 2))
@@ -31,5 +42,5 @@ export function argmax(x: usize, count: i32): i32 {
       winner = i
     }
   }
-  return winner == i32.MAX_VALUE ? 0 : winner
+  return winner
 }

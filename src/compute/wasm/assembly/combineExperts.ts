@@ -12,11 +12,35 @@ export function combineExperts(
     const weight = weights + ((t * k) << 2)
     const sharedRow = shared + t * sharedStride
     const sharedWeight = f32x4.splat(sigmoid1(load<f32>(gate + t * gateStride)))
-    for (let c = <usize>colBegin << 2, end = <usize>colEnd << 2; c < end; c += 16) {
+    let c = <usize>colBegin << 2
+    const end = <usize>colEnd << 2
+    const weightEnd = weight + (<usize>k << 2)
+    for (; c + 64 <= end; c += 64) {
+      let sum0 = f32x4.splat(0)
+      let sum1 = f32x4.splat(0)
+      let sum2 = f32x4.splat(0)
+      let sum3 = f32x4.splat(0)
+      let row = from + c
+      let w = weight
+      do {
+        const factor = v128.load32_splat(w)
+        sum0 = madd(factor, v128.load(row), sum0)
+        sum1 = madd(factor, v128.load(row, 16), sum1)
+        sum2 = madd(factor, v128.load(row, 32), sum2)
+        sum3 = madd(factor, v128.load(row, 48), sum3)
+        row += expertStride
+        w += 4
+      } while (w < weightEnd)
+      v128.store(to + c, madd(sharedWeight, v128.load(sharedRow + c), sum0))
+      v128.store(to + c, madd(sharedWeight, v128.load(sharedRow + c, 16), sum1), 16)
+      v128.store(to + c, madd(sharedWeight, v128.load(sharedRow + c, 32), sum2), 32)
+      v128.store(to + c, madd(sharedWeight, v128.load(sharedRow + c, 48), sum3), 48)
+    }
+    for (; c < end; c += 16) {
       let sum = f32x4.splat(0)
       let row = from + c
-      for (let rank: usize = 0; rank < <usize>k; rank++) {
-        sum = madd(v128.load32_splat(weight + (rank << 2)), v128.load(row), sum)
+      for (let w = weight; w < weightEnd; w += 4) {
+        sum = madd(v128.load32_splat(w), v128.load(row), sum)
         row += expertStride
       }
       v128.store(to + c, madd(sharedWeight, v128.load(sharedRow + c), sum))

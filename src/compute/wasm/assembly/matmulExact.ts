@@ -40,9 +40,15 @@ function rows<B, S>(
     const w = weight + row * rowBytes
     const s = scales + row * scaleBytes
     const b = biases + row * scaleBytes
-    memory.fill(accumulators, 0, <usize>tokens << 4)
-    if (sizeof<B>() == 1 && group == 32) pairs<S>(w, s, b, cols, tokens, scratch)
-    else groups<B, S>(w, s, b, group, cols, tokens, scratch)
+    if (sizeof<B>() == 1 && group == 32) {
+      memory.fill(accumulators, 0, <usize>tokens << 4)
+      pairs<S>(w, s, b, cols, tokens, scratch)
+    } else if (tokens == 1) {
+      v128.store(accumulators, rowOne<B, S>(w, s, b, group, cols, <usize>load<u32>(scratch)))
+    } else {
+      memory.fill(accumulators, 0, <usize>tokens << 4)
+      groups<B, S>(w, s, b, group, cols, tokens, scratch)
+    }
     for (let t: usize = 0; t < <usize>tokens; t++) {
       const to = <usize>load<u32>(scratch + (t << 2), TILE_ADDRESSES)
       store<f32>(to + (row << 2), sumLanes(v128.load(accumulators + (t << 4))))
@@ -76,6 +82,53 @@ function groups<B, S>(w: usize, s: usize, b: usize, group: i32, cols: i32, token
       x += 128
     }
   }
+}
+
+/** `groups` for one record, with the accumulator in a register. */
+function rowOne<B, S>(w: usize, s: usize, b: usize, group: i32, cols: i32, record: usize): v128 {
+  const bits = 2 * <i32>sizeof<B>()
+  const mask = i32x4.splat((1 << bits) - 1)
+  const end = record + (<usize>cols << 2)
+  const groupFloats = <usize>group << 2
+  let x = record
+  let acc = f32x4.splat(0)
+  do {
+    const scale = splatFloat<S>(s)
+    const bias = splatFloat<S>(b)
+    const groupEnd = x + groupFloats
+    do {
+      const v = v128.load(w)
+      const v1 = sizeof<B>() == 4 ? v128.load(w, 16) : v
+      acc = f32x4.add(acc, blockDot<B>(v, v1, mask, scale, bias, x))
+      if (sizeof<B>() == 1) {
+        x += 128
+        const rest = i32x4.shr_u(v, 16)
+        acc = f32x4.add(acc, blockDot<B>(rest, rest, mask, scale, bias, x))
+      }
+      w += sizeof<B>() == 4 ? 32 : 16
+      x += 128
+    } while (x < groupEnd)
+    s += 2
+    b += 2
+  } while (x < end)
+  return acc
+}
+
+/** The order of `dot32`, with weights unpacked as they are needed. */
+// @ts-ignore: decorator
+@inline
+function blockDot<B>(v: v128, v1: v128, mask: v128, scale: v128, bias: v128, x: usize): v128 {
+  const bits = 2 * <i32>sizeof<B>()
+  const wide = sizeof<B>() == 4
+  let even = f32x4.mul(weights(v, mask, scale, bias), v128.load(x))
+  let odd = f32x4.mul(weights(i32x4.shr_u(v, bits), mask, scale, bias), v128.load(x, 16))
+  even = madd(weights(i32x4.shr_u(v, bits * 2), mask, scale, bias), v128.load(x, 32), even)
+  odd = madd(weights(i32x4.shr_u(v, bits * 3), mask, scale, bias), v128.load(x, 48), odd)
+  even = madd(weights(wide ? v1 : i32x4.shr_u(v, bits * 4), mask, scale, bias), v128.load(x, 64), even)
+  odd = madd(weights(i32x4.shr_u(v1, wide ? bits : bits * 5), mask, scale, bias), v128.load(x, 80), odd)
+  even = madd(weights(i32x4.shr_u(v1, wide ? bits * 2 : bits * 6), mask, scale, bias), v128.load(x, 96), even)
+  odd = madd(weights(i32x4.shr_u(v1, wide ? bits * 3 : bits * 7), mask, scale, bias), v128.load(x, 112), odd)
+  return f32x4.add(even, odd)
 }
 
 /** 2 bits in groups of 32: sixteen bytes hold two groups. */

@@ -55,7 +55,11 @@ export function prepareFast(
 /** max |x|; NaN where there is one. */
 function maximum(x: usize, count: i32): f32 {
   let top = f32x4.splat(0)
-  for (let end = x + (<usize>count << 2); x < end; x += 16) top = f32x4.max(top, f32x4.abs(v128.load(x)))
+  const end = x + (<usize>count << 2)
+  do {
+    top = f32x4.max(top, f32x4.abs(v128.load(x)))
+    x += 16
+  } while (x < end)
   top = f32x4.max(top, v128.shuffle<f32>(top, top, 2, 3, 0, 1))
   top = f32x4.max(top, v128.shuffle<f32>(top, top, 1, 0, 3, 2))
   return f32x4.extract_lane(top, 0)
@@ -67,17 +71,20 @@ function quantize(to: usize, x: usize, count: i32, inverse: f32): i32 {
   const magic = f32x4.splat(12582912) // 1.5 · 2^23: adding it rounds, and leaves the integer in the low bits
   const magicBits = i32x4.splat(0x4b400000)
   let sum = i32x4.splat(0)
-  for (let end = to + count; to < end; to += 16) {
+  const ones = i16x8.splat(1)
+  const end = to + count
+  do {
     const a = i32x4.sub(f32x4.add(f32x4.mul(v128.load(x), factor), magic), magicBits)
     const b = i32x4.sub(f32x4.add(f32x4.mul(v128.load(x, 16), factor), magic), magicBits)
     const c = i32x4.sub(f32x4.add(f32x4.mul(v128.load(x, 32), factor), magic), magicBits)
     const d = i32x4.sub(f32x4.add(f32x4.mul(v128.load(x, 48), factor), magic), magicBits)
     const low = i16x8.narrow_i32x4_s(a, b)
     const high = i16x8.narrow_i32x4_s(c, d)
-    sum = i32x4.add(sum, i32x4.dot_i16x8_s(i16x8.add(low, high), i16x8.splat(1)))
+    sum = i32x4.add(sum, i32x4.dot_i16x8_s(i16x8.add(low, high), ones))
     v128.store(to, i8x16.narrow_i16x8_s(low, high))
     x += 64
-  }
+    to += 16
+  } while (to < end)
   return i32x4.extract_lane(sum, 0) + i32x4.extract_lane(sum, 1) + i32x4.extract_lane(sum, 2) + i32x4.extract_lane(sum, 3)
 }
 

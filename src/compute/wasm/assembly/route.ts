@@ -1,5 +1,6 @@
 // The router: the k highest of a token's logits and the softmax over those. Renormalizing to 1 cancels the sum over the
 // other experts, so it is never taken.
+import { highestIndex } from './argmax'
 import { exp1 } from './simd'
 
 /** A NaN that no arithmetic makes: marks an expert that is taken. */
@@ -34,16 +35,10 @@ export function route(
 }
 
 /** The highest that is not taken, the first of equals; where nothing compares (NaN, -Infinity), the first not taken. */
+// @ts-ignore: decorator
+@inline
 function highestLeft(logits: usize, count: i32): i32 {
-  let best = -1
-  let highest: f32 = -Infinity
-  for (let i = 0; i < count; i++) {
-    const value = load<f32>(logits + (<usize>i << 2))
-    if (value > highest) {
-      highest = value
-      best = i
-    }
-  }
+  let best = highestIndex(logits, count)
   if (best < 0) {
     best = 0
     while (load<u32>(logits + (<usize>best << 2)) == TAKEN) best++
