@@ -52,20 +52,26 @@ export function prepareFast(
   }
 }
 
-/** max |x|; NaN where there is one. */
+/** max |x|, as integers, which order positive floats and put NaN above all. */
+// @ts-ignore: decorator
+@inline
 function maximum(x: usize, count: i32): f32 {
-  let top = f32x4.splat(0)
+  const magnitude = i32x4.splat(0x7fffffff)
+  let top = i32x4.splat(0)
   const end = x + (<usize>count << 2)
   do {
-    top = f32x4.max(top, f32x4.abs(v128.load(x)))
-    x += 16
+    top = i32x4.max_s(top, v128.and(v128.load(x), magnitude))
+    top = i32x4.max_s(top, v128.and(v128.load(x, 16), magnitude))
+    x += 32
   } while (x < end)
-  top = f32x4.max(top, v128.shuffle<f32>(top, top, 2, 3, 0, 1))
-  top = f32x4.max(top, v128.shuffle<f32>(top, top, 1, 0, 3, 2))
+  top = i32x4.max_s(top, v128.shuffle<i32>(top, top, 2, 3, 0, 1))
+  top = i32x4.max_s(top, v128.shuffle<i32>(top, top, 1, 0, 3, 2))
   return f32x4.extract_lane(top, 0)
 }
 
 /** int8 in natural order, half to even; returns their sum. */
+// @ts-ignore: decorator
+@inline
 function quantize(to: usize, x: usize, count: i32, inverse: f32): i32 {
   const factor = f32x4.splat(inverse)
   const magic = f32x4.splat(12582912) // 1.5 · 2^23: adding it rounds, and leaves the integer in the low bits
