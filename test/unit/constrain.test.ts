@@ -59,10 +59,10 @@ describe('JSON schemas', () => {
           `${JSON.stringify(schema)} let ${text} through: ${ajv.errorsText(validate.errors)}`,
         ).toBe(true)
       }),
-      { numRuns: 100, seed: 7 },
+      { numRuns: 60, seed: 7 },
     )
-    expect(finished).toBeGreaterThan(75)
-  }, 120_000)
+    expect(finished).toBeGreaterThan(45)
+  }, 240_000)
 
   const refused: [string, unknown, string][] = [
     ['uniqueItems', { type: 'array', uniqueItems: true }, 'uniqueItems'],
