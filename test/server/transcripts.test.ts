@@ -133,7 +133,7 @@ describe('the transcript of', () => {
     const response = await postJson(`${url}/v1/responses`, {
       model: 'm',
       input: 'Add',
-      tools: [{ type: 'function', name: 'add', parameters: {} }],
+      tools: [{ type: 'function', name: 'add', parameters: {} }, { type: 'web_search' }],
       reasoning: { effort: 'medium' },
       stream: true,
     })

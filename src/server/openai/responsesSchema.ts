@@ -123,8 +123,12 @@ export function inputMessages(items: readonly InputItem[]): ChatMessage[] {
   return messages
 }
 
+/** Tools that agents always send along and can do without. */
+const LEFT_OUT = /^web_search/
+
 export function toolDefinitions(tools: ResponsesRequest['tools']): ToolDefinition[] | undefined {
-  return tools?.map((tool, index) => {
+  const own = tools?.filter(tool => !LEFT_OUT.test(tool.type))
+  return own?.map((tool, index) => {
     if (tool.type !== 'function' || tool.name === undefined) {
       throw new ApiError('invalid_request', `tools.${index}: only function tools are supported, got '${tool.type}'`, {
         param: `tools.${index}`,
