@@ -300,3 +300,19 @@ export class GrammarError extends MoefluxError {
     super('GRAMMAR', detail, options)
   }
 }
+
+// --- downloads -----------------------------------------------------------------------------------------------------
+
+/** A hub that refuses, sends something else than it promised, or cannot be reached. */
+export class HubError extends MoefluxError {
+  readonly status: number | null
+
+  constructor(
+    readonly id: string,
+    detail: string,
+    options: { status?: number; cause?: unknown } = {},
+  ) {
+    super('HUB', `${id}: ${detail}`, options)
+    this.status = options.status ?? null
+  }
+}

@@ -10,6 +10,7 @@ import { registerDoctor } from './commands/doctor.js'
 import { registerEval } from './commands/eval.js'
 import { registerInspect } from './commands/inspect.js'
 import { registerList } from './commands/list.js'
+import { registerPull } from './commands/pull.js'
 import { registerRm } from './commands/rm.js'
 import { registerRun } from './commands/run.js'
 import { registerServe } from './commands/serve.js'
@@ -23,7 +24,7 @@ type Register = (program: Command) => void
 /** How the commands are shown in the help, in this order. */
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
   ['Talk:', [registerRun, registerChat, registerServe]],
-  ['Models:', [registerConvert, registerList, registerInspect, registerVerify, registerRm]],
+  ['Models:', [registerPull, registerConvert, registerList, registerInspect, registerVerify, registerRm]],
   ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate, registerDoctor]],
 ]
 

@@ -4,6 +4,7 @@
 import { basename, dirname } from 'node:path'
 import { DiskFullError, ModelNotFoundError, TargetError } from '../errors.js'
 import { parseConfig } from '../model/config.js'
+import { PROJECTIONS } from '../model/expertLayout.js'
 import type { Folder } from './byteSource.js'
 import { ConversionJournal } from './conversionJournal.js'
 import { type FileChecksum, formatManifest, formatMetadata, type Metadata, parseMetadata } from './manifest.js'
@@ -32,6 +33,8 @@ export const CONVERTER_VERSION = 1
 export interface ConvertOptions extends PackingOptions {
   /** The model's name; default the source folder's. */
   readonly name?: string
+  /** What the source is, where that is known without looking at samples of it. */
+  readonly identity?: string
   readonly onProgress?: (progress: { phase: string; loaded: number; total: number }) => void
   readonly onNotice?: (line: string) => void
   readonly signal?: AbortSignal
@@ -82,7 +85,7 @@ class Conversion {
   }
 
   async run(): Promise<ConvertResult> {
-    const identity = await sourceIdentity(this.model.sharded)
+    const identity = this.options.identity ?? (await sourceIdentity(this.model.sharded))
     const names = await this.output.sweep()
     const finished = await this.output.readText(METADATA_NAME)
     const about = this.describe(identity)
@@ -102,8 +105,8 @@ class Conversion {
 
   private async writeAll(journal: ConversionJournal, about: Pick<Metadata, 'model' | 'source' | 'options'>) {
     const { config } = this.model
-    const jobs: Job[] = this.plan.expertSets.flatMap(set =>
-      Array.from({ length: config.numLayers }, (_, layer) => ({
+    const jobs: Job[] = this.layersByShard().flatMap(layer =>
+      this.plan.expertSets.map(set => ({
         name: expertFileName(set.name, layer),
         size: config.numExperts * set.expertSize,
         write: (context: WriteContext) => writeExperts(this.model, layer, set, context),
@@ -149,6 +152,18 @@ class Conversion {
     )
     await journal.close()
     return { metadata, bytes: this.total, bytesReused }
+  }
+
+  /** Layers in the order in which the shards hold them, so that each shard is read once and in one go. */
+  private layersByShard(): number[] {
+    const { model } = this
+    const order = new Map([...model.sharded.shards.values()].map((shard, index) => [shard, index]))
+    const first = (layer: number) => {
+      const places = PROJECTIONS.map(projection => order.get(model.expert(layer, 0, projection).weight.source) ?? 0)
+      return Math.min(...places)
+    }
+    const layers = Array.from({ length: model.config.numLayers }, (_, layer) => ({ layer, shard: first(layer) }))
+    return layers.sort((a, b) => a.shard - b.shard || a.layer - b.layer).map(({ layer }) => layer)
   }
 
   private async writeFile(job: Job, scratch: PackScratch): Promise<FileChecksum> {

@@ -1,6 +1,6 @@
 // The safetensors files of a source model (one file, or shards listed by an index) as one table of tensors. Shards stay
 // open until close(). Knows nothing of what tensors mean.
-import { FormatError, ModelNotFoundError, MoefluxError } from '../errors.js'
+import { FormatError, HubError, ModelNotFoundError, MoefluxError } from '../errors.js'
 import type { ByteSource, Folder } from './byteSource.js'
 import { readSafetensorsHeader, type SafetensorsTensor } from './safetensors.js'
 import { asObject, asString, parseStrictJson } from './strictJson.js'
@@ -74,7 +74,7 @@ async function openShard(folder: Folder, name: string, listed: boolean): Promise
   try {
     return await folder.open(name)
   } catch (cause) {
-    if (cause instanceof FormatError || !(cause instanceof MoefluxError)) throw cause
+    if (cause instanceof FormatError || cause instanceof HubError || !(cause instanceof MoefluxError)) throw cause
     if (!listed)
       throw new ModelNotFoundError(folder.location, `holds neither ${INDEX_NAME} nor a readable ${SINGLE_NAME}`)
     throw new FormatError('MISSING_SHARD', `${folder.location}/${INDEX_NAME}`, `shard ${name}: ${cause.message}`, {

@@ -1,0 +1,61 @@
+// `moeflux pull`: downloads a model from a hub and packs it on the way into the local store.
+import { type Command, Option } from 'commander'
+import { action, type Cli } from '../action.js'
+import { formatBytes, formatDuration } from '../format.js'
+import { addExamples, integerOption } from '../optionValues.js'
+
+interface PullCommandOptions {
+  readonly revision: string
+  readonly endpoint?: string
+  readonly connections: number
+  readonly bits?: string
+  readonly groupSize?: string
+  readonly experts2bit?: boolean
+}
+
+export function registerPull(program: Command): void {
+  const command = program
+    .command('pull')
+    .description('download a model from a hub and pack it for streaming')
+    .argument('<id>', "'owner/name' on the hub; HF_TOKEN is used where it is set")
+    .option('--revision <name>', 'branch, tag or commit', 'main')
+    .option('--endpoint <url>', 'another hub than https://huggingface.co (or set HF_ENDPOINT)')
+    .option('--connections <n>', 'parts of a file that are downloaded at once', integerOption(1, 64), 4)
+    .addOption(
+      new Option('--bits <bits>', 'how to store an unquantized model; 16 keeps it as it is (default: 4)').choices([
+        '4',
+        '8',
+        '16',
+      ]),
+    )
+    .addOption(new Option('--group-size <n>', 'weights that share a scale (default: 64)').choices(['32', '64', '128']))
+    .option('--experts-2bit', 'write a second, smaller set of experts in 2 bits')
+    .action(action(pullCommand))
+  addExamples(command, [
+    ['moeflux pull mlx-community/Qwen3.6-35B-A3B-4bit', 'then: moeflux run --model mlx-community/Qwen3.6-35B-A3B-4bit'],
+    ['moeflux pull Qwen/Qwen3.6-35B-A3B --bits 8', 'quantized on the way; stopped, it goes on when run again'],
+  ])
+}
+
+async function pullCommand(cli: Cli, id: string, options: PullCommandOptions): Promise<void> {
+  const { pullModel } = await import('../../hub/pullModel.js')
+  const bar = cli.progressBar()
+  const started = performance.now()
+  const result = await pullModel(id, {
+    revision: options.revision,
+    endpoint: options.endpoint,
+    bits: options.bits === undefined ? undefined : (Number(options.bits) as 4 | 8 | 16),
+    groupSize: options.groupSize === undefined ? undefined : (Number(options.groupSize) as 32 | 64 | 128),
+    experts2bit: options.experts2bit,
+    download: { parallel: options.connections },
+    signal: cli.signal,
+    onProgress: progress => bar.update(progress),
+    onNotice: line => cli.notice(line),
+  }).finally(() => bar.clear())
+  if (result.bytesReused === result.bytes) {
+    cli.notice(`${id} is in the store already: ${result.folder}`)
+    return
+  }
+  const seconds = (performance.now() - started) / 1000
+  cli.notice(`pulled ${id} (${formatBytes(result.bytes)} packed) in ${formatDuration(seconds)} into ${result.folder}`)
+}
