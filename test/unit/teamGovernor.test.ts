@@ -3,46 +3,54 @@ import { expect, test } from 'vitest'
 import { TeamGovernor } from '#moeflux/compute/wasm/teamGovernor.js'
 import { seededRandom } from '../support/random.js'
 
-/** Runs steps on a machine that needs `seconds(size)` for one, give or take a tenth; the sizes used. */
-function drive(governor: TeamGovernor, steps: number, seconds: (size: number) => number): number[] {
+interface Machine {
+  seconds(size: number): number // for a step, give or take a tenth
+  waited(size: number): number // share of it
+}
+
+/** The sizes that steps ran on. */
+function drive(governor: TeamGovernor, steps: number, machine: Machine): number[] {
   const random = seededRandom(3)
   const sizes: number[] = []
   for (let i = 0; i < steps; i++) {
-    sizes.push(governor.size)
-    governor.stepDone(seconds(governor.size) * (0.9 + 0.2 * random()))
+    const { size } = governor
+    sizes.push(size)
+    governor.stepDone(machine.seconds(size) * (0.9 + 0.2 * random()), size === 1 ? 0 : machine.waited(size))
   }
   return sizes
 }
 
 const shareOf = (size: number, sizes: readonly number[]) => sizes.filter(each => each === size).length / sizes.length
 
-test('keeps all workers where they help', () => {
-  const sizes = drive(new TeamGovernor(8), 20_000, size => 1 / size)
-  expect(sizes[0]).toBe(8)
+const bigModel: Machine = { seconds: size => 1 / size, waited: () => 0.05 }
+const busy: Machine = { seconds: size => (size === 1 ? 1.2 : 5), waited: () => 0.6 }
+
+test('takes all workers, without a trial, where they do not wait for each other', () => {
+  expect(new Set(drive(new TeamGovernor(8), 5000, bigModel))).toEqual(new Set([8]))
+})
+
+test('keeps all workers where they wait and are faster nevertheless', () => {
+  const sizes = drive(new TeamGovernor(8), 20_000, { seconds: size => 1 / size, waited: () => 0.4 })
   expect(shareOf(8, sizes)).toBeGreaterThan(0.98)
 })
 
 test('works alone where barriers cost more than they bring', () => {
-  const sizes = drive(new TeamGovernor(8), 20_000, size => 1 + size)
+  const sizes = drive(new TeamGovernor(8), 20_000, { seconds: size => 1 + size, waited: () => 0.5 })
   expect(shareOf(1, sizes.slice(500))).toBeGreaterThan(0.95)
 })
 
 test('finds the best number in between', () => {
-  const sizes = drive(new TeamGovernor(16), 20_000, size => 1 / size + size / 16)
-  expect(shareOf(4, sizes.slice(500))).toBeGreaterThan(0.95)
+  const machine = { seconds: (size: number) => 1 / size + size / 16, waited: (size: number) => size / 16 }
+  expect(shareOf(4, drive(new TeamGovernor(16), 20_000, machine).slice(500))).toBeGreaterThan(0.95)
 })
 
 test('notices when the machine becomes busy, and when it is free again', () => {
   const governor = new TeamGovernor(2)
-  const free = (size: number) => 1 / size
-  const busy = (size: number) => (size === 2 ? 5 : 1.2)
-  drive(governor, 3000, free)
-  const whileBusy = drive(governor, 300, busy)
-  expect(shareOf(1, whileBusy.slice(100))).toBeGreaterThan(0.7)
-  const after = drive(governor, 3000, free)
-  expect(shareOf(2, after.slice(1000))).toBeGreaterThan(0.95)
+  drive(governor, 3000, bigModel)
+  expect(shareOf(1, drive(governor, 300, busy).slice(100))).toBeGreaterThan(0.7)
+  expect(shareOf(2, drive(governor, 3000, bigModel).slice(1000))).toBeGreaterThan(0.95)
 })
 
 test('one worker needs no trial', () => {
-  expect(new Set(drive(new TeamGovernor(1), 100, () => 1))).toEqual(new Set([1]))
+  expect(new Set(drive(new TeamGovernor(1), 100, bigModel))).toEqual(new Set([1]))
 })

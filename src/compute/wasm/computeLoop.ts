@@ -56,6 +56,7 @@ export async function runComputeLoop(setup: ComputeSetup, report: (report: Worke
     const finished = forward.run()
     if (!feed) continue
     team.finish()
+    board.waited[0] = team.waited
     feed.endJob(finished)
     if (finished) report({ kind: 'done' })
     else if (feed.failure === null) report({ kind: 'aborted' })

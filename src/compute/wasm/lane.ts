@@ -11,9 +11,15 @@ import type { Team } from './team.js'
 export const HOME = 0
 
 /** Work smaller than this many multiply-adds is not worth sharing out further. */
-const GRAIN_PRODUCTS = 16_384
+const LEAST_PRODUCTS = 16_384
+
+/** About 50 µs: what the last worker at a barrier may be late by. */
+const MOST_PRODUCTS = 262_144
 const ROW_GRAIN = 8
 const CHUNKS_PER_WORKER = 4
+
+/** With many tokens a piece has at least so many rows, over which activations in the cache are used again. */
+const MANY_TOKENS_ROWS = 32
 
 /** Where inputs must be, and in which form (-1: floats), for the matrices that take them. */
 export interface Need {
@@ -204,9 +210,9 @@ export class Lane {
   /** How many rows of a matrix make one unit of work. */
   rowGrain(rows: number, productsPerRow: number): number {
     if (this.team.size === 1) return rows
-    const share = rows / (this.team.size * CHUNKS_PER_WORKER)
-    const worthwhile = GRAIN_PRODUCTS / productsPerRow
-    return Math.ceil(Math.max(share, worthwhile, 1) / ROW_GRAIN) * ROW_GRAIN
+    const share = Math.min(rows / (this.team.size * CHUNKS_PER_WORKER), MOST_PRODUCTS / productsPerRow)
+    const least = this.alone ? LEAST_PRODUCTS / productsPerRow : MANY_TOKENS_ROWS
+    return Math.ceil(Math.max(share, least, 1) / ROW_GRAIN) * ROW_GRAIN
   }
 
   /** Residual stream += out, for columns [begin, end) of every row. Columns are multiples of 4, or the last. */

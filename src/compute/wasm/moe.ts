@@ -7,7 +7,7 @@ import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import type { PlacedLayer } from './placedModel.js'
 import type { Stage } from './scratch.js'
 
-const UNITS_PER_WORKER = 8
+const UNITS_PER_WORKER = 16
 
 export class Moe {
   private readonly inputNeeds: readonly Need[]

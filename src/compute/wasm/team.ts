@@ -19,6 +19,8 @@ const SPINS = 4000
 export class Team {
   /** Members that take part in the present job: those of the lowest indices. */
   size = 1
+  /** Seconds that this member has waited for others so far. */
+  waited = 0
   private phase = 0
 
   constructor(
@@ -51,6 +53,13 @@ export class Team {
       if (Atomics.load(words, SLEEPERS) > 0) Atomics.notify(words, GENERATION)
       return
     }
+    const from = performance.now()
+    this.waitFor(generation)
+    this.waited += (performance.now() - from) / 1000
+  }
+
+  private waitFor(generation: number): void {
+    const { words } = this
     for (let spin = 0; spin < SPINS; spin++) {
       if (Atomics.load(words, GENERATION) !== generation) return
     }

@@ -1,77 +1,81 @@
-// Decides how many workers a small step runs on, by trying. More workers are not always faster: a small model spends its
-// time at barriers, and on a busy machine a barrier waits for whoever the system has put aside. The present number is
-// tried against half and twice as many, a few steps each, again and again; the best by median time per step is kept for
-// a while, longer each time nothing changes. A state machine without a clock of its own. Results never depend on it.
+// Decides how many workers a small step runs on. More are not always faster: a small model spends its time at barriers,
+// and on a busy machine a barrier waits for whoever the system has put aside. All workers are taken as long as they do
+// not wait for each other much. When they do, half as many are tried against them for a few steps; when there are fewer
+// than all, now and then twice as many. The faster by median is kept for a while, longer each time nothing changes.
+// A state machine without a clock of its own. Results never depend on it.
 
-const TRIAL_STEPS = 4 // of one size before the next
+const TRIAL_STEPS = 2 // of one size before the next
 const TRIAL_ROUNDS = 3 // each size that often
-const FIRST_HOLD = 64 // steps until the next trial
+const FIRST_HOLD = 64 // steps between trials
 const LONGEST_HOLD = 2048
 const CHANGE_MARGIN = 0.95 // another size must be faster by this much
-const DRIFT = 1.5 // steps this much slower than they were call for a trial
-const DRIFT_WINDOW = 16
+const MUCH_WAITING = 0.2 // share of a step
+const SLOWER = 1.5 // steps this much slower than they were end a hold
+const WINDOW = 8 // steps
 
 export class TeamGovernor {
   /** Workers that the coming step should run on. */
   size: number
   private chosen: number
-  private candidates: readonly number[] = []
-  private samples: number[][] = []
+  private trial: { readonly size: number; readonly seconds: number[] }[] = [] // empty: holding
   private steps = 0 // in this trial or hold
-  private hold = FIRST_HOLD
-  private expected = 0 // seconds per step of the chosen size
-  private recent: number[] = []
+  private hold = WINDOW
+  private expected = Number.POSITIVE_INFINITY // seconds per step of the chosen size
+  private recent: { readonly seconds: number; readonly waited: number }[] = []
 
   constructor(private readonly most: number) {
     this.chosen = most
     this.size = most
-    this.beginTrial()
   }
 
-  /** A step on `size` workers took this long. */
-  stepDone(seconds: number): void {
+  /** A step on `size` workers took this long, of which the leader spent this share waiting for the others. */
+  stepDone(seconds: number, waited: number): void {
     if (this.most === 1) return
     this.steps++
-    if (this.candidates.length > 0) this.trialStep(seconds)
-    else this.holdStep(seconds)
+    if (this.trial.length > 0) this.trialStep(seconds)
+    else this.holdStep(seconds, waited)
   }
 
   private trialStep(seconds: number): void {
-    const { candidates } = this
+    const { trial } = this
     const turn = Math.floor((this.steps - 1) / TRIAL_STEPS)
-    this.samples[turn % candidates.length].push(seconds)
+    trial[turn % trial.length].seconds.push(seconds)
     const next = Math.floor(this.steps / TRIAL_STEPS)
-    if (next < TRIAL_ROUNDS * candidates.length) this.size = candidates[next % candidates.length]
+    if (next < TRIAL_ROUNDS * trial.length) this.size = trial[next % trial.length].size
     else this.decide()
   }
 
-  private holdStep(seconds: number): void {
-    this.recent.push(seconds)
-    if (this.recent.length > DRIFT_WINDOW) this.recent.shift()
-    const drifted = this.recent.length === DRIFT_WINDOW && median(this.recent) > DRIFT * this.expected
-    if (drifted) this.hold = FIRST_HOLD
-    if (drifted || this.steps >= this.hold) this.beginTrial()
+  private holdStep(seconds: number, waited: number): void {
+    this.recent.push({ seconds, waited })
+    if (this.recent.length <= WINDOW) return
+    this.recent.shift()
+    if (median(this.recent.map(step => step.seconds)) > SLOWER * this.expected) {
+      this.hold = Math.min(this.hold, FIRST_HOLD)
+    }
+    if (this.steps < this.hold) return
+    const sizes = [this.chosen]
+    if (median(this.recent.map(step => step.waited)) > MUCH_WAITING) sizes.push(Math.ceil(this.chosen / 2))
+    if (this.chosen < this.most) sizes.push(Math.min(this.most, this.chosen * 2))
+    if (sizes.length > 1) this.begin(sizes)
   }
 
-  private beginTrial(): void {
-    const sizes = [this.chosen, Math.ceil(this.chosen / 2), Math.min(this.most, this.chosen * 2)]
-    this.candidates = [...new Set(sizes)]
-    this.samples = this.candidates.map(() => [])
+  private begin(sizes: readonly number[]): void {
+    this.trial = sizes.map(size => ({ size, seconds: [] }))
     this.steps = 0
-    this.size = this.chosen
   }
 
   private decide(): void {
-    const medians = this.samples.map(median)
-    let best = 0
-    for (let i = 1; i < medians.length; i++) {
-      if (medians[i] < medians[best] * (best === 0 ? CHANGE_MARGIN : 1)) best = i
+    const results = this.trial.map(({ size, seconds }) => ({ size, seconds: median(seconds) }))
+    let best = results[0]
+    for (const result of results.slice(1)) {
+      if (result.seconds < best.seconds * (best === results[0] ? CHANGE_MARGIN : 1)) best = result
     }
-    this.hold = best === 0 ? Math.min(LONGEST_HOLD, this.hold * 2) : FIRST_HOLD
-    this.chosen = this.candidates[best]
-    this.size = this.chosen
-    this.expected = medians[best]
-    this.candidates = []
+    const changed = best.size !== this.chosen
+    this.hold = changed ? FIRST_HOLD : Math.min(LONGEST_HOLD, Math.max(FIRST_HOLD, this.hold * 2))
+    this.chosen = best.size
+    this.size = best.size
+    this.expected = best.seconds
+    this.trial = []
     this.recent = []
     this.steps = 0
   }

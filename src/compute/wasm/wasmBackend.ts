@@ -140,6 +140,7 @@ export class WasmBackend implements Backend {
     const rows = active.reduce((sum, run) => sum + run.tokens.length, 0)
     const workers = rows <= PRIVATE_ROWS ? this.governor.size : this.runtime.threads
     const startedAt = performance.now()
+    const waitedBefore = board.waited[0]
     for (let at = 0; at === 0 || at < wanted.length; at += HEAD_ROWS) {
       const block = wanted.slice(at, at + HEAD_ROWS)
       const layers = at === 0
@@ -157,7 +158,8 @@ export class WasmBackend implements Backend {
         argmax[run] = board.argmaxOf(headRow)
       })
     }
-    if (rows <= PRIVATE_ROWS) this.governor.stepDone((performance.now() - startedAt) / 1000)
+    const seconds = (performance.now() - startedAt) / 1000
+    if (rows <= PRIVATE_ROWS) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds)
     return { argmax, logits }
   }
 
