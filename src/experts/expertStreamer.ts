@@ -58,6 +58,7 @@ export interface StreamerStats {
 export const aborted = -1
 
 const abortCheckMs = 10
+const mostAhead = 64 // what the disk reads while a prompt chunk is in its next mixer
 
 export class ExpertStreamer {
   private readonly cache: ExpertCache
@@ -85,7 +86,7 @@ export class ExpertStreamer {
       policy: plan.policy,
     })
     this.governor = new PrefetchGovernor(plan.prefetch)
-    this.aheadLimit = Math.min(16, this.cache.slots >> 2)
+    this.aheadLimit = Math.min(mostAhead, this.cache.slots >> 2)
   }
 
   get stats(): StreamerStats {
