@@ -35,19 +35,19 @@ const HEADER_PATIENCE_MS = 3_000
 export async function eventSource(
   messages: AsyncGenerator<ServerSentEvent>,
   options: EventSourceOptions,
-): Promise<Response> {
+): Promise<ReadableStream<Uint8Array>> {
   const { signal } = options
   // A stream that nobody pulls any more must end too.
   signal.addEventListener('abort', () => void messages.return(undefined).catch(() => {}), { once: true })
   const first = messages.next()
   await within(first, HEADER_PATIENCE_MS)
-  return new Response(eventBytes(messages, first, options), {
-    headers: {
-      'content-type': 'text/event-stream; charset=utf-8',
-      'cache-control': 'no-cache, no-transform',
-      'x-accel-buffering': 'no',
-    },
-  })
+  return eventBytes(messages, first, options)
+}
+
+export const EVENT_STREAM_HEADERS = {
+  'content-type': 'text/event-stream; charset=utf-8',
+  'cache-control': 'no-cache, no-transform',
+  'x-accel-buffering': 'no',
 }
 
 function eventBytes(

@@ -3,7 +3,7 @@
 // and no timer or listener remains.
 import type { Context } from 'hono'
 import { ApiError, isOwnFault } from './apiError.js'
-import { type EventSourceOptions, eventSource, type ServerSentEvent } from './eventSource.js'
+import { EVENT_STREAM_HEADERS, type EventSourceOptions, eventSource, type ServerSentEvent } from './eventSource.js'
 import type { Service } from './service.js'
 
 export class Visit {
@@ -40,9 +40,9 @@ export class Visit {
   }
 
   /** Answers with events. The visit lasts until the last one is read. */
-  stream(messages: AsyncGenerator<ServerSentEvent>, onError: EventSourceOptions['onError']): Promise<Response> {
+  async stream(messages: AsyncGenerator<ServerSentEvent>, onError: EventSourceOptions['onError']): Promise<Response> {
     this.streams = true
-    return eventSource(messages, {
+    const events = await eventSource(messages, {
       onError: error => {
         if (isOwnFault(error)) this.service.onError(error)
         return onError(error)
@@ -53,6 +53,7 @@ export class Visit {
       disconnect: () => this.context.env?.outgoing?.destroy(),
       ...this.service.streamLimits,
     })
+    return this.context.body(events, 200, EVENT_STREAM_HEADERS)
   }
 
   /** Whether the answer goes on after the handler returned. */

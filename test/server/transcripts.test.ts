@@ -353,6 +353,28 @@ describe('thinking', () => {
   })
 })
 
+describe('a page', () => {
+  it('of an allowed origin may call, after asking', async () => {
+    const { url } = await open('one', {}, { corsOrigins: ['http://good.example'], apiKey: 'secret' })
+    const path = `${url}/v1/chat/completions`
+    const ask = (origin: string) =>
+      fetch(path, { method: 'OPTIONS', headers: { origin, 'access-control-request-headers': 'authorization' } })
+    const asked = await ask('http://good.example')
+    expect(asked.status).toBe(204)
+    expect(asked.headers.get('access-control-allow-origin')).toBe('http://good.example')
+    expect(asked.headers.get('access-control-allow-headers')).toBe('authorization')
+    expect((await ask('http://evil.example')).status).toBe(403)
+    const headers = { origin: 'http://good.example', authorization: 'Bearer secret' }
+    const answer = await postJson(path, { messages, stream: true }, headers)
+    expect(answer.status).toBe(200)
+    expect(answer.headers.get('access-control-allow-origin')).toBe('http://good.example')
+    expect((await sentEvents(answer)).at(-1)?.data).toBe('[DONE]')
+    const refused = await postJson(path, { messages }, { ...headers, authorization: 'Bearer wrong' })
+    expect(refused.status).toBe(401)
+    expect(refused.headers.get('access-control-allow-origin')).toBe('http://good.example')
+  })
+})
+
 describe('the queue', () => {
   it('turns away what is too much, with a time to come back', async () => {
     const { url } = await open(
