@@ -13,5 +13,6 @@ export function requestLine(usage: Usage, missed: string, outcome: string): stri
 }
 
 function rate(tokens: number, seconds: number): string {
-  return `${(tokens / Math.max(seconds, 1e-4)).toPrecision(3)} tok/s`
+  const perSecond = tokens / Math.max(seconds, 1e-4)
+  return `${perSecond < 100 ? perSecond.toPrecision(3) : Math.round(perSecond)} tok/s`
 }

@@ -353,6 +353,66 @@ describe('thinking', () => {
   })
 })
 
+describe('coding agents', () => {
+  it('get answers to all that they send along', async () => {
+    const { url } = await open('fine')
+    const shell = { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] }
+    const messagesRequest = {
+      model: 'claude',
+      max_tokens: 100,
+      metadata: { user_id: 'u' },
+      thinking: { type: 'adaptive' },
+      output_config: { effort: 'high' },
+      context_management: { edits: [] },
+      system: [
+        { type: 'text', text: 'x-anthropic-billing-header: 1;' },
+        { type: 'text', text: 'You are an agent.', cache_control: { type: 'ephemeral', ttl: '1h' } },
+      ],
+      tools: [{ name: 'Bash', input_schema: { $schema: 'http://json-schema.org/draft-07/schema#', ...shell } }],
+      messages: [
+        { role: 'user', content: [{ type: 'text', text: 'ls', cache_control: { type: 'ephemeral' } }] },
+        {
+          role: 'assistant',
+          content: [
+            { type: 'thinking', thinking: 'hm', signature: 'x' },
+            { type: 'tool_use', id: 'toolu_1', name: 'Bash', input: { command: 'ls' } },
+          ],
+        },
+        { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'toolu_1', content: 'a b', is_error: false }] },
+      ],
+    }
+    const responsesRequest = {
+      model: 'gpt',
+      instructions: 'You are an agent.',
+      store: false,
+      include: ['reasoning.encrypted_content'],
+      prompt_cache_key: 'k',
+      parallel_tool_calls: false,
+      tool_choice: 'auto',
+      reasoning: { effort: 'medium', summary: 'auto' },
+      text: { verbosity: 'low' },
+      tools: [
+        { type: 'function', name: 'shell', strict: false, parameters: shell },
+        { type: 'web_search', external_web_access: false },
+      ],
+      input: [
+        { type: 'message', role: 'developer', content: [{ type: 'input_text', text: 'Be careful' }] },
+        { type: 'message', role: 'user', content: [{ type: 'input_text', text: 'ls' }] },
+        { type: 'reasoning', summary: [], content: null, encrypted_content: null },
+        { type: 'function_call', name: 'shell', arguments: '{"command":"ls"}', call_id: 'call_1' },
+        { type: 'function_call_output', call_id: 'call_1', output: 'a b' },
+      ],
+    }
+    for (const [path, body] of [
+      ['/v1/messages?beta=true', messagesRequest],
+      ['/v1/responses', responsesRequest],
+    ] as const) {
+      const response = await postJson(url + path, body)
+      expect([response.status, await response.text()]).toEqual([200, expect.stringContaining('fine')])
+    }
+  })
+})
+
 describe('a page', () => {
   it('of an allowed origin may call, after asking', async () => {
     const { url } = await open('one', {}, { corsOrigins: ['http://good.example'], apiKey: 'secret' })
