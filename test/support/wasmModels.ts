@@ -1,4 +1,4 @@
-// Opens the demo model on the wasm backend with its internal switches, and compares what backends computed, to the bit.
+// Opens models on the wasm backend with its internal switches, and compares what backends computed, to the bit.
 
 import type { Backend, BackendOptions, LayerState, SequenceState } from '#moeflux/compute/backend.js'
 import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
@@ -16,7 +16,15 @@ export async function openDemoOnWasm(
   options: Partial<BackendOptions> = {},
   internals: WasmInternals = {},
 ): Promise<OpenedWasm> {
-  const packed = await openPacked(await openNodeFolder(demoModel, { links: 'any' }))
+  return await openOnWasm(demoModel, options, internals)
+}
+
+export async function openOnWasm(
+  folder: string,
+  options: Partial<BackendOptions> = {},
+  internals: WasmInternals = {},
+): Promise<OpenedWasm> {
+  const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))
   const { expertsPerToken } = packed.config
   try {
     const backend = await openWasmBackend(
