@@ -72,6 +72,8 @@ export class ExpertStreamer {
   private ahead: number[] = [] // slots in flight that no request waits for
   private stallSeconds = 0
   private readsAtStep = 0
+  private guesses: number[] = [] // slots that prefetches took, until their layer's turn shows whether they were right
+  private wrongGuesses = 0 // in this step
 
   constructor(
     private readonly plan: StreamerPlan,
@@ -111,11 +113,13 @@ export class ExpertStreamer {
   beginStep(): void {
     this.cache.tick()
     this.readsAtStep = this.readsSoFar()
+    this.wrongGuesses = 0
+    this.guesses = []
   }
 
   /** After a step that was neither aborted nor failed. `decode`: it had a single token per sequence. */
   endStep(seconds: number, decode: boolean): void {
-    if (decode) this.governor.stepDone(seconds, this.readsSoFar() === this.readsAtStep)
+    if (decode) this.governor.stepDone(seconds, this.readsSoFar() - this.readsAtStep, this.wrongGuesses)
   }
 
   /** Asks for a layer's experts, each once: pins those that are there and begins to read the others in this order. */
@@ -136,6 +140,7 @@ export class ExpertStreamer {
       }
     }
     this.callOffAhead(slot => this.cache.layerOf(slot) === layer)
+    this.judgeGuesses(layer)
     this.readPending()
   }
 
@@ -193,12 +198,14 @@ export class ExpertStreamer {
   prefetch(layer: number, experts: ArrayLike<number>): void {
     if (!this.governor.on) return
     this.collectAhead()
-    for (let i = 0; i < experts.length && this.ahead.length < this.aheadLimit; i++) {
+    const most = Math.ceil(experts.length * this.governor.share)
+    for (let i = 0; i < most && this.ahead.length < this.aheadLimit; i++) {
       if (this.cache.slotOf(layer, experts[i]) >= 0) continue
       const slot = this.cache.claimAhead(layer, experts[i])
       if (slot < 0) return
       this.queue.submit(slot, this.readOf(slot), true)
       this.ahead.push(slot)
+      this.guesses.push(slot)
     }
   }
 
@@ -211,6 +218,15 @@ export class ExpertStreamer {
       this.collectAhead()
       if (this.ahead.length > 0) this.queue.waitForAnswer(seen, abortCheckMs)
     }
+  }
+
+  /** Counts guesses for a layer that were read, or are being read, and are not wanted. */
+  private judgeGuesses(layer: number): void {
+    this.guesses = this.guesses.filter(slot => {
+      if (this.cache.isEmpty(slot) || this.cache.layerOf(slot) !== layer) return !this.cache.isEmpty(slot)
+      if (this.cache.isUnused(slot)) this.wrongGuesses++
+      return false
+    })
   }
 
   private readsSoFar(): number {

@@ -246,7 +246,7 @@ describe('expert streamer', () => {
   it('calls off guesses for a layer that turned out otherwise, and counts only what reached the disk', () => {
     const disk = new FakeDisk(64, randomOf(3))
     const { streamer } = streamerOn(disk, 64)
-    streamer.prefetch(1, [0, 1, 2, 3])
+    streamer.prefetch(1, [3, 0, 1, 2])
     computeLayer(streamer, disk, 1, [3])
     streamer.drain()
     expect(disk.reads).toEqual(['1:3'])
@@ -283,7 +283,7 @@ describe('prefetch governor', () => {
     let on = 0
     for (let i = 0; i < steps; i++) {
       if (governor.on) on++
-      governor.stepDone(governor.on ? onSeconds : offSeconds, false)
+      governor.stepDone(governor.on ? onSeconds : offSeconds, 10, 0)
     }
     return on / steps
   }
@@ -294,10 +294,27 @@ describe('prefetch governor', () => {
     expect(drive(governor, 0.5, 1, 1000)).toBeGreaterThan(0.7)
   })
 
+  it('reads less of its predictions while they are often wrong, and more when they are right', () => {
+    const governor = new PrefetchGovernor(true)
+    const settle = (wrongOf: (share: number) => number) => {
+      for (let i = 0; i < 400; i++) {
+        governor.on = true
+        governor.stepDone(1, 100, wrongOf(governor.share))
+      }
+      return governor.share
+    }
+    expect(settle(() => 0)).toBe(1)
+    expect(settle(() => 20)).toBe(1 / 8)
+    // Surest first: the more of a prediction is read, the more of it is wrong.
+    const share = settle(each => 8 * each)
+    expect(share).toBeGreaterThanOrEqual(0.25)
+    expect(share).toBeLessThanOrEqual(0.625)
+  })
+
   it('stays off when it is not allowed, and learns nothing from steps without reads', () => {
     expect(new PrefetchGovernor(false).on).toBe(false)
     const governor = new PrefetchGovernor(true)
-    for (let i = 0; i < 1000; i++) governor.stepDone(1, true)
+    for (let i = 0; i < 1000; i++) governor.stepDone(1, 0, 0)
     expect(governor.on).toBe(true)
   })
 })
