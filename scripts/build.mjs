@@ -1,6 +1,16 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
 import { execFileSync } from 'node:child_process'
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readdirSync, rmSync, statSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -18,7 +28,20 @@ function isNewer(output, inputs) {
 }
 
 const steps = {
+  /** The WGSL files as one module of strings, so that Node and browsers find them alike. */
+  wgsl() {
+    const folder = join(root, 'src/compute/webgpu')
+    const files = readdirSync(folder).filter(name => name.endsWith('.wgsl')).sort()
+    const entries = files.map(file => {
+      const text = readFileSync(join(folder, file), 'utf8').replace(/\r\n/g, '\n')
+      return `  ${file.replace('.wgsl', '')}: ${JSON.stringify(text)},\n`
+    })
+    const target = join(folder, 'shaders.generated.ts')
+    const module = `// Made by scripts/build.mjs from the .wgsl files beside it.\nexport const shaders = {\n${entries.join('')}} as const\n`
+    if (!existsSync(target) || readFileSync(target, 'utf8') !== module) writeFileSync(target, module)
+  },
   ts() {
+    steps.wgsl()
     mkdirSync(join(root, 'dist'), { recursive: true })
     // An incremental build believes its notes and not the folder: without output they must go.
     if (!existsSync(join(root, 'dist/index.js'))) rmSync(join(root, 'dist/.tsbuildinfo'), { force: true })

@@ -1,0 +1,130 @@
+// Softmax attention over paged keys and values. One workgroup takes QUERIES query tokens, HEADS_TILE heads of one kv
+// head, and a range of pages: all of them (prefill; the output is gated and final), or one of SPLITS ranges (decode; the parts are
+// put together by attentionReduce). Tiles of TILE positions lie at absolute multiples, and a masked position adds
+// exactly nothing, so a token's result does not depend on the tokens beside it.
+#include activations
+#include step
+const HEADS_PER_KV = HEADS / KV_HEADS;
+const ROWS = HEADS_TILE * QUERIES; // softmax rows per workgroup
+const WG = 128u;
+const QUADS = HEAD_DIM / 4u;
+const KV_WIDTH = KV_HEADS * HEAD_DIM;
+
+struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
+@group(0) @binding(0) var<uniform> step: Step;
+@group(0) @binding(1) var<storage, read> tokens: array<Token>;
+@group(0) @binding(2) var<storage, read> pageTable: array<u32>;
+@group(0) @binding(3) var<storage, read> queries: array<vec4<f32>>; // [tokens, heads, headDim]
+@group(0) @binding(4) var<storage, read> pages: array<vec4<f32>>; // [pages][key, value][PAGE_TOKENS][kvHeads * headDim]
+#if SPLITS > 1
+@group(0) @binding(5) var<storage, read_write> parts: array<f32>; // [tokens, heads, SPLITS, headDim + 2]
+#else
+@group(0) @binding(5) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: per head query, gate
+@group(0) @binding(6) var<storage, read_write> out: array<f32>; // [tokens, heads, headDim]
+#endif
+
+var<workgroup> q: array<vec4<f32>, ROWS * QUADS>;
+var<workgroup> scores: array<f32, ROWS * TILE>;
+var<workgroup> rowMax: array<f32, ROWS>;
+var<workgroup> rowSum: array<f32, ROWS>;
+var<workgroup> rowScale: array<f32, ROWS>;
+
+fn queryToken(first: u32, row: u32) -> u32 { return min(first + row / HEADS_TILE, step.tokens - 1u); }
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  let firstHead = group.x * HEADS_TILE;
+  let kvHead = firstHead / HEADS_PER_KV;
+  let first = group.y * QUERIES;
+  // Queries of one workgroup belong to one run: the host cuts tiles so.
+  let last = tokens[queryToken(first, ROWS - 1u)];
+  let tiles = (last.position + TILE) / TILE; // ceil((position + 1) / TILE)
+#if SPLITS > 1
+  let perSplit = (tiles + SPLITS - 1u) / SPLITS;
+  let firstTile = min(group.z * perSplit, tiles);
+  let endTile = min(firstTile + perSplit, tiles);
+#else
+  let firstTile = 0u;
+  let endTile = tiles;
+#endif
+  for (var i = thread; i < ROWS * QUADS; i += WG) {
+    let row = i / QUADS;
+    q[i] = queries[(queryToken(first, row) * HEADS + firstHead + row % HEADS_TILE) * QUADS + i % QUADS];
+  }
+  for (var row = thread; row < ROWS; row += WG) {
+    rowMax[row] = -1e30;
+    rowSum[row] = 0.0;
+  }
+  // Thread t owns quads t, t + WG, … of the ROWS * QUADS output values.
+  var sums: array<vec4<f32>, OWNED>;
+  workgroupBarrier();
+  for (var tile = firstTile; tile < endTile; tile++) {
+    let position = tile * TILE;
+    let page = pageTable[last.pages + position / PAGE_TOKENS];
+    let keys = ((page * 2u) * PAGE_TOKENS + position % PAGE_TOKENS) * (KV_WIDTH / 4u) + kvHead * QUADS;
+    let values = keys + PAGE_TOKENS * (KV_WIDTH / 4u);
+    for (var i = thread; i < ROWS * TILE; i += WG) {
+      let row = i / TILE;
+      let column = i % TILE;
+      var score = -1e30;
+      if (position + column <= tokens[queryToken(first, row)].position) {
+        var total = vec4<f32>();
+        for (var d = 0u; d < QUADS; d++) { total += q[row * QUADS + d] * pages[keys + column * (KV_WIDTH / 4u) + d]; }
+        score = (total.x + total.y + total.z + total.w) * SCALE;
+      }
+      scores[i] = score;
+    }
+    workgroupBarrier();
+    for (var row = thread; row < ROWS; row += WG) {
+      var largest = rowMax[row];
+      for (var i = 0u; i < TILE; i++) { largest = max(largest, scores[row * TILE + i]); }
+      let scale = exp(rowMax[row] - largest);
+      var total = 0.0;
+      for (var i = 0u; i < TILE; i++) {
+        let masked = scores[row * TILE + i] <= -1e30;
+        let weight = select(exp(scores[row * TILE + i] - largest), 0.0, masked);
+        scores[row * TILE + i] = weight;
+        total += weight;
+      }
+      rowSum[row] = rowSum[row] * scale + total;
+      rowMax[row] = largest;
+      rowScale[row] = scale;
+    }
+    workgroupBarrier();
+    for (var own = 0u; own < OWNED; own++) {
+      let i = thread + own * WG;
+      if (i < ROWS * QUADS) {
+        let row = i / QUADS;
+        var sum = sums[own] * rowScale[row];
+        for (var column = 0u; column < TILE; column++) {
+          sum += scores[row * TILE + column] * pages[values + column * (KV_WIDTH / 4u) + i % QUADS];
+        }
+        sums[own] = sum;
+      }
+    }
+    workgroupBarrier();
+  }
+  for (var own = 0u; own < OWNED; own++) {
+    let i = thread + own * WG;
+    let row = i / QUADS;
+    let token = first + row / HEADS_TILE;
+    if (i < ROWS * QUADS && token < step.tokens) {
+      let head = firstHead + row % HEADS_TILE;
+#if SPLITS > 1
+      let at = ((token * HEADS + head) * SPLITS + group.z) * (HEAD_DIM + 2u);
+      for (var c = 0u; c < 4u; c++) { parts[at + (i % QUADS) * 4u + c] = sums[own][c]; }
+      if (i % QUADS == 0u) {
+        parts[at + HEAD_DIM] = rowMax[row];
+        parts[at + HEAD_DIM + 1u] = rowSum[row];
+      }
+#else
+      let value = sums[own] / rowSum[row];
+      let column = (i % QUADS) * 4u;
+      for (var c = 0u; c < 4u; c++) {
+        let gate = inputs[token * IN_STRIDE + head * 2u * HEAD_DIM + HEAD_DIM + column + c];
+        out[(token * HEADS + head) * HEAD_DIM + column + c] = value[c] * sigmoid(gate);
+      }
+#endif
+    }
+  }
+}

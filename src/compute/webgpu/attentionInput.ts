@@ -1,0 +1,36 @@
+// Query and key norms, RoPE, and the K/V rows into their pages.
+import type { ModelConfig } from '../../model/config.js'
+import { attentionColumns, attentionConstants } from './attentionShape.js'
+import type { GpuContext } from './gpuContext.js'
+import type { KvPool } from './kvPool.js'
+import { type Op, rebound } from './op.js'
+
+export interface AttentionInputBuffers {
+  readonly norms: GPUBuffer // [2, headDim]: query, key
+  readonly tokenInfo: GPUBuffer
+  readonly angles: GPUBuffer // [tokens, rotaryDim / 2, 2]: cos, sin
+  readonly inputs: GPUBuffer // [tokens, stride of attentionColumns]
+  readonly queries: GPUBuffer // [tokens, heads * headDim]
+}
+
+export async function attentionInputOp(
+  gpu: GpuContext,
+  config: ModelConfig,
+  buffers: AttentionInputBuffers,
+  pool: KvPool,
+  layer: number,
+): Promise<Op> {
+  const columns = attentionColumns(config)
+  const kernel = await gpu.kernels.get('attentionInput', {
+    ...attentionConstants(config),
+    K_AT: columns.k,
+    V_AT: columns.v,
+    ROTARY_DIM: config.rotaryDim,
+    EPS: config.rmsNormEps,
+  })
+  const { norms, tokenInfo, angles, inputs, queries } = buffers
+  const group = rebound(pool, () =>
+    kernel.bind([norms, tokenInfo, angles, inputs, pool.pageTable, queries, pool.buffer(layer)]),
+  )
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group(), config.numHeads + config.numKvHeads, tokens)
+}

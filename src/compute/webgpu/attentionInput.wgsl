@@ -1,0 +1,57 @@
+// Norm and RoPE of a token's queries and keys; keys and values go to their page. One workgroup per token and head:
+// query heads first, then kv heads. Angles come from a table made on the CPU: a GPU's sin is too coarse for them.
+#include reduce
+#include step
+const WG = 64u;
+
+@group(0) @binding(0) var<storage, read> norms: array<f32>; // [2, headDim]: query, key
+@group(0) @binding(1) var<storage, read> tokens: array<Token>;
+@group(0) @binding(2) var<storage, read> angles: array<vec2<f32>>; // [tokens, rotaryDim / 2] cos, sin
+@group(0) @binding(3) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: per head query, gate; k at K_AT, v at V_AT
+@group(0) @binding(4) var<storage, read> pageTable: array<u32>;
+@group(0) @binding(5) var<storage, read_write> queries: array<f32>; // [tokens, heads, headDim]
+@group(0) @binding(6) var<storage, read_write> pages: array<f32>; // [pages][key, value][PAGE_TOKENS][kvHeads * headDim]
+
+fn normed(at: u32, i: u32, scale: f32, norm: u32) -> f32 { return inputs[at + i] * scale * norms[norm + i]; }
+
+@compute @workgroup_size(64)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+#if SUBGROUPS
+  @builtin(subgroup_invocation_id) lane: u32,
+  @builtin(subgroup_size) subgroupSize: u32,
+#endif
+) {
+#if !SUBGROUPS
+  let lane = 0u;
+  let subgroupSize = 1u;
+#endif
+  let token = group.y;
+  let isKey = group.x >= HEADS;
+  let kvHead = group.x - HEADS;
+  let at = token * IN_STRIDE + select(group.x * 2u * HEAD_DIM, K_AT + kvHead * HEAD_DIM, isKey);
+  var squares = 0.0;
+  for (var i = thread; i < HEAD_DIM; i += WG) { squares += inputs[at + i] * inputs[at + i]; }
+  let scale = inverseSqrt(workgroupSum(squares, thread, lane, subgroupSize) / f32(HEAD_DIM) + EPS);
+  let norm = select(0u, HEAD_DIM, isKey);
+  let info = tokens[token];
+  let page = pageTable[info.pages + info.position / PAGE_TOKENS];
+  let keyRow = ((page * 2u) * PAGE_TOKENS + info.position % PAGE_TOKENS) * (KV_HEADS * HEAD_DIM) + kvHead * HEAD_DIM;
+  let valueRow = keyRow + PAGE_TOKENS * KV_HEADS * HEAD_DIM;
+  const halfRotary = ROTARY_DIM / 2u;
+  for (var i = thread; i < HEAD_DIM; i += WG) {
+    var value = normed(at, i, scale, norm);
+    if (i < ROTARY_DIM) {
+      let angle = angles[token * halfRotary + i % halfRotary];
+      if (i < halfRotary) { value = value * angle.x - normed(at, i + halfRotary, scale, norm) * angle.y; }
+      else { value = value * angle.x + normed(at, i - halfRotary, scale, norm) * angle.y; }
+    }
+    if (isKey) {
+      pages[keyRow + i] = value;
+      pages[valueRow + i] = inputs[token * IN_STRIDE + V_AT + kvHead * HEAD_DIM + i];
+    } else {
+      queries[(token * HEADS + group.x) * HEAD_DIM + i] = value;
+    }
+  }
+}

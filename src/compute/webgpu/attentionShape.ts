@@ -1,0 +1,30 @@
+// Shader constants that the kernels of a full-attention layer share.
+import type { ModelConfig } from '../../model/config.js'
+
+export const PAGE_TOKENS = 64
+
+/** Columns of the in-projections' output row: per head query and gate, then keys, then values. */
+export function attentionColumns(config: ModelConfig): { k: number; v: number; stride: number } {
+  const k = config.numHeads * 2 * config.headDim
+  const v = k + config.numKvHeads * config.headDim
+  return { k, v, stride: v + config.numKvHeads * config.headDim }
+}
+
+export function attentionConstants(config: ModelConfig): Record<string, number> {
+  return {
+    HEADS: config.numHeads,
+    KV_HEADS: config.numKvHeads,
+    HEAD_DIM: config.headDim,
+    IN_STRIDE: attentionColumns(config).stride,
+    PAGE_TOKENS,
+  }
+}
+
+/** The largest share of a kv head's query heads whose queries fit into workgroup memory. */
+export function headsPerTile(config: ModelConfig, queries: number): number {
+  const perKv = config.numHeads / config.numKvHeads
+  for (let heads = perKv; heads > 1; heads--) {
+    if (perKv % heads === 0 && heads * queries * config.headDim * 4 <= 8192) return heads
+  }
+  return 1
+}

@@ -1,0 +1,30 @@
+// Experts' rows by their weights, plus the gated shared expert.
+import type { GpuContext } from './gpuContext.js'
+import { uniformBuffer } from './kernel.js'
+import type { Op } from './op.js'
+import type { TopKShape } from './topK.js'
+
+export interface CombineBuffers {
+  readonly expertRows: GPUBuffer // [tokens, K, width]
+  readonly mixing: GPUBuffer // [tokens, K]
+  readonly sharedRows: GPUBuffer // [tokens, width]
+  readonly logits: GPUBuffer // [tokens, experts + 1], the shared gate last
+  readonly out: GPUBuffer // [tokens, width]
+}
+
+export async function combineOp(
+  gpu: GpuContext,
+  shape: TopKShape,
+  buffers: CombineBuffers,
+  width: number,
+): Promise<Op> {
+  const kernel = await gpu.kernels.get('combine', {
+    K: shape.k,
+    GATE_AT: shape.experts,
+    GATE_STRIDE: shape.experts + 1,
+  })
+  const { expertRows, mixing, sharedRows, logits, out } = buffers
+  const size = uniformBuffer(gpu.device, [width, 0, 0, 0], 'combine shape')
+  const group = kernel.bind([size, expertRows, mixing, sharedRows, logits, out])
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 128), tokens)
+}

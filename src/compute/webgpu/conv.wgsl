@@ -1,0 +1,63 @@
+// Causal depthwise convolution of width 4 over q | k | v, SiLU, and the norms of q and k. One workgroup per head and
+// token. The inputs before a run's first token come from the state, the last three go to the new state.
+#include reduce
+#include activations
+#include step
+const WG = 128u;
+const KEY_WIDTH = KEY_HEADS * KEY_DIM;
+const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
+
+@group(0) @binding(0) var<storage, read> taps: array<vec4<f32>>; // [channels]
+@group(0) @binding(1) var<storage, read> tokens: array<Token>;
+@group(0) @binding(2) var<storage, read> runs: array<Run>;
+@group(0) @binding(3) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE], q | k | v first
+@group(0) @binding(4) var<storage, read_write> states: array<f32>; // [slots, STATE_SIZE]
+@group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, channels]
+
+fn inputAt(token: u32, index: u32, back: u32, channel: u32, stateIn: u32) -> f32 {
+  if (back > index) { return states[stateIn * STATE_SIZE + (3u + index - back) * CHANNELS + channel]; }
+  return inputs[(token - back) * IN_STRIDE + channel];
+}
+
+@compute @workgroup_size(128)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+#if SUBGROUPS
+  @builtin(subgroup_invocation_id) lane: u32,
+  @builtin(subgroup_size) subgroupSize: u32,
+#endif
+) {
+#if !SUBGROUPS
+  let lane = 0u;
+  let subgroupSize = 1u;
+#endif
+  let head = group.x; // query heads, key heads, value heads
+  let token = group.y;
+  let info = tokens[token];
+  let isLast = info.index + 1u == runs[info.run].count;
+  let isValue = head >= 2u * KEY_HEADS;
+  let first = select(head * KEY_DIM, 2u * KEY_WIDTH + (head - 2u * KEY_HEADS) * VALUE_DIM, isValue);
+  let width = select(KEY_DIM, VALUE_DIM, isValue);
+  var squares = 0.0;
+  for (var i = thread; i < width; i += WG) {
+    let channel = first + i;
+    let window = vec4<f32>(
+      inputAt(token, info.index, 3u, channel, info.stateIn), inputAt(token, info.index, 2u, channel, info.stateIn),
+      inputAt(token, info.index, 1u, channel, info.stateIn), inputs[token * IN_STRIDE + channel]);
+    let value = silu(dot(window, taps[channel]));
+    squares += value * value;
+    out[token * CHANNELS + channel] = value;
+    if (isLast) {
+      let to = info.stateOut * STATE_SIZE + channel;
+      states[to] = window.y;
+      states[to + CHANNELS] = window.z;
+      states[to + 2u * CHANNELS] = window.w;
+    }
+  }
+  let total = workgroupSum(squares, thread, lane, subgroupSize);
+  if (isValue) { return; }
+  var scale = inverseSqrt(total + 1e-6);
+  if (head < KEY_HEADS) { scale *= inverseSqrt(f32(KEY_DIM)); }
+  for (var i = thread; i < width; i += WG) { out[token * CHANNELS + first + i] *= scale; }
+}

@@ -1,0 +1,35 @@
+// The gated delta rule over runs of tokens.
+import type { ModelConfig } from '../../model/config.js'
+import type { GpuContext } from './gpuContext.js'
+import { linearColumns, linearConstants, stateFloats } from './linearShape.js'
+import { type Op, rebound } from './op.js'
+import type { StatePool } from './statePool.js'
+
+export interface GatedDeltaBuffers {
+  readonly gates: GPUBuffer // [valueHeads, 2]: -exp(A_log), dt_bias
+  readonly runInfo: GPUBuffer
+  readonly inputs: GPUBuffer // [tokens, stride of linearColumns]
+  readonly convolved: GPUBuffer // [tokens, channels]
+  readonly out: GPUBuffer // [tokens, valueHeads * valueDim]
+}
+
+export async function gatedDeltaOp(
+  gpu: GpuContext,
+  config: ModelConfig,
+  buffers: GatedDeltaBuffers,
+  states: StatePool,
+  layer: number,
+): Promise<Op> {
+  const columns = linearColumns(config)
+  const state = stateFloats(config)
+  const kernel = await gpu.kernels.get('gatedDelta', {
+    ...linearConstants(config),
+    B_AT: columns.b,
+    A_AT: columns.a,
+    STATE_QUADS: state.size / 4,
+    DELTA_AT: state.delta / 4,
+  })
+  const { gates, runInfo, inputs, convolved, out } = buffers
+  const group = rebound(states, () => kernel.bind([gates, runInfo, inputs, convolved, states.buffer(layer), out]))
+  return (recorder, { runs }) => recorder.dispatch(kernel, group(), config.linearValueHeads, runs)
+}

@@ -1,0 +1,18 @@
+// The gated norm of a linear layer's heads, in place.
+import type { ModelConfig } from '../../model/config.js'
+import type { GpuContext } from './gpuContext.js'
+import { linearColumns, linearConstants } from './linearShape.js'
+import type { Op } from './op.js'
+
+export async function gatedNormOp(
+  gpu: GpuContext,
+  config: ModelConfig,
+  weight: GPUBuffer,
+  inputs: GPUBuffer,
+  values: GPUBuffer,
+): Promise<Op> {
+  const constants = { ...linearConstants(config), Z_AT: linearColumns(config).z, EPS: config.rmsNormEps }
+  const kernel = await gpu.kernels.get('gatedNorm', constants)
+  const group = kernel.bind([weight, inputs, values])
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, config.linearValueHeads, tokens)
+}

@@ -1,0 +1,151 @@
+// Finding an adapter and opening a device on it: the same for Dawn in Node and for browsers. Says what was found (for
+// `doctor` and for `auto`), asks for the limits and features that help, and works with the WebGPU defaults.
+import { BackendUnavailableError, DeviceLostError } from '../../errors.js'
+
+export interface AdapterDescription {
+  readonly name: string // 'NVIDIA H200'
+  readonly vendor: string
+  readonly architecture: string
+  readonly driver: string
+  readonly software: boolean // runs on the CPU: `auto` never takes it
+  readonly subgroupSizes: readonly [number, number] | null // [min, max], null without subgroups
+  readonly packedDot: boolean
+  readonly features: readonly string[]
+  readonly limits: Readonly<Record<string, number>>
+}
+
+export interface DeviceOptions {
+  /** Leave all limits at the WebGPU minimum, as the smallest adapters have them. */
+  readonly defaultLimits?: boolean
+  /** false: use the portable kernels even where the adapter has subgroups. */
+  readonly subgroups?: boolean
+  /** false: unpack int8 products by hand even where WGSL has packed dot products. */
+  readonly packedDot?: boolean
+}
+
+export interface GpuDevice {
+  readonly device: GPUDevice
+  readonly description: AdapterDescription
+  /** Threads that share a row's sum in mat-vec kernels; no smaller than the largest subgroup. */
+  readonly subgroups: { readonly maxSize: number } | null
+  readonly packedDot: boolean
+  readonly timestamps: boolean
+  readonly limits: GPUSupportedLimits
+  /** Throws DeviceLostError once the device is gone. */
+  check(): void
+  /** Rejects when the device is lost; never resolves. */
+  readonly lost: Promise<never>
+  close(): void
+}
+
+/** What `auto` and `doctor` want to know, without opening a device; null with the reason where there is no adapter. */
+export async function describeAdapter(): Promise<AdapterDescription | { reason: string }> {
+  const found = await findAdapter()
+  return 'reason' in found ? found : describe(found.gpu, found.adapter)
+}
+
+/** Whether `auto` should take the GPU, and why or why not in a few words. */
+export async function probeAdapters(): Promise<{ usable: boolean; reason: string; adapter: AdapterDescription | null }> {
+  const found = await describeAdapter()
+  if ('reason' in found) return { usable: false, reason: found.reason, adapter: null }
+  if (found.software) return { usable: false, reason: `${found.name} is a software adapter`, adapter: found }
+  return { usable: true, reason: `${found.name} is a GPU`, adapter: found }
+}
+
+export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice> {
+  const found = await findAdapter()
+  if ('reason' in found) throw new BackendUnavailableError('webgpu', found.reason)
+  let gpu: GPU | null = found.gpu
+  const { adapter } = found
+  const description = describe(gpu, adapter)
+  const useSubgroups = options.subgroups !== false && description.subgroupSizes !== null
+  const timestamps = adapter.features.has('timestamp-query')
+  const requiredFeatures: GPUFeatureName[] = []
+  if (useSubgroups) requiredFeatures.push('subgroups')
+  if (timestamps) requiredFeatures.push('timestamp-query')
+  const requiredLimits: Record<string, number> = {}
+  if (!options.defaultLimits) {
+    for (const name of ['maxBufferSize', 'maxStorageBufferBindingSize'] as const) {
+      requiredLimits[name] = adapter.limits[name]
+    }
+  }
+  let device: GPUDevice
+  try {
+    device = await adapter.requestDevice({ label: 'moeflux', requiredFeatures, requiredLimits })
+  } catch (error) {
+    throw new BackendUnavailableError('webgpu', `${description.name} gives no device: ${(error as Error).message}`, {
+      cause: error,
+    })
+  }
+  let lostWith: DeviceLostError | null = null
+  let closed = false
+  const lost = device.lost.then(info => {
+    lostWith = new DeviceLostError('webgpu', closed ? 'the device was closed' : info.message || 'the device was lost')
+    throw lostWith
+  })
+  lost.catch(() => {}) // whoever waits for it sees it
+  return {
+    device,
+    description,
+    subgroups: useSubgroups ? { maxSize: description.subgroupSizes![1] } : null,
+    packedDot: description.packedDot && options.packedDot !== false,
+    timestamps,
+    limits: device.limits,
+    check() {
+      if (lostWith !== null) throw lostWith
+      if (gpu === null) throw new DeviceLostError('webgpu', 'the device was closed')
+    },
+    lost,
+    close() {
+      if (closed) return
+      closed = true
+      device.destroy()
+      gpu = null
+    },
+  }
+}
+
+async function findAdapter(): Promise<{ gpu: GPU; adapter: GPUAdapter } | { reason: string }> {
+  let gpu: GPU | undefined = globalThis.navigator?.gpu
+  if (gpu === undefined && globalThis.process?.versions?.node !== undefined) {
+    const { createNodeGpu } = await import('./nodeGpu.js')
+    const created = await createNodeGpu()
+    if ('reason' in created) return created
+    gpu = created.gpu
+  }
+  if (gpu === undefined) return { reason: 'this browser has no WebGPU (navigator.gpu is missing)' }
+  let adapter: GPUAdapter | null
+  try {
+    adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' })
+  } catch (error) {
+    return { reason: `asking for an adapter failed: ${(error as Error).message}` }
+  }
+  if (adapter === null) return { reason: 'no GPU adapter (no driver, or one that WebGPU cannot use)' }
+  return { gpu, adapter }
+}
+
+function describe(gpu: GPU, adapter: GPUAdapter): AdapterDescription {
+  const info = adapter.info as GPUAdapterInfo & { subgroupMinSize?: number; subgroupMaxSize?: number }
+  const limits: Record<string, number> = {}
+  for (const name in adapter.limits) {
+    const value = (adapter.limits as unknown as Record<string, unknown>)[name]
+    if (typeof value === 'number') limits[name] = value
+  }
+  const features = [...adapter.features].sort()
+  const min = info.subgroupMinSize ?? 0
+  const max = info.subgroupMaxSize ?? 0
+  const software =
+    info.isFallbackAdapter === true || /swiftshader|llvmpipe|lavapipe|basic render|warp/i.test(`${info.architecture} ${info.device} ${info.description}`)
+  return {
+    name: info.device && !/^0x/.test(info.device) ? info.device : info.description || info.architecture || info.vendor || 'unnamed adapter',
+    vendor: info.vendor,
+    architecture: info.architecture,
+    driver: info.description,
+    software,
+    // 4 to 128 is what WGSL allows; anything else is a driver that does not know its own size.
+    subgroupSizes: features.includes('subgroups') && min >= 4 && max <= 128 && max >= min ? [min, max] : null,
+    packedDot: gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false,
+    features,
+    limits,
+  }
+}

@@ -1,0 +1,42 @@
+// Sorts a chunk's (token, rank) pairs by expert for the grouped products.
+import type { GpuContext } from './gpuContext.js'
+import { uniformBuffer } from './kernel.js'
+import { GROUPED_TILE } from './matMul.js'
+import type { Op } from './op.js'
+import type { TopKShape } from './topK.js'
+
+/** The most tiles that `tokens` tokens can make. */
+export function maxTiles(shape: TopKShape, tokens: number): number {
+  const pairs = tokens * shape.k
+  return Math.min(shape.experts, pairs) + Math.floor(pairs / GROUPED_TILE)
+}
+
+/** Where the pair list starts in the groups buffer, in words. */
+export function pairsAt(shape: TopKShape): number {
+  return 4 + maxTiles(shape, shape.maxTokens) * 4
+}
+
+export function groupsBytes(shape: TopKShape): number {
+  return (pairsAt(shape) + shape.maxTokens * shape.k) * 4
+}
+
+export async function groupTokensOp(
+  gpu: GpuContext,
+  shape: TopKShape,
+  step: GPUBuffer,
+  slotTable: GPUBuffer,
+  choice: GPUBuffer,
+  groups: GPUBuffer,
+  layer: number,
+): Promise<Op> {
+  const kernel = await gpu.kernels.get('groupTokens', {
+    EXPERTS: shape.experts,
+    K: shape.k,
+    MAX_TOKENS: shape.maxTokens,
+    TILE: GROUPED_TILE,
+    PAIRS_AT: pairsAt(shape),
+  })
+  const which = uniformBuffer(gpu.device, [layer, 0, 0, 0], 'layer')
+  const group = kernel.bind([step, which, slotTable, choice, groups])
+  return recorder => recorder.dispatch(kernel, group, 1)
+}

@@ -1,0 +1,101 @@
+// A compiled compute pipeline and the bind groups made for it. Layouts are read off the shader's own `@binding` lines,
+// so that a host wrapper lists buffers in that order and cannot disagree with the text.
+import { bufferUsage, shaderStageCompute } from './gpuFlags.js'
+import { type ShaderConstants, type ShaderName, shaderSource } from './shaderSource.js'
+
+export interface BufferSlice {
+  readonly buffer: GPUBuffer
+  readonly offset: number // a multiple of 256
+  readonly size: number
+}
+
+export type Binding = GPUBuffer | BufferSlice
+
+export interface Kernel {
+  readonly name: string
+  readonly pipeline: GPUComputePipeline
+  /** Buffers in the order of the shader's bindings. */
+  bind(buffers: readonly Binding[]): GPUBindGroup
+}
+
+/** Compiles each variant once, all in parallel. Ask for kernels first, then await `ready`. */
+export class KernelSet {
+  readonly #device: GPUDevice
+  readonly #pending = new Map<string, Promise<Kernel>>()
+  #compiled = 0
+
+  constructor(
+    device: GPUDevice,
+    readonly common: ShaderConstants,
+    readonly onProgress?: (compiled: number, total: number) => void,
+  ) {
+    this.#device = device
+  }
+
+  get(name: ShaderName, constants: ShaderConstants = {}): Promise<Kernel> {
+    const all = { ...this.common, ...constants }
+    const key = `${name} ${JSON.stringify(all)}`
+    let kernel = this.#pending.get(key)
+    if (kernel === undefined) {
+      kernel = this.#compile(name, all)
+      this.#pending.set(key, kernel)
+      kernel.catch(() => {}) // whoever awaits it sees the error
+    }
+    return kernel
+  }
+
+  async #compile(name: ShaderName, constants: ShaderConstants): Promise<Kernel> {
+    const device = this.#device
+    const code = shaderSource(name, constants)
+    const layout = device.createBindGroupLayout({ label: name, entries: bindingsOf(code) })
+    const pipeline = await device.createComputePipelineAsync({
+      label: name,
+      layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+      compute: { module: device.createShaderModule({ label: name, code }), entryPoint: 'main' },
+    })
+    this.#compiled++
+    this.onProgress?.(this.#compiled, this.#pending.size)
+    const count = bindingsOf(code).length
+    return {
+      name,
+      pipeline,
+      bind(buffers) {
+        if (buffers.length !== count) throw new Error(`${name} has ${count} bindings, got ${buffers.length}`)
+        return device.createBindGroup({
+          label: name,
+          layout,
+          entries: buffers.map((buffer, binding) => ({
+            binding,
+            resource: 'buffer' in buffer ? buffer : { buffer },
+          })),
+        })
+      },
+    }
+  }
+}
+
+function bindingsOf(code: string): GPUBindGroupLayoutEntry[] {
+  const entries: GPUBindGroupLayoutEntry[] = []
+  for (const match of code.matchAll(/@binding\((\d+)\)\s*var<\s*(uniform|storage\s*,\s*(read_write|read))\s*>/g)) {
+    const type = match[2] === 'uniform' ? 'uniform' : match[3] === 'read' ? 'read-only-storage' : 'storage'
+    entries[Number(match[1])] = { binding: Number(match[1]), visibility: shaderStageCompute, buffer: { type } }
+  }
+  return entries
+}
+
+/** A small constant buffer. */
+export function uniformBuffer(device: GPUDevice, values: ArrayLike<number>, label: string): GPUBuffer {
+  const size = Math.max(16, Math.ceil(values.length / 4) * 16)
+  const buffer = device.createBuffer({ label, size, usage: bufferUsage.uniform, mappedAtCreation: true })
+  new Uint32Array(buffer.getMappedRange()).set(Array.from(values))
+  buffer.unmap()
+  return buffer
+}
+
+export function storageBuffer(device: GPUDevice, size: number, label: string): GPUBuffer {
+  return device.createBuffer({
+    label,
+    size: Math.max(16, Math.ceil(size / 16) * 16),
+    usage: bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst,
+  })
+}

@@ -1,0 +1,122 @@
+// Matrix products for many tokens: the prompt's kernels. In fast precision, quantized matrices take packed activations;
+// plain ones, and everything in exact precision, take float32.
+import type { ActivationBuffers } from './activationBuffers.js'
+import type { GpuContext } from './gpuContext.js'
+import { formatConstants, type MatrixFormat, type MatrixPart, type MatrixSegment } from './matrixWeights.js'
+import { type Op, sequence } from './op.js'
+import { quantizeOp } from './quantize.js'
+import { segmentTable } from './segments.js'
+
+const TOKENS_PER_THREAD = 4
+const ROWS_PER_THREAD = 4
+export const GROUPED_TILE = 16 // pairs per tile
+
+export interface MatMulOptions {
+  readonly step: GPUBuffer
+  readonly outStride: number
+  /** float32 activations even in fast precision: for routers. */
+  readonly exact?: boolean
+  readonly label: string
+}
+
+/** Packs the input once per format that wants it packed, then one product per part. */
+export async function matMulOp(
+  gpu: GpuContext,
+  parts: readonly MatrixPart[],
+  input: ActivationBuffers,
+  out: GPUBuffer,
+  options: MatMulOptions,
+): Promise<Op> {
+  const isFast = (format: MatrixFormat) => gpu.fast && !options.exact && format.bits < 16
+  const orders = [...new Set(parts.map(part => (isFast(part.format) ? part.format.bits : 0)))]
+  const ops: Promise<Op>[] = []
+  for (const order of orders) {
+    if (order !== 0) ops.push(quantizeOp(gpu, input, parts[0].cols, order))
+    for (const part of parts) {
+      const fast = isFast(part.format)
+      if ((fast ? part.format.bits : 0) === order) ops.push(onePart(gpu, part, fast, input, out, options))
+    }
+  }
+  return sequence(await Promise.all(ops))
+}
+
+async function onePart(
+  gpu: GpuContext,
+  part: MatrixPart,
+  fast: boolean,
+  input: ActivationBuffers,
+  out: GPUBuffer,
+  options: MatMulOptions,
+): Promise<Op> {
+  const kernel = await gpu.kernels.get('matMul', {
+    ...formatConstants(part.format),
+    FAST: fast,
+    GROUPED: false,
+    ROWS_PER_THREAD,
+    TOKENS_PER_THREAD,
+  })
+  const rowsPerTile = 16 * ROWS_PER_THREAD
+  const table = segmentTable(gpu.device, part.format, part.cols, part.segments, options.outStride, rowsPerTile)
+  const group = kernel.bind([
+    part.buffer,
+    part.buffer,
+    table.buffer,
+    options.step,
+    fast ? input.packed : input.values,
+    input.scales,
+    out,
+  ])
+  return (recorder, { tokens }) => {
+    const tokenTiles = Math.ceil(tokens / (16 * TOKENS_PER_THREAD))
+    recorder.dispatch(kernel, group, table.tiles, tokenTiles, 1, options.label)
+  }
+}
+
+export interface GroupedMatMulOptions {
+  readonly step: GPUBuffer
+  readonly groups: GPUBuffer
+  readonly pairsAt: number
+  readonly outStride: number
+  readonly slotStride: number
+  /** How many pairs share an input row: K for a token's row, 1 for a row per pair. */
+  readonly pairsPerRow: number
+  readonly maxTiles: (tokens: number) => number
+  readonly label: string
+}
+
+/** The products of each expert with the rows of its tokens; weights in the slots of `pool`. The input is packed already. */
+export async function groupedMatMulOp(
+  gpu: GpuContext,
+  pool: GPUBuffer,
+  format: MatrixFormat,
+  cols: number,
+  segments: readonly MatrixSegment[],
+  input: ActivationBuffers,
+  out: GPUBuffer,
+  options: GroupedMatMulOptions,
+): Promise<Op> {
+  const fast = gpu.fast && format.bits < 16
+  const kernel = await gpu.kernels.get('matMul', {
+    ...formatConstants(format),
+    FAST: fast,
+    GROUPED: true,
+    ROWS_PER_THREAD,
+    TOKENS_PER_THREAD: GROUPED_TILE / 16,
+    PAIRS_AT: options.pairsAt,
+    ROWS_SHARE: options.pairsPerRow,
+  })
+  const rowsPerTile = 16 * ROWS_PER_THREAD
+  const table = segmentTable(gpu.device, format, cols, segments, options.outStride, rowsPerTile, options.slotStride)
+  const group = kernel.bind([
+    pool,
+    pool,
+    table.buffer,
+    options.step,
+    fast ? input.packed : input.values,
+    input.scales,
+    out,
+    options.groups,
+  ])
+  return (recorder, { tokens }) =>
+    recorder.dispatch(kernel, group, table.tiles, options.maxTiles(tokens), 1, options.label)
+}

@@ -1,0 +1,174 @@
+// Resident weights on the GPU. Matrices that share an input are laid into one buffer per format, so that one dispatch
+// can compute them all; what exceeds a binding is cut into parts of rows. Bytes are moved, never changed.
+import { UnsupportedModelError } from '../../errors.js'
+import type { Matrix, Vector } from '../../model/tensors.js'
+import type { ByteSource } from '../../storage/byteSource.js'
+import { loadVector } from '../reference/weights.js'
+import { bufferUsage } from './gpuFlags.js'
+
+/** What a kernel must be compiled for. `f16`: scales, or 16-bit weights, are F16 instead of BF16. */
+export interface MatrixFormat {
+  readonly bits: 2 | 4 | 8 | 16 | 32
+  readonly group: number // 32 for plain floats, where it means nothing
+  readonly f16: boolean
+}
+
+/** One matrix or a range of its rows inside a buffer; all offsets in bytes. */
+export interface MatrixSegment {
+  readonly rows: number
+  readonly weight: number
+  readonly scales: number
+  readonly biases: number
+  readonly out: number // column of the output row where this segment's rows go
+}
+
+/** What one dispatch computes: up to four segments of one format in one buffer. */
+export interface MatrixPart {
+  readonly buffer: GPUBuffer
+  readonly format: MatrixFormat
+  readonly cols: number
+  readonly segments: readonly MatrixSegment[]
+}
+
+export interface MatrixAt {
+  readonly matrix: Matrix
+  readonly out: number
+}
+
+const MAX_SEGMENTS = 4
+
+export function formatOf(matrix: Matrix): MatrixFormat {
+  if (matrix.cols % 32 !== 0) {
+    throw new UnsupportedModelError(matrix.name, matrix.cols, 'columns in a multiple of 32 for the webgpu backend')
+  }
+  if (matrix.kind === 'quantized') {
+    return { bits: matrix.bits, group: matrix.group, f16: matrix.scaleType === 'F16' }
+  }
+  return { bits: matrix.type === 'F32' ? 32 : 16, group: 32, f16: matrix.type === 'F16' }
+}
+
+/** Shader constants of a format. */
+export function formatConstants(format: MatrixFormat): Record<string, number | boolean> {
+  return { BITS: format.bits, GROUP: format.group, SCALE_F16: format.f16 }
+}
+
+/** Bytes that one load of weights.wgsl takes. */
+export function loadBytes(format: MatrixFormat): number {
+  return format.bits === 2 ? 8 : 16
+}
+
+interface Piece {
+  readonly matrix: Matrix
+  readonly firstRow: number
+  readonly rows: number
+  readonly out: number
+}
+
+/** Reads the matrices into new buffers of at most `maxBytes`. */
+export async function loadMatrices(
+  device: GPUDevice,
+  source: ByteSource,
+  matrices: readonly MatrixAt[],
+  maxBytes: number,
+  signal?: AbortSignal,
+): Promise<MatrixPart[]> {
+  const parts: MatrixPart[] = []
+  for (const pieces of planParts(matrices, maxBytes)) {
+    const format = formatOf(pieces[0].matrix)
+    let size = 0
+    const segments: MatrixSegment[] = []
+    const reads: { from: number; at: number; size: number }[] = []
+    const place = (from: number, bytes: number) => {
+      const at = size
+      reads.push({ from, at, size: bytes })
+      size = align(size + bytes)
+      return at
+    }
+    for (const { matrix, firstRow, rows, out } of pieces) {
+      const { weightBytes, scaleBytes } = rowBytes(matrix)
+      const weight = place(matrix.weight.offset + firstRow * weightBytes, rows * weightBytes)
+      let scales = 0
+      let biases = 0
+      if (matrix.kind === 'quantized') {
+        scales = place(matrix.scales.offset + firstRow * scaleBytes, rows * scaleBytes)
+        biases = place(matrix.biases.offset + firstRow * scaleBytes, rows * scaleBytes)
+      }
+      segments.push({ rows, weight, scales, biases, out })
+    }
+    const buffer = device.createBuffer({
+      label: pieces.map(piece => piece.matrix.name).join(' '),
+      size,
+      usage: bufferUsage.storage,
+      mappedAtCreation: true,
+    })
+    const mapped = new Uint8Array(buffer.getMappedRange())
+    await Promise.all(reads.map(read => source.read(read.from, mapped.subarray(read.at, read.at + read.size), signal)))
+    buffer.unmap()
+    parts.push({ buffer, format, cols: pieces[0].matrix.cols, segments })
+  }
+  return parts
+}
+
+/** Which matrices or rows go together: one format, one width, at most four, within the limit. */
+export function planParts(matrices: readonly MatrixAt[], maxBytes: number): Piece[][] {
+  const open = new Map<string, { pieces: Piece[]; bytes: number }>()
+  const done: Piece[][] = []
+  for (const { matrix, out } of matrices) {
+    const key = `${JSON.stringify(formatOf(matrix))} ${matrix.cols}`
+    const { weightBytes, scaleBytes } = rowBytes(matrix)
+    const perRow = weightBytes + 2 * scaleBytes
+    const maxRows = Math.max(1, Math.floor((maxBytes - 3 * 256) / perRow))
+    for (let firstRow = 0; firstRow < matrix.rows; firstRow += maxRows) {
+      const rows = Math.min(maxRows, matrix.rows - firstRow)
+      const piece = { matrix, firstRow, rows, out: out + firstRow }
+      const bytes = rows * perRow + 3 * 256
+      const part = open.get(key)
+      if (part !== undefined && part.bytes + bytes <= maxBytes && part.pieces.length < MAX_SEGMENTS) {
+        part.pieces.push(piece)
+        part.bytes += bytes
+      } else {
+        const pieces = [piece]
+        open.set(key, { pieces, bytes })
+        done.push(pieces)
+      }
+    }
+  }
+  return done
+}
+
+/** Reads small tensors as float32 into one buffer, back to back. */
+export async function loadVectors(source: ByteSource, vectors: readonly Vector[]): Promise<Float32Array> {
+  const values = new Float32Array(vectors.reduce((sum, vector) => sum + vector.length, 0))
+  let at = 0
+  for (const vector of vectors) {
+    const bytes = new Uint8Array(vector.data.size)
+    await source.read(vector.data.offset, bytes)
+    values.set(loadVector(vector, bytes), at)
+    at += vector.length
+  }
+  return values
+}
+
+export function floatBuffer(device: GPUDevice, values: Float32Array, label: string): GPUBuffer {
+  const buffer = device.createBuffer({
+    label,
+    size: Math.max(16, Math.ceil(values.byteLength / 16) * 16),
+    usage: bufferUsage.storage,
+    mappedAtCreation: true,
+  })
+  new Float32Array(buffer.getMappedRange()).set(values)
+  buffer.unmap()
+  return buffer
+}
+
+function rowBytes(matrix: Matrix): { weightBytes: number; scaleBytes: number } {
+  const { bits } = formatOf(matrix)
+  return {
+    weightBytes: (matrix.cols * bits) / 8,
+    scaleBytes: matrix.kind === 'quantized' ? (matrix.cols / matrix.group) * 2 : 0,
+  }
+}
+
+function align(bytes: number): number {
+  return Math.ceil(bytes / 256) * 256
+}

@@ -1,0 +1,13 @@
+// WebGPU in Node: Dawn, from the optional npm package `webgpu`. Only Node reaches this file. The object that `create()`
+// returns must stay referenced while anything made from it lives, and keeps the process alive: its holder lets go of it.
+
+/** Dawn's entry point, or null with the reason where the package is missing or does not load here. */
+export async function createNodeGpu(): Promise<{ gpu: GPU } | { reason: string }> {
+  const name = 'webgpu' // a variable, so that bundlers for browsers do not look for it
+  try {
+    const dawn = (await import(/* @vite-ignore */ name)) as { create(options: string[]): GPU }
+    return { gpu: dawn.create([]) }
+  } catch (error) {
+    return { reason: `the optional package 'webgpu' (Dawn) does not load: ${(error as Error).message}` }
+  }
+}

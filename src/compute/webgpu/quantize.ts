@@ -1,0 +1,20 @@
+// Packs activation rows to signed bytes in the order that weights of some bits unpack to.
+import type { ActivationBuffers } from './activationBuffers.js'
+import type { GpuContext } from './gpuContext.js'
+import { uniformBuffer } from './kernel.js'
+import type { Op } from './op.js'
+
+/** rowsPerToken rows of `width` per token. With `gateUp`, packs silu(gate) * up from rows [gate | up] instead. */
+export async function quantizeOp(
+  gpu: GpuContext,
+  rows: ActivationBuffers,
+  width: number,
+  bits: number,
+  rowsPerToken = 1,
+  gateUp: GPUBuffer | null = null,
+): Promise<Op> {
+  const kernel = await gpu.kernels.get('quantize', { ORDER: bits, SWIGLU: gateUp !== null })
+  const shape = uniformBuffer(gpu.device, [width / 32, 0, 0, 0], 'quantize shape')
+  const group = kernel.bind([shape, gateUp ?? rows.values, rows.packed, rows.scales])
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 32 / 64), tokens * rowsPerToken)
+}

@@ -1,0 +1,30 @@
+// Several matrices of one format and one input, computed by one dispatch. A workgroup finds its matrix by its tile.
+struct Segment {
+  firstTile: u32,
+  rows: u32,
+  weight: u32, // in weight loads
+  scales: u32, // in 16-bit elements
+  biases: u32, // in 16-bit elements
+  out: u32, // column of the output row
+  pad0: u32,
+  pad1: u32,
+}
+struct Segments {
+  cols: u32,
+  count: u32,
+  outStride: u32,
+  expertLoads: u32, // weight loads from one expert slot to the next
+  expertHalves: u32, // 16-bit elements from one expert slot to the next
+  pad0: u32,
+  pad1: u32,
+  pad2: u32,
+  list: array<Segment, 4>,
+}
+
+fn segmentOf(tile: u32) -> u32 {
+  var index = 0u;
+  for (var i = 1u; i < segments.count; i++) {
+    if (tile >= segments.list[i].firstTile) { index = i; }
+  }
+  return index;
+}

@@ -1,0 +1,51 @@
+// A token's K experts: the rank of an expert is the number of experts before it (larger logit, or equal and lower index),
+// and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all renormalized.
+// Looks up the slots; what is not in a slot raises the miss flag, and kernels of later layers then do nothing.
+// One workgroup per token.
+const WG = 128u;
+const MISSING = 0xffffffffu;
+
+struct Layer { layer: u32, pad0: u32, pad1: u32, pad2: u32 }
+@group(0) @binding(0) var<uniform> which: Layer;
+@group(0) @binding(1) var<storage, read> logits: array<f32>; // [tokens, LOGITS_STRIDE]
+@group(0) @binding(2) var<storage, read> slotTable: array<u32>; // [layers, experts]
+@group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers, MAX_TOKENS, K]: experts
+@group(0) @binding(4) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
+@group(0) @binding(5) var<storage, read_write> status: array<atomic<u32>>; // [0] 1 + the layer of the first miss
+
+var<workgroup> values: array<f32, EXPERTS>;
+var<workgroup> chosen: array<u32, K>;
+var<workgroup> flag: u32;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  if (thread == 0u) { flag = atomicLoad(&status[0]); }
+  let missed = workgroupUniformLoad(&flag);
+  if (missed != 0u && missed != which.layer + 1u) { return; }
+  let token = group.x;
+  for (var i = thread; i < EXPERTS; i += WG) { values[i] = logits[token * LOGITS_STRIDE + i]; }
+  // A NaN among the logits leaves ranks empty: any expert is better than a wild index.
+  for (var i = thread; i < K; i += WG) { chosen[i] = i; }
+  workgroupBarrier();
+  for (var i = thread; i < EXPERTS; i += WG) {
+    let value = values[i];
+    var rank = 0u;
+    for (var j = 0u; j < EXPERTS; j++) {
+      let other = values[j];
+      rank += select(0u, 1u, other > value || (other == value && j < i));
+    }
+    if (rank < K) { chosen[rank] = i; }
+  }
+  workgroupBarrier();
+  if (thread < K) {
+    var total = 0.0;
+    for (var i = 0u; i < K; i++) { total += exp(values[chosen[i]] - values[chosen[0]]); }
+    let expert = chosen[thread];
+    let slot = slotTable[which.layer * EXPERTS + expert];
+    choice[(which.layer * MAX_TOKENS + token) * K + thread] = expert;
+    mixing[token * K + thread] = vec2<u32>(slot, bitcast<u32>(exp(values[expert] - values[chosen[0]]) / total));
+#if CHECK_MISSES
+    if (slot == MISSING) { atomicStore(&status[0], which.layer + 1u); }
+#endif
+  }
+}
