@@ -28,8 +28,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let keyHead = head / (VALUE_HEADS / KEY_HEADS);
   let gate = gates[head];
   var state: array<vec4<f32>, KEY_QUADS>;
-  let from = run.stateIn * STATE_QUADS + DELTA_AT + head * KEY_QUADS * VALUE_DIM + thread;
-  for (var i = 0u; i < KEY_QUADS; i++) { state[i] = states[from + i * VALUE_DIM]; }
+  let source = run.stateIn * STATE_QUADS + DELTA_AT + head * KEY_QUADS * VALUE_DIM + thread;
+  for (var i = 0u; i < KEY_QUADS; i++) { state[i] = states[source + i * VALUE_DIM]; }
   for (var index = 0u; index < run.count; index++) {
     let token = run.first + index;
     let keys = token * CHANNELS + keyHead * KEY_DIM;

@@ -96,8 +96,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         xTile[part * TOKENS + token] = x[(row * units + unit) * 8u + part];
         if (part == 0u) { xScale[token] = xScales[row * units + unit]; }
 #else
-        let from = (row * units + unit) * 32u + part * 4u;
-        for (var i = 0u; i < 4u; i++) { xTile[(part * 4u + i) * TOKENS + token] = x[from + i]; }
+        let source = (row * units + unit) * 32u + part * 4u;
+        for (var i = 0u; i < 4u; i++) { xTile[(part * 4u + i) * TOKENS + token] = x[source + i]; }
 #endif
       }
     }

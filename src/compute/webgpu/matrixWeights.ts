@@ -3,7 +3,7 @@
 import { UnsupportedModelError } from '../../errors.js'
 import type { Matrix, Vector } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
-import { loadVector } from '../reference/weights.js'
+import { readVector } from '../reference/weights.js'
 import { bufferUsage } from './gpuFlags.js'
 
 /** What a kernel must be compiled for. `f16`: scales, or 16-bit weights, are F16 instead of BF16. */
@@ -141,9 +141,7 @@ export async function loadVectors(source: ByteSource, vectors: readonly Vector[]
   const values = new Float32Array(vectors.reduce((sum, vector) => sum + vector.length, 0))
   let at = 0
   for (const vector of vectors) {
-    const bytes = new Uint8Array(vector.data.size)
-    await source.read(vector.data.offset, bytes)
-    values.set(loadVector(vector, bytes), at)
+    values.set(await readVector(vector, source), at)
     at += vector.length
   }
   return values

@@ -18,8 +18,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   var largest = 0.0;
   for (var i = 0u; i < 32u; i++) {
 #if SWIGLU
-    let from = row * shape.units * 64u + unit * 32u + i;
-    values[i] = silu(x[from]) * x[from + shape.units * 32u];
+    let source = row * shape.units * 64u + unit * 32u + i;
+    values[i] = silu(x[source]) * x[source + shape.units * 32u];
 #else
     values[i] = x[(row * shape.units + unit) * 32u + i];
 #endif

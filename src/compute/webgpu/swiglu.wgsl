@@ -9,6 +9,6 @@ struct Shape { width: u32, rows: u32, pad0: u32, pad1: u32 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   if (id.x >= shape.width) { return; }
-  let from = id.y * shape.width * 2u + id.x;
-  out[id.y * shape.width + id.x] = silu(gateUp[from]) * gateUp[from + shape.width];
+  let source = id.y * shape.width * 2u + id.x;
+  out[id.y * shape.width + id.x] = silu(gateUp[source]) * gateUp[source + shape.width];
 }

@@ -1,0 +1,45 @@
+// Reads experts from any byte source into memory that the upload uses. Retries a bounded number of times; where the bytes
+// go after that is the caller's business.
+import { ExpertReadError } from '../../errors.js'
+import type { ExpertFiles } from '../../storage/packedModel.js'
+
+export type ReadPriority = 'demand' | 'prefetch'
+
+export interface ExpertReader {
+  /** Fills `target` with the expert's record. */
+  read(layer: number, expert: number, target: Uint8Array, priority: ReadPriority): Promise<void>
+  readonly totals: { readonly bytes: number; readonly seconds: number; readonly latency: readonly number[] }
+  close(): Promise<void>
+}
+
+const ATTEMPTS = 3
+const LATENCY_BUCKETS = 20
+
+export function sourceExpertReader(experts: ExpertFiles): ExpertReader {
+  const { expertSize } = experts.layout
+  const totals = { bytes: 0, seconds: 0, latency: new Array<number>(LATENCY_BUCKETS).fill(0) }
+  return {
+    totals,
+    async read(layer, expert, target) {
+      const source = experts.files[layer]
+      const offset = expert * expertSize
+      for (let attempt = 1; ; attempt++) {
+        const began = performance.now()
+        try {
+          await source.read(offset, target.subarray(0, expertSize))
+          const ms = performance.now() - began
+          totals.bytes += expertSize
+          totals.seconds += ms / 1000
+          const bucket = Math.floor(Math.log2(Math.max(ms, 1e-3) * 8)) + 1
+          totals.latency[Math.max(0, Math.min(LATENCY_BUCKETS - 1, bucket))]++
+          return
+        } catch (error) {
+          if (attempt < ATTEMPTS) continue
+          const detail = (error as Error).message
+          throw new ExpertReadError(layer, expert, source.name, offset, detail, { cause: error })
+        }
+      }
+    },
+    async close() {},
+  }
+}

@@ -1,0 +1,39 @@
+// Buffers that may not fit: created under an error scope, so that a refusal is an OutOfMemoryError and not a dead device.
+import { OutOfMemoryError } from '../../errors.js'
+import { mapMode } from './gpuFlags.js'
+
+export async function createChecked(
+  device: GPUDevice,
+  descriptors: readonly GPUBufferDescriptor[],
+  what: string,
+): Promise<GPUBuffer[]> {
+  const bytes = descriptors.reduce((sum, { size }) => sum + size, 0)
+  const tooLarge = descriptors.find(({ size }) => size > device.limits.maxBufferSize)
+  if (tooLarge !== undefined) {
+    throw new OutOfMemoryError(what, bytes, `a buffer of this GPU holds at most ${device.limits.maxBufferSize} bytes`)
+  }
+  device.pushErrorScope('out-of-memory')
+  device.pushErrorScope('validation')
+  const buffers: GPUBuffer[] = []
+  let thrown: Error | null = null
+  try {
+    for (const descriptor of descriptors) buffers.push(device.createBuffer(descriptor))
+  } catch (error) {
+    thrown = error as Error // Dawn throws where mapped memory cannot be had
+  }
+  const errors = [await device.popErrorScope(), await device.popErrorScope()]
+  const message = thrown?.message ?? errors.find(error => error !== null)?.message
+  if (message !== undefined) {
+    for (const buffer of buffers) buffer.destroy()
+    throw new OutOfMemoryError(what, bytes, message)
+  }
+  return buffers
+}
+
+/** The bytes of a mapped-for-reading buffer, copied. */
+export async function readMapped(buffer: GPUBuffer, size: number): Promise<ArrayBuffer> {
+  await buffer.mapAsync(mapMode.read, 0, size)
+  const bytes = buffer.getMappedRange(0, size).slice(0)
+  buffer.unmap()
+  return bytes
+}

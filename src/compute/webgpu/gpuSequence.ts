@@ -1,0 +1,197 @@
+// The state of one sequence on the GPU: a slot of recurrent state and a table of K/V pages. Holding and restoring share
+// both and copy nothing; export and import are the only ways across to the host.
+import type { ModelConfig } from '../../model/config.js'
+import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
+import type { HeldState, LayerState, SequenceState } from '../backend.js'
+import { PageTable } from '../kvPages.js'
+import { PAGE_TOKENS } from './attentionShape.js'
+import { bufferUsage } from './gpuFlags.js'
+import { readMapped } from './gpuMemory.js'
+import type { KvPool } from './kvPool.js'
+import { stateFloats } from './linearShape.js'
+import { EMPTY_STATE, type StatePool } from './statePool.js'
+
+export interface SequenceHome {
+  readonly device: GPUDevice
+  readonly config: ModelConfig
+  readonly kv: KvPool
+  readonly states: StatePool
+  forgetPredictions(sequence: GpuSequence): void
+}
+
+export class GpuSequence implements SequenceState {
+  length = 0
+  state = EMPTY_STATE
+  table: PageTable
+  readonly #home: SequenceHome
+
+  constructor(home: SequenceHome) {
+    this.#home = home
+    this.table = new PageTable(home.kv.pages)
+    home.states.retain(EMPTY_STATE)
+  }
+
+  get bytes(): number {
+    const state = this.state === EMPTY_STATE ? 0 : this.#home.states.slotBytes
+    return state + this.table.pages.length * this.#home.kv.pageBytes
+  }
+
+  /** What a step does at its very end: takes the new state slot over. */
+  commit(tokens: number, state: number): void {
+    this.#home.states.release(this.state)
+    this.length += tokens
+    this.state = state
+  }
+
+  async clear(): Promise<void> {
+    this.#home.states.retain(EMPTY_STATE)
+    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages))
+  }
+
+  clearPredictions(): void {
+    this.#home.forgetPredictions(this)
+  }
+
+  async hold(): Promise<HeldState> {
+    this.#home.states.retain(this.state)
+    return new GpuHeldState(this.#home, this.length, this.state, this.table.share())
+  }
+
+  async restore(held: HeldState): Promise<void> {
+    const { length, state, table } = held as GpuHeldState
+    this.#home.states.retain(state)
+    this.#become(length, state, table.share())
+  }
+
+  async exportLayer(layer: number): Promise<LayerState> {
+    const { config, kv, states } = this.#home
+    if (config.layerKinds[layer] === 'linear_attention') {
+      const bytes = await this.#read(states.buffer(layer), [this.state * states.layerBytes], states.layerBytes)
+      const floats = new Float32Array(bytes)
+      return {
+        kind: 'linear_attention',
+        conv: floats.slice(0, convStateSize(config)),
+        recurrent: transposeState(floats.subarray(stateFloats(config).delta), config, 'toHost'),
+      }
+    }
+    const row = kvRowSize(config)
+    const keys = new Float32Array(this.length * row)
+    const values = new Float32Array(this.length * row)
+    const pageBytes = kv.layerPageBytes
+    const offsets = this.table.pages.map(page => page * pageBytes)
+    const floats = this.length > 0 ? new Float32Array(await this.#read(kv.buffer(layer), offsets, pageBytes)) : null
+    for (let page = 0; page * PAGE_TOKENS < this.length && floats !== null; page++) {
+      const count = Math.min(PAGE_TOKENS, this.length - page * PAGE_TOKENS) * row
+      const at = (page * pageBytes) / 4
+      keys.set(floats.subarray(at, at + count), page * PAGE_TOKENS * row)
+      values.set(floats.subarray(at + PAGE_TOKENS * row, at + PAGE_TOKENS * row + count), page * PAGE_TOKENS * row)
+    }
+    return { kind: 'full_attention', keys, values }
+  }
+
+  async importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
+    const { device, config, kv, states } = this.#home
+    const table = new PageTable(kv.pages)
+    const pages = Math.ceil(length / PAGE_TOKENS)
+    await kv.reserve(pages, pages)
+    await states.reserve(1)
+    table.reserve(0, length)
+    const slot = states.take()
+    try {
+      let layer = 0
+      for (const given of layers) {
+        if (given.kind === 'linear_attention') {
+          const floats = new Float32Array(states.layerBytes / 4)
+          floats.set(given.conv)
+          floats.set(transposeState(given.recurrent, config, 'toGpu'), stateFloats(config).delta)
+          device.queue.writeBuffer(states.buffer(layer), slot * states.layerBytes, floats)
+        } else {
+          const row = kvRowSize(config)
+          for (const [i, page] of table.pages.entries()) {
+            const rows = [i * PAGE_TOKENS * row, Math.min(length, (i + 1) * PAGE_TOKENS) * row] as const
+            const at = page * kv.layerPageBytes
+            device.queue.writeBuffer(kv.buffer(layer), at, given.keys.slice(...rows))
+            device.queue.writeBuffer(kv.buffer(layer), at + PAGE_TOKENS * row * 4, given.values.slice(...rows))
+          }
+        }
+        layer++
+      }
+    } catch (error) {
+      table.release()
+      states.release(slot)
+      throw error
+    }
+    this.#become(length, slot, table)
+  }
+
+  release(): void {
+    this.#home.states.retain(EMPTY_STATE)
+    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages))
+  }
+
+  #become(length: number, state: number, table: PageTable): void {
+    this.table.release()
+    this.#home.states.release(this.state)
+    this.length = length
+    this.state = state
+    this.table = table
+    this.#home.forgetPredictions(this)
+  }
+
+  /** Ranges of one size, back to back. */
+  async #read(buffer: GPUBuffer, offsets: readonly number[], size: number): Promise<ArrayBuffer> {
+    const { device } = this.#home
+    const total = offsets.length * size
+    const target = device.createBuffer({ size: total, usage: bufferUsage.mapRead | bufferUsage.copyDst })
+    const encoder = device.createCommandEncoder()
+    for (const [i, offset] of offsets.entries()) encoder.copyBufferToBuffer(buffer, offset, target, i * size, size)
+    device.queue.submit([encoder.finish()])
+    const bytes = await readMapped(target, total)
+    target.destroy()
+    return bytes
+  }
+}
+
+class GpuHeldState implements HeldState {
+  readonly #home: SequenceHome
+  #released = false
+
+  constructor(
+    home: SequenceHome,
+    readonly length: number,
+    readonly state: number,
+    readonly table: PageTable,
+  ) {
+    this.#home = home
+  }
+
+  get bytes(): number {
+    const own = this.state !== EMPTY_STATE && this.#home.states.holdersOf(this.state) === 1
+    return (own ? this.#home.states.slotBytes : 0) + this.table.ownPages * this.#home.kv.pageBytes
+  }
+
+  release(): void {
+    if (this.#released) return
+    this.#released = true
+    this.table.release()
+    this.#home.states.release(this.state)
+  }
+}
+
+/** Between [heads, valueDim, keyDim] and the GPU's [heads, keyDim / 4, valueDim, 4]. */
+function transposeState(from: Float32Array, config: ModelConfig, direction: 'toHost' | 'toGpu'): Float32Array {
+  const { linearKeyDim: keyDim, linearValueDim: valueDim } = config
+  const to = new Float32Array(recurrentStateSize(config))
+  for (let head = 0; head < config.linearValueHeads; head++) {
+    const base = head * keyDim * valueDim
+    for (let v = 0; v < valueDim; v++) {
+      for (let k = 0; k < keyDim; k++) {
+        const host = base + v * keyDim + k
+        const gpu = base + ((k >> 2) * valueDim + v) * 4 + (k & 3)
+        if (direction === 'toHost') to[host] = from[gpu]
+        else to[gpu] = from[host]
+      }
+    }
+  }
+  return to
+}

@@ -1,0 +1,77 @@
+// One GPU buffer per layer, all with the same number of equal cells, that grow together. A cell is a state slot or a K/V
+// page; which cell belongs to whom is decided elsewhere. Growing copies on the GPU and moves the generation on, so that
+// bind groups are made again.
+import { OutOfMemoryError } from '../../errors.js'
+import { bufferUsage } from './gpuFlags.js'
+import { createChecked } from './gpuMemory.js'
+
+export interface GrowingPoolOptions {
+  readonly what: string // for messages: 'recurrent state'
+  readonly layers: readonly number[]
+  readonly cellBytes: number
+  readonly initialCells: number
+  readonly maxBindingBytes: number
+}
+
+export class GrowingPool {
+  generation = 0
+  cells = 0
+  readonly #device: GPUDevice
+  readonly #options: GrowingPoolOptions
+  readonly #buffers = new Map<number, GPUBuffer>()
+
+  constructor(device: GPUDevice, options: GrowingPoolOptions) {
+    this.#device = device
+    this.#options = options
+  }
+
+  get bytes(): number {
+    return this.cells * this.#options.cellBytes * this.#options.layers.length
+  }
+
+  get maxCells(): number {
+    return Math.floor(this.#options.maxBindingBytes / this.#options.cellBytes)
+  }
+
+  buffer(layer: number): GPUBuffer {
+    return this.#buffers.get(layer) as GPUBuffer
+  }
+
+  /** Makes room for `cells` cells at least; throws OutOfMemoryError and then nothing has changed. */
+  async reserve(cells: number): Promise<void> {
+    if (cells <= this.cells) return
+    const { what, layers, cellBytes, initialCells } = this.#options
+    if (cells > this.maxCells) {
+      const limit = this.#options.maxBindingBytes
+      throw new OutOfMemoryError(what, cells * cellBytes, `a binding of this GPU holds at most ${limit} bytes per layer`)
+    }
+    const wanted = Math.min(this.maxCells, Math.max(initialCells, cells, this.cells * 2))
+    const usage = bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst
+    const descriptors = layers.map(layer => ({ label: `${what} ${layer}`, size: wanted * cellBytes, usage }))
+    const made = await createChecked(this.#device, descriptors, what)
+    const encoder = this.#device.createCommandEncoder()
+    for (const [i, layer] of layers.entries()) {
+      const old = this.#buffers.get(layer)
+      if (old !== undefined) encoder.copyBufferToBuffer(old, 0, made[i], 0, this.cells * cellBytes)
+    }
+    this.#device.queue.submit([encoder.finish()])
+    for (const [i, layer] of layers.entries()) {
+      this.#buffers.get(layer)?.destroy()
+      this.#buffers.set(layer, made[i])
+    }
+    this.cells = wanted
+    this.generation++
+  }
+
+  copyCell(from: number, to: number, ranges: readonly { offset: number; size: number }[]): void {
+    const encoder = this.#device.createCommandEncoder()
+    const { layers, cellBytes } = this.#options
+    for (const layer of layers) {
+      const buffer = this.buffer(layer)
+      for (const { offset, size } of ranges) {
+        if (size > 0) encoder.copyBufferToBuffer(buffer, from * cellBytes + offset, buffer, to * cellBytes + offset, size)
+      }
+    }
+    this.#device.queue.submit([encoder.finish()])
+  }
+}

@@ -1,0 +1,113 @@
+// Final norm, the rows that somebody wants, their logits and greedy tokens, and the way back to the host. Rows go through
+// in batches, so that all logits of a long prompt need no more memory than a few.
+import type { ModelConfig } from '../../model/config.js'
+import { type ActivationBuffers, activationBuffers } from './activationBuffers.js'
+import { addNormOp } from './addNorm.js'
+import { argmaxOp } from './argmax.js'
+import type { GpuContext } from './gpuContext.js'
+import { bufferUsage } from './gpuFlags.js'
+import { readMapped } from './gpuMemory.js'
+import { storageBuffer } from './kernel.js'
+import { matMulOp } from './matMul.js'
+import type { Op } from './op.js'
+import { Recorder } from './recorder.js'
+import type { ResidentWeights } from './residentWeights.js'
+import type { Workspace } from './workspace.js'
+
+const MAX_LOGITS_BYTES = 64 * 2 ** 20
+
+export class Head {
+  readonly rows: number // per batch
+  readonly input: ActivationBuffers // [rows, hidden]
+  readonly logits: GPUBuffer // [rows, vocab]
+  readonly winners: GPUBuffer // [rows]
+  readonly readback: GPUBuffer
+  readonly step: GPUBuffer
+  readonly #gpu: GpuContext
+  readonly #config: ModelConfig
+  readonly #space: Workspace
+  #norm!: Op
+  #project!: Op
+  #argmax!: Op
+
+  private constructor(gpu: GpuContext, config: ModelConfig, space: Workspace) {
+    this.#gpu = gpu
+    this.#config = config
+    this.#space = space
+    const { device } = gpu
+    const vocabBytes = config.vocabSize * 4
+    this.rows = Math.max(1, Math.min(64, Math.floor(MAX_LOGITS_BYTES / vocabBytes)))
+    this.input = activationBuffers(gpu, this.rows, config.hiddenSize, 'head in')
+    this.logits = storageBuffer(device, this.rows * vocabBytes, 'logits')
+    this.winners = storageBuffer(device, this.rows * 4, 'greedy tokens')
+    const usage = bufferUsage.mapRead | bufferUsage.copyDst
+    this.readback = device.createBuffer({ label: 'logits readback', size: this.rows * vocabBytes, usage })
+    this.step = device.createBuffer({ label: 'head step', size: 16, usage: bufferUsage.uniform | bufferUsage.copyDst })
+  }
+
+  static async create(
+    gpu: GpuContext,
+    config: ModelConfig,
+    space: Workspace,
+    weights: ResidentWeights,
+  ): Promise<Head> {
+    const head = new Head(gpu, config, space)
+    const { hidden, mlpOut, normed } = space
+    const norm = { weight: weights.norm, delta: mlpOut, hidden, out: normed.values }
+    ;[head.#norm, head.#project, head.#argmax] = await Promise.all([
+      addNormOp(gpu, norm, config.hiddenSize, config.rmsNormEps),
+      matMulOp(gpu, weights.lmHead, head.input, head.logits, {
+        step: head.step,
+        outStride: config.vocabSize,
+        label: 'lmHead',
+      }),
+      argmaxOp(gpu, head.logits, config.vocabSize, head.rows, head.winners),
+    ])
+    return head
+  }
+
+  /** Records the final norm of all rows: `normed` then holds them. */
+  recordNorm(recorder: Recorder, tokens: number): void {
+    this.#norm(recorder, { tokens, runs: 1 })
+  }
+
+  /** Logits of the given rows of `normed`, back to back. */
+  async readLogits(rows: readonly number[]): Promise<Float32Array> {
+    const { vocabSize } = this.#config
+    const out = new Float32Array(rows.length * vocabSize)
+    for (let first = 0; first < rows.length; first += this.rows) {
+      const batch = rows.slice(first, first + this.rows)
+      const bytes = batch.length * vocabSize * 4
+      this.#submit(batch, recorder => recorder.copy(this.logits, 0, this.readback, 0, bytes))
+      out.set(new Float32Array(await readMapped(this.readback, bytes)), first * vocabSize)
+    }
+    return out
+  }
+
+  /** Greedy tokens of the given rows of `normed`: four bytes each come back. */
+  async readArgmax(rows: readonly number[]): Promise<Uint32Array> {
+    const out = new Uint32Array(rows.length)
+    for (let first = 0; first < rows.length; first += this.rows) {
+      const batch = rows.slice(first, first + this.rows)
+      this.#submit(batch, recorder => {
+        this.#argmax(recorder, { tokens: batch.length, runs: 1 })
+        recorder.copy(this.winners, 0, this.readback, 0, batch.length * 4)
+      })
+      out.set(new Uint32Array(await readMapped(this.readback, batch.length * 4)), first)
+    }
+    return out
+  }
+
+  #submit(rows: readonly number[], then: (recorder: Recorder) => void): void {
+    const { device } = this.#gpu
+    const rowBytes = this.#config.hiddenSize * 4
+    device.queue.writeBuffer(this.step, 0, new Uint32Array([rows.length, 1, 0, 0]))
+    const recorder = new Recorder(device, null)
+    for (const [i, row] of rows.entries()) {
+      recorder.copy(this.#space.normed.values, row * rowBytes, this.input.values, i * rowBytes, rowBytes)
+    }
+    this.#project(recorder, { tokens: rows.length, runs: 1 })
+    then(recorder)
+    recorder.submit()
+  }
+}

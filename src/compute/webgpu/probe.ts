@@ -1,0 +1,86 @@
+// Runs layers with the prompt's kernels and reads what happens between them. For tests and the engine view: slow.
+import type { ModelConfig } from '../../model/config.js'
+import type { LayerProbe, ProbeRequest, ProbeResult } from '../backend.js'
+import { bufferUsage } from './gpuFlags.js'
+import { readMapped } from './gpuMemory.js'
+import type { Head } from './head.js'
+import type { PromptPass } from './promptPass.js'
+import { Recorder } from './recorder.js'
+import type { Workspace } from './workspace.js'
+
+/** The step's runs are written already; at most maxTokens rows. */
+export async function probeLayers(
+  device: GPUDevice,
+  config: ModelConfig,
+  space: Workspace,
+  pass: PromptPass,
+  head: Head,
+  request: ProbeRequest,
+): Promise<ProbeResult> {
+  const { hiddenSize, numExperts, numLayers } = config
+  const rows = 'tokens' in request ? request.tokens.length : request.hidden.length / hiddenSize
+  const size = { tokens: rows, runs: 1 }
+  const { k, maxTokens } = space.shape
+  const read = async (buffer: GPUBuffer, floats: number, offset = 0) => {
+    const target = device.createBuffer({ size: floats * 4, usage: bufferUsage.mapRead | bufferUsage.copyDst })
+    const recorder = new Recorder(device, null)
+    recorder.copy(buffer, offset * 4, target, 0, floats * 4)
+    recorder.submit()
+    const bytes = await readMapped(target, floats * 4)
+    target.destroy()
+    return new Float32Array(bytes)
+  }
+  const layers: LayerProbe[] = []
+  const wanted = 'layer' in request ? [request.layer] : request.layers
+  let mixerOut: Float32Array
+  let middle: Omit<LayerProbe, 'layer' | 'mixerOut' | 'mlpOut' | 'out'>
+  const tap = {
+    async afterMixer(layer: number) {
+      if (!wanted || wanted.includes(layer)) mixerOut = await read(space.mixerOut, rows * hiddenSize)
+    },
+    async afterRouter(layer: number) {
+      if (wanted && !wanted.includes(layer)) return
+      const logits = await read(space.logits, rows * (numExperts + 1))
+      const routerLogits = new Float32Array(rows * numExperts)
+      const sharedGate = new Float32Array(rows)
+      for (let row = 0; row < rows; row++) {
+        const at = row * (numExperts + 1)
+        routerLogits.set(logits.subarray(at, at + numExperts), row * numExperts)
+        sharedGate[row] = 1 / (1 + Math.exp(-logits[at + numExperts]))
+      }
+      const mixing = await read(space.mixing, rows * k * 2)
+      const choice = await read(space.choice, rows * k, layer * maxTokens * k)
+      middle = {
+        normed: await read(space.normed.values, rows * hiddenSize),
+        routerLogits,
+        routerIndices: new Int32Array(choice.buffer),
+        routerWeights: mixing.filter((_, i) => i % 2 === 1),
+        sharedOut: await read(space.sharedOut, rows * hiddenSize),
+        sharedGate,
+      }
+    },
+    async afterLayer(layer: number) {
+      if (wanted && !wanted.includes(layer)) return
+      const mlpOut = await read(space.mlpOut, rows * hiddenSize)
+      const out = await read(space.hidden, rows * hiddenSize)
+      for (let i = 0; i < out.length; i++) out[i] += mlpOut[i]
+      layers.push({ layer, mixerOut, ...middle, mlpOut, out })
+    },
+  }
+  const recorder = pass.recorder()
+  if ('layer' in request) {
+    device.queue.writeBuffer(space.hidden, 0, new Float32Array(request.hidden))
+    device.queue.writeBuffer(space.mlpOut, 0, new Float32Array(rows * hiddenSize))
+    await pass.run(recorder, size, { first: request.layer, end: request.layer + 1, tap })
+    return { embed: null, layers, finalNorm: null, logits: null }
+  }
+  pass.embed(recorder, size)
+  recorder.submit()
+  const embed = await read(space.hidden, rows * hiddenSize)
+  await pass.run(recorder, size, { end: numLayers, tap })
+  head.recordNorm(recorder, rows)
+  recorder.submit()
+  const finalNorm = await read(space.normed.values, rows * hiddenSize)
+  const logits = await head.readLogits(Array.from({ length: rows }, (_, i) => i))
+  return { embed, layers, finalNorm, logits }
+}

@@ -1,0 +1,125 @@
+// All weights that every token uses, read from model_weights.bin into GPU buffers.
+import type { ModelConfig } from '../../model/config.js'
+import type { LayerTensors, Matrix } from '../../model/tensors.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type { BackendOptions } from '../backend.js'
+import { attentionColumns } from './attentionShape.js'
+import { linearColumns } from './linearShape.js'
+import { floatBuffer, loadMatrices, loadVectors, type MatrixAt, type MatrixPart } from './matrixWeights.js'
+
+interface CommonLayerWeights {
+  readonly inputNorm: GPUBuffer // [hidden]
+  readonly postNorm: GPUBuffer // [hidden]
+  readonly inProj: readonly MatrixPart[]
+  readonly outProj: readonly MatrixPart[]
+  readonly router: readonly MatrixPart[] // router rows, then the shared expert's gate
+  readonly sharedGateUp: readonly MatrixPart[]
+  readonly sharedDown: readonly MatrixPart[]
+}
+
+export interface LinearLayerWeights extends CommonLayerWeights {
+  readonly kind: 'linear_attention'
+  readonly taps: GPUBuffer // [channels, 4]
+  readonly gates: GPUBuffer // [valueHeads, 2]: -exp(A_log), dt_bias
+  readonly norm: GPUBuffer // [valueDim]
+}
+
+export interface FullLayerWeights extends CommonLayerWeights {
+  readonly kind: 'full_attention'
+  readonly qkNorms: GPUBuffer // [2, headDim]
+}
+
+export type LayerWeights = LinearLayerWeights | FullLayerWeights
+
+export interface ResidentWeights {
+  readonly embed: readonly MatrixPart[]
+  readonly lmHead: readonly MatrixPart[]
+  readonly norm: GPUBuffer // [hidden]
+  readonly layers: readonly LayerWeights[]
+}
+
+export async function loadResidentWeights(
+  device: GPUDevice,
+  packed: PackedModel,
+  maxBytes: number,
+  options: Pick<BackendOptions, 'onProgress' | 'signal'>,
+): Promise<ResidentWeights> {
+  const { tensors, weights: source, config } = packed
+  let loaded = 0
+  const matrices = async (list: readonly MatrixAt[]) => {
+    const parts = await loadMatrices(device, source, list, maxBytes, options.signal)
+    loaded += parts.reduce((sum, part) => sum + part.buffer.size, 0)
+    options.onProgress?.({ phase: 'weights', loaded: Math.min(loaded, source.size), total: source.size })
+    options.signal?.throwIfAborted()
+    return parts
+  }
+  const vectors = async (...list: Parameters<typeof loadVectors>[1][number][]) =>
+    floatBuffer(device, await loadVectors(source, list), list[0].name)
+  const single = (matrix: Matrix) => matrices([{ matrix, out: 0 }])
+
+  const layers: LayerWeights[] = []
+  for (const layer of tensors.layers) {
+    const common = {
+      inputNorm: await vectors(layer.inputNorm),
+      postNorm: await vectors(layer.postAttentionNorm),
+      inProj: await matrices(inProjections(layer, config)),
+      outProj: await single(layer.kind === 'full_attention' ? layer.oProj : layer.outProj),
+      router: await matrices([
+        { matrix: layer.router, out: 0 },
+        { matrix: layer.sharedExpertGate, out: config.numExperts },
+      ]),
+      sharedGateUp: await matrices([
+        { matrix: layer.sharedExpert.gate, out: 0 },
+        { matrix: layer.sharedExpert.up, out: config.sharedExpertIntermediateSize },
+      ]),
+      sharedDown: await single(layer.sharedExpert.down),
+    }
+    if (layer.kind === 'full_attention') {
+      layers.push({ ...common, kind: layer.kind, qkNorms: await vectors(layer.qNorm, layer.kNorm) })
+    } else {
+      layers.push({
+        ...common,
+        kind: layer.kind,
+        taps: await vectors(layer.conv),
+        gates: await loadGates(device, packed, layer),
+        norm: await vectors(layer.norm),
+      })
+    }
+  }
+  const embed = await single(tensors.embed)
+  const isTied = tensors.lmHead.weight.offset === tensors.embed.weight.offset
+  return { embed, lmHead: isTied ? embed : await single(tensors.lmHead), norm: await vectors(tensors.norm), layers }
+}
+
+function inProjections(layer: LayerTensors, config: ModelConfig): MatrixAt[] {
+  if (layer.kind === 'full_attention') {
+    const columns = attentionColumns(config)
+    return [
+      { matrix: layer.qProj, out: 0 },
+      { matrix: layer.kProj, out: columns.k },
+      { matrix: layer.vProj, out: columns.v },
+    ]
+  }
+  const columns = linearColumns(config)
+  return [
+    { matrix: layer.inProjQkv, out: 0 },
+    { matrix: layer.inProjZ, out: columns.z },
+    { matrix: layer.inProjB, out: columns.b },
+    { matrix: layer.inProjA, out: columns.a },
+  ]
+}
+
+async function loadGates(
+  device: GPUDevice,
+  packed: PackedModel,
+  layer: Extract<LayerTensors, { kind: 'linear_attention' }>,
+): Promise<GPUBuffer> {
+  const values = await loadVectors(packed.weights, [layer.aLog, layer.dtBias])
+  const heads = layer.aLog.length
+  const pairs = new Float32Array(2 * heads)
+  for (let head = 0; head < heads; head++) {
+    pairs[2 * head] = -Math.exp(values[head])
+    pairs[2 * head + 1] = values[heads + head]
+  }
+  return floatBuffer(device, pairs, 'gates')
+}

@@ -1,0 +1,370 @@
+// The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
+// slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
+import { ClosedError } from '../../errors.js'
+import type { ModelConfig } from '../../model/config.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type {
+  Backend,
+  BackendOptions,
+  ProbeRequest,
+  ProbeResult,
+  SequenceState,
+  StepOptions,
+  StepOutput,
+  StepRun,
+} from '../backend.js'
+import type { ModelStats } from '../stats.js'
+import { PAGE_TOKENS } from './attentionShape.js'
+import { sourceExpertReader } from './expertReader.js'
+import { ExpertSlots } from './expertSlots.js'
+import type { GpuContext } from './gpuContext.js'
+import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
+import { GpuSequence, type SequenceHome } from './gpuSequence.js'
+import { Head } from './head.js'
+import { KernelSet } from './kernel.js'
+import { KvPool } from './kvPool.js'
+import { probeLayers } from './probe.js'
+import { PromptPass } from './promptPass.js'
+import { type KernelTime, Profiler } from './recorder.js'
+import { loadResidentWeights } from './residentWeights.js'
+import { planPools, slotLayout } from './slotLayout.js'
+import { StatePool } from './statePool.js'
+import { type PlannedRun, StepInfo } from './stepInfo.js'
+import { createWorkspace, type Workspace } from './workspace.js'
+
+export interface WebgpuOptions extends DeviceOptions {
+  /** Measure the GPU time of every kernel: slower, and `profile()` then tells. */
+  readonly timing?: boolean
+  readonly chunkTokens?: number
+}
+
+const CHUNK_TOKENS = 512
+
+export async function openWebgpuBackend(
+  packed: PackedModel,
+  options: BackendOptions,
+  gpuOptions: WebgpuOptions = {},
+): Promise<WebgpuBackend> {
+  const opened = await openDevice(gpuOptions)
+  try {
+    return await WebgpuBackend.open(opened, packed, options, gpuOptions)
+  } catch (error) {
+    opened.close()
+    throw error
+  }
+}
+
+/** A run with what the step takes for it. */
+interface ActiveRun extends PlannedRun {
+  readonly sequence: GpuSequence
+}
+
+export class WebgpuBackend implements Backend, SequenceHome {
+  readonly name = 'webgpu'
+  readonly device: GPUDevice
+  readonly config: ModelConfig
+  readonly description: string
+  readonly chunkTokens: number
+  readonly states: StatePool
+  readonly kv: KvPool
+  readonly #opened: GpuDevice
+  readonly #packed: PackedModel
+  readonly #space: Workspace
+  readonly #slots: ExpertSlots
+  readonly #info: StepInfo
+  readonly #prompt: PromptPass
+  readonly #head: Head
+  readonly #profiler: Profiler | null
+  readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
+  #closed = false
+
+  static async open(
+    opened: GpuDevice,
+    packed: PackedModel,
+    options: BackendOptions,
+    gpuOptions: WebgpuOptions,
+  ): Promise<WebgpuBackend> {
+    const { device, limits, description } = opened
+    const { config, experts } = packed
+    if (description.software) options.onNotice?.(`webgpu runs on a software adapter (${description.name}): slow`)
+    const onCompiled = (loaded: number, total: number) => options.onProgress?.({ phase: 'kernels', loaded, total })
+    const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
+    const kernels = new KernelSet(device, common, onCompiled)
+    const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups }
+    const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
+    const layersOf = (kind: string) => [...config.layerKinds.keys()].filter(i => config.layerKinds[i] === kind)
+    const states = new StatePool(device, config, layersOf('linear_attention'), maxBytes)
+    const kv = new KvPool(device, config, layersOf('full_attention'), maxBytes)
+    await states.reserve(2)
+    await kv.reserve(1, 1)
+    const chunkTokens = gpuOptions.chunkTokens ?? CHUNK_TOKENS
+    const shape = { experts: config.numExperts, k: options.expertsPerToken, maxTokens: chunkTokens }
+    const space = createWorkspace(gpu, config, shape)
+    const layout = slotLayout(experts.layout)
+    const budget = options.expertMemory ?? config.numLayers * config.numExperts * layout.stride
+    const plan = planPools(config.numLayers, config.numExperts, shape.k, layout.stride, budget, maxBytes)
+    const reader = sourceExpertReader(experts)
+    const slots = await ExpertSlots.create(device, config, layout, plan, reader, experts.layout.expertSize)
+    const weights = await loadResidentWeights(device, packed, maxBytes, options)
+    const profiler = gpuOptions.timing && opened.timestamps ? new Profiler(device) : null
+    const parts = { gpu, config, space, states, kv, slots, layout }
+    const [prompt, head] = await Promise.all([
+      PromptPass.create(parts, weights, profiler),
+      Head.create(gpu, config, space, weights),
+    ])
+    return new WebgpuBackend(opened, packed, options, { states, kv, space, slots, prompt, head, profiler, chunkTokens })
+  }
+
+  private constructor(
+    opened: GpuDevice,
+    packed: PackedModel,
+    options: BackendOptions,
+    parts: {
+      states: StatePool
+      kv: KvPool
+      space: Workspace
+      slots: ExpertSlots
+      prompt: PromptPass
+      head: Head
+      profiler: Profiler | null
+      chunkTokens: number
+    },
+  ) {
+    this.#opened = opened
+    this.#packed = packed
+    this.device = opened.device
+    this.config = packed.config
+    this.chunkTokens = parts.chunkTokens
+    this.states = parts.states
+    this.kv = parts.kv
+    this.#space = parts.space
+    this.#slots = parts.slots
+    this.#prompt = parts.prompt
+    this.#head = parts.head
+    this.#profiler = parts.profiler
+    this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
+    const { description } = opened
+    const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
+    this.description = `webgpu on ${description.name}, ${paths.join(', ')}, ${options.precision}`
+  }
+
+  createSequence(): SequenceState {
+    return new GpuSequence(this)
+  }
+
+  forgetPredictions(): void {}
+
+  async step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
+    this.#check()
+    const began = performance.now()
+    const active = await this.#plan(runs.map(({ sequence, tokens }) => ({ sequence: sequence as GpuSequence, tokens })))
+    try {
+      const outputs = await this.#evaluate(runs, active, options)
+      for (const run of active) run.sequence.commit(run.tokens.length, run.stateOut)
+      this.#count(runs, performance.now() - began)
+      return outputs
+    } catch (error) {
+      this.#release(active)
+      this.#opened.check()
+      throw error
+    }
+  }
+
+  async probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
+    this.#check()
+    const { hiddenSize } = this.config
+    const own = sequence as GpuSequence
+    const count = 'tokens' in request ? request.tokens.length : request.hidden.length / hiddenSize
+    const results: ProbeResult[] = []
+    // Chunk after chunk, each from the state that the one before has written; nothing is committed.
+    let stateIn = own.state
+    const taken: number[] = []
+    try {
+      for (let start = 0; start < count; start += this.chunkTokens) {
+        const end = Math.min(count, start + this.chunkTokens)
+        const tokens = 'tokens' in request ? request.tokens.slice(start, end) : new Array<number>(end - start).fill(0)
+        await this.states.reserve(1)
+        const stateOut = this.states.take()
+        taken.push(stateOut)
+        await this.#reservePages([{ sequence: own, tokens: end }])
+        own.table.reserve(own.length, end)
+        const run = { tokens, position: own.length + start, pages: own.table.pages, stateIn, stateOut }
+        this.#info.write([run])
+        const rows =
+          'hidden' in request
+            ? { layer: request.layer, hidden: request.hidden.subarray(start * hiddenSize, end * hiddenSize) }
+            : { tokens, layers: request.layers }
+        results.push(await probeLayers(this.device, this.config, this.#space, this.#prompt, this.#head, rows))
+        stateIn = stateOut
+      }
+    } finally {
+      for (const slot of taken) this.states.release(slot)
+      own.table.trim(own.length)
+    }
+    return joinProbes(results)
+  }
+
+  stats(): ModelStats {
+    const { promptTokens, decodeTokens, steps, seconds } = this.#counts
+    const counters = this.#slots.counters()
+    const { reads, stallSeconds } = this.#slots
+    return {
+      tokens: promptTokens + decodeTokens,
+      promptTokens,
+      decodeTokens,
+      steps,
+      expertHits: counters.hits,
+      expertMisses: counters.misses,
+      prefetchHits: counters.prefetchHits,
+      prefetchReads: counters.prefetchReads,
+      prefetchWastedBytes: counters.prefetchWastedBytes,
+      bytesRead: reads.bytes,
+      readSeconds: reads.seconds,
+      readLatencyMs: [...reads.latency],
+      stallSeconds,
+      computeSeconds: Math.max(0, seconds - stallSeconds),
+      phaseSeconds: { gpu: Math.max(0, seconds - stallSeconds) },
+      residentBytes: this.#packed.weights.size,
+      expertSlots: this.#slots.slots,
+      expertSlotsUsed: this.#slots.slotsUsed,
+      expertMemory: this.#slots.bytes,
+    }
+  }
+
+  /** GPU time by kernel since the backend was opened with `timing`, longest first. */
+  profile(): KernelTime[] {
+    return this.#profiler?.times() ?? []
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return
+    this.#closed = true
+    await this.#slots.close()
+    this.#opened.close()
+  }
+
+  async #evaluate(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions): Promise<StepOutput[]> {
+    this.#info.write(active)
+    this.#slots.tick()
+    const size = { tokens: active.reduce((sum, run) => sum + run.tokens.length, 0), runs: active.length }
+    const recorder = this.#prompt.recorder()
+    this.#prompt.embed(recorder, size)
+    await this.#prompt.run(recorder, size, { signal: options.signal })
+    this.#head.recordNorm(recorder, size.tokens)
+    recorder.submit()
+    const routing = options.routing ? await this.#prompt.readRouting(size.tokens) : null
+    const outputs: StepOutput[] = []
+    let row = 0
+    for (const [i, { output }] of runs.entries()) {
+      const count = active[i].tokens.length
+      const last = row + count - 1
+      const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [last]
+      const logits = output === 'last' || output === 'all' ? await this.#head.readLogits(rows) : null
+      const argmax = output === 'none' ? null : (await this.#head.readArgmax([last]))[0]
+      outputs.push({ logits, argmax, routing: routing && this.#routingOf(routing, size.tokens, row, count) })
+      options.signal?.throwIfAborted()
+      row += count
+    }
+    if (runs.every(run => run.output === 'none')) await this.device.queue.onSubmittedWorkDone()
+    this.#opened.check()
+    return outputs
+  }
+
+  /** One run's share of [layers, tokens, K]. */
+  #routingOf(all: Uint16Array, tokens: number, first: number, count: number): Uint16Array {
+    const { k } = this.#space.shape
+    const own = new Uint16Array(this.config.numLayers * count * k)
+    for (let layer = 0; layer < this.config.numLayers; layer++) {
+      const from = (layer * tokens + first) * k
+      own.set(all.subarray(from, from + count * k), layer * count * k)
+    }
+    return own
+  }
+
+  /** Takes pages and state slots for all runs, or nothing. */
+  async #plan(runs: readonly { sequence: GpuSequence; tokens: readonly number[] }[]): Promise<ActiveRun[]> {
+    await this.states.reserve(runs.length)
+    await this.#reservePages(runs.map(({ sequence, tokens }) => ({ sequence, tokens: tokens.length })))
+    const active: ActiveRun[] = []
+    for (const { sequence, tokens } of runs) {
+      sequence.table.reserve(sequence.length, tokens.length)
+      active.push({
+        sequence,
+        tokens,
+        position: sequence.length,
+        pages: [...sequence.table.pages],
+        stateIn: sequence.state,
+        stateOut: this.states.take(),
+      })
+    }
+    return active
+  }
+
+  async #reservePages(runs: readonly { sequence: GpuSequence; tokens: number }[]): Promise<void> {
+    let wanted = 0
+    let words = 0
+    for (const { sequence, tokens } of runs) {
+      const pages = Math.ceil((sequence.length + tokens) / PAGE_TOKENS)
+      wanted += pages - sequence.table.pages.length + 1 // one more where the last page must be copied
+      words += pages
+    }
+    await this.kv.reserve(Math.max(0, wanted), words)
+  }
+
+  #release(active: readonly ActiveRun[]): void {
+    for (const { sequence, stateOut } of active) {
+      sequence.table.trim(sequence.length)
+      this.states.release(stateOut)
+    }
+  }
+
+  #count(runs: readonly StepRun[], ms: number): void {
+    this.#counts.steps++
+    this.#counts.seconds += ms / 1000
+    for (const { phase, tokens } of runs) {
+      if (phase === 'prompt') this.#counts.promptTokens += tokens.length
+      else this.#counts.decodeTokens++
+    }
+  }
+
+  #check(): void {
+    if (this.#closed) throw new ClosedError('model')
+    this.#opened.check()
+  }
+}
+
+function joinProbes(results: readonly ProbeResult[]): ProbeResult {
+  if (results.length === 1) return results[0]
+  const join = (arrays: readonly (Float32Array | null)[]) => {
+    if (arrays.some(array => array === null)) return null
+    const out = new Float32Array(arrays.reduce((sum, array) => sum + array!.length, 0))
+    let at = 0
+    for (const array of arrays as Float32Array[]) {
+      out.set(array, at)
+      at += array.length
+    }
+    return out
+  }
+  const layers = results[0].layers.map((layer, i) => {
+    const all = results.map(result => result.layers[i])
+    const joined = (pick: (probe: (typeof all)[number]) => Float32Array) => join(all.map(pick)) as Float32Array
+    return {
+      layer: layer.layer,
+      mixerOut: joined(probe => probe.mixerOut),
+      normed: joined(probe => probe.normed),
+      routerLogits: joined(probe => probe.routerLogits),
+      routerIndices: Int32Array.from(all.flatMap(probe => [...probe.routerIndices])),
+      routerWeights: joined(probe => probe.routerWeights),
+      sharedOut: joined(probe => probe.sharedOut),
+      sharedGate: joined(probe => probe.sharedGate),
+      mlpOut: joined(probe => probe.mlpOut),
+      out: joined(probe => probe.out),
+    }
+  })
+  return {
+    embed: join(results.map(result => result.embed)),
+    layers,
+    finalNorm: join(results.map(result => result.finalNorm)),
+    logits: join(results.map(result => result.logits)),
+  }
+}
