@@ -16,7 +16,7 @@ export async function embedOp(
     const [segment] = part.segments
     const values = [part.cols, segment.out, segment.rows, segment.scales / 2, segment.biases / 2, 0, 0, 0]
     const shape = uniformBuffer(gpu.device, values, 'embed part')
-    const group = kernel.bind([part.buffer, part.buffer, shape, tokenInfo, hidden])
+    const group = kernel.bind([part.buffer, shape, tokenInfo, hidden])
     return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens)
   })
   return sequence(await Promise.all(ops))

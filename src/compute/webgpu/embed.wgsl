@@ -1,12 +1,12 @@
 // The embedding rows of the step's tokens. A table too large for one binding comes in parts of rows; each part writes
 // the tokens that it holds.
-#include weights
+#include weightWords
 
 struct Part { cols: u32, firstRow: u32, rows: u32, scales: u32, biases: u32, pad0: u32, pad1: u32, pad2: u32 }
 struct Token { id: u32, position: u32, run: u32, index: u32, pages: u32, stateIn: u32, stateOut: u32, pad: u32 }
-@group(0) @binding(2) var<uniform> part: Part;
-@group(0) @binding(3) var<storage, read> tokens: array<Token>;
-@group(0) @binding(4) var<storage, read_write> hidden: array<f32>; // [tokens, cols]
+@group(0) @binding(1) var<uniform> part: Part;
+@group(0) @binding(2) var<storage, read> tokens: array<Token>;
+@group(0) @binding(3) var<storage, read_write> hidden: array<f32>; // [tokens, cols]
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -14,7 +14,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (row >= part.rows) { return; }
   let units = part.cols / 32u;
   for (var unit = thread; unit < units; unit += 64u) {
-    var load = loadUnit((row * units + unit) * UNIT_LOADS);
+    let at = (row * units + unit) * UNIT_WORDS;
 #if BITS < 16
     let index = row * (part.cols / GROUP) + unit * 32u / GROUP;
     let scale = half(part.scales + index);
@@ -22,9 +22,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
     for (var quad = 0u; quad < 8u; quad++) {
 #if BITS < 16
-      let values = unitQuad(&load, quad) * scale + bias;
+      let values = unitQuad(at, quad) * scale + bias;
 #else
-      let values = unitQuad(&load, quad);
+      let values = unitQuad(at, quad);
 #endif
       for (var i = 0u; i < 4u; i++) { hidden[group.x * part.cols + unit * 32u + quad * 4u + i] = values[i]; }
     }

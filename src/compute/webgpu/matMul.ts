@@ -7,8 +7,8 @@ import { type Op, sequence } from './op.js'
 import { quantizeOp } from './quantize.js'
 import { segmentTable } from './segments.js'
 
-const TOKENS_PER_THREAD = 4
-const ROWS_PER_THREAD = 4
+const ROWS = 64
+const TOKENS = 64
 export const GROUPED_TILE = 16 // pairs per tile
 
 export interface MatMulOptions {
@@ -52,13 +52,11 @@ async function onePart(
     ...formatConstants(part.format),
     FAST: fast,
     GROUPED: false,
-    ROWS_PER_THREAD,
-    TOKENS_PER_THREAD,
+    ROWS,
+    TOKENS,
   })
-  const rowsPerTile = 16 * ROWS_PER_THREAD
-  const table = segmentTable(gpu.device, part.format, part.cols, part.segments, options.outStride, rowsPerTile)
+  const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, ROWS)
   const group = kernel.bind([
-    part.buffer,
     part.buffer,
     table.buffer,
     options.step,
@@ -67,8 +65,7 @@ async function onePart(
     out,
   ])
   return (recorder, { tokens }) => {
-    const tokenTiles = Math.ceil(tokens / (16 * TOKENS_PER_THREAD))
-    recorder.dispatch(kernel, group, table.tiles, tokenTiles, 1, options.label)
+    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / TOKENS), 1, options.label)
   }
 }
 
@@ -100,15 +97,13 @@ export async function groupedMatMulOp(
     ...formatConstants(format),
     FAST: fast,
     GROUPED: true,
-    ROWS_PER_THREAD,
-    TOKENS_PER_THREAD: GROUPED_TILE / 16,
+    ROWS,
+    TOKENS: GROUPED_TILE,
     PAIRS_AT: options.pairsAt,
     ROWS_SHARE: options.pairsPerRow,
   })
-  const rowsPerTile = 16 * ROWS_PER_THREAD
-  const table = segmentTable(gpu.device, format, cols, segments, options.outStride, rowsPerTile, options.slotStride)
+  const table = segmentTable(gpu.device, cols, segments, options.outStride, ROWS, options.slotStride)
   const group = kernel.bind([
-    pool,
     pool,
     table.buffer,
     options.step,

@@ -1,53 +1,61 @@
-// Y = X W^T for many tokens, by tiles of TOKENS tokens and 64 or 128 rows through workgroup memory. Each output element is
-// one sum over units of 32 columns in order, whatever the tile holds besides: the result of a token does not depend on
-// the tokens around it. GROUPED: the tokens of one expert, gathered by the pair list of groupTokens.
-#include weights
+// Y = X W^T for many tokens, by tiles of ROWS rows and TOKENS tokens through workgroup memory; a thread computes 4 x 4.
+// Each output element is one sum over units of 32 columns in order, whatever the tile holds besides: the result of a
+// token does not depend on the tokens around it. GROUPED: the tokens of one expert, by the pair list of groupTokens.
+#include weightWords
 #include dot4
+#include segments
 
-const WG = 256u;
-const ROWS = 16u * ROWS_PER_THREAD;
-const TOKENS = 16u * TOKENS_PER_THREAD;
+const ROW_QUADS = ROWS / 4u;
+const TOKEN_QUADS = TOKENS / 4u;
+const WG = ROW_QUADS * TOKEN_QUADS;
 
 struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 
-@group(0) @binding(2) var<uniform> segments: Segments;
-#include segments
-@group(0) @binding(3) var<uniform> step: Step;
+@group(0) @binding(1) var<uniform> segments: Segments;
+@group(0) @binding(2) var<uniform> step: Step;
 #if FAST
-@group(0) @binding(4) var<storage, read> x: array<u32>; // [rows, cols / 4] four signed bytes
-@group(0) @binding(5) var<storage, read> xScales: array<vec2<f32>>; // [rows, cols / 32] scale, scale * sum
+@group(0) @binding(3) var<storage, read> x: array<u32>; // [rows, cols / 4] four signed bytes
+@group(0) @binding(4) var<storage, read> xScales: array<vec2<f32>>; // [rows, cols / 32] scale, scale * sum
 #else
-@group(0) @binding(4) var<storage, read> x: array<f32>; // [rows, cols]
-@group(0) @binding(5) var<storage, read> xScales: array<vec2<f32>>;
+@group(0) @binding(3) var<storage, read> x: array<vec4<f32>>; // [rows, cols]
+@group(0) @binding(4) var<storage, read> xScales: array<vec2<f32>>;
 #endif
-@group(0) @binding(6) var<storage, read_write> y: array<f32>; // [rows, outStride]
+@group(0) @binding(5) var<storage, read_write> y: array<f32>; // [rows, outStride]
 #if GROUPED
-@group(0) @binding(7) var<storage, read> groups: array<u32>; // [0] tiles; then 4 per tile: slot, first, count; pairs
+@group(0) @binding(6) var<storage, read> groups: array<u32>; // [0] tiles; 4 per tile: slot, first, count; pairs at PAIRS_AT
 #endif
 
 #if FAST
-var<workgroup> wTile: array<u32, 8u * ROWS>; // [word][row]
-var<workgroup> xTile: array<u32, 8u * TOKENS>; // [word][token]
-var<workgroup> wScale: array<vec2<f32>, ROWS>;
-var<workgroup> xScale: array<vec2<f32>, TOKENS>;
+var<workgroup> wTile: array<vec4<u32>, 8u * ROW_QUADS>; // [packed word][row quad]
+var<workgroup> xTile: array<vec4<u32>, 8u * TOKEN_QUADS>; // [packed word][token quad]
+var<workgroup> wScale: array<vec4<f32>, ROW_QUADS>;
+var<workgroup> wBias: array<vec4<f32>, ROW_QUADS>;
+var<workgroup> xScale: array<vec4<f32>, TOKEN_QUADS>;
+var<workgroup> xSum: array<vec4<f32>, TOKEN_QUADS>;
+const WORDS_AT_ONCE = 8u / BITS; // packed words that one weight word gives
 #else
-var<workgroup> wTile: array<f32, 32u * ROWS>; // [column][row]
-var<workgroup> xTile: array<f32, 32u * TOKENS>; // [column][token]
+var<workgroup> wTile: array<vec4<f32>, 32u * ROW_QUADS>; // [column][row quad]
+var<workgroup> xTile: array<vec4<f32>, 32u * TOKEN_QUADS>; // [column][token quad]
 #endif
 
-@compute @workgroup_size(256)
+#if GROUPED
+fn inputRow(firstPair: u32, token: u32) -> u32 { return groups[PAIRS_AT + firstPair + token] / ROWS_SHARE; }
+#endif
+
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   let segment = segments.list[segmentOf(group.x)];
   let firstRow = (group.x - segment.firstTile) * ROWS;
+  let lastRow = segment.rows - 1u;
   let units = segments.cols / 32u;
 #if GROUPED
   if (group.y >= groups[0]) { return; }
   let slot = groups[4u + group.y * 4u];
-  let firstPair = groups[4u + group.y * 4u + 1u];
+  let firstToken = groups[4u + group.y * 4u + 1u]; // a pair
   let tokens = groups[4u + group.y * 4u + 2u];
-  let weightBase = segment.weight + slot * segments.expertLoads;
-  let scaleBase = segment.scales + slot * segments.expertHalves;
-  let biasBase = segment.biases + slot * segments.expertHalves;
+  let weightBase = segment.weight + slot * segments.expertWords;
+  let scaleBase = segment.scales + slot * segments.expertWords * 2u;
+  let biasBase = segment.biases + slot * segments.expertWords * 2u;
 #else
   let firstToken = group.y * TOKENS;
   let tokens = min(TOKENS, step.tokens - firstToken);
@@ -55,94 +63,156 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let scaleBase = segment.scales;
   let biasBase = segment.biases;
 #endif
-  let tx = thread & 15u; // rows tx + 16 j
-  let ty = thread >> 4u; // tokens ty + 16 i
-  var sums: array<array<f32, ROWS_PER_THREAD>, TOKENS_PER_THREAD>;
+  let rowWords = units * UNIT_WORDS;
+  let tx = thread % ROW_QUADS;
+  let ty = thread / ROW_QUADS;
+  let isBusy = ty * 4u < tokens;
+  var sum0 = vec4<f32>();
+  var sum1 = vec4<f32>();
+  var sum2 = vec4<f32>();
+  var sum3 = vec4<f32>();
 
   for (var unit = 0u; unit < units; unit++) {
-    // Stage one unit: a thread unpacks a row's or a token's 32 columns.
-    for (var at = thread; at < ROWS; at += WG) {
-      let row = min(firstRow + at, segment.rows - 1u);
-      var load = loadUnit(weightBase + (row * units + unit) * UNIT_LOADS);
 #if BITS < 16
-      let index = row * (segments.cols / GROUP) + unit * 32u / GROUP;
-      let scale = half(scaleBase + index);
-      let bias = half(biasBase + index);
+    let scaleColumn = unit * 32u / GROUP;
+    let scaleStride = segments.cols / GROUP;
 #endif
 #if FAST
-      for (var word = 0u; word < 8u; word++) { wTile[word * ROWS + at] = unitWord(&load, word); }
-      wScale[at] = vec2<f32>(scale, bias + SHIFT * scale);
+    for (var task = thread; task < ROW_QUADS * BITS; task += WG) {
+      let quad = task / BITS;
+      let word = task % BITS;
+      let row = vec4<u32>(firstRow + quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
+      let at = weightBase + min(row, vec4<u32>(lastRow)) * rowWords + unit * UNIT_WORDS + word;
+      let words = vec4<u32>(weights[at.x], weights[at.y], weights[at.z], weights[at.w]);
+      for (var i = 0u; i < WORDS_AT_ONCE; i++) {
+#if BITS == 8
+        wTile[word * ROW_QUADS + quad] = words ^ vec4<u32>(0x80808080u);
+#elif BITS == 4
+        wTile[(word * 2u + i) * ROW_QUADS + quad] = (words >> vec4<u32>(4u * i)) & vec4<u32>(0x0f0f0f0fu);
 #else
-      for (var quad = 0u; quad < 8u; quad++) {
-#if BITS < 16
-        let values = unitQuad(&load, quad) * scale + bias;
-#else
-        let values = unitQuad(&load, quad);
+        wTile[(word * 4u + i) * ROW_QUADS + quad] = (words >> vec4<u32>(2u * i)) & vec4<u32>(0x03030303u);
 #endif
-        for (var i = 0u; i < 4u; i++) { wTile[(quad * 4u + i) * ROWS + at] = values[i]; }
       }
+    }
+    for (var quad = thread; quad < ROW_QUADS; quad += WG) {
+      let row = min(vec4<u32>(firstRow + quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(lastRow));
+      let at = row * scaleStride + scaleColumn;
+      let scale = vec4<f32>(half(scaleBase + at.x), half(scaleBase + at.y), half(scaleBase + at.z), half(scaleBase + at.w));
+      let bias = vec4<f32>(half(biasBase + at.x), half(biasBase + at.y), half(biasBase + at.z), half(biasBase + at.w));
+      wScale[quad] = scale;
+#if BITS == 8
+      wBias[quad] = bias + 128.0 * scale; // q was shifted by 128 to fit a signed byte
+#else
+      wBias[quad] = bias;
 #endif
     }
-    for (var at = thread; at < TOKENS * 8u; at += WG) {
-      let token = at >> 3u;
-      let part = at & 7u;
-      if (token < tokens) {
+    for (var task = thread; task < TOKEN_QUADS * 8u; task += WG) {
+      let quad = task / 8u;
+      let word = task % 8u;
+      let token = min(vec4<u32>(quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(tokens - 1u));
 #if GROUPED
-        let row = groups[PAIRS_AT + firstPair + token] / ROWS_SHARE;
+      let row = vec4<u32>(inputRow(firstToken, token.x), inputRow(firstToken, token.y), inputRow(firstToken, token.z), inputRow(firstToken, token.w));
 #else
-        let row = firstToken + token;
+      let row = firstToken + token;
 #endif
-#if FAST
-        xTile[part * TOKENS + token] = x[(row * units + unit) * 8u + part];
-        if (part == 0u) { xScale[token] = xScales[row * units + unit]; }
-#else
-        let source = (row * units + unit) * 32u + part * 4u;
-        for (var i = 0u; i < 4u; i++) { xTile[(part * 4u + i) * TOKENS + token] = x[source + i]; }
-#endif
+      let at = (row * units + unit) * 8u + word;
+      xTile[word * TOKEN_QUADS + quad] = vec4<u32>(x[at.x], x[at.y], x[at.z], x[at.w]);
+      if (word == 0u) {
+        let a = xScales[row.x * units + unit];
+        let b = xScales[row.y * units + unit];
+        let c = xScales[row.z * units + unit];
+        let d = xScales[row.w * units + unit];
+        xScale[quad] = vec4<f32>(a.x, b.x, c.x, d.x);
+        xSum[quad] = vec4<f32>(a.y, b.y, c.y, d.y);
       }
     }
     workgroupBarrier();
-#if FAST
-    var dots: array<array<i32, ROWS_PER_THREAD>, TOKENS_PER_THREAD>;
-    for (var word = 0u; word < 8u; word++) {
-      var w: array<u32, ROWS_PER_THREAD>;
-      for (var j = 0u; j < ROWS_PER_THREAD; j++) { w[j] = wTile[word * ROWS + tx + 16u * j]; }
-      for (var i = 0u; i < TOKENS_PER_THREAD; i++) {
-        let a = xTile[word * TOKENS + ty + 16u * i];
-        for (var j = 0u; j < ROWS_PER_THREAD; j++) { dots[i][j] += dot4(w[j], a); }
+    if (isBusy) {
+      var dot0 = vec4<i32>();
+      var dot1 = vec4<i32>();
+      var dot2 = vec4<i32>();
+      var dot3 = vec4<i32>();
+      for (var word = 0u; word < 8u; word++) {
+        let w = wTile[word * ROW_QUADS + tx];
+        let a = xTile[word * TOKEN_QUADS + ty];
+        dot0 += vec4<i32>(dot4(w.x, a.x), dot4(w.y, a.x), dot4(w.z, a.x), dot4(w.w, a.x));
+        dot1 += vec4<i32>(dot4(w.x, a.y), dot4(w.y, a.y), dot4(w.z, a.y), dot4(w.w, a.y));
+        dot2 += vec4<i32>(dot4(w.x, a.z), dot4(w.y, a.z), dot4(w.z, a.z), dot4(w.w, a.z));
+        dot3 += vec4<i32>(dot4(w.x, a.w), dot4(w.y, a.w), dot4(w.z, a.w), dot4(w.w, a.w));
       }
-    }
-    for (var i = 0u; i < TOKENS_PER_THREAD; i++) {
-      let a = xScale[ty + 16u * i];
-      for (var j = 0u; j < ROWS_PER_THREAD; j++) {
-        let s = wScale[tx + 16u * j];
-        sums[i][j] += s.x * a.x * f32(dots[i][j]) + s.y * a.y;
-      }
+      let scale = wScale[tx];
+      let bias = wBias[tx];
+      let s = xScale[ty];
+      let t = xSum[ty];
+      sum0 += scale * s.x * vec4<f32>(dot0) + bias * t.x;
+      sum1 += scale * s.y * vec4<f32>(dot1) + bias * t.y;
+      sum2 += scale * s.z * vec4<f32>(dot2) + bias * t.z;
+      sum3 += scale * s.w * vec4<f32>(dot3) + bias * t.w;
     }
 #else
-    for (var column = 0u; column < 32u; column++) {
-      var w: array<f32, ROWS_PER_THREAD>;
-      for (var j = 0u; j < ROWS_PER_THREAD; j++) { w[j] = wTile[column * ROWS + tx + 16u * j]; }
-      for (var i = 0u; i < TOKENS_PER_THREAD; i++) {
-        let a = xTile[column * TOKENS + ty + 16u * i];
-        for (var j = 0u; j < ROWS_PER_THREAD; j++) { sums[i][j] += w[j] * a; }
+    for (var task = thread; task < ROW_QUADS * 8u; task += WG) {
+      let quad = task / 8u;
+      let part = task % 8u;
+      let row = min(vec4<u32>(firstRow + quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(lastRow));
+      let at = weightBase + row * rowWords + unit * UNIT_WORDS;
+      var values = mat4x4<f32>(unitQuad(at.x, part), unitQuad(at.y, part), unitQuad(at.z, part), unitQuad(at.w, part));
+#if BITS < 16
+      let s = row * scaleStride + scaleColumn;
+      values[0] = values[0] * half(scaleBase + s.x) + half(biasBase + s.x);
+      values[1] = values[1] * half(scaleBase + s.y) + half(biasBase + s.y);
+      values[2] = values[2] * half(scaleBase + s.z) + half(biasBase + s.z);
+      values[3] = values[3] * half(scaleBase + s.w) + half(biasBase + s.w);
+#endif
+      let columns = transpose(values);
+      wTile[(part * 4u) * ROW_QUADS + quad] = columns[0];
+      wTile[(part * 4u + 1u) * ROW_QUADS + quad] = columns[1];
+      wTile[(part * 4u + 2u) * ROW_QUADS + quad] = columns[2];
+      wTile[(part * 4u + 3u) * ROW_QUADS + quad] = columns[3];
+    }
+    for (var task = thread; task < TOKEN_QUADS * 8u; task += WG) {
+      let quad = task / 8u;
+      let part = task % 8u;
+      let token = min(vec4<u32>(quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(tokens - 1u));
+#if GROUPED
+      let row = vec4<u32>(inputRow(firstToken, token.x), inputRow(firstToken, token.y), inputRow(firstToken, token.z), inputRow(firstToken, token.w));
+#else
+      let row = firstToken + token;
+#endif
+      let at = (row * units + unit) * 8u + part;
+      let columns = transpose(mat4x4<f32>(x[at.x], x[at.y], x[at.z], x[at.w]));
+      xTile[(part * 4u) * TOKEN_QUADS + quad] = columns[0];
+      xTile[(part * 4u + 1u) * TOKEN_QUADS + quad] = columns[1];
+      xTile[(part * 4u + 2u) * TOKEN_QUADS + quad] = columns[2];
+      xTile[(part * 4u + 3u) * TOKEN_QUADS + quad] = columns[3];
+    }
+    workgroupBarrier();
+    if (isBusy) {
+      for (var column = 0u; column < 32u; column++) {
+        let w = wTile[column * ROW_QUADS + tx];
+        let a = xTile[column * TOKEN_QUADS + ty];
+        sum0 += w * a.x;
+        sum1 += w * a.y;
+        sum2 += w * a.z;
+        sum3 += w * a.w;
       }
     }
 #endif
     workgroupBarrier();
   }
 
-  for (var i = 0u; i < TOKENS_PER_THREAD; i++) {
-    let token = ty + 16u * i;
+  let sums = array<vec4<f32>, 4>(sum0, sum1, sum2, sum3);
+  for (var i = 0u; i < 4u; i++) {
+    let token = ty * 4u + i;
     if (token >= tokens) { continue; }
 #if GROUPED
-    let outRow = groups[PAIRS_AT + firstPair + token];
+    let outRow = groups[PAIRS_AT + firstToken + token];
 #else
     let outRow = firstToken + token;
 #endif
-    for (var j = 0u; j < ROWS_PER_THREAD; j++) {
-      let row = firstRow + tx + 16u * j;
-      if (row < segment.rows) { y[outRow * segments.outStride + segment.out + row] = sums[i][j]; }
+    let row = firstRow + tx * 4u;
+    let at = outRow * segments.outStride + segment.out + row;
+    for (var j = 0u; j < 4u; j++) {
+      if (row + j < segment.rows) { y[at + j] = sums[i][j]; }
     }
   }
 }

@@ -9,29 +9,29 @@ struct Shape { units: u32, rows: u32, pad0: u32, pad1: u32 } // units of 32 colu
 @group(0) @binding(2) var<storage, read_write> packed: array<u32>; // [rows, units * 8]
 @group(0) @binding(3) var<storage, read_write> scales: array<vec2<f32>>; // [rows, units]
 
+fn valueAt(row: u32, column: u32) -> f32 {
+#if SWIGLU
+  let source = row * shape.units * 64u + column;
+  return silu(x[source]) * x[source + shape.units * 32u];
+#else
+  return x[row * shape.units * 32u + column];
+#endif
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   let unit = id.x;
   let row = id.y;
   if (unit >= shape.units) { return; }
-  var values: array<f32, 32>;
   var largest = 0.0;
-  for (var i = 0u; i < 32u; i++) {
-#if SWIGLU
-    let source = row * shape.units * 64u + unit * 32u + i;
-    values[i] = silu(x[source]) * x[source + shape.units * 32u];
-#else
-    values[i] = x[(row * shape.units + unit) * 32u + i];
-#endif
-    largest = max(largest, abs(values[i]));
-  }
+  for (var i = 0u; i < 32u; i++) { largest = max(largest, abs(valueAt(row, unit * 32u + i))); }
   let scale = largest / 127.0;
   let inverse = select(0.0, 127.0 / largest, largest > 0.0);
   var total = 0;
   for (var word = 0u; word < 8u; word++) {
     var bits = 0u;
     for (var byte = 0u; byte < 4u; byte++) {
-      let q = i32(round(values[packedColumn(word, byte)] * inverse));
+      let q = i32(round(valueAt(row, unit * 32u + packedColumn(word, byte)) * inverse));
       total += q;
       bits |= (u32(q) & 255u) << (8u * byte);
     }

@@ -1,6 +1,6 @@
 // The uniform block of segments.wgsl.
 import { uniformBuffer } from './kernel.js'
-import { loadBytes, type MatrixFormat, type MatrixSegment } from './matrixWeights.js'
+import type { MatrixSegment } from './matrixWeights.js'
 
 export interface SegmentTable {
   readonly buffer: GPUBuffer
@@ -10,18 +10,16 @@ export interface SegmentTable {
 /** `slotStride`: bytes from one expert slot to the next; 0 for resident matrices. */
 export function segmentTable(
   device: GPUDevice,
-  format: MatrixFormat,
   cols: number,
   segments: readonly MatrixSegment[],
   outStride: number,
   rowsPerTile: number,
   slotStride = 0,
 ): SegmentTable {
-  const load = loadBytes(format)
-  const values = [cols, segments.length, outStride, slotStride / load, slotStride / 2, 0, 0, 0]
+  const values = [cols, segments.length, outStride, slotStride / 4, 0, 0, 0, 0]
   let tiles = 0
   for (const segment of segments) {
-    values.push(tiles, segment.rows, segment.weight / load, segment.scales / 2, segment.biases / 2, segment.out, 0, 0)
+    values.push(tiles, segment.rows, segment.weight / 4, segment.scales / 2, segment.biases / 2, segment.out, 0, 0)
     tiles += Math.ceil(segment.rows / rowsPerTile)
   }
   while (values.length < 8 + 4 * 8) values.push(0)

@@ -2,7 +2,7 @@
 struct Segment {
   firstTile: u32,
   rows: u32,
-  weight: u32, // in weight loads
+  weight: u32, // in 32-bit words
   scales: u32, // in 16-bit elements
   biases: u32, // in 16-bit elements
   out: u32, // column of the output row
@@ -13,11 +13,11 @@ struct Segments {
   cols: u32,
   count: u32,
   outStride: u32,
-  expertLoads: u32, // weight loads from one expert slot to the next
-  expertHalves: u32, // 16-bit elements from one expert slot to the next
+  expertWords: u32, // 32-bit words from one expert slot to the next
   pad0: u32,
   pad1: u32,
   pad2: u32,
+  pad3: u32,
   list: array<Segment, 4>,
 }
 
