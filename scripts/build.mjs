@@ -31,7 +31,9 @@ const steps = {
   /** The WGSL files as one module of strings, so that Node and browsers find them alike. */
   wgsl() {
     const folder = join(root, 'src/compute/webgpu')
-    const files = readdirSync(folder).filter(name => name.endsWith('.wgsl')).sort()
+    const files = readdirSync(folder)
+      .filter(name => name.endsWith('.wgsl'))
+      .sort()
     const entries = files.map(file => {
       const text = readFileSync(join(folder, file), 'utf8').replace(/\r\n/g, '\n')
       return `  ${file.replace('.wgsl', '')}: ${JSON.stringify(text)},\n`

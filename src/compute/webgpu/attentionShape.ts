@@ -28,3 +28,8 @@ export function headsPerTile(config: ModelConfig, queries: number): number {
   }
   return 1
 }
+
+/** Bytes of the parts that a split attention leaves for its reduction. */
+export function attentionPartsBytes(config: ModelConfig, tokens: number, splits: number): number {
+  return tokens * config.numHeads * splits * (config.headDim + 2) * 4
+}

@@ -1,7 +1,7 @@
 // Causal convolution, SiLU and the q and k norms of a linear layer.
 import type { ModelConfig } from '../../model/config.js'
 import type { GpuContext } from './gpuContext.js'
-import { linearConstants, stateFloats } from './linearShape.js'
+import { linearConstants } from './linearShape.js'
 import { type Op, rebound } from './op.js'
 import type { StatePool } from './statePool.js'
 
@@ -20,16 +20,9 @@ export async function convOp(
   states: StatePool,
   layer: number,
 ): Promise<Op> {
-  const kernel = await gpu.kernels.get('conv', { ...linearConstants(config), STATE_SIZE: stateFloats(config).size })
+  const kernel = await gpu.kernels.get('conv', linearConstants(config))
   const group = rebound(states, () =>
-    kernel.bind([
-      buffers.taps,
-      buffers.tokenInfo,
-      buffers.runInfo,
-      buffers.inputs,
-      states.buffer(layer),
-      buffers.out,
-    ]),
+    kernel.bind([buffers.taps, buffers.tokenInfo, buffers.runInfo, buffers.inputs, states.buffer(layer), buffers.out]),
   )
   const heads = 2 * config.linearKeyHeads + config.linearValueHeads
   return (recorder, { tokens }) => recorder.dispatch(kernel, group(), heads, tokens)

@@ -11,11 +11,11 @@ const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 @group(0) @binding(1) var<storage, read> tokens: array<Token>;
 @group(0) @binding(2) var<storage, read> runs: array<Run>;
 @group(0) @binding(3) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE], q | k | v first
-@group(0) @binding(4) var<storage, read_write> states: array<f32>; // [slots, STATE_SIZE]
+@group(0) @binding(4) var<storage, read_write> states: array<vec4<f32>>; // [slots, STATE_QUADS]: the last 3 inputs by channel first
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, channels]
 
 fn inputAt(token: u32, index: u32, back: u32, channel: u32, stateIn: u32) -> f32 {
-  if (back > index) { return states[stateIn * STATE_SIZE + (3u + index - back) * CHANNELS + channel]; }
+  if (back > index) { return states[stateIn * STATE_QUADS + channel][3u + index - back]; }
   return inputs[(token - back) * IN_STRIDE + channel];
 }
 
@@ -48,12 +48,7 @@ fn main(
     let value = silu(dot(window, taps[channel]));
     squares += value * value;
     out[token * CHANNELS + channel] = value;
-    if (isLast) {
-      let to = info.stateOut * STATE_SIZE + channel;
-      states[to] = window.y;
-      states[to + CHANNELS] = window.z;
-      states[to + 2u * CHANNELS] = window.w;
-    }
+    if (isLast) { states[info.stateOut * STATE_QUADS + channel] = vec4<f32>(window.yzw, 0.0); }
   }
   let total = workgroupSum(squares, thread, lane, subgroupSize);
   if (isValue) { return; }

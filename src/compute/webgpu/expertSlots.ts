@@ -4,9 +4,9 @@
 // another expert as soon as the commands that use it are submitted.
 import { ExpertCache } from '../../experts/expertCache.js'
 import type { ModelConfig } from '../../model/config.js'
+import type { ExpertReader, ReadPriority } from './expertReader.js'
 import { bufferUsage, mapMode } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
-import type { ExpertReader, ReadPriority } from './expertReader.js'
 import { storageBuffer } from './kernel.js'
 import type { PoolPlan, SlotLayout } from './slotLayout.js'
 
@@ -149,6 +149,33 @@ export class ExpertSlots {
       const slot = cache.want(layer - firstLayer, expert)
       if (slot >= 0) cache.unpin(slot)
     }
+  }
+
+  /** Brings all of a layer's wanted experts into slots at once, and keeps them there until the returned call. */
+  async hold(layer: number, wanted: Iterable<number>, signal?: AbortSignal): Promise<() => void> {
+    const { cache, firstLayer, loading } = this.#pool(layer)
+    const experts = [...wanted]
+    const pinned: number[] = []
+    const release = () => {
+      // A failed read has emptied its slot and taken the pin with it.
+      for (const slot of pinned.splice(0)) if (cache.isPinned(slot)) cache.unpin(slot)
+    }
+    try {
+      for (const expert of experts) {
+        let slot = cache.want(layer - firstLayer, expert)
+        while (slot < 0) {
+          slot = cache.claim(layer - firstLayer, expert)
+          if (slot >= 0) this.#load(layer, expert, slot, 'demand')
+          else await Promise.race(loading.values()) // prefetches hold every slot for now
+        }
+        pinned.push(slot)
+      }
+      await this.#arrived(layer, experts, signal)
+    } catch (error) {
+      release()
+      throw error
+    }
+    return release
   }
 
   /**

@@ -1,7 +1,7 @@
 // The gated delta rule over runs of tokens.
 import type { ModelConfig } from '../../model/config.js'
 import type { GpuContext } from './gpuContext.js'
-import { linearColumns, linearConstants, stateFloats } from './linearShape.js'
+import { linearColumns, linearConstants } from './linearShape.js'
 import { type Op, rebound } from './op.js'
 import type { StatePool } from './statePool.js'
 
@@ -21,13 +21,10 @@ export async function gatedDeltaOp(
   layer: number,
 ): Promise<Op> {
   const columns = linearColumns(config)
-  const state = stateFloats(config)
   const kernel = await gpu.kernels.get('gatedDelta', {
     ...linearConstants(config),
     B_AT: columns.b,
     A_AT: columns.a,
-    STATE_QUADS: state.size / 4,
-    DELTA_AT: state.delta / 4,
   })
   const { gates, runInfo, inputs, convolved, out } = buffers
   const group = rebound(states, () => kernel.bind([gates, runInfo, inputs, convolved, states.buffer(layer), out]))

@@ -11,7 +11,7 @@ const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 @group(0) @binding(1) var<storage, read> runs: array<Run>;
 @group(0) @binding(2) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: b at B_AT, a at A_AT
 @group(0) @binding(3) var<storage, read> convolved: array<f32>; // [tokens, channels] q | k | v
-@group(0) @binding(4) var<storage, read_write> states: array<vec4<f32>>; // [slots, STATE_QUADS], recurrent at DELTA_AT
+@group(0) @binding(4) var<storage, read_write> states: array<vec4<f32>>; // [slots, STATE_QUADS]: recurrent after [channels]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, valueHeads, valueDim]
 
 var<workgroup> q: array<vec4<f32>, KEY_QUADS>;
@@ -28,7 +28,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let keyHead = head / (VALUE_HEADS / KEY_HEADS);
   let gate = gates[head];
   var state: array<vec4<f32>, KEY_QUADS>;
-  let source = run.stateIn * STATE_QUADS + DELTA_AT + head * KEY_QUADS * VALUE_DIM + thread;
+  let source = run.stateIn * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
   for (var i = 0u; i < KEY_QUADS; i++) { state[i] = states[source + i * VALUE_DIM]; }
   for (var index = 0u; index < run.count; index++) {
     let token = run.first + index;
@@ -55,6 +55,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     out[(token * VALUE_HEADS + head) * VALUE_DIM + thread] = sum.x + sum.y + sum.z + sum.w;
     workgroupBarrier();
   }
-  let to = run.stateOut * STATE_QUADS + DELTA_AT + head * KEY_QUADS * VALUE_DIM + thread;
+  let to = run.stateOut * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
   for (var i = 0u; i < KEY_QUADS; i++) { states[to + i * VALUE_DIM] = state[i]; }
 }

@@ -45,7 +45,11 @@ export async function describeAdapter(): Promise<AdapterDescription | { reason: 
 }
 
 /** Whether `auto` should take the GPU, and why or why not in a few words. */
-export async function probeAdapters(): Promise<{ usable: boolean; reason: string; adapter: AdapterDescription | null }> {
+export async function probeAdapters(): Promise<{
+  usable: boolean
+  reason: string
+  adapter: AdapterDescription | null
+}> {
   const found = await describeAdapter()
   if ('reason' in found) return { usable: false, reason: found.reason, adapter: null }
   if (found.software) return { usable: false, reason: `${found.name} is a software adapter`, adapter: found }
@@ -135,9 +139,13 @@ function describe(gpu: GPU, adapter: GPUAdapter): AdapterDescription {
   const min = info.subgroupMinSize ?? 0
   const max = info.subgroupMaxSize ?? 0
   const software =
-    info.isFallbackAdapter === true || /swiftshader|llvmpipe|lavapipe|basic render|warp/i.test(`${info.architecture} ${info.device} ${info.description}`)
+    info.isFallbackAdapter === true ||
+    /swiftshader|llvmpipe|lavapipe|basic render|warp/i.test(`${info.architecture} ${info.device} ${info.description}`)
   return {
-    name: info.device && !/^0x/.test(info.device) ? info.device : info.description || info.architecture || info.vendor || 'unnamed adapter',
+    name:
+      info.device && !/^0x/.test(info.device)
+        ? info.device
+        : info.description || info.architecture || info.vendor || 'unnamed adapter',
     vendor: info.vendor,
     architecture: info.architecture,
     driver: info.description,

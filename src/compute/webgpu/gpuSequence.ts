@@ -8,7 +8,6 @@ import { PAGE_TOKENS } from './attentionShape.js'
 import { bufferUsage } from './gpuFlags.js'
 import { readMapped } from './gpuMemory.js'
 import type { KvPool } from './kvPool.js'
-import { stateFloats } from './linearShape.js'
 import { EMPTY_STATE, type StatePool } from './statePool.js'
 
 export interface SequenceHome {
@@ -70,8 +69,8 @@ export class GpuSequence implements SequenceState {
       const floats = new Float32Array(bytes)
       return {
         kind: 'linear_attention',
-        conv: floats.slice(0, convStateSize(config)),
-        recurrent: transposeState(floats.subarray(stateFloats(config).delta), config, 'toHost'),
+        conv: convToHost(floats, config),
+        recurrent: transposeState(floats.subarray(4 * config.linearConvDim), config, 'toHost'),
       }
     }
     const row = kvRowSize(config)
@@ -102,8 +101,8 @@ export class GpuSequence implements SequenceState {
       for (const given of layers) {
         if (given.kind === 'linear_attention') {
           const floats = new Float32Array(states.layerBytes / 4)
-          floats.set(given.conv)
-          floats.set(transposeState(given.recurrent, config, 'toGpu'), stateFloats(config).delta)
+          convToGpu(given.conv, floats, config)
+          floats.set(transposeState(given.recurrent, config, 'toGpu'), 4 * config.linearConvDim)
           device.queue.writeBuffer(states.buffer(layer), slot * states.layerBytes, floats)
         } else {
           const row = kvRowSize(config)
@@ -175,6 +174,23 @@ class GpuHeldState implements HeldState {
     this.#released = true
     this.table.release()
     this.#home.states.release(this.state)
+  }
+}
+
+/** [3, convDim] out of the GPU's [convDim, 4]. */
+function convToHost(floats: Float32Array, config: ModelConfig): Float32Array {
+  const conv = new Float32Array(convStateSize(config))
+  const width = config.linearConvDim
+  for (let channel = 0; channel < width; channel++) {
+    for (let i = 0; i < 3; i++) conv[i * width + channel] = floats[channel * 4 + i]
+  }
+  return conv
+}
+
+function convToGpu(conv: Float32Array, floats: Float32Array, config: ModelConfig): void {
+  const width = config.linearConvDim
+  for (let channel = 0; channel < width; channel++) {
+    for (let i = 0; i < 3; i++) floats[channel * 4 + i] = conv[i * width + channel]
   }
 }
 

@@ -43,7 +43,11 @@ export class GrowingPool {
     const { what, layers, cellBytes, initialCells } = this.#options
     if (cells > this.maxCells) {
       const limit = this.#options.maxBindingBytes
-      throw new OutOfMemoryError(what, cells * cellBytes, `a binding of this GPU holds at most ${limit} bytes per layer`)
+      throw new OutOfMemoryError(
+        what,
+        cells * cellBytes,
+        `a binding of this GPU holds at most ${limit} bytes per layer`,
+      )
     }
     const wanted = Math.min(this.maxCells, Math.max(initialCells, cells, this.cells * 2))
     const usage = bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst
@@ -69,7 +73,8 @@ export class GrowingPool {
     for (const layer of layers) {
       const buffer = this.buffer(layer)
       for (const { offset, size } of ranges) {
-        if (size > 0) encoder.copyBufferToBuffer(buffer, from * cellBytes + offset, buffer, to * cellBytes + offset, size)
+        if (size > 0)
+          encoder.copyBufferToBuffer(buffer, from * cellBytes + offset, buffer, to * cellBytes + offset, size)
       }
     }
     this.#device.queue.submit([encoder.finish()])

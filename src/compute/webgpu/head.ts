@@ -45,12 +45,7 @@ export class Head {
     this.step = device.createBuffer({ label: 'head step', size: 16, usage: bufferUsage.uniform | bufferUsage.copyDst })
   }
 
-  static async create(
-    gpu: GpuContext,
-    config: ModelConfig,
-    space: Workspace,
-    weights: ResidentWeights,
-  ): Promise<Head> {
+  static async create(gpu: GpuContext, config: ModelConfig, space: Workspace, weights: ResidentWeights): Promise<Head> {
     const head = new Head(gpu, config, space)
     const { hidden, mlpOut, normed } = space
     const norm = { weight: weights.norm, delta: mlpOut, hidden, out: normed.values }
@@ -82,6 +77,15 @@ export class Head {
       out.set(new Float32Array(await readMapped(this.readback, bytes)), first * vocabSize)
     }
     return out
+  }
+
+  /** A row of logits that decoding has left. */
+  async readRow(row: number): Promise<Float32Array> {
+    const bytes = this.#config.vocabSize * 4
+    const recorder = new Recorder(this.#gpu.device, null)
+    recorder.copy(this.logits, row * bytes, this.readback, 0, bytes)
+    recorder.submit()
+    return new Float32Array(await readMapped(this.readback, bytes))
   }
 
   /** Greedy tokens of the given rows of `normed`: four bytes each come back. */

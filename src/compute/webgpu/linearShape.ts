@@ -9,10 +9,9 @@ export function linearColumns(config: ModelConfig): { z: number; b: number; a: n
   return { z, b, a, stride: a + config.linearValueHeads }
 }
 
-/** Floats of one layer's state slot: conv inputs, padded to a quad, then the recurrent state. */
-export function stateFloats(config: ModelConfig): { delta: number; size: number } {
-  const delta = Math.ceil((3 * config.linearConvDim) / 4) * 4
-  return { delta, size: delta + config.linearValueHeads * config.linearValueDim * config.linearKeyDim }
+/** Quads of one layer's state slot: per channel the last three conv inputs, then the recurrent state. */
+export function stateQuads(config: ModelConfig): number {
+  return config.linearConvDim + (config.linearValueHeads * config.linearValueDim * config.linearKeyDim) / 4
 }
 
 export function linearConstants(config: ModelConfig): Record<string, number> {
@@ -22,5 +21,6 @@ export function linearConstants(config: ModelConfig): Record<string, number> {
     KEY_DIM: config.linearKeyDim,
     VALUE_DIM: config.linearValueDim,
     IN_STRIDE: linearColumns(config).stride,
+    STATE_QUADS: stateQuads(config),
   }
 }

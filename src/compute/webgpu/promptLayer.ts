@@ -133,7 +133,9 @@ async function expertOps(parts: LayerParts, layer: number, table: GPUBuffer): Pr
   const isFast = (matrix: SlotMatrix) => gpu.fast && matrix.format.bits < 16
   const ops: Promise<Op>[] = [groupTokensOp(gpu, shape, step, table, choice, groups, layer)]
   const sameFormat = JSON.stringify(gate.format) === JSON.stringify(up.format)
-  for (const segments of sameFormat ? [[segment(gate, 0), segment(up, width)]] : [[segment(gate, 0)], [segment(up, width)]]) {
+  for (const segments of sameFormat
+    ? [[segment(gate, 0), segment(up, width)]]
+    : [[segment(gate, 0)], [segment(up, width)]]) {
     const [{ format, cols }] = segments
     if (isFast(segments[0])) ops.push(quantizeOp(gpu, normed, config.hiddenSize, format.bits))
     const options = { ...common, outStride: 2 * width, pairsPerRow: k }
@@ -145,8 +147,6 @@ async function expertOps(parts: LayerParts, layer: number, table: GPUBuffer): Pr
       : swigluOp(gpu, expertGateUp, expertAct.values, width, k),
   )
   const options = { ...common, outStride: config.hiddenSize, pairsPerRow: 1 }
-  ops.push(
-    groupedMatMulOp(gpu, pool, down.format, down.cols, [segment(down, 0)], expertAct, expertRows, options),
-  )
+  ops.push(groupedMatMulOp(gpu, pool, down.format, down.cols, [segment(down, 0)], expertAct, expertRows, options))
   return all(ops)
 }

@@ -81,7 +81,11 @@ export class PromptPass {
         recorder.submit()
         const wanted = new Set(await this.readChoice(size.tokens, layer))
         signal?.throwIfAborted()
-        for await (const _ of this.#slots.waves(layer, [...wanted].sort((a, b) => a - b), signal)) {
+        for await (const _ of this.#slots.waves(
+          layer,
+          [...wanted].sort((a, b) => a - b),
+          signal,
+        )) {
           ops.expertsOfWave(recorder, size)
           recorder.submit()
         }

@@ -22,6 +22,7 @@ export interface LinearLayerWeights extends CommonLayerWeights {
   readonly taps: GPUBuffer // [channels, 4]
   readonly gates: GPUBuffer // [valueHeads, 2]: -exp(A_log), dt_bias
   readonly norm: GPUBuffer // [valueDim]
+  readonly stepConstants: GPUBuffer // for linearStep: taps, gates and norm as quads
 }
 
 export interface FullLayerWeights extends CommonLayerWeights {
@@ -81,8 +82,8 @@ export async function loadResidentWeights(
         ...common,
         kind: layer.kind,
         taps: await vectors(layer.conv),
-        gates: await loadGates(device, packed, layer),
         norm: await vectors(layer.norm),
+        ...(await loadGates(device, packed, layer)),
       })
     }
   }
@@ -113,13 +114,19 @@ async function loadGates(
   device: GPUDevice,
   packed: PackedModel,
   layer: Extract<LayerTensors, { kind: 'linear_attention' }>,
-): Promise<GPUBuffer> {
-  const values = await loadVectors(packed.weights, [layer.aLog, layer.dtBias])
-  const heads = layer.aLog.length
+): Promise<{ gates: GPUBuffer; stepConstants: GPUBuffer }> {
+  const { weights } = packed
+  const [aLog, dtBias, taps, norm] = await Promise.all(
+    [layer.aLog, layer.dtBias, layer.conv, layer.norm].map(vector => loadVectors(weights, [vector])),
+  )
+  const heads = aLog.length
   const pairs = new Float32Array(2 * heads)
+  const quads = new Float32Array(taps.length + 4 * (heads + norm.length))
+  quads.set(taps)
   for (let head = 0; head < heads; head++) {
-    pairs[2 * head] = -Math.exp(values[head])
-    pairs[2 * head + 1] = values[heads + head]
+    pairs.set([-Math.exp(aLog[head]), dtBias[head]], 2 * head)
+    quads.set(pairs.subarray(2 * head, 2 * head + 2), taps.length + 4 * head)
   }
-  return floatBuffer(device, pairs, 'gates')
+  for (const [i, value] of norm.entries()) quads[taps.length + 4 * (heads + i)] = value
+  return { gates: floatBuffer(device, pairs, 'gates'), stepConstants: floatBuffer(device, quads, 'linear constants') }
 }

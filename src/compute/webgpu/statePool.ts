@@ -2,7 +2,7 @@
 // until the sequence's next step writes another one. Slot 0 is the empty sequence: all zero, and never written.
 import type { ModelConfig } from '../../model/config.js'
 import { GrowingPool } from './growingPool.js'
-import { stateFloats } from './linearShape.js'
+import { stateQuads } from './linearShape.js'
 
 export const EMPTY_STATE = 0
 
@@ -14,7 +14,7 @@ export class StatePool {
   readonly #free: number[] = []
 
   constructor(device: GPUDevice, config: ModelConfig, layers: readonly number[], maxBindingBytes: number) {
-    this.layerBytes = stateFloats(config).size * 4
+    this.layerBytes = stateQuads(config) * 16
     this.slotBytes = this.layerBytes * layers.length
     this.#pool = new GrowingPool(device, {
       what: 'recurrent state',

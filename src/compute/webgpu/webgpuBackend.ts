@@ -15,9 +15,10 @@ import type {
 } from '../backend.js'
 import type { ModelStats } from '../stats.js'
 import { PAGE_TOKENS } from './attentionShape.js'
+import { DecodePass, MAX_DECODE_BATCH } from './decodePass.js'
 import { sourceExpertReader } from './expertReader.js'
 import { ExpertSlots } from './expertSlots.js'
-import type { GpuContext } from './gpuContext.js'
+import type { GpuContext, Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import { Head } from './head.js'
@@ -36,9 +37,11 @@ export interface WebgpuOptions extends DeviceOptions {
   /** Measure the GPU time of every kernel: slower, and `profile()` then tells. */
   readonly timing?: boolean
   readonly chunkTokens?: number
+  readonly tuning?: Partial<Tuning>
 }
 
 const CHUNK_TOKENS = 512
+const TUNING: Tuning = { WG: 256, ROWS: 4, SPLITS: 16 }
 
 export async function openWebgpuBackend(
   packed: PackedModel,
@@ -73,6 +76,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #slots: ExpertSlots
   readonly #info: StepInfo
   readonly #prompt: PromptPass
+  readonly #decode: DecodePass
+  readonly #decodeBatch: number
   readonly #head: Head
   readonly #profiler: Profiler | null
   readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
@@ -90,7 +95,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const onCompiled = (loaded: number, total: number) => options.onProgress?.({ phase: 'kernels', loaded, total })
     const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
     const kernels = new KernelSet(device, common, onCompiled)
-    const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups }
+    const tuning = { ...TUNING, ...gpuOptions.tuning }
+    const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups, tuning }
     const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
     const layersOf = (kind: string) => [...config.layerKinds.keys()].filter(i => config.layerKinds[i] === kind)
     const states = new StatePool(device, config, layersOf('linear_attention'), maxBytes)
@@ -108,11 +114,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = gpuOptions.timing && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout }
-    const [prompt, head] = await Promise.all([
-      PromptPass.create(parts, weights, profiler),
-      Head.create(gpu, config, space, weights),
-    ])
-    return new WebgpuBackend(opened, packed, options, { states, kv, space, slots, prompt, head, profiler, chunkTokens })
+    const building = PromptPass.create(parts, weights, profiler)
+    const head = await Head.create(gpu, config, space, weights)
+    const [prompt, decode] = await Promise.all([building, DecodePass.create(parts, weights, head, profiler)])
+    const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(plan.slots / shape.k)))
+    const made = { states, kv, space, slots, prompt, decode, head, profiler, chunkTokens, decodeBatch }
+    return new WebgpuBackend(opened, packed, options, made)
   }
 
   private constructor(
@@ -125,9 +132,11 @@ export class WebgpuBackend implements Backend, SequenceHome {
       space: Workspace
       slots: ExpertSlots
       prompt: PromptPass
+      decode: DecodePass
       head: Head
       profiler: Profiler | null
       chunkTokens: number
+      decodeBatch: number
     },
   ) {
     this.#opened = opened
@@ -140,6 +149,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#space = parts.space
     this.#slots = parts.slots
     this.#prompt = parts.prompt
+    this.#decode = parts.decode
+    this.#decodeBatch = parts.decodeBatch
     this.#head = parts.head
     this.#profiler = parts.profiler
     this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
@@ -243,9 +254,50 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#opened.close()
   }
 
+  /** Decodes in batches, then all prompts together. Nothing is committed here. */
   async #evaluate(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions): Promise<StepOutput[]> {
-    this.#info.write(active)
+    const outputs = new Array<StepOutput>(runs.length)
+    const decodes = [...runs.keys()].filter(i => runs[i].phase === 'decode' && runs[i].tokens.length === 1)
+    const prompts = [...runs.keys()].filter(i => !decodes.includes(i))
     this.#slots.tick()
+    for (let first = 0; first < decodes.length; first += this.#decodeBatch) {
+      const batch = decodes.slice(first, first + this.#decodeBatch)
+      const made = await this.#evaluateDecodes(
+        batch.map(i => runs[i]),
+        batch.map(i => active[i]),
+        options,
+      )
+      for (const [i, output] of made.entries()) outputs[batch[i]] = output
+    }
+    if (prompts.length > 0) {
+      const made = await this.#evaluatePrompts(
+        prompts.map(i => runs[i]),
+        prompts.map(i => active[i]),
+        options,
+      )
+      for (const [i, output] of made.entries()) outputs[prompts[i]] = output
+    }
+    this.#opened.check()
+    return outputs
+  }
+
+  async #evaluateDecodes(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
+    this.#info.write(active)
+    const wantsHead = runs.some(run => run.output !== 'none')
+    const { winners, routing } = await this.#decode.run(active.length, wantsHead, options.signal)
+    const outputs: StepOutput[] = []
+    for (const [i, { output }] of runs.entries()) {
+      outputs.push({
+        logits: output === 'last' || output === 'all' ? await this.#head.readRow(i) : null,
+        argmax: output === 'none' ? null : winners[i],
+        routing: options.routing ? this.#routingOf(routing, MAX_DECODE_BATCH, i, 1) : null,
+      })
+    }
+    return outputs
+  }
+
+  async #evaluatePrompts(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
+    this.#info.write(active)
     const size = { tokens: active.reduce((sum, run) => sum + run.tokens.length, 0), runs: active.length }
     const recorder = this.#prompt.recorder()
     this.#prompt.embed(recorder, size)
@@ -266,17 +318,15 @@ export class WebgpuBackend implements Backend, SequenceHome {
       row += count
     }
     if (runs.every(run => run.output === 'none')) await this.device.queue.onSubmittedWorkDone()
-    this.#opened.check()
     return outputs
   }
 
   /** One run's share of [layers, tokens, K]. */
-  #routingOf(all: Uint16Array, tokens: number, first: number, count: number): Uint16Array {
+  #routingOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Uint16Array {
     const { k } = this.#space.shape
     const own = new Uint16Array(this.config.numLayers * count * k)
     for (let layer = 0; layer < this.config.numLayers; layer++) {
-      const from = (layer * tokens + first) * k
-      own.set(all.subarray(from, from + count * k), layer * count * k)
+      for (let i = 0; i < count * k; i++) own[layer * count * k + i] = all[(layer * tokens + first) * k + i]
     }
     return own
   }

@@ -1,0 +1,167 @@
+// Evaluates one token each of a few sequences. Execution is optimistic: layers are recorded back to back as if every
+// expert were in a slot, the router's choice stays on the GPU, and the first miss turns the commands after it into
+// no-ops. The host then sees which experts lack, brings them, and resumes at that layer. How many layers go into one
+// submission follows the measured distance between misses: all of them when nothing misses, one when every layer does.
+import type { ModelConfig } from '../../model/config.js'
+import { argmaxOp } from './argmax.js'
+import { attentionPartsBytes } from './attentionShape.js'
+import { type DecodeLayer, decodeLayer } from './decodeLayer.js'
+import { embedOp } from './embed.js'
+import type { ExpertSlots } from './expertSlots.js'
+import type { GpuContext } from './gpuContext.js'
+import { bufferUsage } from './gpuFlags.js'
+import { readMapped } from './gpuMemory.js'
+import type { Head } from './head.js'
+import { storageBuffer } from './kernel.js'
+import { matVecOp } from './matVec.js'
+import type { Op } from './op.js'
+import type { LayerParts } from './promptLayer.js'
+import { type Profiler, Recorder } from './recorder.js'
+import type { ResidentWeights } from './residentWeights.js'
+import type { Workspace } from './workspace.js'
+
+export const MAX_DECODE_BATCH = 8
+const STATUS_BYTES = 16
+
+export interface DecodeResult {
+  readonly winners: Uint32Array // [tokens]
+  readonly routing: Uint32Array // [layers, MAX_DECODE_BATCH, K]
+}
+
+export class DecodePass {
+  readonly #gpu: GpuContext
+  readonly #config: ModelConfig
+  readonly #space: Workspace
+  readonly #slots: ExpertSlots
+  readonly #head: Head
+  readonly #profiler: Profiler | null
+  readonly #readback: GPUBuffer
+  readonly #winnersAt: number
+  #embed!: Op
+  #layers!: readonly DecodeLayer[]
+  #project!: Op
+  #argmax!: Op
+  #missRate = 0 // per layer, fading
+
+  private constructor(parts: LayerParts, head: Head, profiler: Profiler | null) {
+    this.#gpu = parts.gpu
+    this.#config = parts.config
+    this.#slots = parts.slots
+    this.#head = head
+    this.#profiler = profiler
+    const { space } = parts
+    const shape = { ...space.shape, maxTokens: MAX_DECODE_BATCH }
+    const choiceBytes = parts.config.numLayers * MAX_DECODE_BATCH * shape.k * 4
+    // A choice table of its own: small enough to come back whole with every token.
+    this.#space = { ...space, shape, choice: storageBuffer(parts.gpu.device, choiceBytes, 'decode choice') }
+    this.#winnersAt = STATUS_BYTES + choiceBytes
+    const size = this.#winnersAt + MAX_DECODE_BATCH * 4
+    const usage = bufferUsage.mapRead | bufferUsage.copyDst
+    this.#readback = parts.gpu.device.createBuffer({ label: 'decode readback', size, usage })
+  }
+
+  static async create(
+    parts: LayerParts,
+    weights: ResidentWeights,
+    head: Head,
+    profiler: Profiler | null,
+  ): Promise<DecodePass> {
+    const pass = new DecodePass(parts, head, profiler)
+    const { gpu, config } = parts
+    const space = pass.#space
+    const splits = gpu.tuning.SPLITS
+    const bytes = attentionPartsBytes(config, MAX_DECODE_BATCH, splits)
+    const attentionParts = storageBuffer(gpu.device, bytes, 'attention parts')
+    const own = { ...parts, space }
+    const layers = Promise.all(weights.layers.map((layer, i) => decodeLayer(own, layer, i, { splits, attentionParts })))
+    const project = {
+      status: space.status,
+      outStride: config.vocabSize,
+      norm: { weight: weights.norm, eps: config.rmsNormEps },
+      label: 'lmHead',
+    }
+    ;[pass.#embed, pass.#project, pass.#argmax, pass.#layers] = await Promise.all([
+      embedOp(gpu, weights.embed, space.tokenInfo, space.hidden),
+      matVecOp(gpu, weights.lmHead, space.hidden, head.logits, project),
+      argmaxOp(gpu, head.logits, config.vocabSize, MAX_DECODE_BATCH, head.winners),
+      layers,
+    ])
+    return pass
+  }
+
+  /** One token per run; logits are then in the head's rows. */
+  async run(tokens: number, wantsHead: boolean, signal?: AbortSignal): Promise<DecodeResult> {
+    const { numLayers } = this.#config
+    const { device } = this.#gpu
+    const size = { tokens, runs: tokens }
+    let result: DecodeResult | null = null
+    let layer = 0
+    let release: (() => void) | null = null
+    try {
+      while (result === null) {
+        const recorder = new Recorder(device, this.#profiler)
+        const end = Math.min(numLayers, layer + this.#window())
+        if (layer === 0 && release === null) this.#embed(recorder, size)
+        for (let i = layer; i < end; i++) {
+          const ops = this.#layers[i]
+          // After a miss, what comes before the router's choice is there already.
+          if (i > layer || release === null) ops.before(recorder, size)
+          ops.choose(recorder, size)
+          ops.experts(recorder, size)
+        }
+        if (end === numLayers && wantsHead) {
+          this.#project(recorder, size)
+          this.#argmax(recorder, size)
+        }
+        const seen = await this.#submit(recorder, tokens)
+        release?.()
+        release = null
+        signal?.throwIfAborted()
+        const reached = seen.missed < 0 ? end : seen.missed
+        for (let i = layer; i < reached; i++) this.#slots.touch(i, this.#chosen(seen.routing, i, tokens))
+        this.#observe(reached - layer, seen.missed >= 0)
+        layer = reached
+        if (seen.missed >= 0) {
+          release = await this.#slots.hold(layer, this.#chosen(seen.routing, layer, tokens), signal)
+          device.queue.writeBuffer(this.#space.status, 0, new Uint32Array(4))
+        } else if (layer === numLayers) result = seen
+      }
+      return result
+    } finally {
+      release?.()
+    }
+  }
+
+  #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
+    const { k } = this.#space.shape
+    const at = layer * MAX_DECODE_BATCH * k
+    return new Set(routing.subarray(at, at + tokens * k))
+  }
+
+  async #submit(recorder: Recorder, tokens: number): Promise<DecodeResult & { missed: number }> {
+    const { choice, status } = this.#space
+    recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
+    recorder.copy(choice, 0, this.#readback, STATUS_BYTES, choice.size)
+    recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
+    recorder.submit()
+    const bytes = await readMapped(this.#readback, this.#winnersAt + MAX_DECODE_BATCH * 4)
+    await this.#profiler?.collect()
+    const words = new Uint32Array(bytes)
+    return {
+      missed: words[0] - 1,
+      routing: words.subarray(STATUS_BYTES / 4, this.#winnersAt / 4),
+      winners: words.slice(this.#winnersAt / 4, this.#winnersAt / 4 + tokens),
+    }
+  }
+
+  #window(): number {
+    const { numLayers } = this.#config
+    if (this.#missRate * numLayers < 0.5) return numLayers
+    return Math.max(1, Math.min(numLayers, Math.round(1 / this.#missRate)))
+  }
+
+  #observe(layers: number, missed: boolean): void {
+    const fade = 0.98 ** (layers + (missed ? 1 : 0))
+    this.#missRate = this.#missRate * fade + (missed ? 1 - fade ** (1 / (layers + 1)) : 0)
+  }
+}

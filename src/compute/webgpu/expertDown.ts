@@ -1,0 +1,43 @@
+// The down projections of a token's experts, weighted, with the shared expert, added to hidden.
+import type { GpuContext } from './gpuContext.js'
+import { uniformBuffer } from './kernel.js'
+import { formatConstants } from './matrixWeights.js'
+import { vecShape } from './matVec.js'
+import type { Op } from './op.js'
+import type { SlotLayout } from './slotLayout.js'
+import type { TopKShape } from './topK.js'
+import type { Workspace } from './workspace.js'
+
+export async function expertDownOp(
+  gpu: GpuContext,
+  shape: TopKShape,
+  layout: SlotLayout,
+  pool: GPUBuffer,
+  space: Workspace,
+): Promise<Op> {
+  const { down, stride } = layout
+  const fast = gpu.fast && down.format.bits < 16
+  const vec = vecShape(gpu, down.cols * shape.k, fast)
+  const kernel = await gpu.kernels.get('expertDown', {
+    ...formatConstants(down.format),
+    ...vec,
+    FAST: fast,
+    K: shape.k,
+    GATE_AT: shape.experts,
+    GATE_STRIDE: shape.experts + 1,
+  })
+  const values = [down.rows, down.cols, down.weight / 4, down.scales / 2, down.biases / 2, stride / 4, 0, 0]
+  const group = kernel.bind([
+    pool,
+    pool,
+    uniformBuffer(gpu.device, values, 'expert down'),
+    space.status,
+    space.expertGateUp,
+    space.mixing,
+    space.sharedOut,
+    space.logits,
+    space.hidden,
+  ])
+  const tiles = Math.ceil(down.rows / ((vec.WG / vec.TEAM) * vec.ROWS))
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, tiles, tokens)
+}

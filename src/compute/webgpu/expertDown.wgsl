@@ -1,0 +1,76 @@
+// The second half of the MoE block for single tokens: down(silu(gate) * up) of all K experts, weighted, plus the gated
+// shared expert, added to hidden. The K experts' columns are one long input; the router's weight goes into its scale.
+// Workgroup (tile, token). Does nothing after a miss.
+#include vecWeights
+#include dot4
+#include vecInput
+#include teamSum
+#include activations
+
+struct Shape { rows: u32, cols: u32, weight: u32, scales: u32, biases: u32, slotWords: u32, pad0: u32, pad1: u32 }
+@group(0) @binding(2) var<uniform> shape: Shape;
+@group(0) @binding(3) var<storage, read> status: array<u32>;
+@group(0) @binding(4) var<storage, read> gateUp: array<vec4<f32>>; // [tokens, K, 2 * cols]
+@group(0) @binding(5) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
+@group(0) @binding(6) var<storage, read> sharedRows: array<f32>; // [tokens, rows]
+@group(0) @binding(7) var<storage, read> logits: array<f32>; // [tokens, GATE_STRIDE]: the shared expert's gate at GATE_AT
+@group(0) @binding(8) var<storage, read_write> hidden: array<f32>; // [tokens, rows]
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+#if SUBGROUPS
+  @builtin(subgroup_invocation_id) lane: u32,
+  @builtin(subgroup_size) subgroupSize: u32,
+#endif
+) {
+#if !SUBGROUPS
+  let lane = 0u;
+  let subgroupSize = 1u;
+#endif
+  if (status[0] != 0u) { return; }
+  let token = group.y;
+  let firstRow = group.x * (TEAMS * ROWS);
+  let expertUnits = shape.cols / 32u;
+  let units = expertUnits * K;
+  let scaleStride = shape.cols / GROUP;
+  let team = thread / TEAM;
+  let member = thread % TEAM;
+  var sums: array<f32, ROWS>;
+  for (var block = 0u; block < units; block += BLOCK_UNITS) {
+    let blockUnits = min(BLOCK_UNITS, units - block);
+    for (var unit = thread; unit < blockUnits; unit += WG) {
+      let rank = (block + unit) / expertUnits;
+      let source = (token * K + rank) * expertUnits * 16u + ((block + unit) % expertUnits) * 8u;
+      var v: array<vec4<f32>, 8>;
+      for (var i = 0u; i < 8u; i++) {
+        let gate = gateUp[source + i];
+        let up = gateUp[source + expertUnits * 8u + i];
+        v[i] = vec4<f32>(silu(gate.x), silu(gate.y), silu(gate.z), silu(gate.w)) * up;
+      }
+      stageUnit(unit, &v, bitcast<f32>(mixing[token * K + rank].y));
+    }
+    workgroupBarrier();
+    for (var unit = member; unit < blockUnits; unit += TEAM) {
+      let rank = (block + unit) / expertUnits;
+      let column = (block + unit) % expertUnits;
+      let slotWords = mixing[token * K + rank].x * shape.slotWords;
+      for (var r = 0u; r < ROWS; r++) {
+        let row = min(firstRow + team * ROWS + r, shape.rows - 1u);
+        let at = (shape.weight + slotWords) / LOAD_WORDS + (row * expertUnits + column) * UNIT_LOADS;
+        let index = slotWords * 2u + row * scaleStride + column * 32u / GROUP;
+        sums[r] += unitProduct(at, shape.scales + index, shape.biases + index, unit);
+      }
+    }
+    workgroupBarrier();
+  }
+  for (var r = 0u; r < ROWS; r++) { teamStore(r, sums[r], thread, lane, subgroupSize); }
+  workgroupBarrier();
+  let row = firstRow + thread;
+  if (thread < TEAMS * ROWS && row < shape.rows) {
+    let value = teamSum(thread / ROWS, thread % ROWS, subgroupSize);
+    let gate = sigmoid(logits[token * GATE_STRIDE + GATE_AT]);
+    hidden[token * shape.rows + row] += value + gate * sharedRows[token * shape.rows + row];
+  }
+}

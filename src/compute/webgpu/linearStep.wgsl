@@ -1,0 +1,88 @@
+// One token of a linear-attention layer between its projections: convolution, SiLU, norms, the delta rule, the gated norm.
+// One workgroup per value head and token, one thread per row of the head's state. The state lies as in gatedDelta.
+#include reduce
+#include activations
+#include step
+const WG = VALUE_DIM;
+const KEY_QUADS = KEY_DIM / 4u;
+const KEY_WIDTH = KEY_HEADS * KEY_DIM;
+const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
+
+@group(0) @binding(0) var<storage, read> constants: array<vec4<f32>>; // taps [channels]; [heads] -exp(A_log), dt_bias; [valueDim] norm
+@group(0) @binding(1) var<storage, read> tokens: array<Token>;
+@group(0) @binding(2) var<storage, read> status: array<u32>;
+@group(0) @binding(3) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: q | k | v, z, b, a
+@group(0) @binding(4) var<storage, read_write> states: array<vec4<f32>>; // [slots, STATE_QUADS]: conv [channels], recurrent
+@group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, valueHeads * valueDim]
+const GATES_AT = CHANNELS;
+const NORM_AT = GATES_AT + VALUE_HEADS;
+
+var<workgroup> q: array<f32, KEY_DIM>;
+var<workgroup> k: array<f32, KEY_DIM>;
+
+// Convolves one channel and shifts its window into the new state.
+fn convolve(token: u32, info: Token, channel: u32, isOwner: bool) -> f32 {
+  let window = vec4<f32>(states[info.stateIn * STATE_QUADS + channel].xyz, inputs[token * IN_STRIDE + channel]);
+  if (isOwner) { states[info.stateOut * STATE_QUADS + channel] = vec4<f32>(window.yzw, 0.0); }
+  return silu(dot(window, constants[channel]));
+}
+
+@compute @workgroup_size(VALUE_DIM)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+#if SUBGROUPS
+  @builtin(subgroup_invocation_id) lane: u32,
+  @builtin(subgroup_size) subgroupSize: u32,
+#endif
+) {
+#if !SUBGROUPS
+  let lane = 0u;
+  let subgroupSize = 1u;
+#endif
+  if (status[0] != 0u) { return; }
+  const share = VALUE_HEADS / KEY_HEADS;
+  let head = group.x;
+  let token = group.y;
+  let info = tokens[token];
+  let keyHead = head / share;
+  let isOwner = head % share == 0u;
+  // The state is on its way while the convolution is computed.
+  var state: array<vec4<f32>, KEY_QUADS>;
+  let old = info.stateIn * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
+  for (var i = 0u; i < KEY_QUADS; i++) { state[i] = states[old + i * VALUE_DIM]; }
+  var qSquares = 0.0;
+  var kSquares = 0.0;
+  for (var i = thread; i < KEY_DIM; i += WG) {
+    let query = convolve(token, info, keyHead * KEY_DIM + i, isOwner);
+    let key = convolve(token, info, KEY_WIDTH + keyHead * KEY_DIM + i, isOwner);
+    q[i] = query;
+    k[i] = key;
+    qSquares += query * query;
+    kSquares += key * key;
+  }
+  let value = convolve(token, info, 2u * KEY_WIDTH + head * VALUE_DIM + thread, true);
+  let qScale = inverseSqrt(workgroupSum(qSquares, thread, lane, subgroupSize) + 1e-6) * inverseSqrt(f32(KEY_DIM));
+  let kScale = inverseSqrt(workgroupSum(kSquares, thread, lane, subgroupSize) + 1e-6);
+  let row = token * IN_STRIDE;
+  let beta = sigmoid(inputs[row + B_AT + head]);
+  let gate = constants[GATES_AT + head];
+  let decay = exp(gate.x * softplus(inputs[row + A_AT + head] + gate.y));
+  var memory = vec4<f32>();
+  for (var i = 0u; i < KEY_QUADS; i++) {
+    state[i] *= decay;
+    memory += state[i] * vec4<f32>(k[4u * i], k[4u * i + 1u], k[4u * i + 2u], k[4u * i + 3u]);
+  }
+  let delta = (value - (memory.x + memory.y + memory.z + memory.w) * kScale) * beta * kScale;
+  var sum = vec4<f32>();
+  let to = info.stateOut * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
+  for (var i = 0u; i < KEY_QUADS; i++) {
+    let s = state[i] + delta * vec4<f32>(k[4u * i], k[4u * i + 1u], k[4u * i + 2u], k[4u * i + 3u]);
+    sum += s * vec4<f32>(q[4u * i], q[4u * i + 1u], q[4u * i + 2u], q[4u * i + 3u]);
+    states[to + i * VALUE_DIM] = s;
+  }
+  let o = (sum.x + sum.y + sum.z + sum.w) * qScale;
+  let scale = inverseSqrt(workgroupSum(o * o, thread, lane, subgroupSize) / f32(VALUE_DIM) + EPS);
+  let z = inputs[row + Z_AT + head * VALUE_DIM + thread];
+  out[token * VALUE_HEADS * VALUE_DIM + head * VALUE_DIM + thread] = o * scale * constants[NORM_AT + thread].x * silu(z);
+}

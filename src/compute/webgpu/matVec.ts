@@ -1,0 +1,94 @@
+// Matrix products for single tokens: the decode kernel, for resident matrices and for the experts of a token.
+
+import { type GpuContext, teamSize } from './gpuContext.js'
+import { formatConstants, type MatrixFormat, type MatrixPart, type MatrixSegment } from './matrixWeights.js'
+import { type Op, sequence } from './op.js'
+import { segmentTable } from './segments.js'
+
+/** Threads per workgroup and rows per team, by how much there is to do. */
+export interface VecShape {
+  readonly WG: number
+  readonly TEAM: number
+  readonly ROWS: number
+  readonly BLOCK: number
+}
+
+/** `cols`: of the whole input. */
+export function vecShape(gpu: GpuContext, cols: number, fast: boolean): VecShape {
+  const TEAM = teamSize(gpu)
+  const { WG, ROWS } = gpu.tuning
+  // 16 KiB of workgroup memory: packed inputs take 1.25 bytes per column, float32 ones a little over 4.
+  const BLOCK = Math.min(cols, fast ? 8192 : 2048)
+  return { WG: Math.max(WG, TEAM), TEAM, ROWS, BLOCK }
+}
+
+export interface MatVecOptions {
+  readonly status: GPUBuffer
+  readonly outStride: number
+  /** RMS norm of the input first. */
+  readonly norm?: { readonly weight: GPUBuffer; readonly eps: number }
+  /** The input rows are [gate | up]. */
+  readonly swiglu?: boolean
+  readonly add?: boolean
+  readonly exact?: boolean
+  readonly label: string
+}
+
+/** x [tokens, cols] (or [tokens, 2 * cols]) -> y [tokens, outStride] */
+export async function matVecOp(
+  gpu: GpuContext,
+  parts: readonly MatrixPart[],
+  x: GPUBuffer,
+  y: GPUBuffer,
+  options: MatVecOptions,
+): Promise<Op> {
+  const ops = parts.map(async (part): Promise<Op> => {
+    const fast = gpu.fast && !options.exact && part.format.bits < 16
+    const shape = vecShape(gpu, part.cols, fast)
+    const kernel = await gpu.kernels.get('matVec', constantsOf(part.format, fast, shape, options, 0))
+    const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
+    const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, rowsPerTile)
+    const norm = options.norm?.weight ?? options.status
+    const group = kernel.bind([part.buffer, part.buffer, table.buffer, options.status, x, norm, y])
+    return (recorder, { tokens }) => recorder.dispatch(kernel, group, table.tiles, tokens, 1, options.label)
+  })
+  return sequence(await Promise.all(ops))
+}
+
+/** The K experts of each token: x [tokens, cols] -> y [tokens, K, outStride] */
+export async function expertMatVecOp(
+  gpu: GpuContext,
+  pool: GPUBuffer,
+  slotStride: number,
+  format: MatrixFormat,
+  cols: number,
+  segments: readonly MatrixSegment[],
+  x: GPUBuffer,
+  mixing: GPUBuffer,
+  k: number,
+  y: GPUBuffer,
+  options: MatVecOptions,
+): Promise<Op> {
+  const fast = gpu.fast && format.bits < 16
+  const shape = vecShape(gpu, cols, fast)
+  const kernel = await gpu.kernels.get('matVec', constantsOf(format, fast, shape, options, k))
+  const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
+  const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsPerTile, slotStride)
+  const norm = options.norm?.weight ?? options.status
+  const group = kernel.bind([pool, pool, table.buffer, options.status, x, norm, y, mixing])
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, table.tiles, k, tokens, options.label)
+}
+
+function constantsOf(format: MatrixFormat, fast: boolean, shape: VecShape, options: MatVecOptions, k: number) {
+  return {
+    ...formatConstants(format),
+    ...shape,
+    FAST: fast,
+    NORM: options.norm !== undefined,
+    EPS: options.norm?.eps ?? 0.5,
+    SWIGLU: options.swiglu ?? false,
+    ADD: options.add ?? false,
+    EXPERTS: k > 0,
+    K: k,
+  }
+}

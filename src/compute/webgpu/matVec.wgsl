@@ -1,0 +1,108 @@
+// y = W x for single tokens: the decode kernel. A team of TEAM threads computes ROWS rows, WG / TEAM teams share the
+// input in workgroup memory. NORM: x is hidden * weight, and 1 / rms(hidden), being one number for all columns, is
+// applied to the sums. SWIGLU: x is silu(gate) * up of a row [gate | up]. ADD: y += instead of y =. EXPERTS: workgroup
+// (tile, rank, token) computes the expert that the token's router put at this rank. Does nothing after a miss.
+#include vecWeights
+#include dot4
+#include segments
+#include vecInput
+#include teamSum
+#include activations
+
+@group(0) @binding(2) var<uniform> segments: Segments;
+@group(0) @binding(3) var<storage, read> status: array<u32>; // [0] not 0: an expert was missing
+@group(0) @binding(4) var<storage, read> x: array<vec4<f32>>; // [tokens, cols], or [tokens, 2 * cols]
+@group(0) @binding(5) var<storage, read> norm: array<vec4<f32>>; // [cols]
+@group(0) @binding(6) var<storage, read_write> y: array<f32>; // [tokens, outStride], or [tokens, K, outStride]
+#if EXPERTS
+@group(0) @binding(7) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
+#endif
+
+@compute @workgroup_size(WG)
+fn main(
+  @builtin(workgroup_id) group: vec3<u32>,
+  @builtin(local_invocation_index) thread: u32,
+#if SUBGROUPS
+  @builtin(subgroup_invocation_id) lane: u32,
+  @builtin(subgroup_size) subgroupSize: u32,
+#endif
+) {
+#if !SUBGROUPS
+  let lane = 0u;
+  let subgroupSize = 1u;
+#endif
+  if (status[0] != 0u) { return; }
+  let segment = segments.list[segmentOf(group.x)];
+  let units = segments.cols / 32u;
+#if EXPERTS
+  let token = group.z;
+  let slot = mixing[token * K + group.y].x;
+  let outRow = token * K + group.y;
+#else
+  let token = group.y;
+  let slot = 0u;
+  let outRow = token;
+#endif
+  let firstRow = (group.x - segment.firstTile) * (TEAMS * ROWS);
+  let weightBase = (segment.weight + slot * segments.expertWords) / LOAD_WORDS;
+  let scaleBase = segment.scales + slot * segments.expertWords * 2u;
+  let biasBase = segment.biases + slot * segments.expertWords * 2u;
+  let scaleStride = segments.cols / GROUP;
+  let team = thread / TEAM;
+  let member = thread % TEAM;
+  var sums: array<f32, ROWS>;
+  var squares = 0.0;
+  for (var block = 0u; block < units; block += BLOCK_UNITS) {
+    let blockUnits = min(BLOCK_UNITS, units - block);
+    for (var unit = thread; unit < blockUnits; unit += WG) {
+      var v: array<vec4<f32>, 8>;
+      for (var i = 0u; i < 8u; i++) {
+        let column = (block + unit) * 8u + i;
+#if SWIGLU
+        let gate = x[token * units * 16u + column];
+        let up = x[token * units * 16u + units * 8u + column];
+        v[i] = vec4<f32>(silu(gate.x), silu(gate.y), silu(gate.z), silu(gate.w)) * up;
+#else
+        v[i] = x[token * units * 8u + column];
+#endif
+#if NORM
+        squares += dot(v[i], v[i]);
+        v[i] *= norm[column];
+#endif
+      }
+      stageUnit(unit, &v, 1.0);
+    }
+    workgroupBarrier();
+    for (var unit = member; unit < blockUnits; unit += TEAM) {
+      for (var r = 0u; r < ROWS; r++) {
+        let row = min(firstRow + team * ROWS + r, segment.rows - 1u);
+        let at = weightBase + (row * units + block + unit) * UNIT_LOADS;
+        let index = row * scaleStride + (block + unit) * 32u / GROUP;
+        sums[r] += unitProduct(at, scaleBase + index, biasBase + index, unit);
+      }
+    }
+    workgroupBarrier();
+  }
+  for (var r = 0u; r < ROWS; r++) { teamStore(r, sums[r], thread, lane, subgroupSize); }
+#if NORM
+  teamStore(ROWS, squares, thread, lane, subgroupSize);
+#endif
+  workgroupBarrier();
+  if (thread < TEAMS * ROWS) {
+    let row = firstRow + thread;
+    if (row < segment.rows) {
+      var value = teamSum(thread / ROWS, thread % ROWS, subgroupSize);
+#if NORM
+      var total = 0.0;
+      for (var i = 0u; i < TEAMS; i++) { total += teamSum(i, ROWS, subgroupSize); }
+      value *= inverseSqrt(total / f32(segments.cols) + EPS);
+#endif
+      let at = outRow * segments.outStride + segment.out + row;
+#if ADD
+      y[at] += value;
+#else
+      y[at] = value;
+#endif
+    }
+  }
+}
