@@ -4,8 +4,10 @@ import type { KernelSet } from './kernel.js'
 /** What may be chosen per adapter without changing results by more than rounding. */
 export interface Tuning {
   readonly WG: number // threads per mat-vec workgroup
+  readonly TEAM: number // threads that share a row's sum there, where subgroups are not larger
   readonly ROWS: number // rows per team of threads there
   readonly SPLITS: number // ranges of a decode attention
+  readonly TILE_TOKENS: number // tokens per tile of a mat-mul
 }
 
 export interface GpuContext {
@@ -18,5 +20,9 @@ export interface GpuContext {
 
 /** Threads that share one row's sum in the mat-vec kernels: a power of two no smaller than a subgroup. */
 export function teamSize(gpu: GpuContext): number {
-  return Math.max(32, gpu.subgroups?.maxSize ?? 0)
+  return Math.max(gpu.tuning.TEAM, gpu.subgroups?.maxSize ?? 0)
 }
+
+export const HARDWARE_TUNING: Tuning = { WG: 256, TEAM: 32, ROWS: 4, SPLITS: 16, TILE_TOKENS: 64 }
+/** A CPU has few lanes and pays for every thread that waits at a barrier. */
+export const SOFTWARE_TUNING: Tuning = { WG: 64, TEAM: 8, ROWS: 4, SPLITS: 2, TILE_TOKENS: 16 }

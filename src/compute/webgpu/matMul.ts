@@ -8,7 +8,6 @@ import { quantizeOp } from './quantize.js'
 import { segmentTable } from './segments.js'
 
 const ROWS = 64
-const TOKENS = 64
 export const GROUPED_TILE = 16 // pairs per tile
 
 export interface MatMulOptions {
@@ -53,7 +52,7 @@ async function onePart(
     FAST: fast,
     GROUPED: false,
     ROWS,
-    TOKENS,
+    TOKENS: gpu.tuning.TILE_TOKENS,
   })
   const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, ROWS)
   const group = kernel.bind([
@@ -65,7 +64,7 @@ async function onePart(
     out,
   ])
   return (recorder, { tokens }) => {
-    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / TOKENS), 1, options.label)
+    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / gpu.tuning.TILE_TOKENS), 1, options.label)
   }
 }
 

@@ -18,7 +18,7 @@ import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass, MAX_DECODE_BATCH } from './decodePass.js'
 import { sourceExpertReader } from './expertReader.js'
 import { ExpertSlots } from './expertSlots.js'
-import type { GpuContext, Tuning } from './gpuContext.js'
+import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import { Head } from './head.js'
@@ -41,7 +41,6 @@ export interface WebgpuOptions extends DeviceOptions {
 }
 
 const CHUNK_TOKENS = 512
-const TUNING: Tuning = { WG: 256, ROWS: 4, SPLITS: 16 }
 
 export async function openWebgpuBackend(
   packed: PackedModel,
@@ -95,7 +94,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const onCompiled = (loaded: number, total: number) => options.onProgress?.({ phase: 'kernels', loaded, total })
     const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
     const kernels = new KernelSet(device, common, onCompiled)
-    const tuning = { ...TUNING, ...gpuOptions.tuning }
+    const tuning = { ...(description.software ? SOFTWARE_TUNING : HARDWARE_TUNING), ...gpuOptions.tuning }
     const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups, tuning }
     const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
     const layersOf = (kind: string) => [...config.layerKinds.keys()].filter(i => config.layerKinds[i] === kind)
