@@ -1,5 +1,6 @@
 // The backends that model tests run on, each with what it promises. A backend joins all of these tests with one row.
 import type { OpenModelOptions } from '#moeflux/engine/openModel.js'
+import './swiftShader.js'
 import { type Band, EXACT_LOGITS, FAST_LOGITS, GOLDEN, KERNEL } from './bands.js'
 
 export interface BackendRow {
@@ -44,5 +45,23 @@ export const backends: readonly BackendRow[] = [
     sameTokens: false,
     perplexity: 0.01,
     cuts: 'bits',
+  },
+  {
+    name: 'webgpu exact',
+    options: { backend: 'webgpu', precision: 'exact' },
+    layers: KERNEL,
+    logits: EXACT_LOGITS,
+    sameTokens: true,
+    perplexity: 0.001,
+    cuts: { cosine: 0.99999, maxDifference: 1e-3 },
+  },
+  {
+    name: 'webgpu fast',
+    options: { backend: 'webgpu', precision: 'fast' },
+    layers: FAST_LOGITS,
+    logits: FAST_LOGITS,
+    sameTokens: false,
+    perplexity: 0.01,
+    cuts: { cosine: 0.999, maxDifference: Number.POSITIVE_INFINITY },
   },
 ]

@@ -1,6 +1,6 @@
 // The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
 // slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
-import { ClosedError } from '../../errors.js'
+import { BackendUnavailableError, ClosedError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type {
@@ -90,6 +90,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
   ): Promise<WebgpuBackend> {
     const { device, limits, description } = opened
     const { config, experts } = packed
+    if (description.software && options.automatic) {
+      throw new BackendUnavailableError(
+        'webgpu',
+        `${description.name} is a software adapter, slower than the CPU itself`,
+      )
+    }
     if (description.software) options.onNotice?.(`webgpu runs on a software adapter (${description.name}): slow`)
     const onCompiled = (loaded: number, total: number) => options.onProgress?.({ phase: 'kernels', loaded, total })
     const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
