@@ -7,6 +7,7 @@
 const HEADS_PER_KV = HEADS / KV_HEADS;
 const ROWS = HEADS_TILE * QUERIES; // softmax rows per workgroup
 const WG = 128u;
+const PARTS = 4u; // threads that share a position's scores
 const QUADS = HEAD_DIM / 4u;
 const KV_WIDTH = KV_HEADS * HEAD_DIM;
 
@@ -25,6 +26,7 @@ struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 
 var<workgroup> q: array<vec4<f32>, ROWS * QUADS>;
 var<workgroup> scores: array<f32, ROWS * TILE>;
+var<workgroup> partScores: array<f32, PARTS * ROWS * TILE>; // [part][row][column]
 var<workgroup> rowMax: array<f32, ROWS>;
 var<workgroup> rowSum: array<f32, ROWS>;
 var<workgroup> rowScale: array<f32, ROWS>;
@@ -63,43 +65,61 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let page = pageTable[last.pages + position / PAGE_TOKENS];
     let keys = ((page * 2u) * PAGE_TOKENS + position % PAGE_TOKENS) * (KV_WIDTH / 4u) + kvHead * QUADS;
     let values = keys + PAGE_TOKENS * (KV_WIDTH / 4u);
+    // Scores: a thread takes every PARTS-th quad of one key, against all rows.
+    for (var i = thread; i < PARTS * TILE; i += WG) {
+      let part = i % PARTS;
+      let column = i / PARTS;
+      let key = keys + column * (KV_WIDTH / 4u);
+      var totals: array<f32, ROWS>;
+      for (var d = part; d < QUADS; d += PARTS) {
+        let k = pages[key + d];
+        for (var row = 0u; row < ROWS; row++) { totals[row] += dot(q[row * QUADS + d], k); }
+      }
+      for (var row = 0u; row < ROWS; row++) { partScores[(part * ROWS + row) * TILE + column] = totals[row]; }
+    }
+    workgroupBarrier();
+    for (var i = thread; i < ROWS * TILE; i += WG) {
+      var score = 0.0;
+      for (var part = 0u; part < PARTS; part++) { score += partScores[part * ROWS * TILE + i]; }
+      let isSeen = position + i % TILE <= tokens[queryToken(first, i / TILE)].position;
+      scores[i] = select(-1e30, score * SCALE, isSeen);
+    }
+    workgroupBarrier();
+    // Every thread of a row finds the row's largest score by itself: reading is cheaper than meeting.
     for (var i = thread; i < ROWS * TILE; i += WG) {
       let row = i / TILE;
-      let column = i % TILE;
-      var score = -1e30;
-      if (position + column <= tokens[queryToken(first, row)].position) {
-        var total = vec4<f32>();
-        for (var d = 0u; d < QUADS; d++) { total += q[row * QUADS + d] * pages[keys + column * (KV_WIDTH / 4u) + d]; }
-        score = (total.x + total.y + total.z + total.w) * SCALE;
-      }
-      scores[i] = score;
+      var largest = rowMax[row];
+      for (var c = 0u; c < TILE; c++) { largest = max(largest, scores[row * TILE + c]); }
+      partScores[i] = select(exp(scores[i] - largest), 0.0, scores[i] <= -1e30);
+      if (i % TILE == 0u) { partScores[ROWS * TILE + row] = largest; }
     }
     workgroupBarrier();
     for (var row = thread; row < ROWS; row += WG) {
-      var largest = rowMax[row];
-      for (var i = 0u; i < TILE; i++) { largest = max(largest, scores[row * TILE + i]); }
-      let scale = exp(rowMax[row] - largest);
+      let largest = partScores[ROWS * TILE + row];
       var total = 0.0;
-      for (var i = 0u; i < TILE; i++) {
-        let masked = scores[row * TILE + i] <= -1e30;
-        let weight = select(exp(scores[row * TILE + i] - largest), 0.0, masked);
-        scores[row * TILE + i] = weight;
-        total += weight;
-      }
+      for (var c = 0u; c < TILE; c++) { total += partScores[row * TILE + c]; }
+      let scale = exp(rowMax[row] - largest);
       rowSum[row] = rowSum[row] * scale + total;
       rowMax[row] = largest;
       rowScale[row] = scale;
     }
     workgroupBarrier();
-    for (var own = 0u; own < OWNED; own++) {
-      let i = thread + own * WG;
-      if (i < ROWS * QUADS) {
-        let row = i / QUADS;
-        var sum = sums[own] * rowScale[row];
-        for (var column = 0u; column < TILE; column++) {
-          sum += scores[row * TILE + column] * pages[values + column * (KV_WIDTH / 4u) + i % QUADS];
+    for (var own = 0u; own < OWNED; own++) { sums[own] *= rowScale[min((thread + own * WG) / QUADS, ROWS - 1u)]; }
+    // Rows past the last position were never written: they may hold anything, and 0 times anything may be NaN.
+    let columns = min(TILE, last.position + 1u - position);
+    for (var column = 0u; column < columns; column++) {
+      let valueRow = values + column * (KV_WIDTH / 4u);
+      if (WG % QUADS == 0u) {
+        // All of a thread's sums are of the same quad.
+        let v = pages[valueRow + thread % QUADS];
+        for (var own = 0u; own < OWNED; own++) {
+          sums[own] += partScores[min((thread + own * WG) / QUADS, ROWS - 1u) * TILE + column] * v;
         }
-        sums[own] = sum;
+      } else {
+        for (var own = 0u; own < OWNED; own++) {
+          let i = min(thread + own * WG, ROWS * QUADS - 1u);
+          sums[own] += partScores[(i / QUADS) * TILE + column] * pages[valueRow + i % QUADS];
+        }
       }
     }
     workgroupBarrier();

@@ -30,6 +30,7 @@ export interface DecodeResult {
 
 export class DecodePass {
   readonly #gpu: GpuContext
+  readonly #parts: LayerParts
   readonly #config: ModelConfig
   readonly #space: Workspace
   readonly #slots: ExpertSlots
@@ -42,9 +43,11 @@ export class DecodePass {
   #project!: Op
   #argmax!: Op
   #missRate = 0 // per layer, fading
+  #prepared: { readonly key: string; readonly commands: GPUCommandBuffer[] } | null = null
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null) {
     this.#gpu = parts.gpu
+    this.#parts = parts
     this.#config = parts.config
     this.#slots = parts.slots
     this.#head = head
@@ -93,27 +96,20 @@ export class DecodePass {
   async run(tokens: number, wantsHead: boolean, signal?: AbortSignal): Promise<DecodeResult> {
     const { numLayers } = this.#config
     const { device } = this.#gpu
-    const size = { tokens, runs: tokens }
     let result: DecodeResult | null = null
     let layer = 0
     let release: (() => void) | null = null
     try {
       while (result === null) {
-        const recorder = new Recorder(device, this.#profiler)
         const end = Math.min(numLayers, layer + this.#window())
-        if (layer === 0 && release === null) this.#embed(recorder, size)
-        for (let i = layer; i < end; i++) {
-          const ops = this.#layers[i]
-          // After a miss, what comes before the router's choice is there already.
-          if (i > layer || release === null) ops.before(recorder, size)
-          ops.choose(recorder, size)
-          ops.experts(recorder, size)
-        }
-        if (end === numLayers && wantsHead) {
-          this.#project(recorder, size)
-          this.#argmax(recorder, size)
-        }
-        const seen = await this.#submit(recorder, tokens)
+        const isWhole = layer === 0 && end === numLayers && release === null
+        const commands =
+          (isWhole ? this.#takePrepared(tokens, wantsHead) : null) ??
+          this.#record(layer, end, release !== null, tokens, wantsHead)
+        // One after the other, so that the GPU is at work while the driver takes in the rest.
+        for (const command of commands) device.queue.submit([command])
+        if (isWhole) this.#prepare(tokens, wantsHead)
+        const seen = await this.#read(tokens)
         release?.()
         release = null
         signal?.throwIfAborted()
@@ -132,18 +128,60 @@ export class DecodePass {
     }
   }
 
+  /** Layers [first, end), and the head after the last; `resumes`: the first layer begins at its router's choice. */
+  #record(first: number, end: number, resumes: boolean, tokens: number, wantsHead: boolean): GPUCommandBuffer[] {
+    const { numLayers } = this.#config
+    const size = { tokens, runs: tokens }
+    const commands: GPUCommandBuffer[] = []
+    const perPiece = Math.ceil(numLayers / this.#gpu.tuning.PIECES)
+    let recorder = new Recorder(this.#gpu.device, this.#profiler)
+    if (first === 0 && !resumes) this.#embed(recorder, size)
+    for (let layer = first; layer < end; layer++) {
+      const ops = this.#layers[layer]
+      if (layer > first || !resumes) ops.before(recorder, size)
+      ops.choose(recorder, size)
+      ops.experts(recorder, size)
+      if ((layer + 1) % perPiece === 0 && layer + 1 < end && this.#profiler === null) {
+        commands.push(recorder.finish() as GPUCommandBuffer)
+        recorder = new Recorder(this.#gpu.device, null)
+      }
+    }
+    if (end === numLayers && wantsHead) {
+      this.#project(recorder, size)
+      this.#argmax(recorder, size)
+    }
+    const { choice, status } = this.#space
+    recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
+    recorder.copy(choice, 0, this.#readback, STATUS_BYTES, choice.size)
+    recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
+    commands.push(recorder.finish() as GPUCommandBuffer)
+    return commands
+  }
+
+  // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one.
+  #prepare(tokens: number, wantsHead: boolean): void {
+    if (this.#profiler !== null || this.#window() < this.#config.numLayers) return
+    const commands = this.#record(0, this.#config.numLayers, false, tokens, wantsHead)
+    this.#prepared = { key: this.#preparedKey(tokens, wantsHead), commands }
+  }
+
+  #takePrepared(tokens: number, wantsHead: boolean): GPUCommandBuffer[] | null {
+    const prepared = this.#prepared
+    this.#prepared = null
+    return prepared?.key === this.#preparedKey(tokens, wantsHead) ? prepared.commands : null
+  }
+
+  #preparedKey(tokens: number, wantsHead: boolean): string {
+    return `${tokens} ${wantsHead} ${this.#parts.states.generation} ${this.#parts.kv.generation}`
+  }
+
   #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
     const { k } = this.#space.shape
     const at = layer * MAX_DECODE_BATCH * k
     return new Set(routing.subarray(at, at + tokens * k))
   }
 
-  async #submit(recorder: Recorder, tokens: number): Promise<DecodeResult & { missed: number }> {
-    const { choice, status } = this.#space
-    recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
-    recorder.copy(choice, 0, this.#readback, STATUS_BYTES, choice.size)
-    recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
-    recorder.submit()
+  async #read(tokens: number): Promise<DecodeResult & { missed: number }> {
     const bytes = await readMapped(this.#readback, this.#winnersAt + MAX_DECODE_BATCH * 4)
     await this.#profiler?.collect()
     const words = new Uint32Array(bytes)

@@ -17,7 +17,7 @@ export async function expertDownOp(
 ): Promise<Op> {
   const { down, stride } = layout
   const fast = gpu.fast && down.format.bits < 16
-  const vec = vecShape(gpu, down.cols * shape.k, fast)
+  const vec = vecShape(gpu, down.rows, down.cols * shape.k, fast)
   const kernel = await gpu.kernels.get('expertDown', {
     ...formatConstants(down.format),
     ...vec,

@@ -12,6 +12,7 @@ import type { PoolPlan, SlotLayout } from './slotLayout.js'
 
 export const MISSING = 0xffffffff
 const STAGING_BUFFERS = 24
+const FILLING = 16 // reads of a fill at once: leaves staging buffers for demand
 
 interface Pool {
   readonly buffer: GPUBuffer
@@ -227,6 +228,33 @@ export class ExpertSlots {
       unpin(wave)
       unpin(next)
     }
+  }
+
+  /** Whether there is a slot for every expert. */
+  get holdsAll(): boolean {
+    const { numLayers, numExperts } = this.#config
+    return this.slots >= numLayers * numExperts && this.#plan.pools === numLayers
+  }
+
+  /** Brings every expert into its slot, behind whatever is wanted meanwhile. Ends early when closed or when a read fails. */
+  async fill(onLoaded?: (experts: number) => void): Promise<void> {
+    const { numLayers, numExperts } = this.#config
+    const running = new Set<Promise<void>>()
+    for (let key = 0; key < numLayers * numExperts && !this.#closed; key++) {
+      const layer = Math.floor(key / numExperts)
+      const expert = key % numExperts
+      const { cache, firstLayer, loading } = this.#pool(layer)
+      if (cache.slotOf(layer - firstLayer, expert) >= 0) continue
+      const slot = cache.claimAhead(layer - firstLayer, expert)
+      if (slot < 0) return
+      this.#load(layer, expert, slot, 'prefetch')
+      const flight = loading.get(slot) as Promise<void>
+      running.add(flight)
+      void flight.catch(() => {}).finally(() => running.delete(flight))
+      if (running.size >= FILLING) await Promise.race(running)
+      onLoaded?.(key + 1)
+    }
+    await Promise.all(running)
   }
 
   /** Waits until reads that are under way have ended. */

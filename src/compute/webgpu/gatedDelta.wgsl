@@ -14,12 +14,19 @@ const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 @group(0) @binding(4) var<storage, read_write> states: array<vec4<f32>>; // [slots, STATE_QUADS]: recurrent after [channels]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, valueHeads, valueDim]
 
-var<workgroup> q: array<vec4<f32>, KEY_QUADS>;
-var<workgroup> k: array<vec4<f32>, KEY_QUADS>;
+const LOADS = (2u * KEY_DIM + VALUE_DIM - 1u) / VALUE_DIM; // values of q and k that a thread brings per token
+var<workgroup> qk: array<f32, 4u * KEY_DIM>; // two tokens' q | k: one in use, one being brought
 
-fn quadAt(at: u32) -> vec4<f32> {
-  return vec4<f32>(convolved[at], convolved[at + 1u], convolved[at + 2u], convolved[at + 3u]);
+fn bring(token: u32, keyHead: u32, thread: u32) -> array<f32, LOADS> {
+  var values: array<f32, LOADS>;
+  for (var n = 0u; n < LOADS; n++) {
+    let i = min(thread + n * VALUE_DIM, 2u * KEY_DIM - 1u);
+    values[n] = convolved[token * CHANNELS + select(keyHead * KEY_DIM + i, KEY_WIDTH + keyHead * KEY_DIM + i - KEY_DIM, i >= KEY_DIM)];
+  }
+  return values;
 }
+
+fn quadOf(at: u32) -> vec4<f32> { return vec4<f32>(qk[at], qk[at + 1u], qk[at + 2u], qk[at + 3u]); }
 
 @compute @workgroup_size(VALUE_DIM)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -30,30 +37,37 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var state: array<vec4<f32>, KEY_QUADS>;
   let source = run.stateIn * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
   for (var i = 0u; i < KEY_QUADS; i++) { state[i] = states[source + i * VALUE_DIM]; }
+  // What a token needs is loaded while the token before is computed: memory is far, and the tokens wait for each other.
+  let valueAt = 2u * KEY_WIDTH + head * VALUE_DIM + thread;
+  var nextQk = bring(run.first, keyHead, thread);
+  var nextValue = convolved[run.first * CHANNELS + valueAt];
+  var nextBeta = inputs[run.first * IN_STRIDE + B_AT + head];
+  var nextDecay = inputs[run.first * IN_STRIDE + A_AT + head];
   for (var index = 0u; index < run.count; index++) {
     let token = run.first + index;
-    let keys = token * CHANNELS + keyHead * KEY_DIM;
-    for (var i = thread; i < KEY_QUADS; i += VALUE_DIM) {
-      q[i] = quadAt(keys + i * 4u);
-      k[i] = quadAt(keys + KEY_WIDTH + i * 4u);
+    let base = (index & 1u) * 2u * KEY_DIM;
+    for (var n = 0u; n < LOADS; n++) {
+      let i = thread + n * VALUE_DIM;
+      if (i < 2u * KEY_DIM) { qk[base + i] = nextQk[n]; }
     }
-    let beta = sigmoid(inputs[token * IN_STRIDE + B_AT + head]);
-    let decay = exp(gate.x * softplus(inputs[token * IN_STRIDE + A_AT + head] + gate.y));
-    let value = convolved[token * CHANNELS + 2u * KEY_WIDTH + head * VALUE_DIM + thread];
+    let value = nextValue;
+    let beta = sigmoid(nextBeta);
+    let decay = exp(gate.x * softplus(nextDecay + gate.y));
     workgroupBarrier();
+    let following = min(token + 1u, run.first + run.count - 1u);
+    nextQk = bring(following, keyHead, thread);
+    nextValue = convolved[following * CHANNELS + valueAt];
+    nextBeta = inputs[following * IN_STRIDE + B_AT + head];
+    nextDecay = inputs[following * IN_STRIDE + A_AT + head];
     var memory = vec4<f32>();
-    for (var i = 0u; i < KEY_QUADS; i++) {
-      state[i] *= decay;
-      memory += state[i] * k[i];
-    }
-    let delta = (value - (memory.x + memory.y + memory.z + memory.w)) * beta;
+    for (var i = 0u; i < KEY_QUADS; i++) { memory += state[i] * quadOf(base + KEY_DIM + 4u * i); }
+    let delta = (value - decay * (memory.x + memory.y + memory.z + memory.w)) * beta;
     var sum = vec4<f32>();
     for (var i = 0u; i < KEY_QUADS; i++) {
-      state[i] += delta * k[i];
-      sum += state[i] * q[i];
+      state[i] = decay * state[i] + delta * quadOf(base + KEY_DIM + 4u * i);
+      sum += state[i] * quadOf(base + 4u * i);
     }
     out[(token * VALUE_HEADS + head) * VALUE_DIM + thread] = sum.x + sum.y + sum.z + sum.w;
-    workgroupBarrier();
   }
   let to = run.stateOut * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
   for (var i = 0u; i < KEY_QUADS; i++) { states[to + i * VALUE_DIM] = state[i]; }

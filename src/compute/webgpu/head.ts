@@ -53,6 +53,7 @@ export class Head {
       addNormOp(gpu, norm, config.hiddenSize, config.rmsNormEps),
       matMulOp(gpu, weights.lmHead, head.input, head.logits, {
         step: head.step,
+        maxTokens: head.rows,
         outStride: config.vocabSize,
         label: 'lmHead',
       }),

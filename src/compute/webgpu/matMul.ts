@@ -8,10 +8,12 @@ import { quantizeOp } from './quantize.js'
 import { segmentTable } from './segments.js'
 
 const ROWS = 64
+const WANTED_WORKGROUPS = 400
 export const GROUPED_TILE = 16 // pairs per tile
 
 export interface MatMulOptions {
   readonly step: GPUBuffer
+  readonly maxTokens: number
   readonly outStride: number
   /** float32 activations even in fast precision: for routers. */
   readonly exact?: boolean
@@ -39,6 +41,15 @@ export async function matMulOp(
   return sequence(await Promise.all(ops))
 }
 
+// Small matrices get small tiles, so that they reach more of the GPU. A matrix's choice never changes while it is loaded:
+// the same kernel serves prompts of any length.
+function tileTokens(gpu: GpuContext, part: MatrixPart, maxTokens: number): number {
+  const rowTiles = part.segments.reduce((sum, segment) => sum + Math.ceil(segment.rows / ROWS), 0)
+  let tokens = gpu.tuning.TILE_TOKENS
+  while (tokens > 16 && rowTiles * Math.ceil(maxTokens / tokens) < WANTED_WORKGROUPS) tokens /= 2
+  return tokens
+}
+
 async function onePart(
   gpu: GpuContext,
   part: MatrixPart,
@@ -47,12 +58,13 @@ async function onePart(
   out: GPUBuffer,
   options: MatMulOptions,
 ): Promise<Op> {
+  const TOKENS = tileTokens(gpu, part, options.maxTokens)
   const kernel = await gpu.kernels.get('matMul', {
     ...formatConstants(part.format),
     FAST: fast,
     GROUPED: false,
     ROWS,
-    TOKENS: gpu.tuning.TILE_TOKENS,
+    TOKENS,
   })
   const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, ROWS)
   const group = kernel.bind([
@@ -64,7 +76,7 @@ async function onePart(
     out,
   ])
   return (recorder, { tokens }) => {
-    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / gpu.tuning.TILE_TOKENS), 1, options.label)
+    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / TOKENS), 1, options.label)
   }
 }
 

@@ -5,7 +5,7 @@ import { formatConstants, type MatrixFormat, type MatrixPart, type MatrixSegment
 import { type Op, sequence } from './op.js'
 import { segmentTable } from './segments.js'
 
-/** Threads per workgroup and rows per team, by how much there is to do. */
+/** Constants of the mat-vec kernels that decide who computes what. */
 export interface VecShape {
   readonly WG: number
   readonly TEAM: number
@@ -13,13 +13,20 @@ export interface VecShape {
   readonly BLOCK: number
 }
 
-/** `cols`: of the whole input. */
-export function vecShape(gpu: GpuContext, cols: number, fast: boolean): VecShape {
+// A large GPU has some 130 multiprocessors; work that does not reach them all is cut finer.
+const WANTED_WORKGROUPS = 128
+
+/** `rows`: of all workgroups together; `cols`: of the whole input. */
+export function vecShape(gpu: GpuContext, rows: number, cols: number, fast: boolean): VecShape {
   const TEAM = teamSize(gpu)
-  const { WG, ROWS } = gpu.tuning
+  let WG = Math.max(gpu.tuning.WG, TEAM)
+  let { ROWS } = gpu.tuning
+  const workgroups = () => rows / ((WG / TEAM) * ROWS)
+  while (ROWS > 1 && workgroups() < WANTED_WORKGROUPS) ROWS /= 2
+  while (WG > Math.max(64, TEAM) && workgroups() < WANTED_WORKGROUPS) WG /= 2
   // 16 KiB of workgroup memory: packed inputs take 1.25 bytes per column, float32 ones a little over 4.
   const BLOCK = Math.min(cols, fast ? 8192 : 2048)
-  return { WG: Math.max(WG, TEAM), TEAM, ROWS, BLOCK }
+  return { WG, TEAM, ROWS, BLOCK }
 }
 
 export interface MatVecOptions {
@@ -44,7 +51,8 @@ export async function matVecOp(
 ): Promise<Op> {
   const ops = parts.map(async (part): Promise<Op> => {
     const fast = gpu.fast && !options.exact && part.format.bits < 16
-    const shape = vecShape(gpu, part.cols, fast)
+    const rows = part.segments.reduce((sum, segment) => sum + segment.rows, 0)
+    const shape = vecShape(gpu, rows, part.cols, fast)
     const kernel = await gpu.kernels.get('matVec', constantsOf(part.format, fast, shape, options, 0))
     const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
     const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, rowsPerTile)
@@ -70,7 +78,8 @@ export async function expertMatVecOp(
   options: MatVecOptions,
 ): Promise<Op> {
   const fast = gpu.fast && format.bits < 16
-  const shape = vecShape(gpu, cols, fast)
+  const rows = segments.reduce((sum, segment) => sum + segment.rows, 0)
+  const shape = vecShape(gpu, rows * k, cols, fast)
   const kernel = await gpu.kernels.get('matVec', constantsOf(format, fast, shape, options, k))
   const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
   const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsPerTile, slotStride)

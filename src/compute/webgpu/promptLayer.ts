@@ -51,16 +51,23 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
   const norm = (weight: GPUBuffer, delta: GPUBuffer | null) =>
     addNormOp(gpu, { weight, delta, hidden: space.hidden, out: space.normed.values }, hiddenSize, rmsNormEps)
   const { step } = space
+  const { maxTokens } = space.shape
   const [mixer, router, experts, expertsOfWave, combine] = await Promise.all([
     all([
       norm(weights.inputNorm, layer === 0 ? null : space.mlpOut),
       mixerOps(parts, weights, layer),
-      matMulOp(gpu, weights.outProj, space.mixed, space.mixerOut, { step, outStride: hiddenSize, label: 'outProj' }),
+      matMulOp(gpu, weights.outProj, space.mixed, space.mixerOut, {
+        step,
+        maxTokens,
+        outStride: hiddenSize,
+        label: 'outProj',
+      }),
     ]),
     all([
       norm(weights.postNorm, space.mixerOut),
       matMulOp(gpu, weights.router, space.normed, space.logits, {
         step,
+        maxTokens,
         outStride: config.numExperts + 1,
         exact: true,
         label: 'router',
@@ -84,7 +91,12 @@ function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number): Prom
   const { step, tokenInfo, runInfo, mixerIn, convolved, queries, angles } = space
   const mixed = space.mixed.values
   const project = (outStride: number) =>
-    matMulOp(gpu, weights.inProj, space.normed, mixerIn, { step, outStride, label: 'inProj' })
+    matMulOp(gpu, weights.inProj, space.normed, mixerIn, {
+      step,
+      maxTokens: space.shape.maxTokens,
+      outStride,
+      label: 'inProj',
+    })
   if (weights.kind === 'linear_attention') {
     const { taps, gates, norm } = weights
     return all([
@@ -106,10 +118,21 @@ function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number): Prom
 function sharedExpert({ gpu, config, space }: LayerParts, weights: LayerWeights): Promise<Op> {
   const { step, sharedGateUp, sharedAct, sharedOut } = space
   const width = config.sharedExpertIntermediateSize
+  const { maxTokens } = space.shape
   return all([
-    matMulOp(gpu, weights.sharedGateUp, space.normed, sharedGateUp, { step, outStride: 2 * width, label: 'shared' }),
+    matMulOp(gpu, weights.sharedGateUp, space.normed, sharedGateUp, {
+      step,
+      maxTokens,
+      outStride: 2 * width,
+      label: 'shared',
+    }),
     swigluOp(gpu, sharedGateUp, sharedAct.values, width, 1),
-    matMulOp(gpu, weights.sharedDown, sharedAct, sharedOut, { step, outStride: config.hiddenSize, label: 'shared' }),
+    matMulOp(gpu, weights.sharedDown, sharedAct, sharedOut, {
+      step,
+      maxTokens,
+      outStride: config.hiddenSize,
+      label: 'shared',
+    }),
   ])
 }
 

@@ -16,5 +16,5 @@ export async function quantizeOp(
   const kernel = await gpu.kernels.get('quantize', { ORDER: bits, SWIGLU: gateUp !== null })
   const shape = uniformBuffer(gpu.device, [width / 32, 0, 0, 0], 'quantize shape')
   const group = kernel.bind([shape, gateUp ?? rows.values, rows.packed, rows.scales])
-  return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 32 / 64), tokens * rowsPerToken)
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 256), tokens * rowsPerToken)
 }

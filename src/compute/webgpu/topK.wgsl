@@ -2,7 +2,8 @@
 // and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all renormalized.
 // Looks up the slots; what is not in a slot raises the miss flag, and kernels of later layers then do nothing.
 // One workgroup per token.
-const WG = 128u;
+const WG = 256u;
+const QUADS = (EXPERTS + 3u) / 4u;
 const MISSING = 0xffffffffu;
 
 struct Layer { layer: u32, pad0: u32, pad1: u32, pad2: u32 }
@@ -13,37 +14,47 @@ struct Layer { layer: u32, pad0: u32, pad1: u32, pad2: u32 }
 @group(0) @binding(4) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
 @group(0) @binding(5) var<storage, read_write> status: array<atomic<u32>>; // [0] 1 + the layer of the first miss
 
-var<workgroup> values: array<f32, EXPERTS>;
+var<workgroup> values: array<vec4<f32>, QUADS>;
 var<workgroup> chosen: array<u32, K>;
 var<workgroup> flag: u32;
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   if (thread == 0u) { flag = atomicLoad(&status[0]); }
   let missed = workgroupUniformLoad(&flag);
   if (missed != 0u && missed != which.layer + 1u) { return; }
   let token = group.x;
-  for (var i = thread; i < EXPERTS; i += WG) { values[i] = logits[token * LOGITS_STRIDE + i]; }
+  let row = token * LOGITS_STRIDE;
+  for (var quad = thread; quad < QUADS; quad += WG) {
+    var four = vec4<f32>(-3.4e38); // past the last expert: never before anyone
+    for (var c = 0u; c < 4u; c++) {
+      if (quad * 4u + c < EXPERTS) { four[c] = logits[row + quad * 4u + c]; }
+    }
+    values[quad] = four;
+  }
   // A NaN among the logits leaves ranks empty: any expert is better than a wild index.
   for (var i = thread; i < K; i += WG) { chosen[i] = i; }
   workgroupBarrier();
   for (var i = thread; i < EXPERTS; i += WG) {
-    let value = values[i];
-    var rank = 0u;
-    for (var j = 0u; j < EXPERTS; j++) {
-      let other = values[j];
-      rank += select(0u, 1u, other > value || (other == value && j < i));
+    let value = vec4<f32>(logits[row + i]);
+    var before = vec4<u32>();
+    for (var quad = 0u; quad < QUADS; quad++) {
+      let other = values[quad];
+      let index = vec4<u32>(quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
+      before += select(vec4<u32>(0u), vec4<u32>(1u), (other > value) | ((other == value) & (index < vec4<u32>(i))));
     }
+    let rank = before.x + before.y + before.z + before.w;
     if (rank < K) { chosen[rank] = i; }
   }
   workgroupBarrier();
   if (thread < K) {
+    let largest = logits[row + chosen[0]];
     var total = 0.0;
-    for (var i = 0u; i < K; i++) { total += exp(values[chosen[i]] - values[chosen[0]]); }
+    for (var i = 0u; i < K; i++) { total += exp(logits[row + chosen[i]] - largest); }
     let expert = chosen[thread];
     let slot = slotTable[which.layer * EXPERTS + expert];
     choice[(which.layer * MAX_TOKENS + token) * K + thread] = expert;
-    mixing[token * K + thread] = vec2<u32>(slot, bitcast<u32>(exp(values[expert] - values[chosen[0]]) / total));
+    mixing[token * K + thread] = vec2<u32>(slot, bitcast<u32>(exp(logits[row + expert] - largest) / total));
 #if CHECK_MISSES
     if (slot == MISSING) { atomicStore(&status[0], which.layer + 1u); }
 #endif

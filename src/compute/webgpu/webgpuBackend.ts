@@ -247,6 +247,16 @@ export class WebgpuBackend implements Backend, SequenceHome {
     }
   }
 
+  /** Brings every expert into GPU memory, where the budget holds them all. */
+  async loadAllExperts(onProgress?: (loaded: number, total: number) => void): Promise<void> {
+    const { numLayers, numExperts } = this.config
+    if (this.#slots.holdsAll) await this.#slots.fill(loaded => onProgress?.(loaded, numLayers * numExperts))
+  }
+
+  resetProfile(): void {
+    this.#profiler?.reset()
+  }
+
   /** GPU time by kernel since the backend was opened with `timing`, longest first. */
   profile(): KernelTime[] {
     return this.#profiler?.times() ?? []
