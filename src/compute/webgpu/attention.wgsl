@@ -71,9 +71,16 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let column = i / PARTS;
       let key = keys + column * (KV_WIDTH / 4u);
       var totals: array<f32, ROWS>;
-      for (var d = part; d < QUADS; d += PARTS) {
-        let k = pages[key + d];
-        for (var row = 0u; row < ROWS; row++) { totals[row] += dot(q[row * QUADS + d], k); }
+      // Four keys at a time: their loads overlap.
+      for (var d = part; d < QUADS; d += 4u * PARTS) {
+        var k: array<vec4<f32>, 4>;
+        for (var n = 0u; n < 4u; n++) { k[n] = pages[key + min(d + n * PARTS, QUADS - 1u)]; }
+        for (var n = 0u; n < 4u; n++) {
+          let at = d + n * PARTS;
+          if (at < QUADS) {
+            for (var row = 0u; row < ROWS; row++) { totals[row] += dot(q[row * QUADS + at], k[n]); }
+          }
+        }
       }
       for (var row = 0u; row < ROWS; row++) { partScores[(part * ROWS + row) * TILE + column] = totals[row]; }
     }
@@ -107,18 +114,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var own = 0u; own < OWNED; own++) { sums[own] *= rowScale[min((thread + own * WG) / QUADS, ROWS - 1u)]; }
     // Rows past the last position were never written: they may hold anything, and 0 times anything may be NaN.
     let columns = min(TILE, last.position + 1u - position);
-    for (var column = 0u; column < columns; column++) {
-      let valueRow = values + column * (KV_WIDTH / 4u);
-      if (WG % QUADS == 0u) {
-        // All of a thread's sums are of the same quad.
-        let v = pages[valueRow + thread % QUADS];
-        for (var own = 0u; own < OWNED; own++) {
-          sums[own] += partScores[min((thread + own * WG) / QUADS, ROWS - 1u) * TILE + column] * v;
+    if (WG % QUADS == 0u) {
+      // All of a thread's sums are of the same quad. Eight rows at a time: their loads overlap.
+      for (var column = 0u; column < columns; column += 8u) {
+        var v: array<vec4<f32>, 8>;
+        for (var n = 0u; n < 8u; n++) { v[n] = pages[values + min(column + n, columns - 1u) * (KV_WIDTH / 4u) + thread % QUADS]; }
+        for (var n = 0u; n < 8u; n++) { // past the last column the weight is 0
+          for (var own = 0u; own < OWNED; own++) {
+            sums[own] += partScores[min((thread + own * WG) / QUADS, ROWS - 1u) * TILE + column + n] * v[n];
+          }
         }
-      } else {
+      }
+    } else {
+      for (var column = 0u; column < columns; column++) {
         for (var own = 0u; own < OWNED; own++) {
           let i = min(thread + own * WG, ROWS * QUADS - 1u);
-          sums[own] += partScores[(i / QUADS) * TILE + column] * pages[valueRow + i % QUADS];
+          sums[own] += partScores[(i / QUADS) * TILE + column] * pages[values + column * (KV_WIDTH / 4u) + i % QUADS];
         }
       }
     }

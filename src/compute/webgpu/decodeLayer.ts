@@ -55,7 +55,7 @@ export async function decodeLayer(
   return {
     before: sequence([mixer, out, route, shared]),
     choose,
-    experts: sequence([down, experts, expertDown]),
+    experts: sequence([experts, down, expertDown]),
   }
 }
 
@@ -94,7 +94,10 @@ async function expertOps(parts: LayerParts, weights: LayerWeights, layer: number
     groups.map(segments => {
       const [{ format, cols }] = segments
       const pool = slots.buffer(layer)
-      return expertMatVecOp(gpu, pool, stride, format, cols, segments, hidden, mixing, shape.k, expertGateUp, options)
+      return expertMatVecOp(
+        ...([gpu, pool, stride, format, cols, segments, hidden, mixing, shape.k, expertGateUp] as const),
+        ...([space.sharedGateUp, options] as const),
+      )
     }),
   )
 }

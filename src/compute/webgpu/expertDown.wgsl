@@ -16,6 +16,16 @@ struct Shape { rows: u32, cols: u32, weight: u32, scales: u32, biases: u32, slot
 @group(0) @binding(7) var<storage, read> logits: array<f32>; // [tokens, GATE_STRIDE]: the shared expert's gate at GATE_AT
 @group(0) @binding(8) var<storage, read_write> hidden: array<f32>; // [tokens, rows]
 
+// One unit of row `row`, counted over the columns of all K experts.
+fn loadAt(token: u32, row: u32, unit: u32) -> UnitLoad {
+  let expertUnits = shape.cols / 32u;
+  let column = unit % expertUnits;
+  let slotWords = mixing[token * K + unit / expertUnits].x * shape.slotWords;
+  let index = slotWords * 2u + row * (shape.cols / GROUP) + column * 32u / GROUP;
+  let at = (shape.weight + slotWords) / LOAD_WORDS + (row * expertUnits + column) * UNIT_LOADS;
+  return loadUnit(at, shape.scales + index, shape.biases + index);
+}
+
 @compute @workgroup_size(WG)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
@@ -34,12 +44,16 @@ fn main(
   let firstRow = group.x * (TEAMS * ROWS);
   let expertUnits = shape.cols / 32u;
   let units = expertUnits * K;
-  let scaleStride = shape.cols / GROUP;
   let team = thread / TEAM;
   let member = thread % TEAM;
+  let teamRow = firstRow + team * ROWS;
   var sums: array<f32, ROWS>;
   for (var block = 0u; block < units; block += BLOCK_UNITS) {
     let blockUnits = min(BLOCK_UNITS, units - block);
+    var next: array<UnitLoad, ROWS>;
+    for (var r = 0u; r < ROWS; r++) {
+      next[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + min(member, blockUnits - 1u));
+    }
     for (var unit = thread; unit < blockUnits; unit += WG) {
       let rank = (block + unit) / expertUnits;
       let source = (token * K + rank) * expertUnits * 16u + ((block + unit) % expertUnits) * 8u;
@@ -53,15 +67,10 @@ fn main(
     }
     workgroupBarrier();
     for (var unit = member; unit < blockUnits; unit += TEAM) {
-      let rank = (block + unit) / expertUnits;
-      let column = (block + unit) % expertUnits;
-      let slotWords = mixing[token * K + rank].x * shape.slotWords;
-      for (var r = 0u; r < ROWS; r++) {
-        let row = min(firstRow + team * ROWS + r, shape.rows - 1u);
-        let at = (shape.weight + slotWords) / LOAD_WORDS + (row * expertUnits + column) * UNIT_LOADS;
-        let index = slotWords * 2u + row * scaleStride + column * 32u / GROUP;
-        sums[r] += unitProduct(at, shape.scales + index, shape.biases + index, unit);
-      }
+      let now = next;
+      let following = block + min(unit + TEAM, blockUnits - 1u);
+      for (var r = 0u; r < ROWS; r++) { next[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), following); }
+      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(now[r], unit); }
     }
     workgroupBarrier();
   }

@@ -17,8 +17,8 @@ const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 const GATES_AT = CHANNELS;
 const NORM_AT = GATES_AT + VALUE_HEADS;
 
-var<workgroup> q: array<f32, KEY_DIM>;
-var<workgroup> k: array<f32, KEY_DIM>;
+var<workgroup> q: array<vec4<f32>, KEY_QUADS>;
+var<workgroup> k: array<vec4<f32>, KEY_QUADS>;
 
 // Convolves one channel and shifts its window into the new state.
 fn convolve(token: u32, info: Token, channel: u32, isOwner: bool) -> f32 {
@@ -53,13 +53,21 @@ fn main(
   for (var i = 0u; i < KEY_QUADS; i++) { state[i] = states[old + i * VALUE_DIM]; }
   var qSquares = 0.0;
   var kSquares = 0.0;
-  for (var i = thread; i < KEY_DIM; i += WG) {
-    let query = convolve(token, info, keyHead * KEY_DIM + i, isOwner);
-    let key = convolve(token, info, KEY_WIDTH + keyHead * KEY_DIM + i, isOwner);
-    q[i] = query;
-    k[i] = key;
-    qSquares += query * query;
-    kSquares += key * key;
+  // A thread convolves the four channels of a quad: half of the first threads do queries, the other half keys.
+  for (var i = thread; i < 2u * KEY_QUADS; i += WG) {
+    let quad = i % KEY_QUADS;
+    let isKey = i >= KEY_QUADS;
+    let channel = select(0u, KEY_WIDTH, isKey) + keyHead * KEY_DIM + 4u * quad;
+    let four = vec4<f32>(
+      convolve(token, info, channel, isOwner), convolve(token, info, channel + 1u, isOwner),
+      convolve(token, info, channel + 2u, isOwner), convolve(token, info, channel + 3u, isOwner));
+    if (isKey) {
+      k[quad] = four;
+      kSquares += dot(four, four);
+    } else {
+      q[quad] = four;
+      qSquares += dot(four, four);
+    }
   }
   let value = convolve(token, info, 2u * KEY_WIDTH + head * VALUE_DIM + thread, true);
   let qScale = inverseSqrt(workgroupSum(qSquares, thread, lane, subgroupSize) + 1e-6) * inverseSqrt(f32(KEY_DIM));
@@ -70,15 +78,14 @@ fn main(
   let decay = exp(gate.x * softplus(inputs[row + A_AT + head] + gate.y));
   var memory = vec4<f32>();
   for (var i = 0u; i < KEY_QUADS; i++) {
-    state[i] *= decay;
-    memory += state[i] * vec4<f32>(k[4u * i], k[4u * i + 1u], k[4u * i + 2u], k[4u * i + 3u]);
+    memory += state[i] * k[i];
   }
-  let delta = (value - (memory.x + memory.y + memory.z + memory.w) * kScale) * beta * kScale;
+  let delta = (value - decay * kScale * (memory.x + memory.y + memory.z + memory.w)) * beta * kScale;
   var sum = vec4<f32>();
   let to = info.stateOut * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
   for (var i = 0u; i < KEY_QUADS; i++) {
-    let s = state[i] + delta * vec4<f32>(k[4u * i], k[4u * i + 1u], k[4u * i + 2u], k[4u * i + 3u]);
-    sum += s * vec4<f32>(q[4u * i], q[4u * i + 1u], q[4u * i + 2u], q[4u * i + 3u]);
+    let s = decay * state[i] + delta * k[i];
+    sum += s * q[i];
     states[to + i * VALUE_DIM] = s;
   }
   let o = (sum.x + sum.y + sum.z + sum.w) * qScale;

@@ -9,7 +9,7 @@ import { segmentTable } from './segments.js'
 
 const ROWS = 64
 const WANTED_WORKGROUPS = 400
-export const GROUPED_TILE = 16 // pairs per tile
+export const GROUPED_TILE = 32 // pairs per tile
 
 export interface MatMulOptions {
   readonly step: GPUBuffer

@@ -26,14 +26,16 @@ struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 #endif
 
 #if FAST
-var<workgroup> wTile: array<vec4<u32>, 8u * ROW_QUADS>; // [packed word][row quad]
-var<workgroup> xTile: array<vec4<u32>, 8u * TOKEN_QUADS>; // [packed word][token quad]
-var<workgroup> wScale: array<vec4<f32>, ROW_QUADS>;
-var<workgroup> wBias: array<vec4<f32>, ROW_QUADS>;
-var<workgroup> xScale: array<vec4<f32>, TOKEN_QUADS>;
-var<workgroup> xSum: array<vec4<f32>, TOKEN_QUADS>;
+const STAGE = 2u; // units staged at once
+var<workgroup> wTile: array<vec4<u32>, STAGE * 8u * ROW_QUADS>; // [unit][packed word][row quad]
+var<workgroup> xTile: array<vec4<u32>, STAGE * 8u * TOKEN_QUADS>; // [unit][packed word][token quad]
+var<workgroup> wScale: array<vec4<f32>, STAGE * ROW_QUADS>;
+var<workgroup> wBias: array<vec4<f32>, STAGE * ROW_QUADS>;
+var<workgroup> xScale: array<vec4<f32>, STAGE * TOKEN_QUADS>;
+var<workgroup> xSum: array<vec4<f32>, STAGE * TOKEN_QUADS>;
 const WORDS_AT_ONCE = 8u / BITS; // packed words that one weight word gives
 #else
+const STAGE = 1u;
 var<workgroup> wTile: array<vec4<f32>, 32u * ROW_QUADS>; // [column][row quad]
 var<workgroup> xTile: array<vec4<f32>, 32u * TOKEN_QUADS>; // [column][token quad]
 #endif
@@ -72,43 +74,49 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum2 = vec4<f32>();
   var sum3 = vec4<f32>();
 
-  for (var unit = 0u; unit < units; unit++) {
+  for (var firstUnit = 0u; firstUnit < units; firstUnit += STAGE) {
 #if BITS < 16
-    let scaleColumn = unit * 32u / GROUP;
     let scaleStride = segments.cols / GROUP;
 #endif
 #if FAST
-    for (var task = thread; task < ROW_QUADS * BITS; task += WG) {
-      let quad = task / BITS;
+    for (var task = thread; task < STAGE * ROW_QUADS * BITS; task += WG) {
       let word = task % BITS;
+      let quad = (task / BITS) % ROW_QUADS;
+      let stage = task / (BITS * ROW_QUADS);
+      let unit = min(firstUnit + stage, units - 1u);
       let row = vec4<u32>(firstRow + quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u);
       let at = weightBase + min(row, vec4<u32>(lastRow)) * rowWords + unit * UNIT_WORDS + word;
       let words = vec4<u32>(weights[at.x], weights[at.y], weights[at.z], weights[at.w]);
+      let tile = stage * 8u * ROW_QUADS + quad;
       for (var i = 0u; i < WORDS_AT_ONCE; i++) {
 #if BITS == 8
-        wTile[word * ROW_QUADS + quad] = words ^ vec4<u32>(0x80808080u);
+        wTile[tile + word * ROW_QUADS] = words ^ vec4<u32>(0x80808080u);
 #elif BITS == 4
-        wTile[(word * 2u + i) * ROW_QUADS + quad] = (words >> vec4<u32>(4u * i)) & vec4<u32>(0x0f0f0f0fu);
+        wTile[tile + (word * 2u + i) * ROW_QUADS] = (words >> vec4<u32>(4u * i)) & vec4<u32>(0x0f0f0f0fu);
 #else
-        wTile[(word * 4u + i) * ROW_QUADS + quad] = (words >> vec4<u32>(2u * i)) & vec4<u32>(0x03030303u);
+        wTile[tile + (word * 4u + i) * ROW_QUADS] = (words >> vec4<u32>(2u * i)) & vec4<u32>(0x03030303u);
 #endif
       }
     }
-    for (var quad = thread; quad < ROW_QUADS; quad += WG) {
+    for (var task = thread; task < STAGE * ROW_QUADS; task += WG) {
+      let quad = task % ROW_QUADS;
+      let unit = min(firstUnit + task / ROW_QUADS, units - 1u);
       let row = min(vec4<u32>(firstRow + quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(lastRow));
-      let at = row * scaleStride + scaleColumn;
+      let at = row * scaleStride + unit * 32u / GROUP;
       let scale = vec4<f32>(half(scaleBase + at.x), half(scaleBase + at.y), half(scaleBase + at.z), half(scaleBase + at.w));
       let bias = vec4<f32>(half(biasBase + at.x), half(biasBase + at.y), half(biasBase + at.z), half(biasBase + at.w));
-      wScale[quad] = scale;
+      wScale[task] = scale;
 #if BITS == 8
-      wBias[quad] = bias + 128.0 * scale; // q was shifted by 128 to fit a signed byte
+      wBias[task] = bias + 128.0 * scale; // q was shifted by 128 to fit a signed byte
 #else
-      wBias[quad] = bias;
+      wBias[task] = bias;
 #endif
     }
-    for (var task = thread; task < TOKEN_QUADS * 8u; task += WG) {
-      let quad = task / 8u;
+    for (var task = thread; task < STAGE * TOKEN_QUADS * 8u; task += WG) {
       let word = task % 8u;
+      let quad = (task / 8u) % TOKEN_QUADS;
+      let stage = task / (8u * TOKEN_QUADS);
+      let unit = min(firstUnit + stage, units - 1u);
       let token = min(vec4<u32>(quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(tokens - 1u));
 #if GROUPED
       let row = vec4<u32>(inputRow(firstToken, token.x), inputRow(firstToken, token.y), inputRow(firstToken, token.z), inputRow(firstToken, token.w));
@@ -116,40 +124,45 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let row = firstToken + token;
 #endif
       let at = (row * units + unit) * 8u + word;
-      xTile[word * TOKEN_QUADS + quad] = vec4<u32>(x[at.x], x[at.y], x[at.z], x[at.w]);
+      xTile[(stage * 8u + word) * TOKEN_QUADS + quad] = vec4<u32>(x[at.x], x[at.y], x[at.z], x[at.w]);
       if (word == 0u) {
         let a = xScales[row.x * units + unit];
         let b = xScales[row.y * units + unit];
         let c = xScales[row.z * units + unit];
         let d = xScales[row.w * units + unit];
-        xScale[quad] = vec4<f32>(a.x, b.x, c.x, d.x);
-        xSum[quad] = vec4<f32>(a.y, b.y, c.y, d.y);
+        xScale[stage * TOKEN_QUADS + quad] = vec4<f32>(a.x, b.x, c.x, d.x);
+        xSum[stage * TOKEN_QUADS + quad] = vec4<f32>(a.y, b.y, c.y, d.y);
       }
     }
     workgroupBarrier();
     if (isBusy) {
-      var dot0 = vec4<i32>();
-      var dot1 = vec4<i32>();
-      var dot2 = vec4<i32>();
-      var dot3 = vec4<i32>();
-      for (var word = 0u; word < 8u; word++) {
-        let w = wTile[word * ROW_QUADS + tx];
-        let a = xTile[word * TOKEN_QUADS + ty];
-        dot0 += vec4<i32>(dot4(w.x, a.x), dot4(w.y, a.x), dot4(w.z, a.x), dot4(w.w, a.x));
-        dot1 += vec4<i32>(dot4(w.x, a.y), dot4(w.y, a.y), dot4(w.z, a.y), dot4(w.w, a.y));
-        dot2 += vec4<i32>(dot4(w.x, a.z), dot4(w.y, a.z), dot4(w.z, a.z), dot4(w.w, a.z));
-        dot3 += vec4<i32>(dot4(w.x, a.w), dot4(w.y, a.w), dot4(w.z, a.w), dot4(w.w, a.w));
+      for (var stage = 0u; stage < STAGE; stage++) {
+        if (firstUnit + stage >= units) { break; }
+        var dot0 = vec4<i32>();
+        var dot1 = vec4<i32>();
+        var dot2 = vec4<i32>();
+        var dot3 = vec4<i32>();
+        for (var word = 0u; word < 8u; word++) {
+          let w = wTile[(stage * 8u + word) * ROW_QUADS + tx];
+          let a = xTile[(stage * 8u + word) * TOKEN_QUADS + ty];
+          dot0 += vec4<i32>(dot4(w.x, a.x), dot4(w.y, a.x), dot4(w.z, a.x), dot4(w.w, a.x));
+          dot1 += vec4<i32>(dot4(w.x, a.y), dot4(w.y, a.y), dot4(w.z, a.y), dot4(w.w, a.y));
+          dot2 += vec4<i32>(dot4(w.x, a.z), dot4(w.y, a.z), dot4(w.z, a.z), dot4(w.w, a.z));
+          dot3 += vec4<i32>(dot4(w.x, a.w), dot4(w.y, a.w), dot4(w.z, a.w), dot4(w.w, a.w));
+        }
+        let scale = wScale[stage * ROW_QUADS + tx];
+        let bias = wBias[stage * ROW_QUADS + tx];
+        let s = xScale[stage * TOKEN_QUADS + ty];
+        let t = xSum[stage * TOKEN_QUADS + ty];
+        sum0 += scale * s.x * vec4<f32>(dot0) + bias * t.x;
+        sum1 += scale * s.y * vec4<f32>(dot1) + bias * t.y;
+        sum2 += scale * s.z * vec4<f32>(dot2) + bias * t.z;
+        sum3 += scale * s.w * vec4<f32>(dot3) + bias * t.w;
       }
-      let scale = wScale[tx];
-      let bias = wBias[tx];
-      let s = xScale[ty];
-      let t = xSum[ty];
-      sum0 += scale * s.x * vec4<f32>(dot0) + bias * t.x;
-      sum1 += scale * s.y * vec4<f32>(dot1) + bias * t.y;
-      sum2 += scale * s.z * vec4<f32>(dot2) + bias * t.z;
-      sum3 += scale * s.w * vec4<f32>(dot3) + bias * t.w;
     }
 #else
+    let unit = firstUnit;
+    let scaleColumn = unit * 32u / GROUP;
     for (var task = thread; task < ROW_QUADS * 8u; task += WG) {
       let quad = task / 8u;
       let part = task % 8u;

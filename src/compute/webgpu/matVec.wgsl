@@ -16,7 +16,17 @@
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [tokens, outStride], or [tokens, K, outStride]
 #if EXPERTS
 @group(0) @binding(7) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
+// Not read here: bound so that the wait for it happens now, and the dispatch after this one, which reads it, runs beside.
+@group(0) @binding(8) var<storage, read> neighbour: array<u32>;
 #endif
+
+struct Rows { first: u32, last: u32, units: u32, weight: u32, scales: u32, biases: u32 }
+
+fn loadAt(rows: Rows, r: u32, unit: u32) -> UnitLoad {
+  let row = min(rows.first + r, rows.last);
+  let index = row * (rows.units * 32u / GROUP) + unit * 32u / GROUP;
+  return loadUnit(rows.weight + (row * rows.units + unit) * UNIT_LOADS, rows.scales + index, rows.biases + index);
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -47,13 +57,16 @@ fn main(
   let weightBase = (segment.weight + slot * segments.expertWords) / LOAD_WORDS;
   let scaleBase = segment.scales + slot * segments.expertWords * 2u;
   let biasBase = segment.biases + slot * segments.expertWords * 2u;
-  let scaleStride = segments.cols / GROUP;
   let team = thread / TEAM;
   let member = thread % TEAM;
+  let rows = Rows(firstRow + team * ROWS, segment.rows - 1u, units, weightBase, scaleBase, biasBase);
   var sums: array<f32, ROWS>;
   var squares = 0.0;
   for (var block = 0u; block < units; block += BLOCK_UNITS) {
     let blockUnits = min(BLOCK_UNITS, units - block);
+    // The first weights are on their way while the input is staged.
+    var next: array<UnitLoad, ROWS>;
+    for (var r = 0u; r < ROWS; r++) { next[r] = loadAt(rows, r, block + min(member, blockUnits - 1u)); }
     for (var unit = thread; unit < blockUnits; unit += WG) {
       var v: array<vec4<f32>, 8>;
       for (var i = 0u; i < 8u; i++) {
@@ -74,12 +87,10 @@ fn main(
     }
     workgroupBarrier();
     for (var unit = member; unit < blockUnits; unit += TEAM) {
-      for (var r = 0u; r < ROWS; r++) {
-        let row = min(firstRow + team * ROWS + r, segment.rows - 1u);
-        let at = weightBase + (row * units + block + unit) * UNIT_LOADS;
-        let index = row * scaleStride + (block + unit) * 32u / GROUP;
-        sums[r] += unitProduct(at, scaleBase + index, biasBase + index, unit);
-      }
+      let now = next;
+      let following = block + min(unit + TEAM, blockUnits - 1u);
+      for (var r = 0u; r < ROWS; r++) { next[r] = loadAt(rows, r, following); }
+      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(now[r], unit); }
     }
     workgroupBarrier();
   }

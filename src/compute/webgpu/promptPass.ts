@@ -20,6 +20,8 @@ export interface LayerTap {
   afterLayer(layer: number): Promise<void>
 }
 
+const SUBMIT_LAYERS = 4
+
 export class PromptPass {
   readonly #gpu: GpuContext
   readonly #config: ModelConfig
@@ -91,6 +93,8 @@ export class PromptPass {
         }
       }
       ops.combine(recorder, size)
+      // The GPU begins while the host records the rest.
+      if (layer % SUBMIT_LAYERS === 0) recorder.submit()
       if (this.#profiler !== null) {
         recorder.submit()
         await this.#profiler.collect()

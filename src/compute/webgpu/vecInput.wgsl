@@ -46,26 +46,48 @@ fn stageUnit(unit: u32, v: ptr<function, array<vec4<f32>, 8>>, weight: f32) {
   inputScales[unit] = vec2<f32>(scale, scale * f32(total));
 }
 
-fn unitWord(word: u32, mask: u32, a: u32) -> i32 { return dot4(word & mask, a); }
+// One unit of one row, loaded but not yet used: loads are issued early, memory is far.
+struct UnitLoad {
+  words: WeightLoad,
+#if BITS == 8
+  more: WeightLoad,
+#endif
+  scale: f32,
+  bias: f32,
+}
 
-// Σ q x of one unit, without scale; 8-bit weights are shifted by -128 (see unitBias).
-fn unitDot(at: u32, a: vec4<u32>, b: vec4<u32>) -> i32 {
+fn loadUnit(at: u32, scaleAt: u32, biasAt: u32) -> UnitLoad {
+#if BITS == 8
+  return UnitLoad(weights[at], weights[at + 1u], half(scaleAt), half(biasAt));
+#else
+  return UnitLoad(weights[at], half(scaleAt), half(biasAt));
+#endif
+}
+
+fn unitProduct(load: UnitLoad, unit: u32) -> f32 {
+  let a = inputWords[2u * unit];
+  let b = inputWords[2u * unit + 1u];
+  let s = inputScales[unit];
+  let w = load.words;
 #if BITS == 2
   const m = 0x03030303u;
-  let w = weights[at];
-  return dot4(w.x & m, a.x) + dot4((w.x >> 2u) & m, a.y) + dot4((w.x >> 4u) & m, a.z) + dot4((w.x >> 6u) & m, a.w)
+  let product = dot4(w.x & m, a.x) + dot4((w.x >> 2u) & m, a.y) + dot4((w.x >> 4u) & m, a.z) + dot4((w.x >> 6u) & m, a.w)
     + dot4(w.y & m, b.x) + dot4((w.y >> 2u) & m, b.y) + dot4((w.y >> 4u) & m, b.z) + dot4((w.y >> 6u) & m, b.w);
 #elif BITS == 4
   const m = 0x0f0f0f0fu;
-  let w = weights[at];
-  return dot4(w.x & m, a.x) + dot4((w.x >> 4u) & m, a.y) + dot4(w.y & m, a.z) + dot4((w.y >> 4u) & m, a.w)
+  let product = dot4(w.x & m, a.x) + dot4((w.x >> 4u) & m, a.y) + dot4(w.y & m, a.z) + dot4((w.y >> 4u) & m, a.w)
     + dot4(w.z & m, b.x) + dot4((w.z >> 4u) & m, b.y) + dot4(w.w & m, b.z) + dot4((w.w >> 4u) & m, b.w);
 #else
-  const m = 0x80808080u;
-  let w = weights[at] ^ vec4<u32>(m);
-  let v = weights[at + 1u] ^ vec4<u32>(m);
-  return dot4(w.x, a.x) + dot4(w.y, a.y) + dot4(w.z, a.z) + dot4(w.w, a.w)
-    + dot4(v.x, b.x) + dot4(v.y, b.y) + dot4(v.z, b.z) + dot4(v.w, b.w);
+  // q is shifted by 128 to fit a signed byte; the bias takes the shift back.
+  let p = w ^ vec4<u32>(0x80808080u);
+  let q = load.more ^ vec4<u32>(0x80808080u);
+  let product = dot4(p.x, a.x) + dot4(p.y, a.y) + dot4(p.z, a.z) + dot4(p.w, a.w)
+    + dot4(q.x, b.x) + dot4(q.y, b.y) + dot4(q.z, b.z) + dot4(q.w, b.w);
+#endif
+#if BITS == 8
+  return load.scale * s.x * f32(product) + (load.bias + 128.0 * load.scale) * s.y;
+#else
+  return load.scale * s.x * f32(product) + load.bias * s.y;
 #endif
 }
 #else
@@ -118,22 +140,19 @@ fn unitDot(at: u32, unit: u32) -> f32 {
 #endif
   return total.x + total.y + total.z + total.w;
 }
-#endif
 
-// One unit of one row against the staged unit `unit`: weights at load `at`, its scale and bias at these elements.
-fn unitProduct(at: u32, scaleAt: u32, biasAt: u32, unit: u32) -> f32 {
-#if FAST
-  let s = inputScales[unit];
-  let product = f32(unitDot(at, inputWords[2u * unit], inputWords[2u * unit + 1u]));
-  let scale = half(scaleAt);
-#if BITS == 8
-  return scale * s.x * product + (half(biasAt) + 128.0 * scale) * s.y;
+// Where one unit of one row lies; float32 inputs leave little room in registers, so weights are loaded when used.
+struct UnitLoad { at: u32, scale: f32, bias: f32 }
+
+fn loadUnit(at: u32, scaleAt: u32, biasAt: u32) -> UnitLoad {
+#if BITS < 16
+  return UnitLoad(at, half(scaleAt), half(biasAt));
 #else
-  return scale * s.x * product + half(biasAt) * s.y;
-#endif
-#elif BITS < 16
-  return half(scaleAt) * unitDot(at, unit) + half(biasAt) * inputSums[unit];
-#else
-  return unitDot(at, unit);
+  return UnitLoad(at, 1.0, 0.0);
 #endif
 }
+
+fn unitProduct(load: UnitLoad, unit: u32) -> f32 {
+  return load.scale * unitDot(load.at, unit) + load.bias * inputSums[unit];
+}
+#endif
