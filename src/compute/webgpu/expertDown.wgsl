@@ -39,7 +39,7 @@ fn main(
   let lane = 0u;
   let subgroupSize = 1u;
 #endif
-  if (status[0] != 0u) { return; }
+  let missed = status[0]; // looked at once the loads are on their way
   let token = group.y;
   let firstRow = group.x * (TEAMS * ROWS);
   let expertUnits = shape.cols / 32u;
@@ -50,9 +50,9 @@ fn main(
   var sums: array<f32, ROWS>;
   for (var block = 0u; block < units; block += BLOCK_UNITS) {
     let blockUnits = min(BLOCK_UNITS, units - block);
-    var next: array<UnitLoad, ROWS>;
+    var early: array<UnitLoad, ROWS>;
     for (var r = 0u; r < ROWS; r++) {
-      next[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + min(member, blockUnits - 1u));
+      early[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + min(member, blockUnits - 1u));
     }
     for (var unit = thread; unit < blockUnits; unit += WG) {
       let rank = (block + unit) / expertUnits;
@@ -66,11 +66,14 @@ fn main(
       stageUnit(unit, &v, bitcast<f32>(mixing[token * K + rank].y));
     }
     workgroupBarrier();
-    for (var unit = member; unit < blockUnits; unit += TEAM) {
-      let now = next;
-      let following = block + min(unit + TEAM, blockUnits - 1u);
-      for (var r = 0u; r < ROWS; r++) { next[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), following); }
-      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(now[r], unit); }
+    if (missed != 0u) { return; }
+    if (member < blockUnits) {
+      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(early[r], member); }
+    }
+    for (var unit = member + TEAM; unit < blockUnits; unit += TEAM) {
+      var loads: array<UnitLoad, ROWS>;
+      for (var r = 0u; r < ROWS; r++) { loads[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + unit); }
+      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(loads[r], unit); }
     }
     workgroupBarrier();
   }

@@ -24,6 +24,6 @@ export function teamSize(gpu: GpuContext): number {
   return Math.max(gpu.tuning.TEAM, gpu.subgroups?.maxSize ?? 0)
 }
 
-export const HARDWARE_TUNING: Tuning = { WG: 128, TEAM: 32, ROWS: 4, SPLITS: 32, PIECES: 4, TILE_TOKENS: 64 }
+export const HARDWARE_TUNING: Tuning = { WG: 256, TEAM: 32, ROWS: 4, SPLITS: 32, PIECES: 8, TILE_TOKENS: 64 }
 /** A CPU has few lanes and pays for every thread that waits at a barrier. */
 export const SOFTWARE_TUNING: Tuning = { WG: 64, TEAM: 8, ROWS: 4, SPLITS: 2, PIECES: 1, TILE_TOKENS: 16 }

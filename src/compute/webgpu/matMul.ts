@@ -63,6 +63,7 @@ async function onePart(
     ...formatConstants(part.format),
     FAST: fast,
     GROUPED: false,
+    SINGLE: part.segments.length === 1,
     ROWS,
     TOKENS,
   })
@@ -108,6 +109,7 @@ export async function groupedMatMulOp(
     ...formatConstants(format),
     FAST: fast,
     GROUPED: true,
+    SINGLE: segments.length === 1,
     ROWS,
     TOKENS: GROUPED_TILE,
     PAIRS_AT: options.pairsAt,

@@ -53,7 +53,10 @@ export async function matVecOp(
     const fast = gpu.fast && !options.exact && part.format.bits < 16
     const rows = part.segments.reduce((sum, segment) => sum + segment.rows, 0)
     const shape = vecShape(gpu, rows, part.cols, fast)
-    const kernel = await gpu.kernels.get('matVec', constantsOf(part.format, fast, shape, options, 0))
+    const kernel = await gpu.kernels.get('matVec', {
+      ...constantsOf(part.format, fast, shape, options, 0),
+      SINGLE: part.segments.length === 1,
+    })
     const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
     const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, rowsPerTile)
     const norm = options.norm?.weight ?? options.status
@@ -82,7 +85,10 @@ export async function expertMatVecOp(
   const fast = gpu.fast && format.bits < 16
   const rows = segments.reduce((sum, segment) => sum + segment.rows, 0)
   const shape = vecShape(gpu, rows * k, cols, fast)
-  const kernel = await gpu.kernels.get('matVec', constantsOf(format, fast, shape, options, k))
+  const kernel = await gpu.kernels.get('matVec', {
+    ...constantsOf(format, fast, shape, options, k),
+    SINGLE: segments.length === 1,
+  })
   const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
   const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsPerTile, slotStride)
   const norm = options.norm?.weight ?? options.status

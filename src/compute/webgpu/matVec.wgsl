@@ -41,7 +41,7 @@ fn main(
   let lane = 0u;
   let subgroupSize = 1u;
 #endif
-  if (status[0] != 0u) { return; }
+  let missed = status[0]; // looked at once the loads are on their way
   let segment = segments.list[segmentOf(group.x)];
   let units = segments.cols / 32u;
 #if EXPERTS
@@ -65,8 +65,8 @@ fn main(
   for (var block = 0u; block < units; block += BLOCK_UNITS) {
     let blockUnits = min(BLOCK_UNITS, units - block);
     // The first weights are on their way while the input is staged.
-    var next: array<UnitLoad, ROWS>;
-    for (var r = 0u; r < ROWS; r++) { next[r] = loadAt(rows, r, block + min(member, blockUnits - 1u)); }
+    var early: array<UnitLoad, ROWS>;
+    for (var r = 0u; r < ROWS; r++) { early[r] = loadAt(rows, r, block + min(member, blockUnits - 1u)); }
     for (var unit = thread; unit < blockUnits; unit += WG) {
       var v: array<vec4<f32>, 8>;
       for (var i = 0u; i < 8u; i++) {
@@ -86,11 +86,14 @@ fn main(
       stageUnit(unit, &v, 1.0);
     }
     workgroupBarrier();
-    for (var unit = member; unit < blockUnits; unit += TEAM) {
-      let now = next;
-      let following = block + min(unit + TEAM, blockUnits - 1u);
-      for (var r = 0u; r < ROWS; r++) { next[r] = loadAt(rows, r, following); }
-      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(now[r], unit); }
+    if (missed != 0u) { return; }
+    if (member < blockUnits) {
+      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(early[r], member); }
+    }
+    for (var unit = member + TEAM; unit < blockUnits; unit += TEAM) {
+      var loads: array<UnitLoad, ROWS>;
+      for (var r = 0u; r < ROWS; r++) { loads[r] = loadAt(rows, r, block + unit); }
+      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(loads[r], unit); }
     }
     workgroupBarrier();
   }

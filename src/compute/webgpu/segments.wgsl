@@ -22,9 +22,13 @@ struct Segments {
 }
 
 fn segmentOf(tile: u32) -> u32 {
+#if SINGLE
+  return 0u;
+#else
   var index = 0u;
   for (var i = 1u; i < segments.count; i++) {
     if (tile >= segments.list[i].firstTile) { index = i; }
   }
   return index;
+#endif
 }
