@@ -1,5 +1,6 @@
 // The ops of one layer for single tokens. Norms are part of the products that need them, the residual adds part of those
-// that make them: a linear layer is seven dependent dispatches, a full-attention layer nine.
+// that make them, and the shared expert is one more expert where it has their shape: a linear layer is seven dependent
+// dispatches, a full-attention layer nine.
 import { attentionOp } from './attention.js'
 import { attentionInputOp } from './attentionInput.js'
 import { attentionReduceOp } from './attentionReduce.js'
@@ -42,21 +43,23 @@ export async function decodeLayer(
   const router = { status, outStride: numExperts + 1, norm: postNorm, exact: true, label: 'router' }
   const gateUp = { status, outStride: 2 * sharedSize, norm: postNorm, label: 'sharedGateUp' }
   const sharedDown = { status, outStride: hiddenSize, swiglu: true, label: 'sharedDown' }
-  const [mixer, out, route, shared, choose, down, experts] = await Promise.all([
+  const sharedSlot = slots.sharedSlot(layer)
+  const [mixer, out, route, choose, experts, expertDown] = await Promise.all([
     mixerOps(parts, weights, layer, options),
     matVecOp(gpu, weights.outProj, mixed.values, hidden, outProj),
     matVecOp(gpu, weights.router, hidden, logits, router),
-    matVecOp(gpu, weights.sharedGateUp, hidden, sharedGateUp, gateUp),
-    topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, layer, true),
-    matVecOp(gpu, weights.sharedDown, sharedGateUp, sharedOut, sharedDown),
+    topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, layer, { sharedSlot }),
     expertOps(parts, weights, layer),
+    expertDownOp(gpu, layout, slots.buffer(layer), space, sharedSlot !== null),
   ])
-  const expertDown = await expertDownOp(gpu, space.shape, layout, slots.buffer(layer), space)
-  return {
-    before: sequence([mixer, out, route, shared]),
-    choose,
-    experts: sequence([experts, down, expertDown]),
+  if (sharedSlot !== null) {
+    return { before: sequence([mixer, out, route]), choose, experts: sequence([experts, expertDown]) }
   }
+  const [shared, down] = await Promise.all([
+    matVecOp(gpu, weights.sharedGateUp, hidden, sharedGateUp, gateUp),
+    matVecOp(gpu, weights.sharedDown, sharedGateUp, sharedOut, sharedDown),
+  ])
+  return { before: sequence([mixer, out, route, shared]), choose, experts: sequence([down, experts, expertDown]) }
 }
 
 function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, options: DecodeOptions): Promise<Op> {
@@ -85,6 +88,7 @@ async function expertOps(parts: LayerParts, weights: LayerWeights, layer: number
   const { gate, up, stride } = layout
   const { status, hidden, mixing, expertGateUp, shape } = space
   const width = config.moeIntermediateSize
+  const ranks = shape.k + (slots.sharedSlot(layer) === null ? 0 : 1)
   const norm = { weight: weights.postNorm, eps: config.rmsNormEps }
   const options = { status, outStride: 2 * width, norm, label: 'expertGateUp' }
   const at = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
@@ -94,10 +98,7 @@ async function expertOps(parts: LayerParts, weights: LayerWeights, layer: number
     groups.map(segments => {
       const [{ format, cols }] = segments
       const pool = slots.buffer(layer)
-      return expertMatVecOp(
-        ...([gpu, pool, stride, format, cols, segments, hidden, mixing, shape.k, expertGateUp] as const),
-        ...([space.sharedGateUp, options] as const),
-      )
+      return expertMatVecOp(gpu, pool, stride, format, cols, segments, hidden, mixing, ranks, expertGateUp, options)
     }),
   )
 }

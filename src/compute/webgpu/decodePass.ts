@@ -18,9 +18,8 @@ import type { Op } from './op.js'
 import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
-import type { Workspace } from './workspace.js'
+import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
-export const MAX_DECODE_BATCH = 8
 const STATUS_BYTES = 16
 
 export interface DecodeResult {

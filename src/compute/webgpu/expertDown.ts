@@ -5,24 +5,27 @@ import { formatConstants } from './matrixWeights.js'
 import { vecShape } from './matVec.js'
 import type { Op } from './op.js'
 import type { SlotLayout } from './slotLayout.js'
-import type { TopKShape } from './topK.js'
 import type { Workspace } from './workspace.js'
 
 export async function expertDownOp(
   gpu: GpuContext,
-  shape: TopKShape,
   layout: SlotLayout,
   pool: GPUBuffer,
   space: Workspace,
+  /** The shared expert is the last of the ranks. */
+  isShared: boolean,
 ): Promise<Op> {
   const { down, stride } = layout
+  const { shape } = space
+  const ranks = shape.k + (isShared ? 1 : 0)
   const fast = gpu.fast && down.format.bits < 16
-  const vec = vecShape(gpu, down.rows, down.cols * shape.k, fast)
+  const vec = vecShape(gpu, down.rows, down.cols * ranks, fast)
   const kernel = await gpu.kernels.get('expertDown', {
     ...formatConstants(down.format),
     ...vec,
     FAST: fast,
-    K: shape.k,
+    K: ranks,
+    SHARED: isShared,
     GATE_AT: shape.experts,
     GATE_STRIDE: shape.experts + 1,
   })
@@ -34,9 +37,8 @@ export async function expertDownOp(
     space.status,
     space.expertGateUp,
     space.mixing,
-    space.sharedOut,
-    space.logits,
     space.hidden,
+    ...(isShared ? [] : [space.sharedOut, space.logits]),
   ])
   const tiles = Math.ceil(down.rows / ((vec.WG / vec.TEAM) * vec.ROWS))
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tiles, tokens)

@@ -1,5 +1,5 @@
 // The second half of the MoE block for single tokens: down(silu(gate) * up) of all K experts, weighted, plus the gated
-// shared expert, added to hidden. The K experts' columns are one long input; the router's weight goes into its scale.
+// shared expert (SHARED: it is one of the K), added to hidden. The K experts' columns are one long input; the router's weight goes into its scale.
 // Workgroup (tile, token). Does nothing after a miss.
 #include vecWeights
 #include dot4
@@ -12,9 +12,11 @@ struct Shape { rows: u32, cols: u32, weight: u32, scales: u32, biases: u32, slot
 @group(0) @binding(3) var<storage, read> status: array<u32>;
 @group(0) @binding(4) var<storage, read> gateUp: array<vec4<f32>>; // [tokens, K, 2 * cols]
 @group(0) @binding(5) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
-@group(0) @binding(6) var<storage, read> sharedRows: array<f32>; // [tokens, rows]
-@group(0) @binding(7) var<storage, read> logits: array<f32>; // [tokens, GATE_STRIDE]: the shared expert's gate at GATE_AT
-@group(0) @binding(8) var<storage, read_write> hidden: array<f32>; // [tokens, rows]
+@group(0) @binding(6) var<storage, read_write> hidden: array<f32>; // [tokens, rows]
+#if !SHARED
+@group(0) @binding(7) var<storage, read> sharedRows: array<f32>; // [tokens, rows]
+@group(0) @binding(8) var<storage, read> logits: array<f32>; // [tokens, GATE_STRIDE]: the shared expert's gate at GATE_AT
+#endif
 
 // One unit of row `row`, counted over the columns of all K experts.
 fn loadAt(token: u32, row: u32, unit: u32) -> UnitLoad {
@@ -82,7 +84,11 @@ fn main(
   let row = firstRow + thread;
   if (thread < TEAMS * ROWS && row < shape.rows) {
     let value = teamSum(thread / ROWS, thread % ROWS, subgroupSize);
+#if SHARED
+    hidden[token * shape.rows + row] += value;
+#else
     let gate = sigmoid(logits[token * GATE_STRIDE + GATE_AT]);
     hidden[token * shape.rows + row] += value + gate * sharedRows[token * shape.rows + row];
+#endif
   }
 }

@@ -4,11 +4,12 @@
 // another expert as soon as the commands that use it are submitted.
 import { ExpertCache } from '../../experts/expertCache.js'
 import type { ModelConfig } from '../../model/config.js'
+import type { ByteSource } from '../../storage/byteSource.js'
 import type { ExpertReader, ReadPriority } from './expertReader.js'
 import { bufferUsage, mapMode } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
 import { storageBuffer } from './kernel.js'
-import type { PoolPlan, SlotLayout } from './slotLayout.js'
+import type { PoolPlan, SlotLayout, SlotMove } from './slotLayout.js'
 
 export const MISSING = 0xffffffff
 const STAGING_BUFFERS = 24
@@ -48,8 +49,10 @@ export class ExpertSlots {
     recordBytes: number,
   ): Promise<ExpertSlots> {
     const usage = bufferUsage.storage | bufferUsage.copyDst
-    const size = plan.slots * layout.stride
-    const descriptors = Array.from({ length: plan.pools }, (_, i) => ({ label: `experts ${i}`, size, usage }))
+    const descriptors = Array.from({ length: plan.pools }, (_, i) => {
+      const shared = plan.hasShared ? plan.poolOfLayer.filter(pool => pool === i).length : 0
+      return { label: `experts ${i}`, size: (plan.slots + shared) * layout.stride, usage }
+    })
     const buffers = await createChecked(device, descriptors, 'expert memory')
     const staging = Array.from({ length: STAGING_BUFFERS }, () => ({
       label: 'expert staging',
@@ -104,6 +107,21 @@ export class ExpertSlots {
     this.waveTable = storageBuffer(device, tableBytes, 'wave table')
     device.queue.writeBuffer(this.table, 0, new Uint32Array(tableBytes / 4).fill(MISSING))
     this.#missing = new Int32Array(config.numLayers).fill(config.numExperts)
+  }
+
+  /** The slot of a layer's shared expert, after those of the experts; null where it is computed apart. */
+  sharedSlot(layer: number): number | null {
+    return this.#plan.hasShared ? this.#plan.slots + layer - this.#pool(layer).firstLayer : null
+  }
+
+  /** Puts the shared experts into their slots, once. */
+  async loadShared(weights: ByteSource, moves: readonly (readonly SlotMove[])[]): Promise<void> {
+    for (const [layer, parts] of moves.entries()) {
+      const bytes = new Uint8Array(this.#layout.stride)
+      await Promise.all(parts.map(({ from, to, size }) => weights.read(from, bytes.subarray(to, to + size))))
+      const at = (this.sharedSlot(layer) as number) * this.#layout.stride
+      this.#device.queue.writeBuffer(this.#pool(layer).buffer, at, bytes)
+    }
   }
 
   get slots(): number {

@@ -78,8 +78,6 @@ export async function expertMatVecOp(
   mixing: GPUBuffer,
   k: number,
   y: GPUBuffer,
-  /** What the next dispatch reads besides; see matVec.wgsl. */
-  neighbour: GPUBuffer,
   options: MatVecOptions,
 ): Promise<Op> {
   const fast = gpu.fast && format.bits < 16
@@ -92,7 +90,7 @@ export async function expertMatVecOp(
   const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
   const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsPerTile, slotStride)
   const norm = options.norm?.weight ?? options.status
-  const group = kernel.bind([pool, pool, table.buffer, options.status, x, norm, y, mixing, neighbour])
+  const group = kernel.bind([pool, pool, table.buffer, options.status, x, norm, y, mixing])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, table.tiles, k, tokens, options.label)
 }
 

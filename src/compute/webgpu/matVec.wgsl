@@ -16,8 +16,6 @@
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [tokens, outStride], or [tokens, K, outStride]
 #if EXPERTS
 @group(0) @binding(7) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
-// Not read here: bound so that the wait for it happens now, and the dispatch after this one, which reads it, runs beside.
-@group(0) @binding(8) var<storage, read> neighbour: array<u32>;
 #endif
 
 struct Rows { first: u32, last: u32, units: u32, weight: u32, scales: u32, biases: u32 }

@@ -72,7 +72,7 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
         exact: true,
         label: 'router',
       }),
-      topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, layer, false),
+      topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, layer, null),
       sharedExpert(parts, weights),
     ]),
     expertOps(parts, layer, slots.table),

@@ -2,7 +2,8 @@
 // loads there, which real models' are; else each part is moved to the next such boundary. And how many slots a budget
 // gives, in how many buffers.
 import { OptionError } from '../../errors.js'
-import type { ExpertLayout, Matrix } from '../../model/tensors.js'
+import type { ModelConfig } from '../../model/config.js'
+import type { ExpertLayout, FeedForward, Matrix } from '../../model/tensors.js'
 import { formatOf, type MatrixFormat } from './matrixWeights.js'
 
 export interface SlotMatrix {
@@ -14,20 +15,27 @@ export interface SlotMatrix {
   readonly biases: number
 }
 
+/** Bytes that go from one place to another. */
+export interface SlotMove {
+  readonly from: number
+  readonly to: number
+  readonly size: number
+}
+
 export interface SlotLayout {
   readonly stride: number // bytes from one slot to the next
   readonly gate: SlotMatrix
   readonly up: SlotMatrix
   readonly down: SlotMatrix
   /** Copies that turn a record into a slot; null: they are the same. */
-  readonly moves: readonly { from: number; to: number; size: number }[] | null
+  readonly moves: readonly SlotMove[] | null
 }
 
 export function slotLayout(layout: ExpertLayout): SlotLayout {
   const matrices = [layout.gate, layout.up, layout.down]
   const aligned = matrices.every(matrix => matrix.weight.offset % 16 === 0)
   let end = 0
-  const moves: { from: number; to: number; size: number }[] = []
+  const moves: SlotMove[] = []
   const place = ({ offset, size }: { offset: number; size: number }) => {
     if (aligned) return offset
     const to = end
@@ -52,32 +60,52 @@ export function slotLayout(layout: ExpertLayout): SlotLayout {
   return { stride, gate, up, down, moves: aligned ? null : moves }
 }
 
+/** What brings a layer's shared expert from the weights file into a slot; null where it is not shaped like an expert. */
+export function sharedMoves(shared: FeedForward, layout: SlotLayout): SlotMove[] | null {
+  const moves: SlotMove[] = []
+  for (const name of ['gate', 'up', 'down'] as const) {
+    const matrix = shared[name]
+    const slot = layout[name]
+    const isAlike = matrix.rows === slot.rows && matrix.cols === slot.cols
+    if (!isAlike || JSON.stringify(formatOf(matrix)) !== JSON.stringify(slot.format)) return null
+    moves.push({ from: matrix.weight.offset, to: slot.weight, size: matrix.weight.size })
+    if (matrix.kind === 'quantized') {
+      moves.push({ from: matrix.scales.offset, to: slot.scales, size: matrix.scales.size })
+      moves.push({ from: matrix.biases.offset, to: slot.biases, size: matrix.biases.size })
+    }
+  }
+  return moves
+}
+
 export interface PoolPlan {
   readonly poolOfLayer: readonly number[]
   readonly slots: number // per pool
   readonly pools: number
+  /** Each pool has one more slot per layer, for its shared expert. */
+  readonly hasShared: boolean
 }
 
 /** Slots of one buffer serve one layer, or several where the budget is small: a pool never holds less than 2 K. */
 export function planPools(
-  layers: number,
-  experts: number,
+  config: ModelConfig,
   k: number,
   stride: number,
   budgetBytes: number,
   maxBufferBytes: number,
+  wantsShared: boolean,
 ): PoolPlan {
+  const { numLayers: layers, numExperts: experts } = config
   const total = Math.floor(budgetBytes / stride)
-  const perBuffer = Math.floor(maxBufferBytes / stride)
-  const least = Math.min(2 * k, experts, perBuffer)
-  if (perBuffer < k) {
-    throw new OptionError('backend', 'webgpu', `a GPU whose bindings hold ${k} experts of ${stride} bytes`)
-  }
+  const room = Math.floor(maxBufferBytes / stride)
+  const hasShared = wantsShared && room > 2 * k + layers
+  const least = Math.min(2 * k, experts, room)
+  if (room < k) throw new OptionError('backend', 'webgpu', `a GPU whose bindings hold ${k} experts of ${stride} bytes`)
   if (total < least) {
     throw new OptionError('expertMemory', budgetBytes, `at least ${least * stride} bytes (${least} experts)`)
   }
   const pools = Math.min(layers, Math.floor(total / least))
+  const perPool = Math.ceil(layers / pools)
   const poolOfLayer = Array.from({ length: layers }, (_, layer) => Math.floor((layer * pools) / layers))
-  const slots = Math.min(Math.floor(total / pools), perBuffer, Math.ceil(layers / pools) * experts)
-  return { poolOfLayer, slots, pools }
+  const slots = Math.min(Math.floor(total / pools), room - (hasShared ? perPool : 0), perPool * experts)
+  return { poolOfLayer, slots, pools, hasShared }
 }

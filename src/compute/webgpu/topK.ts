@@ -17,22 +17,25 @@ export interface TopKShape {
   readonly maxTokens: number
 }
 
+/** `decode`: misses raise the flag, and the shared expert may have a slot of its own. */
 export async function topKOp(
   gpu: GpuContext,
   shape: TopKShape,
   buffers: TopKBuffers,
   layer: number,
-  checkMisses: boolean,
+  decode: { readonly sharedSlot: number | null } | null,
 ): Promise<Op> {
   const kernel = await gpu.kernels.get('topK', {
     EXPERTS: shape.experts,
     K: shape.k,
     MAX_TOKENS: shape.maxTokens,
     LOGITS_STRIDE: shape.experts + 1,
-    CHECK_MISSES: checkMisses,
+    CHECK_MISSES: decode !== null,
+    SHARED: typeof decode?.sharedSlot === 'number',
+    RANKS: shape.k + (typeof decode?.sharedSlot === 'number' ? 1 : 0),
   })
   const { logits, slotTable, choice, mixing, status } = buffers
-  const which = uniformBuffer(gpu.device, [layer, 0, 0, 0], 'layer')
+  const which = uniformBuffer(gpu.device, [layer, decode?.sharedSlot ?? 0, 0, 0], 'layer')
   const group = kernel.bind([which, logits, slotTable, choice, mixing, status])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens)
 }

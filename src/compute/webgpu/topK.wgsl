@@ -1,17 +1,18 @@
 // A token's K experts: the rank of an expert is the number of experts before it (larger logit, or equal and lower index),
 // and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all renormalized.
 // Looks up the slots; what is not in a slot raises the miss flag, and kernels of later layers then do nothing.
-// One workgroup per token.
+// SHARED: the shared expert is in a slot too and comes last, weighted by its own gate. One workgroup per token.
+#include activations
 const WG = 256u;
 const QUADS = (EXPERTS + 3u) / 4u;
 const MISSING = 0xffffffffu;
 
-struct Layer { layer: u32, pad0: u32, pad1: u32, pad2: u32 }
+struct Layer { layer: u32, sharedSlot: u32, pad0: u32, pad1: u32 }
 @group(0) @binding(0) var<uniform> which: Layer;
 @group(0) @binding(1) var<storage, read> logits: array<f32>; // [tokens, LOGITS_STRIDE]
 @group(0) @binding(2) var<storage, read> slotTable: array<u32>; // [layers, experts]
 @group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers, MAX_TOKENS, K]: experts
-@group(0) @binding(4) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
+@group(0) @binding(4) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, RANKS]: slot, weight as bits
 @group(0) @binding(5) var<storage, read_write> status: array<atomic<u32>>; // [0] 1 + the layer of the first miss
 
 var<workgroup> values: array<vec4<f32>, QUADS>;
@@ -54,9 +55,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let expert = chosen[thread];
     let slot = slotTable[which.layer * EXPERTS + expert];
     choice[(which.layer * MAX_TOKENS + token) * K + thread] = expert;
-    mixing[token * K + thread] = vec2<u32>(slot, bitcast<u32>(exp(logits[row + expert] - largest) / total));
+    mixing[token * RANKS + thread] = vec2<u32>(slot, bitcast<u32>(exp(logits[row + expert] - largest) / total));
 #if CHECK_MISSES
     if (slot == MISSING) { atomicStore(&status[0], which.layer + 1u); }
 #endif
   }
+#if SHARED
+  if (thread == K) {
+    let weight = sigmoid(logits[row + EXPERTS]);
+    mixing[token * RANKS + K] = vec2<u32>(which.sharedSlot, bitcast<u32>(weight));
+  }
+#endif
 }

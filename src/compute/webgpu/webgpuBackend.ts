@@ -15,7 +15,7 @@ import type {
 } from '../backend.js'
 import type { ModelStats } from '../stats.js'
 import { PAGE_TOKENS } from './attentionShape.js'
-import { DecodePass, MAX_DECODE_BATCH } from './decodePass.js'
+import { DecodePass } from './decodePass.js'
 import { sourceExpertReader } from './expertReader.js'
 import { ExpertSlots } from './expertSlots.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
@@ -28,10 +28,10 @@ import { probeLayers } from './probe.js'
 import { PromptPass } from './promptPass.js'
 import { type KernelTime, Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
-import { planPools, slotLayout } from './slotLayout.js'
+import { planPools, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
 import { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
-import { createWorkspace, type Workspace } from './workspace.js'
+import { createWorkspace, MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 export interface WebgpuOptions extends DeviceOptions {
   /** Measure the GPU time of every kernel: slower, and `profile()` then tells. */
@@ -113,9 +113,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const space = createWorkspace(gpu, config, shape)
     const layout = slotLayout(experts.layout)
     const budget = options.expertMemory ?? config.numLayers * config.numExperts * layout.stride
-    const plan = planPools(config.numLayers, config.numExperts, shape.k, layout.stride, budget, maxBytes)
+    const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
+    const hasShared = shared.every(moves => moves !== null)
+    const plan = planPools(config, shape.k, layout.stride, budget, maxBytes, hasShared)
     const reader = sourceExpertReader(experts)
     const slots = await ExpertSlots.create(device, config, layout, plan, reader, experts.layout.expertSize)
+    if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = gpuOptions.timing && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout }

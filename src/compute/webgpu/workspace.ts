@@ -10,6 +10,9 @@ import { storageBuffer } from './kernel.js'
 import { linearColumns } from './linearShape.js'
 import type { TopKShape } from './topK.js'
 
+/** Tokens that decode together. */
+export const MAX_DECODE_BATCH = 8
+
 export interface Workspace {
   readonly shape: TopKShape
   readonly step: GPUBuffer // tokens, runs
@@ -25,7 +28,7 @@ export interface Workspace {
   readonly mixerOut: GPUBuffer // [tokens, hidden]
   readonly logits: GPUBuffer // [tokens, experts + 1]: router, then the shared expert's gate
   readonly choice: GPUBuffer // [layers, tokens, K]
-  readonly mixing: GPUBuffer // [tokens, K, 2]
+  readonly mixing: GPUBuffer // [tokens, K, 2]; K + 1 where the shared expert is among them
   readonly status: GPUBuffer // [0] 1 + layer of the first miss
   readonly groups: GPUBuffer
   readonly sharedGateUp: GPUBuffer // [tokens, 2 * shared intermediate]
@@ -58,13 +61,13 @@ export function createWorkspace(gpu: GpuContext, config: ModelConfig, shape: Top
     mixerOut: floats(tokens, hiddenSize, 'mixer out'),
     logits: floats(tokens, shape.experts + 1, 'router logits'),
     choice: floats(config.numLayers * tokens, k, 'choice'),
-    mixing: floats(tokens, 2 * k, 'mixing'),
+    mixing: floats(tokens, 2 * (k + 1), 'mixing'),
     status: storageBuffer(gpu.device, 16, 'status'),
     groups: storageBuffer(gpu.device, groupsBytes(shape), 'groups'),
     sharedGateUp: floats(tokens, 2 * sharedExpertIntermediateSize, 'shared gate up'),
     sharedAct: activationBuffers(gpu, tokens, sharedExpertIntermediateSize, 'shared act'),
     sharedOut: floats(tokens, hiddenSize, 'shared out'),
-    expertGateUp: floats(tokens * k, 2 * moeIntermediateSize, 'expert gate up'),
+    expertGateUp: floats(tokens * k + MAX_DECODE_BATCH, 2 * moeIntermediateSize, 'expert gate up'),
     expertAct: activationBuffers(gpu, tokens * k, moeIntermediateSize, 'expert act'),
     expertRows: floats(tokens * k, hiddenSize, 'expert rows'),
     mlpOut: floats(tokens, hiddenSize, 'mlp out'),
