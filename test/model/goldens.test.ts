@@ -102,7 +102,8 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
     })
   })
 
-  test.each(Array.from({ length: source.prompts }, (_, j) => j))('prompt %i: logits, argmax, greedy', async j => {
+  const prompts = Array.from({ length: source.prompts }, (_, j) => j)
+  test.each(prompts)('prompt %i: logits, argmax, greedy', { timeout: 240_000 }, async j => {
     const ids = [...ints(`p${j}.input_ids`)]
     const context = model.createContext()
     const { logits } = await context.evaluate(ids, { logits: 'all' })
@@ -110,7 +111,7 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
     const last = rows.at(-1) as Float32Array
     expectClose(last, floats(`p${j}.last_logits`), backend.logits, 'last logits')
     const argmax = [...ints(`p${j}.argmax`)]
-    const greedy = [...ints(`p${j}.greedy`)]
+    const greedy = [...ints(`p${j}.greedy`)].slice(0, backend.isSlow ? 6 : undefined)
     if (backend.sameTokens) {
       expect(rows.map(best)).toEqual(argmax)
       const tokens = [best(last)]

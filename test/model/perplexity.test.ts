@@ -16,10 +16,14 @@ const cases = backends.flatMap(backend => models.map(model => ({ backend, model 
 describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }) => {
   test('log probabilities and perplexity', { timeout: 600_000 }, async () => {
     const goldens = new Goldens(source.name)
-    const want = goldens.floats('nll.token_logprobs') // [rows, length - 1]
-    const ids = goldens.ints('nll.input_ids') // [rows, length]
-    const rows = ids.length - want.length
-    const length = ids.length / rows
+    const allWant = goldens.floats('nll.token_logprobs') // [rows, length - 1]
+    const allIds = goldens.ints('nll.input_ids') // [rows, length]
+    const allRows = allIds.length - allWant.length
+    // The slow rows see the beginning of the first text: probabilities there do not depend on what follows.
+    const rows = backend.isSlow ? 1 : allRows
+    const length = backend.isSlow ? 48 : allIds.length / allRows
+    const ids = allIds.subarray(0, rows * length)
+    const want = allWant.subarray(0, rows * (length - 1))
     const model = await openModel(await source.folder(), backend.options)
     const got: number[] = []
     for (let row = 0; row < rows; row++) {

@@ -70,7 +70,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let part = i % PARTS;
       let column = i / PARTS;
       let key = keys + column * (KV_WIDTH / 4u);
-      var totals: array<f32, ROWS>;
+      var totals = array<f32, ROWS>(); // said aloud: Dawn clears a variable without a value once, not each time around a loop
       // Four keys at a time: their loads overlap.
       for (var d = part; d < QUADS; d += 4u * PARTS) {
         var k: array<vec4<f32>, 4>;

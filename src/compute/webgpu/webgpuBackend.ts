@@ -120,7 +120,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const slots = await ExpertSlots.create(device, config, layout, plan, reader, experts.layout.expertSize)
     if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
-    const profiler = gpuOptions.timing && opened.timestamps ? new Profiler(device) : null
+    const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout }
     const building = PromptPass.create(parts, weights, profiler)
     const head = await Head.create(gpu, config, space, weights)
@@ -242,12 +242,19 @@ export class WebgpuBackend implements Backend, SequenceHome {
       readLatencyMs: [...reads.latency],
       stallSeconds,
       computeSeconds: Math.max(0, seconds - stallSeconds),
-      phaseSeconds: { gpu: Math.max(0, seconds - stallSeconds) },
+      phaseSeconds: this.#phaseSeconds(Math.max(0, seconds - stallSeconds)),
       residentBytes: this.#packed.weights.size,
       expertSlots: this.#slots.slots,
       expertSlotsUsed: this.#slots.slotsUsed,
       expertMemory: this.#slots.bytes,
     }
+  }
+
+  /** By kernel where they are measured, else all in one. */
+  #phaseSeconds(total: number): Record<string, number> {
+    const times = this.profile()
+    if (times.length === 0) return { gpu: total }
+    return Object.fromEntries(times.map(({ label, ms }) => [label, ms / 1000]))
   }
 
   /** Brings every expert into GPU memory, where the budget holds them all. */
