@@ -15,7 +15,10 @@ const models = [
   { name: 'tiny, fused layout', goldens: 'tiny', prompts: 1, folder: () => packTiny('fused') },
 ] as const
 
-const cases = backends.flatMap(backend => models.map(model => ({ backend, model })))
+// Slow backends see the first prompt of each model, in one of its layouts.
+const cases = backends.flatMap(backend =>
+  models.filter(model => !backend.isSlow || !model.name.includes('fused')).map(model => ({ backend, model })),
+)
 
 describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }) => {
   const goldens = new Goldens(source.goldens)
@@ -102,7 +105,7 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
     })
   })
 
-  const prompts = Array.from({ length: source.prompts }, (_, j) => j)
+  const prompts = Array.from({ length: backend.isSlow ? 1 : source.prompts }, (_, j) => j)
   test.each(prompts)('prompt %i: logits, argmax, greedy', { timeout: 240_000 }, async j => {
     const ids = [...ints(`p${j}.input_ids`)]
     const context = model.createContext()
@@ -122,7 +125,8 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
   })
 
   test('nothing in the golden file was left out', () => {
-    const unseen = goldens.names.filter(name => !seen.has(name) && !/^(check|nll)\./.test(name))
+    const left = backend.isSlow ? /^(check|nll|p[1-9])\./ : /^(check|nll)\./
+    const unseen = goldens.names.filter(name => !seen.has(name) && !left.test(name))
     expect(unseen).toEqual([])
   })
 })

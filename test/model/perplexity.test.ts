@@ -21,7 +21,7 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
     const allRows = allIds.length - allWant.length
     // The slow rows see the beginning of the first text: probabilities there do not depend on what follows.
     const rows = backend.isSlow ? 1 : allRows
-    const length = backend.isSlow ? 48 : allIds.length / allRows
+    const length = backend.isSlow ? 40 : allIds.length / allRows
     const ids = allIds.subarray(0, rows * length)
     const want = allWant.subarray(0, rows * (length - 1))
     const model = await openModel(await source.folder(), backend.options)

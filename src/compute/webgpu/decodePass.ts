@@ -41,7 +41,7 @@ export class DecodePass {
   #layers!: readonly DecodeLayer[]
   #project!: Op
   #argmax!: Op
-  #missRate = 0 // per layer, fading
+  #missRate = 1 // per layer, fading
   #prepared: { readonly key: string; readonly commands: GPUCommandBuffer[] } | null = null
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null) {
@@ -193,7 +193,7 @@ export class DecodePass {
 
   #window(): number {
     const { numLayers } = this.#config
-    if (this.#missRate * numLayers < 0.5) return numLayers
+    if (this.#missRate * numLayers < 0.5 || this.#slots.isAllResident) return numLayers
     return Math.max(1, Math.min(numLayers, Math.round(1 / this.#missRate)))
   }
 

@@ -8,6 +8,8 @@ export type ReadPriority = 'demand' | 'prefetch'
 export interface ExpertReader {
   /** Fills `target` with the expert's record. */
   read(layer: number, expert: number, target: Uint8Array, priority: ReadPriority): Promise<void>
+  /** Reading ahead costs nothing but the disk's time: files, not a network. */
+  readonly isLocal: boolean
   readonly totals: { readonly bytes: number; readonly seconds: number; readonly latency: readonly number[] }
   close(): Promise<void>
 }
@@ -20,6 +22,7 @@ export function sourceExpertReader(experts: ExpertFiles): ExpertReader {
   const totals = { bytes: 0, seconds: 0, latency: new Array<number>(LATENCY_BUCKETS).fill(0) }
   return {
     totals,
+    isLocal: false,
     async read(layer, expert, target) {
       const source = experts.files[layer]
       const offset = expert * expertSize

@@ -12,7 +12,7 @@ import { storageBuffer } from './kernel.js'
 import type { PoolPlan, SlotLayout, SlotMove } from './slotLayout.js'
 
 export const MISSING = 0xffffffff
-const STAGING_BUFFERS = 24
+export const STAGING_BUFFERS = 24
 const FILLING = 16 // reads of a fill at once: leaves staging buffers for demand
 
 interface Pool {
@@ -155,6 +155,11 @@ export class ExpertSlots {
   /** Whether every expert of the layer is in a slot, so that no routing can miss. */
   isResident(layer: number): boolean {
     return this.#missing[layer] === 0
+  }
+
+  /** Whether no routing at all can miss. */
+  get isAllResident(): boolean {
+    return this.#missing.every(count => count === 0)
   }
 
   tick(): void {

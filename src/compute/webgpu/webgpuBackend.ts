@@ -16,8 +16,8 @@ import type {
 import type { ModelStats } from '../stats.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass } from './decodePass.js'
-import { sourceExpertReader } from './expertReader.js'
-import { ExpertSlots } from './expertSlots.js'
+import { type ExpertReader, sourceExpertReader } from './expertReader.js'
+import { ExpertSlots, STAGING_BUFFERS } from './expertSlots.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
@@ -116,7 +116,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
     const hasShared = shared.every(moves => moves !== null)
     const plan = planPools(config, shape.k, layout.stride, budget, maxBytes, hasShared)
-    const reader = sourceExpertReader(experts)
+    const reader = await openReader(packed, options)
     const slots = await ExpertSlots.create(device, config, layout, plan, reader, experts.layout.expertSize)
     if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
@@ -126,6 +126,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const head = await Head.create(gpu, config, space, weights)
     const [prompt, decode] = await Promise.all([building, DecodePass.create(parts, weights, head, profiler)])
     const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(plan.slots / shape.k)))
+    // Whoever has room for every expert wants them there, before they are asked for one by one.
+    if (slots.holdsAll && reader.isLocal && options.prefetch !== false) void slots.fill().catch(() => {})
     const made = { states, kv, space, slots, prompt, decode, head, profiler, chunkTokens, decodeBatch }
     return new WebgpuBackend(opened, packed, options, made)
   }
@@ -406,6 +408,19 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (this.#closed) throw new ClosedError('model')
     this.#opened.check()
   }
+}
+
+/** In Node files are read by threads of their own; elsewhere, and from memory, the source itself is asked. */
+async function openReader(packed: PackedModel, options: BackendOptions): Promise<ExpertReader> {
+  if (globalThis.process?.versions?.node !== undefined && packed.experts.files.every(file => isPath(file.name))) {
+    const { nodeExpertReader } = await import('./nodeExpertReader.js')
+    return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
+  }
+  return sourceExpertReader(packed.experts)
+}
+
+function isPath(name: string): boolean {
+  return /^(\/|[A-Za-z]:[\\/]|\\\\)/.test(name)
 }
 
 function joinProbes(results: readonly ProbeResult[]): ProbeResult {
