@@ -84,10 +84,15 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
   let lostWith: DeviceLostError | null = null
   let closed = false
   const lost = device.lost.then(info => {
-    lostWith = new DeviceLostError('webgpu', closed ? 'the device was closed' : info.message || 'the device was lost')
+    lostWith ??= new DeviceLostError('webgpu', closed ? 'the device was closed' : info.message || 'the device was lost')
     throw lostWith
   })
   lost.catch(() => {}) // whoever waits for it sees it
+  // A refused command would leave wrong numbers behind: nothing that follows it is to be trusted.
+  device.addEventListener('uncapturederror', event => {
+    const { message } = (event as GPUUncapturedErrorEvent).error
+    lostWith ??= new DeviceLostError('webgpu', `the GPU refused a command: ${message}`)
+  })
   return {
     device,
     description,

@@ -19,6 +19,7 @@ export class GrowingPool {
   readonly #device: GPUDevice
   readonly #options: GrowingPoolOptions
   readonly #buffers = new Map<number, GPUBuffer>()
+  #aside: GPUBuffer | null = null
 
   constructor(device: GPUDevice, options: GrowingPoolOptions) {
     this.#device = device
@@ -67,14 +68,19 @@ export class GrowingPool {
     this.generation++
   }
 
+  /** Copies ranges of a cell to another one, in every layer. */
   copyCell(from: number, to: number, ranges: readonly { offset: number; size: number }[]): void {
     const encoder = this.#device.createCommandEncoder()
-    const { layers, cellBytes } = this.#options
+    const { layers, cellBytes, what } = this.#options
+    // A buffer cannot be copied to itself: the bytes take a step aside.
+    const usage = bufferUsage.copySrc | bufferUsage.copyDst
+    this.#aside ??= this.#device.createBuffer({ label: `${what}, aside`, size: cellBytes, usage })
     for (const layer of layers) {
       const buffer = this.buffer(layer)
       for (const { offset, size } of ranges) {
-        if (size > 0)
-          encoder.copyBufferToBuffer(buffer, from * cellBytes + offset, buffer, to * cellBytes + offset, size)
+        if (size === 0) continue
+        encoder.copyBufferToBuffer(buffer, from * cellBytes + offset, this.#aside, offset, size)
+        encoder.copyBufferToBuffer(this.#aside, offset, buffer, to * cellBytes + offset, size)
       }
     }
     this.#device.queue.submit([encoder.finish()])

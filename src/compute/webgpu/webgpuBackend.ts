@@ -41,6 +41,7 @@ export interface WebgpuOptions extends DeviceOptions {
 }
 
 const CHUNK_TOKENS = 512
+const SOFTWARE_CHUNK_TOKENS = 64 // a chunk there takes seconds, and an abort waits for it
 
 export async function openWebgpuBackend(
   packed: PackedModel,
@@ -108,7 +109,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const kv = new KvPool(device, config, layersOf('full_attention'), maxBytes)
     await states.reserve(2)
     await kv.reserve(1, 1)
-    const chunkTokens = gpuOptions.chunkTokens ?? CHUNK_TOKENS
+    const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
     const shape = { experts: config.numExperts, k: options.expertsPerToken, maxTokens: chunkTokens }
     const space = createWorkspace(gpu, config, shape)
     const layout = slotLayout(experts.layout)
