@@ -208,12 +208,16 @@ export class SnapshotError extends MoefluxError {
 
 /** The asked-for backend cannot run here. */
 export class BackendUnavailableError extends MoefluxError {
+  /** The machine has nothing for it to run on, so that doing without it is no news. */
+  readonly absent: boolean
+
   constructor(
     readonly backend: string,
     detail: string,
-    options?: { cause?: unknown },
+    options: { cause?: unknown; absent?: boolean } = {},
   ) {
-    super('BACKEND_UNAVAILABLE', `backend ${backend}: ${detail}`, options)
+    super('BACKEND_UNAVAILABLE', `backend ${backend}: ${detail}`, { cause: options.cause })
+    this.absent = options.absent ?? false
   }
 }
 

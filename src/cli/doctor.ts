@@ -5,6 +5,7 @@ import { type DiskMeasurement, measureDisk } from '../bench/diskSpeed.js'
 import { measureScratchDisk } from '../bench/scratchDisk.js'
 import { hasRelaxedSimd } from '../compute/wasm/kernels.js'
 import { loadKernels } from '../compute/wasm/loadKernels.js'
+import { type AdapterDescription, probeAdapters } from '../compute/webgpu/gpuDevice.js'
 import { availableMemory } from '../experts/nodeMemory.js'
 import { chooseReadMode } from '../experts/readMode.js'
 import { presets } from '../model/presets.js'
@@ -32,6 +33,7 @@ interface Subject {
 export interface Findings {
   readonly system: { platform: string; node: string; processor: string; threads: number }
   readonly wasm: { simd: 'relaxed' | 'baseline' | 'none'; sharedMemory: boolean; reason: string | null }
+  readonly gpu: { usable: boolean; reason: string; adapter: AdapterDescription | null }
   readonly memory: { total: number; free: number; limit: number; limitedBy: 'machine' | 'cgroup' }
   readonly disk: DiskMeasurement | null
   readonly subject: Omit<Subject, 'files'>
@@ -43,6 +45,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
   const subject = options.model === undefined ? presetSubject() : await modelSubject(options.model)
   const memory = availableMemory()
   const wasm = await lookAtWasm()
+  const gpu = await probeAdapters()
   const disk = options.disk ? await lookAtDisk(subject, cli) : null
   const reads = chooseReadMode({
     wanted: 'auto',
@@ -60,11 +63,12 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
       threads: availableParallelism(),
     },
     wasm,
+    gpu,
     memory: { total: totalmem(), free: memory.bytes, limit: memory.limit, limitedBy: memory.limitedBy },
     disk,
     subject: about,
     auto: {
-      ...chooseForAuto(wasm),
+      ...chooseForAuto(gpu, wasm),
       reads: reads.direct ? 'direct' : 'buffered',
       readsReason: reads.reason,
     },
@@ -120,8 +124,10 @@ async function lookAtDisk(subject: Subject, cli: Cli): Promise<DiskMeasurement> 
   return measureScratchDisk(storeRoot(), readBytes, depths, cli.signal)
 }
 
-function chooseForAuto(wasm: Findings['wasm']): { backend: string; reason: string } {
-  if (wasm.reason === null) return { backend: 'wasm', reason: `WASM with ${wasm.simd} SIMD runs here` }
+function chooseForAuto(gpu: Findings['gpu'], wasm: Findings['wasm']): { backend: string; reason: string } {
+  if (gpu.usable) return { backend: 'webgpu', reason: gpu.reason }
+  if (wasm.reason === null)
+    return { backend: 'wasm', reason: `WASM with ${wasm.simd} SIMD runs here; no GPU: ${gpu.reason}` }
   return { backend: 'reference', reason: `WASM cannot run: ${wasm.reason}` }
 }
 
@@ -155,13 +161,28 @@ function adviceFor({ memory, disk, subject, system, wasm }: Omit<Findings, 'advi
   return advice
 }
 
-function formatFindings({ system, wasm, memory, disk, subject, auto, advice }: Findings): string {
+/** The adapter that WebGPU found: what it is, what it can do that the kernels use, and its limits. */
+function gpuFields({ adapter, reason }: Findings['gpu']): [string, string][] {
+  if (adapter === null) return [['gpu', `none: ${reason}`]]
+  const { name, vendor, architecture, driver, software, subgroupSizes, packedDot, features, limits } = adapter
+  const about = [vendor, architecture, driver].filter(text => text !== '').join(', ')
+  const sizes = subgroupSizes === null ? 'no subgroups' : `subgroups of ${[...new Set(subgroupSizes)].join(' to ')}`
+  const buffers = `buffers of ${formatBytes(limits.maxBufferSize)}, bindings of ${formatBytes(limits.maxStorageBufferBindingSize)}`
+  return [
+    ['gpu', `${name} (${about})${software ? ', a software adapter' : ''}`],
+    ['gpu: abilities', `${sizes}, ${packedDot ? 'packed' : 'no packed'} int8 products, ${buffers}`],
+    ['gpu: features', features.join(', ')],
+  ]
+}
+
+function formatFindings({ system, wasm, gpu, memory, disk, subject, auto, advice }: Findings): string {
   const simd = wasm.reason === null ? `${wasm.simd} SIMD, shared memory` : `not usable: ${wasm.reason}`
   const limit = memory.limitedBy === 'cgroup' ? `, limited to ${formatBytes(memory.limit)} by a control group` : ''
   const fields: [string, string][] = [
     ['system', `${system.platform}; Node ${system.node}`],
     ['processor', `${system.processor}, ${system.threads} threads`],
     ['wasm', simd],
+    ...gpuFields(gpu),
     ['memory', `${formatBytes(memory.free)} free of ${formatBytes(memory.total)}${limit}`],
   ]
   if (disk) fields.push(['disk', diskLine(disk)])

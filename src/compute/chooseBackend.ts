@@ -1,5 +1,6 @@
 // Opens the backend that was asked for, or the best one that runs here. Backends are loaded only when they are tried, so
-// that a page or a program without a GPU never loads the code for one. A fallback is announced once, with its reason.
+// that a page or a program without a GPU never loads the code for one. A fallback is announced once, with its reason; that a
+// machine has no GPU is none.
 import { BackendUnavailableError } from '../errors.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import type { Backend, BackendName, BackendOptions } from './backend.js'
@@ -36,7 +37,7 @@ export async function chooseBackend(
     } catch (error) {
       if (choice !== 'auto' || !(error instanceof BackendUnavailableError)) throw error
       lastError = error
-      options.onNotice?.(`not used: ${error.message}`)
+      if (!error.absent) options.onNotice?.(`not used: ${error.message}`)
     }
   }
   throw lastError

@@ -34,7 +34,7 @@ function choose(choice: BackendName | 'auto', entries: readonly BackendEntry[], 
 }
 
 const noGpu = entry('webgpu', () => {
-  throw new BackendUnavailableError('webgpu', 'no adapter')
+  throw new BackendUnavailableError('webgpu', 'fails its self-test')
 })
 
 describe('choosing a backend', () => {
@@ -42,9 +42,13 @@ describe('choosing a backend', () => {
     const all = [noGpu, entry('wasm'), entry('reference')]
     expect(await choose('auto', all)).toEqual({
       name: 'wasm',
-      notices: ['not used: backend webgpu: no adapter'],
+      notices: ['not used: backend webgpu: fails its self-test'],
     })
     expect(loaded).toEqual(['webgpu', 'wasm'])
+    const absent = entry('webgpu', () => {
+      throw new BackendUnavailableError('webgpu', 'no adapter', { absent: true })
+    })
+    expect(await choose('auto', [absent, entry('wasm')])).toEqual({ name: 'wasm', notices: [] })
     expect(await choose('auto', [entry('webgpu'), entry('wasm')])).toEqual({ name: 'webgpu', notices: [] })
   })
 

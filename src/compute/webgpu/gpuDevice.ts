@@ -58,7 +58,7 @@ export async function probeAdapters(): Promise<{
 
 export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice> {
   const found = await findAdapter()
-  if ('reason' in found) throw new BackendUnavailableError('webgpu', found.reason)
+  if ('reason' in found) throw new BackendUnavailableError('webgpu', found.reason, { absent: true })
   let gpu: GPU | null = found.gpu
   const { adapter } = found
   const description = describe(gpu, adapter)

@@ -5,8 +5,23 @@
 // much faster without (SwiftShader compiles a tiled product in 0.3 s instead of 6).
 const DAWN_OPTIONS = ['enable-dawn-features=disable_workgroup_init']
 
+/** Where Linux keeps its libraries; Dawn complains on stderr by itself where it finds no Vulkan loader there. */
+const LIBRARY_FOLDERS = ['/usr/lib64', '/usr/lib', '/usr/local/lib', '/lib64', '/lib', '/run/opengl-driver/lib']
+
+async function hasVulkanLoader(): Promise<boolean> {
+  if (process.platform !== 'linux') return true
+  const machine = process.arch === 'arm64' ? 'aarch64' : 'x86_64'
+  const folders = [
+    ...(process.env.LD_LIBRARY_PATH ?? '').split(':').filter(folder => folder !== ''),
+    ...LIBRARY_FOLDERS.flatMap(folder => [folder, `${folder}/${machine}-linux-gnu`]),
+  ]
+  const { existsSync } = await import('node:fs')
+  return folders.some(folder => existsSync(`${folder}/libvulkan.so.1`))
+}
+
 /** Dawn's entry point, or null with the reason where the package is missing or does not load here. */
 export async function createNodeGpu(): Promise<{ gpu: GPU } | { reason: string }> {
+  if (!(await hasVulkanLoader())) return { reason: 'there is no Vulkan loader (libvulkan.so.1)' }
   const name = 'webgpu' // a variable, so that bundlers for browsers do not look for it
   try {
     const dawn = (await import(/* @vite-ignore */ name)) as { create(options: string[]): GPU }

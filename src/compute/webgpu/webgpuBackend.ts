@@ -95,6 +95,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
       throw new BackendUnavailableError(
         'webgpu',
         `${description.name} is a software adapter, slower than the CPU itself`,
+        { absent: true },
       )
     }
     if (description.software) options.onNotice?.(`webgpu runs on a software adapter (${description.name}): slow`)
