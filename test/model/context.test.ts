@@ -4,7 +4,7 @@ import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
-import { stateBackends } from '../support/backends.js'
+import { backends } from '../support/backends.js'
 import { expectSameBits } from '../support/bands.js'
 import { demoModel, packTiny } from '../support/models.js'
 
@@ -63,7 +63,8 @@ describe('openModel', () => {
   })
 })
 
-describe.each(stateBackends)('contexts on $name', backend => {
+// What a context refuses and promises is the engine's, whatever computes: the slow backends are not opened ten times.
+describe.each(backends.filter(({ isSlow }) => !isSlow))('contexts on $name', backend => {
   test('what the model says of itself', () =>
     withModel(backend.options, async model => {
       expect(model).toMatchObject({ vocabSize: 512, contextLength: 1024, eosTokenIds: [511] })
@@ -200,10 +201,10 @@ describe.each(stateBackends)('contexts on $name', backend => {
     await a.close()
   })
 
-  test('many evaluations and closes leak neither memory nor files', { timeout: 120_000 }, async () => {
+  test('200 evaluations and closes leak neither memory nor files', { timeout: 120_000 }, async () => {
     const round = async () => {
       const model = await openModel(tiny, backend.options)
-      for (let i = 0; i < (backend.isSlow ? 4 : 40); i++) {
+      for (let i = 0; i < 40; i++) {
         const context = model.createContext()
         await context.evalPrompt([1, 2, 3, i])
         await context.checkpoint()
@@ -214,7 +215,7 @@ describe.each(stateBackends)('contexts on $name', backend => {
     }
     await round()
     const [files, bytes] = [openFiles(), await usedBytes()]
-    for (let i = 0; i < (backend.isSlow ? 2 : 5); i++) await round()
+    for (let i = 0; i < 5; i++) await round()
     expect(openFiles()).toBeLessThanOrEqual(files)
     expect((await usedBytes()) - bytes).toBeLessThan(12e6) // a model's weights are 5 MB a time, a state 0.1 MB
   })

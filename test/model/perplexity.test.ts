@@ -11,7 +11,10 @@ const models = [
   { name: 'tiny', folder: () => packTiny() },
 ] as const
 
-const cases = backends.flatMap(backend => models.map(model => ({ backend, model })))
+// On slow backends the logits of every position are compared with the goldens already; what is left is int8's own loss.
+const cases = backends
+  .filter(({ isSlow, sameTokens }) => !isSlow || !sameTokens)
+  .flatMap(backend => models.map(model => ({ backend, model })))
 
 describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }) => {
   test('log probabilities and perplexity', { timeout: 600_000 }, async () => {

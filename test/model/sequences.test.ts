@@ -52,7 +52,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
       [149, 1],
       [3, 50, 97],
     ]
-    for (const cut of cuts) {
+    for (const cut of backend.isSlow ? cuts.slice(1, 3) : cuts) {
       const context = model.createContext()
       let start = 0
       let logits: Float32Array | null = null
@@ -60,23 +60,25 @@ describe.each(stateBackends)('sequences on $name', backend => {
         logits = await context.evalPrompt(tokens.slice(start, start + size), { start })
         start += size
       }
-      same(logits, want, `cut ${cut}`)
+      // Among prompts the bits agree on every backend.
+      expectSameBits(logits as Float32Array, want, `cut ${cut}`)
       await context.close()
     }
     const context = model.createContext()
-    await context.evalPrompt(tokens.slice(0, 100))
-    for (const token of tokens.slice(100, 149)) await context.evalToken(token)
+    const prompt = backend.isSlow ? 140 : 100
+    await context.evalPrompt(tokens.slice(0, prompt))
+    for (const token of tokens.slice(prompt, 149)) await context.evalToken(token)
     same(await context.evalToken(tokens[149]), want, 'token by token')
     await context.close()
   })
 
   test('evaluations of several contexts at once do not touch each other', async () => {
-    const sequences = [10, 11, 12, 13].map(seed => randomTokens(seed, 80))
+    const sequences = [10, 11, 12, 13].map(seed => randomTokens(seed, backend.isSlow ? 70 : 80))
     const wants = await Promise.all(sequences.map(fresh))
     const contexts = sequences.map(() => model.createContext())
     const logits = await Promise.all(
       contexts.map(async (context, i) => {
-        const [tokens, prompt] = [sequences[i], 20 * i + 5]
+        const [tokens, prompt] = [sequences[i], backend.isSlow ? 60 + i : 20 * i + 5]
         let last = await context.evalPrompt(tokens.slice(0, prompt))
         for (const token of tokens.slice(prompt)) last = await context.evalToken(token)
         return last
