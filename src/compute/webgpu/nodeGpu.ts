@@ -9,7 +9,9 @@ const DAWN_OPTIONS = ['enable-dawn-features=disable_workgroup_init']
 const LIBRARY_FOLDERS = ['/usr/lib64', '/usr/lib', '/usr/local/lib', '/lib64', '/lib', '/run/opengl-driver/lib']
 
 async function hasVulkanLoader(): Promise<boolean> {
-  if (process.platform !== 'linux') return true
+  // Whoever names a driver has a loader too, be it one that was loaded by hand.
+  const { VK_ICD_FILENAMES, VK_DRIVER_FILES } = process.env
+  if (process.platform !== 'linux' || VK_ICD_FILENAMES !== undefined || VK_DRIVER_FILES !== undefined) return true
   const machine = process.arch === 'arm64' ? 'aarch64' : 'x86_64'
   const folders = [
     ...(process.env.LD_LIBRARY_PATH ?? '').split(':').filter(folder => folder !== ''),
