@@ -13,6 +13,7 @@ export type {
   PromptOptions,
   RoutingChunk,
 } from './engine/context.js'
+export type { EngineFrame } from './engine/engineMonitor.js'
 export type { KeptState } from './engine/keptState.js'
 export {
   decodeEnvelope,

@@ -53,6 +53,8 @@ export interface Backend {
   /** Evaluates without committing anything, and tells what happened inside. */
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult>
   stats(): ModelStats
+  /** Which experts are in memory now. */
+  residency(): Uint8Array // [layers, experts], 1: in memory; the caller's own copy
   close(): Promise<void>
 }
 

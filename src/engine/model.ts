@@ -7,6 +7,7 @@ import type { ModelConfig } from '../model/config.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import { Context, type ContextOptions } from './context.js'
+import { type EngineFrame, EngineMonitor } from './engineMonitor.js'
 import { Scheduler } from './scheduler.js'
 
 /** What opening a model finds. */
@@ -33,6 +34,7 @@ export class EngineModel {
   readonly folder: Folder
   private readonly packed: PackedModel
   private readonly compute: Backend
+  private readonly monitor: EngineMonitor
   private readonly scheduler: Scheduler
   private readonly contexts = new Set<Context>()
   private closed: Promise<void> | null = null
@@ -40,7 +42,8 @@ export class EngineModel {
   constructor({ packed, backend, contextLength, expertsPerToken }: ModelParts) {
     this.packed = packed
     this.compute = backend
-    this.scheduler = new Scheduler(backend)
+    this.monitor = new EngineMonitor(backend, expertsPerToken)
+    this.scheduler = new Scheduler(backend, this.monitor)
     this.config = packed.config
     this.name = packed.name
     this.vocabSize = packed.config.vocabSize
@@ -73,6 +76,12 @@ export class EngineModel {
     return this.compute.stats()
   }
 
+  /** Calls `listener` with what the engine does, at most ten times a second, until the returned function is called. */
+  watch(listener: (frame: EngineFrame) => void): () => void {
+    if (this.closed) throw new ClosedError('model')
+    return this.monitor.watch(listener)
+  }
+
   /** The bytes of one expert's record, as the packed file has them. */
   async readExpert(layer: number, expert: number): Promise<Uint8Array> {
     if (this.closed) throw new ClosedError('model')
@@ -98,6 +107,7 @@ export class EngineModel {
   private async shutDown() {
     const contexts = [...this.contexts].map(context => context.close()) // which also stops what they evaluate
     await this.scheduler.close()
+    this.monitor.close()
     await Promise.all(contexts)
     try {
       await this.compute.close()

@@ -5,6 +5,7 @@
 import type { Backend, SequenceState, StepOutput, StepRun } from '../compute/backend.js'
 import { nextTurn } from '../compute/breather.js'
 import { ClosedError } from '../errors.js'
+import type { EngineMonitor } from './engineMonitor.js'
 import { joinSignals } from './joinSignals.js'
 
 export interface EvaluationRequest {
@@ -39,7 +40,10 @@ export class Scheduler {
   private decodedLast = false
   private loop: Promise<void> | null = null
 
-  constructor(private readonly backend: Backend) {}
+  constructor(
+    private readonly backend: Backend,
+    private readonly monitor?: EngineMonitor,
+  ) {}
 
   /** Resolves when all tokens are evaluated; rejects where it stopped, after the last `onCommit`. */
   evaluate(request: EvaluationRequest): Promise<void> {
@@ -112,8 +116,10 @@ export class Scheduler {
     const signals = batch.map(job => job.request.signal)
     const joined = signals.length > 1 ? joinSignals(...signals) : null
     try {
-      const routing = batch.some(job => job.request.routing)
+      const watched = this.monitor?.isWatched === true
+      const routing = watched || batch.some(job => job.request.routing)
       const outputs = await this.backend.step(runs, { signal: joined?.signal ?? signals[0], routing })
+      if (watched) this.monitor?.stepDone(runs, outputs)
       batch.forEach((job, i) => {
         this.commit(job, runs[i], outputs[i])
       })

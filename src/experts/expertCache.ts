@@ -44,7 +44,11 @@ export class ExpertCache {
   private readonly empty: number[] // stack of empty slots
   private readonly mayEvict = (slot: number) => this.pins[slot] === 0 && this.flying[slot] === 0
 
-  constructor(private readonly shape: CacheShape) {
+  constructor(
+    private readonly shape: CacheShape,
+    /** Kept up to date for whoever looks on, in shared memory where that is another thread. */
+    readonly resident: Uint8Array = new Uint8Array(shape.layers * shape.experts), // [layers, experts], 1: in a slot, read
+  ) {
     this.slots = Math.min(shape.slots, shape.layers * shape.experts)
     this.policy = createPolicy(shape.policy, { layers: shape.layers, experts: shape.experts, slots: this.slots })
     this.keyOfSlot = new Int32Array(this.slots).fill(-1)
@@ -139,6 +143,7 @@ export class ExpertCache {
   /** The read into this slot ended well. */
   filled(slot: number): void {
     this.flying[slot] = 0
+    this.resident[this.keyOfSlot[slot]] = 1
   }
 
   /** The read into this slot failed or was called off: the slot is empty again, whoever pinned it. */
@@ -177,6 +182,7 @@ export class ExpertCache {
     }
     this.policy.removed(slot)
     this.slotOfKey[this.keyOfSlot[slot]] = -1
+    this.resident[this.keyOfSlot[slot]] = 0
     this.keyOfSlot[slot] = -1
   }
 }

@@ -79,14 +79,11 @@ export class ExpertStreamer {
     private readonly plan: StreamerPlan,
     private readonly queue: ReadQueue,
     private readonly abort: Int32Array, // [1], not 0: stop waiting
+    resident?: Uint8Array, // [layers, experts], shows which experts are in memory
   ) {
-    this.cache = new ExpertCache({
-      layers: plan.layers,
-      experts: plan.experts,
-      slots: plan.slotBank.length,
-      expertBytes: plan.expertSize,
-      policy: plan.policy,
-    })
+    const { layers, experts, expertSize, policy } = plan
+    const shape = { layers, experts, slots: plan.slotBank.length, expertBytes: expertSize, policy }
+    this.cache = new ExpertCache(shape, resident)
     this.governor = new PrefetchGovernor(plan.prefetch)
     this.aheadLimit = Math.min(mostAhead, this.cache.slots >> 2)
   }

@@ -38,6 +38,14 @@ export class LruExpertStore<T> {
     return this.cache.size
   }
 
+  /** Layer and expert of what is in memory. */
+  *cached(): Generator<[layer: number, expert: number]> {
+    for (const key of this.cache.keys()) {
+      const [layer, expert] = key.split('/')
+      yield [Number(layer), Number(expert)]
+    }
+  }
+
   /** Gives each of a layer's `wanted` experts (no duplicates), cached ones first, while the others are being read. */
   async *take(layer: number, wanted: readonly number[], signal?: AbortSignal): AsyncGenerator<[number, T]> {
     const hits: [number, T][] = []

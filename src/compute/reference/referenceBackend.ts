@@ -169,6 +169,13 @@ class ReferenceBackend implements Backend {
     }
   }
 
+  residency(): Uint8Array {
+    const { numLayers, numExperts } = this.config
+    const resident = new Uint8Array(numLayers * numExperts)
+    for (const [layer, expert] of this.store.cached()) resident[layer * numExperts + expert] = 1
+    return resident
+  }
+
   async close(): Promise<void> {
     await this.store.drain()
   }

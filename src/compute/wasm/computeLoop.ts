@@ -45,7 +45,7 @@ export async function runComputeLoop(setup: ComputeSetup, report: (report: Worke
   const lane = new Lane(model, team, board, kernels, memories)
   let feed: ExpertFeed | null = null
   if (index === 0) {
-    const streamer = new ExpertStreamer(setup.streamer, new ReadRing(setup.ring), board.abortWord)
+    const streamer = new ExpertStreamer(setup.streamer, new ReadRing(setup.ring), board.abortWord, board.resident)
     feed = new ExpertFeed(model, board, streamer, new EarlyRouter(lane, memories[HOME]), memories)
   }
   const forward = new Forward(lane, feed)

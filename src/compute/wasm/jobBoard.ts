@@ -78,6 +78,7 @@ export class JobBoard {
   readonly seconds: Float64Array // by `PHASES`, written by the leader
   readonly counters: Float64Array // by `COUNTERS`, written by the leader
   readonly waited: Float64Array // [1]: seconds that the leader has waited for other workers
+  readonly resident: Uint8Array // [layers, experts], 1: in memory; written by the leader while jobs run
   private readonly words: Int32Array
   private jobs = 0
   private readonly bellList: number
@@ -111,13 +112,15 @@ export class JobBoard {
     this.entryList = list(shape.experts * ENTRY_WORDS)
     this.pageList = list(boardPages(shape) * shape.fullLayers)
     const doublesAt = at + (at % 2)
-    this.size = (doublesAt + (PHASES.length + COUNTERS.length + 1) * 2) * 4
+    const residentAt = (doublesAt + (PHASES.length + COUNTERS.length + 1) * 2) * 4
+    this.size = residentAt + shape.layers * shape.experts
     const memory = buffer ?? new ArrayBuffer(this.size)
     this.words = new Int32Array(memory, 0, doublesAt)
     this.teamWords = this.words.subarray(TEAM, TEAM + TEAM_WORDS)
     this.seconds = new Float64Array(memory, doublesAt * 4, PHASES.length)
     this.counters = new Float64Array(memory, doublesAt * 4 + PHASES.length * 8, COUNTERS.length)
     this.waited = new Float64Array(memory, doublesAt * 4 + (PHASES.length + COUNTERS.length) * 8, 1)
+    this.resident = new Uint8Array(memory, residentAt, shape.layers * shape.experts)
   }
 
   // --- the main thread -----------------------------------------------------------------------------------------------

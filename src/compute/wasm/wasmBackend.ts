@@ -248,6 +248,10 @@ export class WasmBackend implements Backend {
     }
   }
 
+  residency(): Uint8Array {
+    return this.runtime.board.resident.slice()
+  }
+
   close(): Promise<void> {
     this.closing ??= this.runtime.close()
     return this.closing

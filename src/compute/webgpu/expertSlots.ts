@@ -132,6 +132,14 @@ export class ExpertSlots {
     return this.#pools.reduce((sum, pool) => sum + pool.cache.slotsUsed, 0)
   }
 
+  /** Which experts are in slots. */
+  residency(): Uint8Array {
+    const { numLayers, numExperts } = this.#config
+    const resident = new Uint8Array(numLayers * numExperts)
+    for (const { cache, firstLayer } of this.#pools) resident.set(cache.resident, firstLayer * numExperts)
+    return resident
+  }
+
   get bytes(): number {
     return this.slots * this.#layout.stride
   }

@@ -254,6 +254,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
     }
   }
 
+  residency(): Uint8Array {
+    return this.#slots.residency()
+  }
+
   /** By kernel where they are measured, else all in one. */
   #phaseSeconds(total: number): Record<string, number> {
     const times = this.profile()

@@ -1,0 +1,155 @@
+// What a model does while it runs, as frames for someone who looks on: which experts tokens were routed to, which are in
+// memory, where the time went. Steps between two frames are merged, so that a fast model is not slowed down by being
+// watched; nothing is computed while nobody watches. It neither draws nor sends anything.
+import type { Backend, StepOutput, StepRun } from '../compute/backend.js'
+import type { ModelStats } from '../compute/stats.js'
+
+export interface EngineFrame {
+  readonly sequence: number // of frames of this model, from 1
+  readonly time: number // milliseconds since 1970
+  readonly seconds: number // that the frame covers
+  /** What was evaluated since the last frame; 'idle': nothing for a while. */
+  readonly phase: 'prompt' | 'decode' | 'mixed' | 'idle'
+  readonly promptTokens: number // evaluated since the last frame
+  readonly decodeTokens: number
+  readonly routed: Uint32Array // [layers, experts], tokens routed since the last frame
+  readonly resident: Uint8Array // [layers, experts], 1: in memory
+  readonly phaseSeconds: Readonly<Record<string, number>> // since the last frame
+  readonly stallSeconds: number // since the last frame
+  readonly bytesRead: number // since the last frame
+  readonly stats: ModelStats
+}
+
+type Watched = Pick<Backend, 'config' | 'stats' | 'residency'>
+type Listener = (frame: EngineFrame) => void
+
+const FRAME_MS = 100
+const IDLE_MS = 500
+
+export class EngineMonitor {
+  private readonly listeners = new Set<Listener>()
+  private sequence = 0
+  private lastFrame = 0 // performance.now()
+  private before: ModelStats | null = null
+  private prompt = 0 // tokens since the last frame
+  private decode = 0
+  private routed: Uint32Array // [layers, experts]
+  private timer: ReturnType<typeof setTimeout> | null = null
+  private timerDue = 0 // performance.now()
+  private readonly cells: number
+
+  constructor(
+    private readonly backend: Watched,
+    private readonly expertsPerToken: number,
+  ) {
+    const { numLayers, numExperts } = backend.config
+    this.cells = numLayers * numExperts
+    this.routed = new Uint32Array(0) // made when someone watches
+  }
+
+  get isWatched(): boolean {
+    return this.listeners.size > 0
+  }
+
+  /** The first frame comes in a moment and tells how things stand. */
+  watch(listener: Listener): () => void {
+    const own: Listener = frame => listener(frame)
+    if (!this.isWatched) this.begin()
+    this.listeners.add(own)
+    this.schedule(0)
+    return () => {
+      this.listeners.delete(own)
+      if (!this.isWatched) this.stop()
+    }
+  }
+
+  /** Tells of a step that was evaluated with its routing. */
+  stepDone(runs: readonly StepRun[], outputs: readonly StepOutput[]): void {
+    runs.forEach(({ phase, tokens }, i) => {
+      if (phase === 'prompt') this.prompt += tokens.length
+      else this.decode += tokens.length
+      this.count(outputs[i].routing, tokens.length)
+    })
+    this.schedule(this.lastFrame + FRAME_MS - performance.now())
+  }
+
+  close(): void {
+    this.listeners.clear()
+    this.stop()
+  }
+
+  private begin(): void {
+    this.before = this.backend.stats()
+    this.lastFrame = performance.now()
+    this.forget()
+  }
+
+  private stop(): void {
+    if (this.timer) clearTimeout(this.timer)
+    this.timer = null
+    this.before = null
+    this.routed = new Uint32Array(0)
+  }
+
+  private forget(): void {
+    this.prompt = 0
+    this.decode = 0
+    this.routed = new Uint32Array(this.cells)
+  }
+
+  private count(routing: Uint16Array | null, tokens: number): void {
+    if (routing === null) return
+    const { numLayers, numExperts } = this.backend.config
+    const perLayer = tokens * this.expertsPerToken
+    for (let layer = 0; layer < numLayers; layer++) {
+      for (let i = layer * perLayer; i < (layer + 1) * perLayer; i++) this.routed[layer * numExperts + routing[i]]++
+    }
+  }
+
+  /** Makes sure of a frame within `delayMs`. */
+  private schedule(delayMs: number): void {
+    const due = performance.now() + Math.max(0, delayMs)
+    if (this.timer && this.timerDue <= due) return
+    if (this.timer) clearTimeout(this.timer)
+    this.timerDue = due
+    this.timer = setTimeout(() => this.emit(), Math.max(0, delayMs))
+    ;(this.timer as { unref?: () => void }).unref?.() // in Node: looking on keeps no process alive
+  }
+
+  private emit(): void {
+    this.timer = null
+    if (!this.isWatched) return
+    const now = performance.now()
+    const stats = this.backend.stats()
+    const before = this.before ?? stats
+    const { prompt, decode } = this
+    const frame: EngineFrame = {
+      sequence: ++this.sequence,
+      time: Date.now(),
+      seconds: (now - this.lastFrame) / 1000,
+      phase: phaseOf(prompt, decode),
+      promptTokens: prompt,
+      decodeTokens: decode,
+      routed: this.routed,
+      resident: this.backend.residency(),
+      phaseSeconds: difference(stats.phaseSeconds, before.phaseSeconds),
+      stallSeconds: stats.stallSeconds - before.stallSeconds,
+      bytesRead: stats.bytesRead - before.bytesRead,
+      stats,
+    }
+    this.before = stats
+    this.lastFrame = now
+    this.forget()
+    if (frame.phase !== 'idle') this.schedule(IDLE_MS)
+    for (const listener of [...this.listeners]) listener(frame)
+  }
+}
+
+function phaseOf(prompt: number, decode: number): EngineFrame['phase'] {
+  if (prompt > 0) return decode > 0 ? 'mixed' : 'prompt'
+  return decode > 0 ? 'decode' : 'idle'
+}
+
+function difference(now: Readonly<Record<string, number>>, before: Readonly<Record<string, number>>) {
+  return Object.fromEntries(Object.entries(now).map(([name, value]) => [name, value - (before[name] ?? 0)]))
+}
