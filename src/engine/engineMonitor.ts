@@ -3,6 +3,7 @@
 // watched; nothing is computed while nobody watches. It neither draws nor sends anything.
 import type { Backend, StepOutput, StepRun } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
+import { phaseOf } from './mergeFrames.js'
 
 export interface EngineFrame {
   readonly sequence: number // of frames of this model, from 1
@@ -143,11 +144,6 @@ export class EngineMonitor {
     if (frame.phase !== 'idle') this.schedule(IDLE_MS)
     for (const listener of [...this.listeners]) listener(frame)
   }
-}
-
-function phaseOf(prompt: number, decode: number): EngineFrame['phase'] {
-  if (prompt > 0) return decode > 0 ? 'mixed' : 'prompt'
-  return decode > 0 ? 'decode' : 'idle'
 }
 
 function difference(now: Readonly<Record<string, number>>, before: Readonly<Record<string, number>>) {

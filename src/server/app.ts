@@ -2,6 +2,7 @@
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
 import { ApiError, isOwnFault, stoppingError, toApiError } from './apiError.js'
+import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { newId } from './ids.js'
 import { chatCompletions } from './openai/chat.js'
@@ -42,7 +43,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
       c.header('access-control-allow-origin', cors)
       c.header('vary', 'origin')
     }
-    const isPage = files !== null && method === 'GET' && !path.startsWith('/v1/') && path !== '/metrics'
+    const isPage = files?.has(path) === true && (method === 'GET' || method === 'HEAD')
     guard.check(c.req.raw, OPEN_PATHS.has(path) || isPage || method === 'OPTIONS')
     if (method === 'OPTIONS') {
       c.header('access-control-allow-methods', 'GET, POST, DELETE')
@@ -57,6 +58,14 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
   app.get('/metrics', async c =>
     c.text(await service.metrics.registry.metrics(), 200, { 'content-type': service.metrics.registry.contentType }),
   )
+  app.get('/engine', c => c.json(engineBody(service)))
+  app.get('/engine/events', c => engineEvents(c, service))
+  app.get('/models/index.json', c => c.json({ models: service.modelFiles ? [service.modelFiles.entry] : [] }))
+  app.get('/models/*', c => {
+    const path = c.req.path.slice('/models/'.length)
+    if (service.modelFiles === null) throw new ApiError('not_found', 'the files of this model are not listed anywhere')
+    return service.modelFiles.respond(c, path)
+  })
   app.get('/v1/models', c => c.json(modelList(c, service)))
   app.get('/v1/models/:id{.+}', c => {
     if (c.req.param('id') !== service.modelId)
@@ -124,7 +133,8 @@ function speaksAnthropic(c: AppContext): boolean {
 
 /** Labels of a metric must be few: paths that nobody serves count as one. */
 function routeName(path: string): string {
-  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?)|health|metrics)?$/.test(
+  if (path.startsWith('/models/')) return '/models'
+  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?)|health|metrics|engine(\/events)?)?$/.test(
     path,
   )
     ? path

@@ -11,6 +11,7 @@ import { createApp } from './app.js'
 import { Guard } from './guard.js'
 import { nowSeconds } from './ids.js'
 import { Metrics } from './metrics.js'
+import { ModelFiles } from './modelFiles.js'
 import { DEFAULT_BODY_LIMITS } from './requestBody.js'
 import type { Service } from './service.js'
 import { listStaticFiles } from './staticFiles.js'
@@ -57,10 +58,13 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
   const admission = new Admission(parallel, maxQueue)
   const stopping = new AbortController()
   let draining = false
+  const modelId = options.modelId ?? model.name
   const service: Service = {
     model,
     session,
-    modelId: options.modelId ?? model.name,
+    modelId,
+    modelFiles: await ModelFiles.of(model, modelId),
+    watchers: new Set(),
     startedAt: nowSeconds(),
     admission,
     metrics: new Metrics({ stats: () => model.stats(), session: () => session.state, active: () => admission.active }),

@@ -5,6 +5,7 @@ import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'
 import type { StreamLimits } from './eventSource.js'
 import type { Metrics } from './metrics.js'
+import type { ModelFiles } from './modelFiles.js'
 import type { BodyLimits } from './requestBody.js'
 
 export interface Service {
@@ -14,6 +15,9 @@ export interface Service {
   readonly startedAt: number // seconds
   readonly admission: Admission
   readonly metrics: Metrics
+  readonly modelFiles: ModelFiles | null
+  /** Who looks at the engine now. */
+  readonly watchers: Set<AbortController>
   readonly bodyLimits: BodyLimits
   readonly streamLimits: StreamLimits
   /** Longest time that one answer may take. */

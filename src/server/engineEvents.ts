@@ -1,0 +1,74 @@
+// The engine for someone who looks on: its shape at GET /engine, and what it does as a stream of frames at
+// GET /engine/events. A watcher is not a request for an answer: it takes no place in the queue and holds back no shutdown.
+// One that reads slowly gets fewer frames that cover more.
+import type { Context } from 'hono'
+import type { EngineFrame } from '../engine/engineMonitor.js'
+import { encodeFrame } from '../engine/frameCodec.js'
+import { mergeFrames } from '../engine/mergeFrames.js'
+import { ApiError } from './apiError.js'
+import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
+import type { Service } from './service.js'
+
+const MAX_WATCHERS = 32
+
+export function engineBody({ model, modelId, modelFiles }: Service): object {
+  const { config } = model
+  return {
+    model: modelId,
+    backend: model.backend,
+    description: model.backendDescription,
+    layers: config.numLayers,
+    experts: config.numExperts,
+    layer_kinds: config.layerKinds,
+    experts_per_token: model.expertsPerToken,
+    context_length: model.contextLength,
+    files: modelFiles === null ? null : `models/${modelFiles.entry.path}`,
+    stats: model.stats(),
+  }
+}
+
+export async function engineEvents(c: Context, service: Service): Promise<Response> {
+  const { watchers, stopping } = service
+  if (watchers.size >= MAX_WATCHERS) {
+    throw new ApiError('rate_limit', `${MAX_WATCHERS} are watching the engine, no more may`, { retryAfterSeconds: 10 })
+  }
+  const watcher = new AbortController()
+  const end = () => {
+    watchers.delete(watcher)
+    watcher.abort()
+  }
+  watchers.add(watcher)
+  const { signal } = watcher
+  stopping.addEventListener('abort', end, { once: true, signal })
+  c.req.raw.signal.addEventListener('abort', end, { once: true, signal })
+  const events = await eventSource(frameMessages(service, signal), {
+    onError: () => null,
+    signal,
+    cancel: end,
+    end,
+    disconnect: () => c.env?.outgoing?.destroy(),
+    ...service.streamLimits,
+  })
+  return c.body(events, 200, EVENT_STREAM_HEADERS)
+}
+
+async function* frameMessages({ model }: Service, signal: AbortSignal): AsyncGenerator<ServerSentEvent> {
+  let pending: EngineFrame | null = null
+  let wake = () => {}
+  const stop = model.watch(frame => {
+    pending = pending === null ? frame : mergeFrames(pending, frame)
+    wake()
+  })
+  signal.addEventListener('abort', () => wake(), { once: true })
+  try {
+    while (!signal.aborted) {
+      if (pending === null) await new Promise<void>(resolve => (wake = resolve))
+      if (pending === null) continue
+      const data: string = encodeFrame(pending)
+      pending = null
+      yield { event: 'frame', data }
+    }
+  } finally {
+    stop()
+  }
+}
