@@ -12,6 +12,7 @@ export type {
   Evaluation,
   PromptOptions,
   RoutingChunk,
+  TokenOptions,
 } from './engine/context.js'
 export type { EngineFrame } from './engine/engineMonitor.js'
 export type { KeptState } from './engine/keptState.js'

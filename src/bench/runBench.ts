@@ -5,6 +5,8 @@ import { readFileSync } from 'node:fs'
 import type { ModelStats } from '../compute/stats.js'
 import type { EngineModel } from '../engine/model.js'
 
+const WARM_UP_MS = 500
+
 export interface TokenSource {
   prompt(run: number, count: number): number[]
   /** The token to evaluate next; null: whatever the model finds best, without moving logits to the host. */
@@ -68,7 +70,7 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
   const total = perRun * repeat
   const tick = (tokens: number) => options.onProgress?.((done += tokens), total)
 
-  if (options.warmup) await oneRun(model, source, { ...options, promptTokens: 16, decodeTokens: 8 }, -1, () => {})
+  if (options.warmup) await warmUp(model, source, options)
   const before = model.stats()
   for (let run = 0; run < repeat; run++) {
     const spans = await oneRun(model, source, options, run, tick)
@@ -98,6 +100,14 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
   }
 }
 
+/** At least one short run. A small model gets as many as compilers need to have seen its code often enough. */
+async function warmUp(model: EngineModel, source: TokenSource, options: BenchOptions): Promise<void> {
+  const short = { ...options, promptTokens: 16, decodeTokens: 8 }
+  const until = performance.now() + WARM_UP_MS
+  do await oneRun(model, source, short, -1, () => {})
+  while (performance.now() < until)
+}
+
 interface Span {
   readonly tokens: number
   readonly seconds: number
@@ -125,9 +135,10 @@ async function oneRun(
     const middle = model.stats()
     const middleBytes = systemBytesRead()
     tick(prompt.length)
+    const into = logits === null ? undefined : new Float32Array(logits.length)
     for (let i = 0; i < options.decodeTokens; i++) {
       if (source.next) {
-        logits = await context.evalToken(source.next(run, logits as Float32Array), { signal })
+        logits = await context.evalToken(source.next(run, logits as Float32Array), { signal, into })
       } else {
         argmax = await context.evalTokenGreedy(argmax as number, { signal })
       }

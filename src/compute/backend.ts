@@ -65,6 +65,8 @@ export interface StepRun {
   readonly phase: 'prompt' | 'decode'
   /** 'argmax' needs no logits on the host: the token alone comes back. */
   readonly output: 'none' | 'last' | 'all' | 'argmax'
+  /** Memory [vocab] that a backend may return the logits of 'last' in. */
+  readonly into?: Float32Array
 }
 
 export interface StepOptions {

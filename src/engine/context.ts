@@ -35,6 +35,11 @@ export interface EvalOptions {
   readonly signal?: AbortSignal
 }
 
+export interface TokenOptions extends EvalOptions {
+  /** Memory [vocab] for the logits, used token after token: a large vocabulary's are a megabyte each time. */
+  readonly into?: Float32Array
+}
+
 export interface PromptOptions extends EvalOptions {
   /** Where the caller believes the context to be: anything but `length` is an error instead of a silent hole. */
   readonly start?: number
@@ -128,7 +133,10 @@ export class Context {
   }
 
   /** Evaluates one token and returns its logits. */
-  async evalToken(token: number, options: EvalOptions = {}): Promise<Float32Array> {
+  async evalToken(token: number, options: TokenOptions = {}): Promise<Float32Array> {
+    const { into } = options
+    const { vocabSize } = this.host.backend.config
+    if (into && into.length !== vocabSize) throw new OptionError('into', `${into.length} values`, `${vocabSize}`)
     const { logits } = await this.enqueue(() => {
       this.checkTokens([token])
       return this.advance([token], 'decode', 'last', options)
@@ -318,9 +326,9 @@ export class Context {
     tokens: readonly number[],
     phase: StepRun['phase'],
     output: StepRun['output'],
-    options: EvaluateOptions,
+    options: EvaluateOptions & TokenOptions,
   ): Promise<Evaluation> {
-    const { routing, onProgress, onLogits } = options
+    const { into, routing, onProgress, onLogits } = options
     const chunks: Float32Array[] = []
     const picks: RoutingChunk[] = []
     let last: { logits: Float32Array | null; argmax: number | null } = { logits: null, argmax: null }
@@ -341,12 +349,13 @@ export class Context {
     const signal = joined?.signal ?? this.closing.signal
     try {
       const { sequence } = this
-      await this.host.scheduler.evaluate({ sequence, tokens, phase, output, routing, signal, onCommit })
+      await this.host.scheduler.evaluate({ sequence, tokens, phase, output, into, routing, signal, onCommit })
     } finally {
       joined?.release()
     }
     const logits = output === 'all' ? (onLogits ? null : join(chunks)) : last.logits
-    return { logits, argmax: last.argmax, routing: picks }
+    if (into && logits && logits !== into) into.set(logits)
+    return { logits: into ?? logits, argmax: last.argmax, routing: picks }
   }
 
   private async rewindTo(position: number, signal?: AbortSignal) {

@@ -13,6 +13,7 @@ export interface EvaluationRequest {
   readonly tokens: readonly number[] // at least one
   readonly phase: StepRun['phase']
   readonly output: StepRun['output']
+  readonly into?: Float32Array
   readonly routing?: boolean
   readonly signal: AbortSignal
   /** Some tokens have been evaluated and are part of the sequence now. */
@@ -131,12 +132,12 @@ export class Scheduler {
   }
 
   private nextRun({ request, done }: Job): StepRun {
-    const { sequence, tokens, phase, output } = request
+    const { sequence, tokens, phase, output, into } = request
     const { chunkTokens } = this.backend
     const room = chunkTokens - (sequence.length % chunkTokens)
     const part = tokens.slice(done, done + room)
     const isLast = done + part.length === tokens.length
-    return { sequence, tokens: part, phase, output: isLast || output === 'all' ? output : 'none' }
+    return { sequence, tokens: part, phase, output: isLast || output === 'all' ? output : 'none', into }
   }
 
   private commit(job: Job, run: StepRun, output: StepOutput) {

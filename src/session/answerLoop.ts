@@ -50,6 +50,7 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
   }
 
   let logits: Float32Array | null = run.logits
+  const into = logits === null ? undefined : new Float32Array(logits.length)
   let token = -1
   while (progress.tokens.length < run.limit) {
     const thoughtEnough = splitter.inThinking && progress.thinkingTokens >= run.thinkingLimit && thinkEnd !== null
@@ -72,7 +73,7 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
     if (progress.tokens.length === run.limit) break
     signal.throwIfAborted()
     const last = token
-    if (wantsLogits) logits = await run.withRoom(() => context.evalToken(last, { signal }))
+    if (wantsLogits) logits = await run.withRoom(() => context.evalToken(last, { signal, into }))
     else {
       logits = null
       token = await run.withRoom(() => context.evalTokenGreedy(last, { signal }))

@@ -132,9 +132,10 @@ export class WasmBackend implements Backend {
     const { vocabSize, numLayers } = this.config
     const { board, pool } = this.runtime
     const wanted = heads.flatMap((rows, run) => rows.map((row, i) => ({ run, row, i })))
-    const logits = runs.map(({ output }, run) =>
-      output === 'none' || output === 'argmax' ? null : new Float32Array(heads[run].length * vocabSize),
-    )
+    const logits = runs.map(({ output, into }, run) => {
+      if (output === 'none' || output === 'argmax') return null
+      return output === 'last' && into ? into : new Float32Array(heads[run].length * vocabSize)
+    })
     const argmax: (number | null)[] = runs.map(() => null)
     this.writeRuns(active)
     const rows = active.reduce((sum, run) => sum + run.tokens.length, 0)
