@@ -1,12 +1,12 @@
 // The life of a server process: its start, a crowd that comes and goes, its log, and its end.
 import { execFile } from 'node:child_process'
-import { mkdtempSync, rmSync } from 'node:fs'
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { moeflux } from '../cli/moeflux.js'
-import { repository } from '../support/packedFiles.js'
+import { demoSource, repository } from '../support/packedFiles.js'
 import { startServer } from './serverProcess.js'
 import { postJson, sentEvents } from './sse.js'
 
@@ -41,6 +41,25 @@ describe('a server', () => {
     const events = await sentEvents(response)
     expect(events.at(-1)?.data).toBe('[DONE]')
     expect(await stopped).toMatchObject({ code: 0 })
+  })
+
+  it('completes raw text of a model without a chat template, and says of the rest what is missing', async () => {
+    const home = mkdtempSync(join(tmpdir(), 'moeflux-serve-'))
+    const model = join(home, 'plain')
+    cpSync(demoSource, model, { recursive: true, filter: file => !file.endsWith('.jinja') })
+    const settings = JSON.parse(readFileSync(join(model, 'tokenizer_config.json'), 'utf8'))
+    writeFileSync(join(model, 'tokenizer_config.json'), JSON.stringify({ ...settings, chat_template: undefined }))
+    const server = await startServer(['--model', model], { MOEFLUX_HOME: home })
+    for (const path of ['/v1/chat/completions', '/v1/messages', '/v1/responses']) {
+      const body = path === '/v1/responses' ? { input: 'Hi' } : { ...chat, max_tokens: 2 }
+      const refused = await postJson(`${server.url}${path}`, body)
+      expect(refused.status).toBe(400)
+      expect((await refused.json()).error.message).toContain('has no chat template')
+    }
+    const raw = await postJson(`${server.url}/v1/completions`, { prompt: 'Once upon a time', max_tokens: 4 })
+    expect((await raw.json()).choices[0].text.length).toBeGreaterThan(0)
+    await server.stop()
+    rmSync(home, { recursive: true, force: true })
   })
 
   it('keeps prefixes of conversations beyond a restart', async () => {
