@@ -9,6 +9,7 @@
 // and the sequence takes another for its next step.
 import type { ModelConfig } from '../model/config.js'
 import type { ModelStats } from './stats.js'
+import type { WasmHost } from './wasm/host.js'
 
 export type BackendName = 'reference' | 'wasm' | 'webgpu'
 export type Precision = 'fast' | 'exact'
@@ -26,6 +27,8 @@ export interface BackendOptions {
   readonly readFaults?: SharedArrayBuffer
   readonly precision: Precision
   readonly expertsPerToken: number
+  /** Where the wasm backend finds threads and readers; Node has its own. */
+  readonly wasmHost?: WasmHost
   /** Chosen by 'auto': refuse, with BackendUnavailableError, to run on what is slower than the next best backend. */
   readonly automatic?: boolean
   readonly onProgress?: (progress: Progress) => void

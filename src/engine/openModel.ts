@@ -2,6 +2,7 @@
 // the model, and opens a backend. What is opened is closed again where a later step fails.
 import type { Precision, Progress } from '../compute/backend.js'
 import { type BackendChoice, chooseBackend } from '../compute/chooseBackend.js'
+import type { WasmHost } from '../compute/wasm/host.js'
 import { OptionError } from '../errors.js'
 import { parseByteSize } from '../model/byteSize.js'
 import type { Folder } from '../storage/byteSource.js'
@@ -31,6 +32,8 @@ export interface OpenModelOptions {
   readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */
   readonly readFaults?: SharedArrayBuffer
+  /** Where the wasm backend finds threads and readers, where that is not Node. */
+  readonly wasmHost?: WasmHost
   readonly onProgress?: (progress: Progress) => void
   /** One line for the user: a fallback taken, a size chosen. */
   readonly onNotice?: (line: string) => void
@@ -58,6 +61,7 @@ export async function openModelParts(folder: string | Folder, options: OpenModel
       prefetch: options.prefetch,
       profile: options.profile,
       readFaults: options.readFaults,
+      wasmHost: options.wasmHost,
       onProgress,
       onNotice,
       signal,

@@ -147,8 +147,7 @@ export class ExpertStreamer {
    * the abort word is set. Throws ExpertReadError where an expert cannot be read.
    */
   next(batch: Int32Array): number {
-    for (const slot of this.handedOut) this.cache.unpin(slot)
-    this.handedOut = []
+    this.unpinHandedOut()
     this.readPending()
     this.collectWaiting()
     let stalledFrom = 0
@@ -168,6 +167,24 @@ export class ExpertStreamer {
     this.handedOut = this.ready.splice(0, batch.length)
     batch.set(this.handedOut)
     return this.handedOut.length
+  }
+
+  /** Whether `next` would return at once: for those who may not block. Slots that `next` gave are over as with `next`. */
+  poll(): boolean {
+    this.unpinHandedOut()
+    this.collectAhead()
+    this.readPending()
+    if (this.ready.length > 0 || Atomics.load(this.abort, 0) !== 0) return true
+    if (this.waiting.length === 0) return this.pending.length === 0
+    return this.waiting.some(slot => {
+      const state = this.queue.state(slot)
+      return state === readState.done || state === readState.failed
+    })
+  }
+
+  /** Counts time that the caller waited for `poll`. */
+  countStall(seconds: number): void {
+    this.stallSeconds += seconds
   }
 
   /** The expert of a slot that `next` gave. */
@@ -215,6 +232,11 @@ export class ExpertStreamer {
       this.collectAhead()
       if (this.ahead.length > 0) this.queue.waitForAnswer(seen, abortCheckMs)
     }
+  }
+
+  private unpinHandedOut(): void {
+    for (const slot of this.handedOut) this.cache.unpin(slot)
+    this.handedOut = []
   }
 
   /** Counts guesses for a layer that were read, or are being read, and are not wanted. */

@@ -1,7 +1,8 @@
 // How reads are asked for and answered through shared memory: one thread asks (the leader of the compute workers, or the
-// main thread), several reader threads answer. An entry is one read; two rings of entry numbers, demand and prefetch, say
+// main thread), several reader threads answer, or one that has an event loop. An entry is one read; two rings of entry numbers, demand and prefetch, say
 // what to read next, and readers look at the demand ring first. Knows nothing of files: where the bytes come from is the
-// reader's business (a file in Node, browser storage in a tab).
+// reader's business (a file in Node, browser storage or a server in a tab). The buffer is a plain one where asker and
+// reader are one thread, and then nobody may wait.
 //
 // The life of an entry: idle → queued → reading → done or failed → idle. Only the asker makes it queued and idle again;
 // the step from queued to reading is a compare-and-swap, so that a read that still waits can be called off, or be put
@@ -32,6 +33,12 @@ export interface ReadTotals {
 }
 
 export const latencyBuckets = 20
+
+/** How often a reader looks for work where it can neither block nor be called. */
+const POLL_MS = 2
+
+type WaitAsync = (words: Int32Array, index: number, value: number) => { readonly value: Promise<string> | string }
+const { waitAsync } = Atomics as { waitAsync?: WaitAsync }
 
 // Control words.
 const work = 0 // counts all submissions; readers that take prefetches too wait on it when idle
@@ -78,17 +85,20 @@ export class ReadRing {
   private readonly counterBase: number // double offsets
   private readonly busyBase: number // two doubles: busy seconds, when the present busy span began
 
-  static create(entries: number, readers: number): SharedArrayBuffer {
+  static create(entries: number, readers: number): SharedArrayBuffer
+  static create(entries: number, readers: number, shared: boolean): ArrayBufferLike
+  static create(entries: number, readers: number, shared = true): ArrayBufferLike {
     const capacity = ringCapacity(entries)
     const words = controlWords + 2 * capacity + entries * entryWords
-    const buffer = new SharedArrayBuffer(words * 4 + (readers * counterDoubles + 2) * 8)
+    const bytes = words * 4 + (readers * counterDoubles + 2) * 8
+    const buffer = shared ? new SharedArrayBuffer(bytes) : new ArrayBuffer(bytes)
     const header = new Int32Array(buffer)
     header[controlWords - 2] = entries
     header[controlWords - 1] = readers
     return buffer
   }
 
-  constructor(readonly buffer: SharedArrayBuffer) {
+  constructor(readonly buffer: ArrayBufferLike) {
     this.words = new Int32Array(buffer)
     this.doubles = new Float64Array(buffer)
     this.entries = this.words[controlWords - 2]
@@ -197,6 +207,12 @@ export class ReadRing {
     Atomics.wait(this.words, aheadToo ? work : demandWork, seen)
   }
 
+  /** The same for a reader that may not block: resolves when something was submitted after `seen` was looked at. */
+  async workArrives(seen: number): Promise<void> {
+    if (waitAsync) await waitAsync(this.words, work, seen).value
+    else if (this.submissions(true) === seen) await new Promise(resolve => setTimeout(resolve, POLL_MS))
+  }
+
   request(entry: number): ReadRequest {
     const at = this.entryBase + entry * entryWords
     return {
@@ -276,12 +292,32 @@ export class ReadRing {
     // Entries that were called off or promoted stay in their ring until a reader passes over them, so a ring can be
     // full of those for a moment; readers empty it without reading anything.
     while (((at - Atomics.load(this.words, head)) | 0) >= this.capacity) {
+      if (this.buffer instanceof ArrayBuffer) {
+        this.dropOver(head, tail, ring)
+        this.push(entry, ahead)
+        return
+      }
       this.wake(1, ahead)
       Atomics.wait(this.words, answers, this.answers, 1)
     }
     Atomics.store(this.words, ring + (at & (this.capacity - 1)), entry)
     Atomics.store(this.words, tail, (at + 1) | 0)
     this.wake(1, ahead)
+  }
+
+  /** Leaves each entry that still waits once in a ring. */
+  private dropOver(head: number, tail: number, ring: number): void {
+    const { words } = this
+    const live = new Set<number>()
+    for (let at = words[head]; at !== words[tail]; at = (at + 1) | 0) {
+      const entry = words[ring + (at & (this.capacity - 1))]
+      if (this.state(entry) === readState.queued) live.add(entry)
+    }
+    words[tail] = words[head]
+    for (const entry of live) {
+      words[ring + (words[tail] & (this.capacity - 1))] = entry
+      words[tail] = (words[tail] + 1) | 0
+    }
   }
 
   private pop(head: number, tail: number, ring: number): number {
@@ -297,7 +333,17 @@ export class ReadRing {
   }
 }
 
+/** Codes of readers that are no files of a disk. At most 12 characters. */
+const failureTexts: Readonly<Record<string, string>> = {
+  UNREACHABLE: 'the server cannot be reached and the expert is not in the cache',
+  NO_RANGES: 'the server does not send parts of files',
+  FILE_CHANGED: 'the file on the server has changed: open the model again',
+  SHORT_BODY: 'the server sent less than it promised',
+}
+
 export function failureText(failure: ReadFailure, size: number): string {
+  if (failure.code in failureTexts) return failureTexts[failure.code]
+  if (failure.code.startsWith('HTTP_')) return `the server answered with status ${failure.code.slice(5)}`
   if (failure.code !== '') return `reading failed with ${failure.code}`
   return `read ${failure.got} of ${size} bytes: the file is too short`
 }

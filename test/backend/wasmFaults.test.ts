@@ -4,6 +4,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { describe, expect, test } from 'vitest'
 import type { WasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { WorkerPool } from '#moeflux/compute/wasm/workerPool.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import { seededRandom } from '../support/random.js'
 import { evaluate, expectSameSnapshot, fresh, openDemoOnWasm, snapshot } from '../support/wasmModels.js'
@@ -99,7 +100,7 @@ describe('a worker that dies', () => {
     await evaluate(backend, sequence, prompt.slice(0, 5))
     const run = { sequence, tokens: prompt, phase: 'prompt', output: 'last' } as const
     const pending = backend.step([run])
-    const { threads } = (backend as WasmBackend).runtime.pool
+    const { threads } = (backend as WasmBackend).runtime.pool as WorkerPool
     await threads[1].terminate()
     await expect(pending).rejects.toMatchObject({ code: 'DEVICE_LOST' })
     await expect(backend.step([run])).rejects.toMatchObject({ code: 'DEVICE_LOST' })

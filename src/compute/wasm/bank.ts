@@ -1,7 +1,8 @@
 // A bank is one WebAssembly.Memory (at most 4 GiB) with an arena over the part of it that comes and goes: K/V pages and
 // recurrent state. What is fixed at open (scratch, weights, expert slots) lies below `floor` and never moves. Freed
 // blocks go to a list by size and are handed out again first, so memory grows with the most that was ever in use.
-// Only the main thread allocates; workers see addresses.
+// Only the main thread allocates; workers see addresses. Where nothing is shared, growing moves the memory to another
+// buffer, so views are made when they are used.
 import { OutOfMemoryError } from '../../errors.js'
 
 const WASM_PAGE = 65536
@@ -24,13 +25,14 @@ export class Bank {
     readonly index: number,
     floor: number,
     limit: number,
+    shared = true,
   ) {
     const initial = Math.ceil(floor / WASM_PAGE)
     const maximum = Math.min(65536, Math.max(initial, Math.ceil(limit / WASM_PAGE)))
     this.limit = maximum * WASM_PAGE
     this.top = floor
     try {
-      this.memory = new WebAssembly.Memory({ initial, maximum, shared: true })
+      this.memory = new WebAssembly.Memory({ initial, maximum, shared })
     } catch (error) {
       throw new OutOfMemoryError(`wasm bank ${index}`, floor, 'the system refused the memory', { cause: error })
     }

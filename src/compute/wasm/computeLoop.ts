@@ -3,12 +3,11 @@
 import { ExpertReadError } from '../../errors.js'
 import { ExpertStreamer, type StreamerPlan } from '../../experts/expertStreamer.js'
 import { ReadRing } from '../../experts/readRing.js'
-import { EarlyRouter } from './earlyRouter.js'
 import { ExpertFeed } from './expertFeed.js'
 import { Forward } from './forward.js'
 import { type BoardShape, JobBoard } from './jobBoard.js'
 import { instantiateKernels, type KernelModule } from './kernels.js'
-import { HOME, Lane } from './lane.js'
+import { Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
 import { Team } from './team.js'
 
@@ -21,7 +20,7 @@ export interface ComputeSetup {
   readonly boardShape: BoardShape
   readonly model: PlacedModel
   readonly streamer: StreamerPlan
-  readonly ring: SharedArrayBuffer
+  readonly ring: ArrayBufferLike // of a ReadRing
 }
 
 /** An error that survives being posted. */
@@ -43,11 +42,7 @@ export async function runComputeLoop(setup: ComputeSetup, report: (report: Worke
   const board = new JobBoard(setup.boardShape, setup.board)
   const team = new Team(index, board.teamWords)
   const lane = new Lane(model, team, board, kernels, memories)
-  let feed: ExpertFeed | null = null
-  if (index === 0) {
-    const streamer = new ExpertStreamer(setup.streamer, new ReadRing(setup.ring), board.abortWord, board.resident)
-    feed = new ExpertFeed(model, board, streamer, new EarlyRouter(lane, memories[HOME]), memories)
-  }
+  const feed = index === 0 ? new ExpertFeed(lane, makeStreamer(setup, board), memories) : null
   const forward = new Forward(lane, feed)
   report({ kind: 'ready' })
   for (let job = board.next(index, 0); job !== 0; job = board.next(index, job)) {
@@ -62,6 +57,11 @@ export async function runComputeLoop(setup: ComputeSetup, report: (report: Worke
     else if (feed.failure === null) report({ kind: 'aborted' })
     else report({ kind: 'failed', failure: postFailure(feed.failure) })
   }
+}
+
+/** The leader's. */
+export function makeStreamer(setup: ComputeSetup, board: JobBoard): ExpertStreamer {
+  return new ExpertStreamer(setup.streamer, new ReadRing(setup.ring), board.abortWord, board.resident)
 }
 
 function postFailure(error: unknown): PostedFailure {

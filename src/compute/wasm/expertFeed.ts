@@ -1,9 +1,9 @@
 // The leader's side of the MoE block: turns a layer's routing into requests to the streamer and the streamer's ready
 // slots into waves on the board. Runs in the leading worker alone; the others only see waves.
 import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
-import type { EarlyRouter } from './earlyRouter.js'
+import { EarlyRouter } from './earlyRouter.js'
 import { COUNTERS, type JobBoard, WAVE } from './jobBoard.js'
-import { HOME } from './lane.js'
+import { HOME, type Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
 
 export class ExpertFeed {
@@ -23,13 +23,21 @@ export class ExpertFeed {
   private stallSeen = 0
   private left = 0 // experts of the layer that no wave had yet
 
+  private readonly model: PlacedModel
+  private readonly board: JobBoard
+  private readonly early: EarlyRouter
+
   constructor(
-    private readonly model: PlacedModel,
-    private readonly board: JobBoard,
+    lane: Lane,
     private readonly streamer: ExpertStreamer,
-    private readonly early: EarlyRouter,
     memories: readonly WebAssembly.Memory[],
   ) {
+    const { model } = lane
+    this.model = model
+    this.board = lane.board
+    this.early = new EarlyRouter(lane, memories[HOME])
+    this.stallSeen = streamer.stats.stallSeconds
+    this.readsSeen = readsOf(streamer)
     const { numExperts } = model.config
     const pairs = model.chunkTokens * model.expertsPerToken
     this.counts = new Int32Array(numExperts)
@@ -56,7 +64,7 @@ export class ExpertFeed {
     const decode = this.board.rows === this.board.runs
     if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, decode)
     const { stats } = this.streamer
-    const reads = stats.expertMisses + stats.prefetchReads
+    const reads = readsOf(this.streamer)
     this.reading = reads > this.readsSeen
     this.readsSeen = reads
     COUNTERS.forEach((name, i) => {
@@ -94,6 +102,11 @@ export class ExpertFeed {
   prefetch(layer: number): void {
     if (!this.reading || layer >= this.model.layers.length || !this.streamer.wantsPrefetch) return
     this.streamer.prefetch(layer, this.early.predict(layer))
+  }
+
+  /** Whether `nextWave` would return at once. */
+  get isReady(): boolean {
+    return this.streamer.poll()
   }
 
   /** Puts the next experts that are ready on the board, or that the layer is given up. */
@@ -142,4 +155,8 @@ export class ExpertFeed {
   release(): void {
     this.streamer.release()
   }
+}
+
+function readsOf({ stats }: ExpertStreamer): number {
+  return stats.expertMisses + stats.prefetchReads
 }

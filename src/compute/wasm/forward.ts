@@ -42,26 +42,63 @@ export class Forward {
 
   /** Runs the job on the board. False: given up in the middle, at the same point in every worker. */
   run(): boolean {
-    const { lane, feed } = this
-    const { board } = lane
+    const { firstLayer, endLayer, headCount } = this.begin()
+    for (let layer = firstLayer; layer < endLayer; layer++) {
+      const moe = this.mix(layer)
+      let wave = moe.wave()
+      while (wave === false) wave = moe.wave()
+      this.endLayer()
+      if (wave === null) return false
+    }
+    this.end(headCount)
+    return true
+  }
+
+  /** The same for a thread that may not block: `pause` before every layer, `ready` before experts are computed. */
+  async runPatiently(pause: () => Promise<void>, ready: () => Promise<void>): Promise<boolean> {
+    const { firstLayer, endLayer, headCount } = this.begin()
+    for (let layer = firstLayer; layer < endLayer; layer++) {
+      await pause()
+      const moe = this.mix(layer)
+      let wave: boolean | null = false
+      while (wave === false) {
+        await ready()
+        wave = moe.wave()
+      }
+      this.endLayer()
+      if (wave === null) return false
+    }
+    this.end(headCount)
+    return true
+  }
+
+  private begin(): { firstLayer: number; endLayer: number; headCount: number } {
+    const { lane } = this
     lane.begin()
     // Read once: past its last barrier a worker may lag behind while the next job is being written.
-    const { embed, probe, firstLayer, endLayer, headCount } = board
+    const { embed, probe, firstLayer, endLayer, headCount } = lane.board
     this.mark = performance.now()
     if (embed) this.embed()
     if (embed || probe) this.ropeTables()
-    for (let layer = firstLayer; layer < endLayer; layer++) {
-      const { mixer, moe } = this.blocks[layer]
-      mixer.run()
-      this.count('mixer')
-      const finished = moe.run()
-      feed?.release()
-      this.count('experts')
-      if (!finished) return false
-    }
+    return { firstLayer, endLayer, headCount }
+  }
+
+  private mix(layer: number): Moe {
+    const { mixer, moe } = this.blocks[layer]
+    mixer.run()
+    this.count('mixer')
+    moe.begin()
+    return moe
+  }
+
+  private endLayer(): void {
+    this.feed?.release()
+    this.count('experts')
+  }
+
+  private end(headCount: number): void {
     if (headCount > 0) this.head()
     this.count('head')
-    return true
   }
 
   private count(phase: (typeof PHASES)[number]): void {

@@ -13,6 +13,7 @@ export class Moe {
   private readonly inputNeeds: readonly Need[]
   private readonly actNeeds: readonly Need[]
   private readonly expertForms: readonly number[]
+  private readonly prepared = new Set<number>() // banks that have the experts' input
 
   constructor(
     private readonly lane: Lane,
@@ -28,8 +29,8 @@ export class Moe {
     this.actNeeds = needsOf(down)
   }
 
-  /** False: the leader gave up (abort, failed read); every worker returns it at the same point. */
-  run(): boolean {
+  /** Everything up to the routed experts, which are asked for on the way. */
+  begin(): void {
     const { lane, layer, feed } = this
     const { scratch, team, rows } = lane
     const startedAt = feed ? performance.now() : 0
@@ -56,17 +57,22 @@ export class Moe {
     const act = lane.stage('sharedAct')
     lane.eachRow(rows, (begin, end) => lane.prepare(act, this.actNeeds, begin, end))
     lane.multiply(act, [[layer.shared.down, scratch.sharedOut]], rows)
+    this.prepared.clear()
+  }
 
-    const prepared = new Set<number>()
-    for (;;) {
-      feed?.nextWave()
-      team.barrier()
-      const kind = lane.board.waveKind
-      if (kind === WAVE.abandon) return false
-      this.computeWave(input, kind === WAVE.lastExperts, prepared)
-      team.barrier()
-      if (kind === WAVE.lastExperts) return true
-    }
+  /**
+   * The experts that are ready, or the first to become so. True after the last of them; null: the leader gave up (abort,
+   * failed read). Every worker returns the same.
+   */
+  wave(): boolean | null {
+    const { lane } = this
+    this.feed?.nextWave()
+    lane.team.barrier()
+    const kind = lane.board.waveKind
+    if (kind === WAVE.abandon) return null
+    this.computeWave(lane.stage('input'), kind === WAVE.lastExperts, this.prepared)
+    lane.team.barrier()
+    return kind === WAVE.lastExperts
   }
 
   private sharedGateUp(input: Stage): void {

@@ -2,21 +2,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
-import type { ComputeSetup, WorkerReport } from './computeLoop.js'
-
-/** One running worker, as the pool sees it. */
-export interface ComputeThread {
-  /** Keeps the process alive, or not. */
-  setRef(on: boolean): void
-  /** Ends it whatever it does, and resolves when it has ended. */
-  terminate(): Promise<void>
-}
-
-export interface ThreadEvents {
-  report(report: WorkerReport): void
-  /** It ended, by itself or not; `error` where it died of one. */
-  ended(error: Error | null): void
-}
+import type { ComputeSetup } from './computeLoop.js'
+import type { ComputeThread, ThreadEvents } from './host.js'
 
 export function startComputeThread(setup: ComputeSetup, events: ThreadEvents): ComputeThread {
   const worker = new Worker(new URL('./computeWorker.js', import.meta.url), {

@@ -2,8 +2,6 @@
 // workers. What it returns is running and owns threads and memory until `close`.
 import { UnsupportedModelError } from '../../errors.js'
 import type { StreamerPlan } from '../../experts/expertStreamer.js'
-import { availableMemory } from '../../experts/nodeMemory.js'
-import { type NodeReaders, startNodeReaders } from '../../experts/nodeReaders.js'
 import { ReadRing } from '../../experts/readRing.js'
 import type { ModelConfig } from '../../model/config.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
@@ -12,13 +10,13 @@ import type { BackendOptions } from '../backend.js'
 import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
 import type { ComputeSetup } from './computeLoop.js'
 import { chooseExpertSlots } from './expertBudget.js'
+import type { ComputePool, Readers, WasmHost } from './host.js'
 import { type BoardShape, JobBoard } from './jobBoard.js'
 import type { SimdLevel } from './kernels.js'
 import { HOME } from './lane.js'
-import { loadKernels } from './loadKernels.js'
 import { loadWeights } from './loadWeights.js'
+import { LocalCompute } from './localCompute.js'
 import { type MemoryPlan, planMemory, SLOT_ALIGN } from './memoryPlan.js'
-import { physicalCores } from './nodeWorkers.js'
 import { modelForms, type PlacedModel, placeModel } from './placedModel.js'
 import { HEAD_ROWS, layoutScratch, type Rows } from './scratch.js'
 import { SequenceStore } from './sequenceStore.js'
@@ -26,6 +24,7 @@ import type { WasmInternals } from './wasmBackend.js'
 import { WorkerPool } from './workerPool.js'
 
 const CHUNK_TOKENS = 256
+const LOCAL_CHUNK_TOKENS = 32 // the caller's own thread is busy for as long as a layer of it takes
 
 /** Sequence state that should fit beside one full context: other sequences and checkpoints. */
 const SPARE_SETS = 16
@@ -40,9 +39,9 @@ export class WasmRuntime {
     readonly simd: SimdLevel,
     readonly board: JobBoard,
     readonly store: SequenceStore,
-    readonly pool: WorkerPool,
+    readonly pool: ComputePool,
     private readonly banks: readonly Bank[],
-    private readonly readers: NodeReaders,
+    private readonly readers: Readers,
   ) {
     this.ring = new ReadRing(readers.ring)
   }
@@ -87,17 +86,18 @@ export async function openRuntime(
   packed: PackedModel,
   options: BackendOptions,
   internals: WasmInternals,
+  host: WasmHost,
 ): Promise<WasmRuntime> {
   const { config, tensors } = packed
   checkShapes(config)
   const { layout } = packed.experts
-  const threads = options.threads ?? physicalCores()
-  const chunkTokens = internals.chunkTokens ?? CHUNK_TOKENS
+  const threads = host.shared ? (options.threads ?? host.threads) : 1
+  const chunkTokens = internals.chunkTokens ?? (host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS)
   const { precision, expertsPerToken } = options
-  const kernels = await loadKernels(internals.simd)
+  const kernels = await host.loadKernels(internals.simd)
   const forms = modelForms(tensors, layout, precision)
   const scratch = layoutScratch({ config, expertsPerToken, chunkTokens, threads, forms })
-  const { bytes: freeBytes } = availableMemory()
+  const freeBytes = host.freeBytes()
   const { slots, notice } = chooseExpertSlots({
     slotBytes: alignUp(layout.expertSize, SLOT_ALIGN),
     experts: config.numLayers * config.numExperts,
@@ -119,21 +119,22 @@ export async function openRuntime(
       config.maxPositionEmbeddings * kvBytesPerToken(config) + SPARE_SETS * recurrentBytes(config),
     ),
   })
-  const banks = plan.bankFloors.map((floor, index) => new Bank(index, floor, bankLimit))
+  const banks = plan.bankFloors.map((floor, index) => new Bank(index, floor, bankLimit, host.shared))
   const model = placeModel(plan, tensors, layout, { config, precision, expertsPerToken, chunkTokens, scratch })
   const store = new SequenceStore(config, banks, plan.stateBank)
   await loadWeights(packed.weights, tensors, plan, banks, options)
 
-  const readers = startNodeReaders({
-    files: packed.experts.files.map(file => file.name),
-    expertSize: layout.expertSize,
-    banks: banks.map(bank => bank.memory.buffer as unknown as SharedArrayBuffer),
-    entries: slots,
-    slotBytes: slots * plan.slotBytes,
-    reads: options.expertReads,
-    faults: options.readFaults,
-    onNotice: options.onNotice,
-  })
+  const memories = banks.map(bank => bank.memory)
+  const readers = host.startReaders(
+    {
+      files: packed.experts.files,
+      expertSize: layout.expertSize,
+      memories,
+      entries: slots,
+      slotBytes: slots * plan.slotBytes,
+    },
+    options,
+  )
   try {
     const boardShape: BoardShape = {
       threads,
@@ -143,11 +144,12 @@ export async function openRuntime(
       experts: config.numExperts,
       headRows: HEAD_ROWS,
     }
-    const buffer = new SharedArrayBuffer(new JobBoard(boardShape).size)
+    const { size } = new JobBoard(boardShape)
+    const buffer = host.shared ? new SharedArrayBuffer(size) : new ArrayBuffer(size)
     const board = new JobBoard(boardShape, buffer)
     const setup: Omit<ComputeSetup, 'index'> = {
       kernels,
-      memories: banks.map(bank => bank.memory),
+      memories,
       board: buffer,
       boardShape,
       model,
@@ -155,7 +157,9 @@ export async function openRuntime(
       ring: readers.ring,
     }
     const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
-    const pool = await WorkerPool.start(setups, board)
+    const pool = host.shared
+      ? await WorkerPool.start(setups, board, host)
+      : await LocalCompute.start(setups[0], board, readers)
     return new WasmRuntime(model, plan, threads, kernels.simd, board, store, pool, banks, readers)
   } catch (error) {
     await readers.close()

@@ -14,6 +14,7 @@ import type {
   StepRun,
 } from '../backend.js'
 import type { ModelStats } from '../stats.js'
+import type { WasmHost } from './host.js'
 import { COUNTERS, type JobParts, PHASES } from './jobBoard.js'
 import type { SimdLevel } from './kernels.js'
 import { openRuntime, type WasmRuntime } from './openRuntime.js'
@@ -35,10 +36,15 @@ export async function openWasmBackend(
   options: BackendOptions,
   internals: WasmInternals = {},
 ): Promise<Backend> {
-  if (typeof SharedArrayBuffer === 'undefined') {
-    throw new BackendUnavailableError('wasm', 'SharedArrayBuffer is missing here')
+  return new WasmBackend(await openRuntime(packed, options, internals, options.wasmHost ?? (await findHost())))
+}
+
+async function findHost(): Promise<WasmHost> {
+  if (globalThis.process?.versions?.node === undefined) {
+    throw new BackendUnavailableError('wasm', 'there is no way to start threads here; in a browser use moeflux/browser')
   }
-  return new WasmBackend(await openRuntime(packed, options, internals))
+  const { nodeHost } = await import('./nodeHost.js')
+  return nodeHost()
 }
 
 /** A run of a step that is under way. */

@@ -3,8 +3,8 @@
 // everything later fails with DeviceLostError.
 import { ClosedError, DeviceLostError, ExpertReadError, MoefluxError } from '../../errors.js'
 import type { ComputeSetup, PostedFailure, WorkerReport } from './computeLoop.js'
+import type { ComputePool, ComputeThread, WasmHost } from './host.js'
 import type { JobBoard } from './jobBoard.js'
-import { type ComputeThread, startComputeThread } from './nodeWorkers.js'
 
 const STOP_PATIENCE_MS = 2000
 
@@ -13,7 +13,7 @@ interface Pending {
   reject(error: unknown): void
 }
 
-export class WorkerPool {
+export class WorkerPool implements ComputePool {
   readonly threads: ComputeThread[] = []
   private readonly ended: Promise<void>[] = []
   private pending: Pending | null = null
@@ -21,11 +21,18 @@ export class WorkerPool {
   private closing: Promise<void> | null = null
   private ready = 0
 
-  private constructor(private readonly board: JobBoard) {}
+  private constructor(
+    private readonly board: JobBoard,
+    private readonly host: Pick<WasmHost, 'startThread'>,
+  ) {}
 
   /** Resolves when every worker has its kernels. */
-  static async start(setups: readonly ComputeSetup[], board: JobBoard): Promise<WorkerPool> {
-    const pool = new WorkerPool(board)
+  static async start(
+    setups: readonly ComputeSetup[],
+    board: JobBoard,
+    host: Pick<WasmHost, 'startThread'>,
+  ): Promise<WorkerPool> {
+    const pool = new WorkerPool(board, host)
     try {
       await new Promise<void>((resolve, reject) => {
         pool.pending = { resolve, reject }
@@ -46,7 +53,7 @@ export class WorkerPool {
         markEnded = resolve
       }),
     )
-    const thread = startComputeThread(setup, {
+    const thread = this.host.startThread(setup, {
       report: report => this.hear(report, count),
       ended: error => {
         markEnded()
@@ -56,7 +63,6 @@ export class WorkerPool {
     this.threads.push(thread)
   }
 
-  /** Runs what is on the board, on so many workers. Rejects with the signal's reason, ExpertReadError or DeviceLostError. */
   run(workers: number, signal?: AbortSignal): Promise<void> {
     if (this.lost) return Promise.reject(this.lost)
     if (this.closing) return Promise.reject(new ClosedError('model'))
@@ -99,7 +105,7 @@ export class WorkerPool {
         })
       }
       this.board.stop()
-      let timer: NodeJS.Timeout | undefined
+      let timer: ReturnType<typeof setTimeout> | undefined
       const patience = new Promise<void>(resolve => {
         timer = setTimeout(resolve, STOP_PATIENCE_MS)
       })

@@ -1,0 +1,56 @@
+// What the wasm backend asks of the place it runs in: kernels, threads, readers of experts, and how much there is of each.
+// Node has one (nodeHost.ts), the tab another (src/browser). A place without shared memory has no threads: everything
+// runs on the caller's, step by step between turns of its event loop.
+import type { ByteSource } from '../../storage/byteSource.js'
+import type { BackendOptions } from '../backend.js'
+import type { ComputeSetup, WorkerReport } from './computeLoop.js'
+import type { KernelModule, SimdLevel } from './kernels.js'
+
+export interface WasmHost {
+  /** False: memories are plain ones that no other thread sees. */
+  readonly shared: boolean
+  /** Compute threads where nobody says how many. */
+  readonly threads: number
+  /** Memory that may be used, in bytes. */
+  freeBytes(): number
+  loadKernels(wanted?: SimdLevel): Promise<KernelModule>
+  startReaders(request: ReaderRequest, options: BackendOptions): Readers
+  startThread(setup: ComputeSetup, events: ThreadEvents): ComputeThread
+}
+
+export interface ReaderRequest {
+  readonly files: readonly ByteSource[] // of experts, one per layer
+  readonly expertSize: number
+  readonly memories: readonly WebAssembly.Memory[] // that reads go into
+  readonly entries: number // reads that can be asked for at once: one per slot
+  readonly slotBytes: number // memory that the slots will fill
+}
+
+export interface Readers {
+  readonly ring: ArrayBufferLike // of a ReadRing
+  /** Where nothing is shared: takes up what was asked for. Resolves when the next read has ended. */
+  serve?(): Promise<void>
+  close(): Promise<void>
+}
+
+/** One running worker, as the pool sees it. */
+export interface ComputeThread {
+  /** Keeps the process alive, or not. */
+  setRef(on: boolean): void
+  /** Ends it whatever it does, and resolves when it has ended. */
+  terminate(): Promise<void>
+}
+
+export interface ThreadEvents {
+  report(report: WorkerReport): void
+  /** It ended, by itself or not; `error` where it died of one. */
+  ended(error: Error | null): void
+}
+
+/** What runs the job on the board: workers, or the caller's own thread. */
+export interface ComputePool {
+  /** Runs what is on the board, on so many workers. Rejects with the signal's reason, ExpertReadError or DeviceLostError. */
+  run(workers: number, signal?: AbortSignal): Promise<void>
+  /** Lets a running job stop, then ends the workers. */
+  close(): Promise<void>
+}

@@ -1,0 +1,106 @@
+// The wasm backend's jobs on the caller's own thread, for places without shared memory. It gives way to the event loop
+// before a layer and whenever experts have to come first, so that reads end, aborts are heard and nothing else starves.
+import { ClosedError } from '../../errors.js'
+import type { ExpertStreamer } from '../../experts/expertStreamer.js'
+import { Breather } from '../breather.js'
+import { type ComputeSetup, makeStreamer } from './computeLoop.js'
+import { ExpertFeed } from './expertFeed.js'
+import { Forward } from './forward.js'
+import type { ComputePool, Readers } from './host.js'
+import type { JobBoard } from './jobBoard.js'
+import { instantiateKernels, type Kernels } from './kernels.js'
+import { Lane } from './lane.js'
+import { Team } from './team.js'
+
+/** What looks at the memories through views, which are void once a memory has grown. */
+interface Hands {
+  readonly buffers: readonly ArrayBufferLike[]
+  readonly feed: ExpertFeed
+  readonly forward: Forward
+}
+
+export class LocalCompute implements ComputePool {
+  private readonly team: Team
+  private readonly streamer: ExpertStreamer
+  private readonly breather = new Breather()
+  private hands: Hands | null = null
+  private running: Promise<void> = Promise.resolve()
+  private stopJob = () => {}
+  private closed = false
+
+  private constructor(
+    private readonly setup: ComputeSetup,
+    private readonly board: JobBoard,
+    private readonly readers: Readers,
+    private readonly kernels: readonly Kernels[],
+  ) {
+    this.team = new Team(0, board.teamWords)
+    this.streamer = makeStreamer(setup, board)
+  }
+
+  static async start(setup: ComputeSetup, board: JobBoard, readers: Readers): Promise<LocalCompute> {
+    const kernels = await Promise.all(setup.memories.map(memory => instantiateKernels(setup.kernels, memory)))
+    return new LocalCompute(setup, board, readers, kernels)
+  }
+
+  run(workers: number, signal?: AbortSignal): Promise<void> {
+    if (this.closed) return Promise.reject(new ClosedError('model'))
+    if (signal?.aborted) return Promise.reject(signal.reason)
+    const job = this.runJob(workers, signal)
+    this.running = job.catch(() => {})
+    return job
+  }
+
+  async close(): Promise<void> {
+    this.closed = true
+    this.stopJob()
+    await this.running
+  }
+
+  private async runJob(workers: number, signal?: AbortSignal): Promise<void> {
+    const { board, team } = this
+    const { feed, forward } = this.takeHands()
+    board.post(workers)
+    const stopped = new Promise<void>(resolve => {
+      this.stopJob = () => {
+        board.abort()
+        resolve()
+      }
+    })
+    const abort = () => this.stopJob()
+    signal?.addEventListener('abort', abort)
+    try {
+      team.start(workers)
+      feed.beginJob()
+      const finished = await forward.runPatiently(
+        () => this.breather.pause(),
+        () => this.expertsReady(feed, stopped),
+      )
+      team.finish()
+      feed.endJob(finished)
+      if (finished) return
+      throw feed.failure ?? signal?.reason ?? new ClosedError('model')
+    } finally {
+      signal?.removeEventListener('abort', abort)
+      this.stopJob = () => {}
+    }
+  }
+
+  private async expertsReady(feed: ExpertFeed, stopped: Promise<void>): Promise<void> {
+    if (feed.isReady) return
+    const from = performance.now()
+    while (!feed.isReady) await Promise.race([this.readers.serve?.(), stopped])
+    this.streamer.countStall((performance.now() - from) / 1000)
+  }
+
+  /** Memories grow between jobs only. */
+  private takeHands(): Hands {
+    const { model, memories } = this.setup
+    const buffers = memories.map(memory => memory.buffer as ArrayBufferLike)
+    if (this.hands?.buffers.every((buffer, i) => buffer === buffers[i])) return this.hands
+    const lane = new Lane(model, this.team, this.board, this.kernels, memories)
+    const feed = new ExpertFeed(lane, this.streamer, memories)
+    this.hands = { buffers, feed, forward: new Forward(lane, feed) }
+    return this.hands
+  }
+}
