@@ -8,6 +8,7 @@ import type { PlacedLayer } from './placedModel.js'
 import type { Stage } from './scratch.js'
 
 const UNITS_PER_WORKER = 16
+const COMBINES_PER_WORKER = 2
 
 export class Moe {
   private readonly inputNeeds: readonly Need[]
@@ -114,7 +115,10 @@ export class Moe {
     team.barrier()
     const act = lane.stage('expertAct')
     this.prepareAct(act, count)
-    this.down(act, count, last)
+    this.down(act, count)
+    if (!last) return
+    team.barrier()
+    this.combineAll()
   }
 
   /** The input of the experts in every bank where one of the wave lies. */
@@ -139,23 +143,14 @@ export class Moe {
     const { lane } = this
     const { gate, up } = lane.model.expert
     const { expertUp, expertAct, pairRow } = lane.scratch
-    const { team } = lane
-    const pieces = team.size === 1 ? 1 : Math.max(1, Math.ceil((team.size * UNITS_PER_WORKER) / count))
-    const grain = to8(Math.ceil(gate.rows / pieces))
-    const units = Math.ceil(gate.rows / grain)
-    team.ranges(count * units, 1, (first, end) => {
-      for (let unit = first; unit < end; unit++) {
-        const { bank, address, pairStart, pairs } = this.entries[Math.floor(unit / units)]
-        const begin = (unit % units) * grain
-        const stop = Math.min(gate.rows, begin + grain)
-        const picks = pairRow + pairStart * 4
-        lane.product(gate, bank, address, input, 0, picks, expertAct.x, pairStart, 0, pairs, begin, stop)
-        lane.product(up, bank, address, input, 0, picks, expertUp, pairStart, 0, pairs, begin, stop)
-        const { stride } = expertAct.x
-        const out = expertAct.x.address + pairStart * stride
-        const ups = expertUp.address + pairStart * expertUp.stride
-        lane.kernels[bank].siluMul(out, stride, out, stride, ups, expertUp.stride, pairs, begin, to4(stop))
-      }
+    const { stride } = expertAct.x
+    this.eachPiece(gate.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
+      const picks = pairRow + pairStart * 4
+      lane.product(gate, bank, address, input, 0, picks, expertAct.x, pairStart, 0, pairs, begin, end)
+      lane.product(up, bank, address, input, 0, picks, expertUp, pairStart, 0, pairs, begin, end)
+      const out = expertAct.x.address + pairStart * stride
+      const ups = expertUp.address + pairStart * expertUp.stride
+      lane.kernels[bank].siluMul(out, stride, out, stride, ups, expertUp.stride, pairs, begin, to4(end))
     })
   }
 
@@ -172,22 +167,38 @@ export class Moe {
     lane.eachRow(count, prepare)
   }
 
-  /** Units: a piece of the output columns over all experts of the wave; with the last wave, their sum as well. */
-  private down(act: Stage, count: number, last: boolean): void {
+  /** Units: a piece of the output columns of one expert, as long as can be: short reads here and there are slow. */
+  private down(act: Stage, count: number): void {
     const { lane } = this
     const { down } = lane.model.expert
     const { expertOut, pairOut } = lane.scratch
-    const { team } = lane
-    const k = lane.model.expertsPerToken
-    team.ranges(down.rows, lane.rowGrain(down.rows, down.cols * lane.rows * k), (begin, end) => {
-      for (let i = 0; i < count; i++) {
-        const { bank, address, pairStart, pairs } = this.entries[i]
-        const picks = pairOut + pairStart * 4
-        lane.product(down, bank, address, act, pairStart, 0, expertOut, 0, picks, pairs, begin, end)
-        if (bank !== HOME) lane.copyIndexed(bank, HOME, expertOut, pairOut, pairStart, pairs, begin, end)
-      }
-      if (last) this.combine(begin, end)
+    this.eachPiece(down.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
+      const picks = pairOut + pairStart * 4
+      lane.product(down, bank, address, act, pairStart, 0, expertOut, 0, picks, pairs, begin, end)
+      if (bank !== HOME) lane.copyIndexed(bank, HOME, expertOut, pairOut, pairStart, pairs, begin, end)
     })
+  }
+
+  /** Shares out the rows of a matrix that every expert of the wave has. */
+  private eachPiece(rows: number, count: number, work: (entry: WaveEntry, begin: number, end: number) => void): void {
+    const { team } = this.lane
+    const pieces = team.size === 1 ? 1 : Math.max(1, Math.ceil((team.size * UNITS_PER_WORKER) / count))
+    const grain = to8(Math.ceil(rows / pieces))
+    const units = Math.ceil(rows / grain)
+    team.ranges(count * units, 1, (first, end) => {
+      for (let unit = first; unit < end; unit++) {
+        const begin = (unit % units) * grain
+        work(this.entries[Math.floor(unit / units)], begin, Math.min(rows, begin + grain))
+      }
+    })
+  }
+
+  /** The sum of what all experts gave, added to the residual stream. */
+  private combineAll(): void {
+    const { team, model } = this.lane
+    const columns = model.config.hiddenSize
+    const grain = to8(Math.ceil(columns / (team.size * COMBINES_PER_WORKER)))
+    team.ranges(columns, grain, (begin, end) => this.combine(begin, end))
   }
 
   private combine(begin: number, end: number): void {

@@ -67,6 +67,13 @@ function rows<B, G, S>(
     }
     return
   }
+  if (tokens <= 4) {
+    for (let row = begin; row < end; row++) {
+      const at = row * scaleBytes
+      rowFew<B, G, S>(weight + row * rowBytes, scales + at, biases + at, cols, tokens, row << 2, scratch, mask, ones)
+    }
+    return
+  }
   // Rows of a pair are far from each other: to the memory's prefetchers neighbours in a page look like one odd stream.
   // The last row of an odd number is taken twice.
   const half = (end - begin + 1) >> 1
@@ -129,6 +136,101 @@ function rowOne<B, G, S>(w: usize, s: usize, b: usize, cols: i32, record: usize,
   }
   if (groups & 3) acc = madd(loadFloatsTail(b, groups & 3, half), v128.load(x), acc)
   return sumLanes(acc)
+}
+
+/** One row for two to four records, whose accumulators stay in registers. */
+function rowFew<B, G, S>(
+  w: usize, s: usize, b: usize, cols: i32, tokens: i32, column: usize, scratch: usize, mask: v128, ones: v128,
+): void {
+  const bits = <i32>(2 * sizeof<B>())
+  const group = <i32>(32 * sizeof<G>())
+  const columns = unitColumns(bits, group)
+  const perGroup = max(1, group / columns)
+  const unitBytes = <usize>((columns * bits) >> 3)
+  let x0 = <usize>load<u32>(scratch)
+  let x1 = <usize>load<u32>(scratch, 4)
+  let x2 = tokens > 2 ? <usize>load<u32>(scratch, 8) : x1
+  let x3 = tokens > 3 ? <usize>load<u32>(scratch, 12) : x1
+  const end = x0 + sumsOffset(cols, bits, group)
+  const acc0 = scratch + 2 * TILE_ADDRESSES
+  v128.store(acc0, f32x4.splat(0))
+  let acc1 = f32x4.splat(0)
+  let acc2 = f32x4.splat(0)
+  let acc3 = f32x4.splat(0)
+  let scale = f32x4.splat(0)
+  let left = 0
+  do {
+    let a: v128
+    if (sizeof<B>() == 1 && sizeof<G>() == 1) {
+      const paired = x0 + 160 <= end || !(cols & 32)
+      scale = pairScale<S>(s, paired)
+      a = paired ? v128.load(w) : v128.load64_zero(w)
+      s += 4
+    } else {
+      if (perGroup == 1 || left == 0) {
+        scale = splatScale<S>(s)
+        s += 2
+        left = perGroup
+      }
+      left--
+      a = v128.load(w)
+    }
+    const b = unitBytes > 16 ? v128.load(w, 16) : a
+    const q0 = v128.and(a, mask)
+    const q1 = v128.and(i16x8.shr_u(a, bits == 2 ? 2 : 4), mask)
+    const q2 = bits == 2 ? v128.and(i16x8.shr_u(a, 4), mask) : v128.and(b, mask)
+    const q3 = bits == 2 ? v128.and(i16x8.shr_u(a, 6), mask) : v128.and(i16x8.shr_u(b, 4), mask)
+    v128.store(acc0, accumulate(v128.load(acc0), recordSums<B, G>(q0, q1, q2, q3, x0, ones), scale, recordScale(x0, columns)))
+    x0 += columns + 16
+    if (tokens > 1) {
+      acc1 = accumulate(acc1, recordSums<B, G>(q0, q1, q2, q3, x1, ones), scale, recordScale(x1, columns))
+      x1 += columns + 16
+    }
+    if (tokens > 2) {
+      acc2 = accumulate(acc2, recordSums<B, G>(q0, q1, q2, q3, x2, ones), scale, recordScale(x2, columns))
+      x2 += columns + 16
+    }
+    if (tokens > 3) {
+      acc3 = accumulate(acc3, recordSums<B, G>(q0, q1, q2, q3, x3, ones), scale, recordScale(x3, columns))
+      x3 += columns + 16
+    }
+    w += unitBytes
+  } while (x0 < end)
+  const half = isSigned<S>()
+  for (let left = cols / group; left > 0; left -= 4) {
+    const bias = left < 4 ? loadFloatsTail(b, left, half) : loadFloats4(b, half)
+    v128.store(acc0, madd(bias, v128.load(x0), v128.load(acc0)))
+    acc1 = madd(bias, v128.load(x1), acc1)
+    acc2 = madd(bias, v128.load(x2), acc2)
+    acc3 = madd(bias, v128.load(x3), acc3)
+    b += 8
+    x0 += 16
+    x1 += 16
+    x2 += 16
+    x3 += 16
+  }
+  store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES) + column, sumLanes(v128.load(acc0)))
+  store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 4) + column, sumLanes(acc1))
+  if (tokens > 2) store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 8) + column, sumLanes(acc2))
+  if (tokens > 3) store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 12) + column, sumLanes(acc3))
+}
+
+/** The scales of the unit at x; the offset must be a constant of the instruction. */
+// @ts-ignore: decorator
+@inline
+function recordScale(x: usize, columns: i32): v128 {
+  return columns == 64 ? v128.load(x, 64) : v128.load(x, 32)
+}
+
+// @ts-ignore: decorator
+@inline
+function recordSums<B, G>(q0: v128, q1: v128, q2: v128, q3: v128, x: usize, ones: v128): v128 {
+  const columns = unitColumns(<i32>(2 * sizeof<B>()), <i32>(32 * sizeof<G>()))
+  const x0 = v128.load(x)
+  const x1 = v128.load(x, 16)
+  const x2 = columns == 64 ? v128.load(x, 32) : x0
+  const x3 = columns == 64 ? v128.load(x, 48) : x0
+  return integerSums<B, G>(q0, q1, q2, q3, x0, x1, x2, x3, ones)
 }
 
 /** The accumulators of two rows (w, s and b, and so many bytes further on) for a tile of records, into scratch. */
