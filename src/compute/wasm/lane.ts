@@ -14,7 +14,7 @@ export const HOME = 0
 const LEAST_PRODUCTS = 16_384
 
 /** About 50 µs: what the last worker at a barrier may be late by. */
-const MOST_PRODUCTS = 262_144
+const MOST_PRODUCTS = 1_048_576
 const ROW_GRAIN = 8
 const CHUNKS_PER_WORKER = 4
 
