@@ -100,7 +100,7 @@ function run(
   const outIndex = index ? arena.put(Uint32Array.from(index.keys(), t => tokens - 1 - t)) : 0
   matmul(
     ...([out, stride, outIndex, at.weight, at.scales, at.biases, at.type, bits, group, cols, begin, end] as const),
-    ...([activations, record, actIndex, tokens, arena.allocate(matmulScratchBytes)] as const),
+    ...([activations, record, actIndex, tokens, arena.allocate(matmulScratchBytes(record))] as const),
   )
   return arena.readRows(out, tokens, rows, stride)
 }
@@ -242,7 +242,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
           const out = arena.allocate(count * stride)
           const from = arena.putRows(input, cols, rowStride(cols))
           const code = floatTypeCode[type as 'F32']
-          const scratch = arena.allocate(matmulScratchBytes)
+          const scratch = arena.allocate(matmulScratchBytes(0))
           arena.kernels.matmulPlain(out, stride, 0, w, code, cols, 0, rows, from, rowStride(cols), 0, count, scratch)
           return arena.readRows(out, count, rows, stride)
         }

@@ -27,8 +27,10 @@ export function activationBytes(cols: number, bits: QuantBits, group: QuantGroup
   return Math.ceil(cols / unit) * (unit + 16) + Math.ceil(cols / group / 4) * 16
 }
 
-/** Bytes of scratch that a product needs, private to the call. */
-export const matmulScratchBytes = 1280
+/** Bytes of scratch that a product needs, private to the call; `record`: `activationBytes` of its inputs, 0 for plain ones. */
+export function matmulScratchBytes(record: number): number {
+  return 1280 + 4 * record
+}
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */
 export function attentionScratchBytes(tokens: number, heads: number, headDim: number): number {

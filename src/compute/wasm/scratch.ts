@@ -190,6 +190,8 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       expertAct: stage(chunk * k, config.moeIntermediateSize),
     }),
   )
+  const stages = [common.input, linear.linearOut, full.attentionOut, moe.sharedAct, moe.expertAct]
+  const longestRecord = Math.max(0, ...stages.flatMap(({ records }) => records.map(({ stride }) => stride)))
   const own = Array.from({ length: request.threads }, (): PrivateScratch => {
     const [linearOut, attentionOut] = cursor.overlay(
       () => ownRecords(PRIVATE_ROWS, linear.linearOut),
@@ -204,7 +206,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       beta: cursor.rows(chunk, config.linearValueHeads),
       decay: cursor.rows(chunk, config.linearValueHeads),
       keys: cursor.rows(PRIVATE_ROWS, kvDim),
-      product: cursor.bytes(matmulScratchBytes),
+      product: cursor.bytes(matmulScratchBytes(longestRecord)),
       attention: cursor.bytes(attentionScratchBytes(attentionQueryBlock, config.numHeads, config.headDim)),
       route: cursor.bytes(alignUp(config.numExperts * 4, 16)),
       head: stage(HEAD_ROWS, config.hiddenSize),

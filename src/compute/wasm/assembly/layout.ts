@@ -27,10 +27,15 @@ export function sumsOffset(cols: i32, bits: i32, group: i32): usize {
   return <usize>((cols + columns - 1) / columns) * unitStride(bits, group)
 }
 
-/** Tokens that a product takes over a row of weights, and the scratch it needs: addresses, then accumulators. */
+/** Tokens that a product takes over a row of weights. */
 // @ts-ignore: decorator
 @inline
 export const TOKEN_TILE: i32 = 32
+
+// A product's scratch: the addresses of records, the addresses of outputs, accumulators, then up to four records.
 // @ts-ignore: decorator
 @inline
 export const TILE_ADDRESSES: usize = 128
+// @ts-ignore: decorator
+@inline
+export const TILE_RECORDS: usize = 1280

@@ -2,17 +2,19 @@
 // fixed pattern; each is scaled and added to its lane of one float accumulator, units ascending, then the biases, group g
 // in lane g mod 4. That is the order of every output, whatever the number of tokens.
 //
-// One token: a row at a time, because one stream from memory is faster than several. More: a unit of two rows is unpacked
-// once and meets a tile of tokens, whose accumulators are in scratch.
+// One token: a row at a time, because one stream from memory is faster than several. Two to four: the same, with a unit
+// unpacked once for all of them and their accumulators in registers. More: a unit of two rows is unpacked once and meets
+// a tile of tokens, whose accumulators are in scratch.
 //
 // Written for V8's optimizing compiler: a loop's body is one unit, because all loads of a block are scheduled first and
 // spilled when registers run out; hot loops test at their end, because only then are constants and unpacked weights kept
-// out of them.
+// out of them. In `rowFew` each token is a block of its own, which keeps the compiler from loading all at once: the first
+// ends with a store, which also has the weights unpacked before the branches and not inside each of them.
 //
 // Type parameters carry constants, so that each layout is a function of its own: bits = 2 · sizeof<B> (u8, u16, u32: 2,
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
-import { sumsOffset, TILE_ADDRESSES, TOKEN_TILE, unitColumns, unitStride } from './layout'
+import { sumsOffset, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
 export function matmulFast(
   out: usize, outStride: usize, outIndex: usize,
@@ -68,6 +70,7 @@ function rows<B, G, S>(
     return
   }
   if (tokens <= 4) {
+    interleave(cols, <i32>(2 * sizeof<B>()), <i32>(32 * sizeof<G>()), tokens, scratch)
     for (let row = begin; row < end; row++) {
       const at = row * scaleBytes
       rowFew<B, G, S>(weight + row * rowBytes, scales + at, biases + at, cols, tokens, row << 2, scratch, mask, ones)
@@ -138,7 +141,7 @@ function rowOne<B, G, S>(w: usize, s: usize, b: usize, cols: i32, record: usize,
   return sumLanes(acc)
 }
 
-/** One row for two to four records, whose accumulators stay in registers. */
+/** One row for two to four records (in the tile of `interleave`), whose accumulators stay in registers. */
 function rowFew<B, G, S>(
   w: usize, s: usize, b: usize, cols: i32, tokens: i32, column: usize, scratch: usize, mask: v128, ones: v128,
 ): void {
@@ -147,11 +150,8 @@ function rowFew<B, G, S>(
   const columns = unitColumns(bits, group)
   const perGroup = max(1, group / columns)
   const unitBytes = <usize>((columns * bits) >> 3)
-  let x0 = <usize>load<u32>(scratch)
-  let x1 = <usize>load<u32>(scratch, 4)
-  let x2 = tokens > 2 ? <usize>load<u32>(scratch, 8) : x1
-  let x3 = tokens > 3 ? <usize>load<u32>(scratch, 12) : x1
-  const end = x0 + sumsOffset(cols, bits, group)
+  let x = scratch + TILE_RECORDS
+  const end = x + 4 * sumsOffset(cols, bits, group)
   const acc0 = scratch + 2 * TILE_ADDRESSES
   v128.store(acc0, f32x4.splat(0))
   let acc1 = f32x4.splat(0)
@@ -162,7 +162,7 @@ function rowFew<B, G, S>(
   do {
     let a: v128
     if (sizeof<B>() == 1 && sizeof<G>() == 1) {
-      const paired = x0 + 160 <= end || !(cols & 32)
+      const paired = x + 640 <= end || !(cols & 32)
       scale = pairScale<S>(s, paired)
       a = paired ? v128.load(w) : v128.load64_zero(w)
       s += 4
@@ -180,57 +180,68 @@ function rowFew<B, G, S>(
     const q1 = v128.and(i16x8.shr_u(a, bits == 2 ? 2 : 4), mask)
     const q2 = bits == 2 ? v128.and(i16x8.shr_u(a, 4), mask) : v128.and(b, mask)
     const q3 = bits == 2 ? v128.and(i16x8.shr_u(a, 6), mask) : v128.and(i16x8.shr_u(b, 4), mask)
-    v128.store(acc0, accumulate(v128.load(acc0), recordSums<B, G>(q0, q1, q2, q3, x0, ones), scale, recordScale(x0, columns)))
-    x0 += columns + 16
-    if (tokens > 1) {
-      acc1 = accumulate(acc1, recordSums<B, G>(q0, q1, q2, q3, x1, ones), scale, recordScale(x1, columns))
-      x1 += columns + 16
-    }
-    if (tokens > 2) {
-      acc2 = accumulate(acc2, recordSums<B, G>(q0, q1, q2, q3, x2, ones), scale, recordScale(x2, columns))
-      x2 += columns + 16
-    }
-    if (tokens > 3) {
-      acc3 = accumulate(acc3, recordSums<B, G>(q0, q1, q2, q3, x3, ones), scale, recordScale(x3, columns))
-      x3 += columns + 16
-    }
+    v128.store(acc0, tileUnit<B, G, u8>(v128.load(acc0), q0, q1, q2, q3, x, scale, ones))
+    if (tokens > 1) acc1 = tileUnit<B, G, u16>(acc1, q0, q1, q2, q3, x, scale, ones)
+    if (tokens > 2) acc2 = tileUnit<B, G, u32>(acc2, q0, q1, q2, q3, x, scale, ones)
+    if (tokens > 3) acc3 = tileUnit<B, G, u64>(acc3, q0, q1, q2, q3, x, scale, ones)
     w += unitBytes
-  } while (x0 < end)
+    x += 4 * (columns + 16)
+  } while (x < end)
   const half = isSigned<S>()
+  let first = v128.load(acc0)
   for (let left = cols / group; left > 0; left -= 4) {
     const bias = left < 4 ? loadFloatsTail(b, left, half) : loadFloats4(b, half)
-    v128.store(acc0, madd(bias, v128.load(x0), v128.load(acc0)))
-    acc1 = madd(bias, v128.load(x1), acc1)
-    acc2 = madd(bias, v128.load(x2), acc2)
-    acc3 = madd(bias, v128.load(x3), acc3)
+    first = madd(bias, v128.load(x), first)
+    acc1 = madd(bias, v128.load(x, 16), acc1)
+    acc2 = madd(bias, v128.load(x, 32), acc2)
+    acc3 = madd(bias, v128.load(x, 48), acc3)
     b += 8
-    x0 += 16
-    x1 += 16
-    x2 += 16
-    x3 += 16
+    x += 64
   }
-  store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES) + column, sumLanes(v128.load(acc0)))
+  store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES) + column, sumLanes(first))
   store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 4) + column, sumLanes(acc1))
   if (tokens > 2) store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 8) + column, sumLanes(acc2))
   if (tokens > 3) store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 12) + column, sumLanes(acc3))
 }
 
-/** The scales of the unit at x; the offset must be a constant of the instruction. */
+/** What one token of the tile, T of u8, u16, u32 or u64, adds to its accumulator. Offsets are constants of instructions. */
 // @ts-ignore: decorator
 @inline
-function recordScale(x: usize, columns: i32): v128 {
-  return columns == 64 ? v128.load(x, 64) : v128.load(x, 32)
+function tileUnit<B, G, T>(
+  acc: v128, q0: v128, q1: v128, q2: v128, q3: v128, x: usize, scale: v128, ones: v128,
+): v128 {
+  if (unitColumns(<i32>(2 * sizeof<B>()), <i32>(32 * sizeof<G>())) == 64) {
+    const x0 = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 80)
+    const x1 = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 80 + 16)
+    const x2 = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 80 + 32)
+    const x3 = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 80 + 48)
+    const xScale = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 80 + 64)
+    return accumulate(acc, integerSums<B, G>(q0, q1, q2, q3, x0, x1, x2, x3, ones), scale, xScale)
+  }
+  const x0 = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 48)
+  const x1 = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 48 + 16)
+  const xScale = v128.load(x, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 48 + 32)
+  return accumulate(acc, integerSums<B, G>(q0, q1, q2, q3, x0, x1, x0, x0, ones), scale, xScale)
 }
 
-// @ts-ignore: decorator
-@inline
-function recordSums<B, G>(q0: v128, q1: v128, q2: v128, q3: v128, x: usize, ones: v128): v128 {
-  const columns = unitColumns(<i32>(2 * sizeof<B>()), <i32>(32 * sizeof<G>()))
-  const x0 = v128.load(x)
-  const x1 = v128.load(x, 16)
-  const x2 = columns == 64 ? v128.load(x, 32) : x0
-  const x3 = columns == 64 ? v128.load(x, 48) : x0
-  return integerSums<B, G>(q0, q1, q2, q3, x0, x1, x2, x3, ones)
+/** Up to four records, whose addresses are in scratch, unit by unit beside each other. */
+function interleave(cols: i32, bits: i32, group: i32, tokens: i32, scratch: usize): void {
+  const stride = unitStride(bits, group)
+  const sums = sumsOffset(cols, bits, group)
+  const tail = <usize>((cols / group + 3) >> 2) << 4
+  for (let t = 0; t < tokens; t++) {
+    let from = <usize>load<u32>(scratch + (<usize>t << 2))
+    let to = scratch + TILE_RECORDS + <usize>t * stride
+    for (const end = from + sums; from < end; from += stride) {
+      memory.copy(to, from, stride)
+      to += 4 * stride
+    }
+    to = scratch + TILE_RECORDS + 4 * sums + (<usize>t << 4)
+    for (const end = from + tail; from < end; from += 16) {
+      v128.store(to, v128.load(from))
+      to += 64
+    }
+  }
 }
 
 /** The accumulators of two rows (w, s and b, and so many bytes further on) for a tile of records, into scratch. */
