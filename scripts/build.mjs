@@ -78,6 +78,19 @@ const steps = {
     const library = join(root, 'node_modules/@mlc-ai/web-xgrammar/lib/index.js')
     copyFileSync(library, join(root, 'dist/constrain/xgrammar.cjs'))
   },
+  /** The web UI, bundled from its sources and from the compiled package. */
+  web() {
+    const folders = ['src/web', 'dist'].map(name => join(root, name))
+    const inputs = folders
+      .flatMap(folder => readdirSync(folder, { recursive: true, withFileTypes: true }))
+      .filter(entry => entry.isFile() && /\.(tsx?|css|html|svg|mjs|js|wasm|webmanifest)$/.test(entry.name))
+      .map(entry => join(entry.parentPath, entry.name))
+      .filter(file => !file.startsWith(join(root, 'dist/web')) && !file.endsWith('.d.ts'))
+    const lock = join(root, 'package-lock.json')
+    if (isNewer(join(root, 'dist/web/index.html'), [...inputs, lock, fileURLToPath(import.meta.url)])) return
+    const vite = join(dirname(require.resolve('vite/package.json')), 'bin', 'vite.js')
+    node(vite, 'build', '--config', 'src/web/vite.config.mjs')
+  },
 }
 
 /** Takes dist/ away; `npm pack` does so first, so that no stale file is published. Not part of a plain build. */

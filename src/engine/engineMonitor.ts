@@ -8,7 +8,8 @@ import { phaseOf } from './mergeFrames.js'
 export interface EngineFrame {
   readonly sequence: number // of frames of this model, from 1
   readonly time: number // milliseconds since 1970
-  readonly seconds: number // that the frame covers
+  readonly seconds: number // since the last frame
+  readonly busySeconds: number // of them, wall time of steps
   /** What was evaluated since the last frame; 'idle': nothing for a while. */
   readonly phase: 'prompt' | 'decode' | 'mixed' | 'idle'
   readonly promptTokens: number // evaluated since the last frame
@@ -128,6 +129,7 @@ export class EngineMonitor {
       sequence: ++this.sequence,
       time: Date.now(),
       seconds: (now - this.lastFrame) / 1000,
+      busySeconds: busySeconds(stats) - busySeconds(before),
       phase: phaseOf(prompt, decode),
       promptTokens: prompt,
       decodeTokens: decode,
@@ -144,6 +146,10 @@ export class EngineMonitor {
     if (frame.phase !== 'idle') this.schedule(IDLE_MS)
     for (const listener of [...this.listeners]) listener(frame)
   }
+}
+
+function busySeconds({ computeSeconds, stallSeconds }: ModelStats): number {
+  return computeSeconds + stallSeconds
 }
 
 function difference(now: Readonly<Record<string, number>>, before: Readonly<Record<string, number>>) {

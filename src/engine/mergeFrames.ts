@@ -8,6 +8,7 @@ export function mergeFrames(first: EngineFrame, second: EngineFrame): EngineFram
   return {
     ...second,
     seconds: first.seconds + second.seconds,
+    busySeconds: first.busySeconds + second.busySeconds,
     phase: phaseOf(promptTokens, decodeTokens),
     promptTokens,
     decodeTokens,

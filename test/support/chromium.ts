@@ -50,11 +50,12 @@ export async function launchChromium(options: LaunchOptions = {}): Promise<Brows
     args: [...flags, ...(options.gpu ? gpuFlags : ['--disable-gpu'])],
     viewport: options.viewport ?? { width: 1280, height: 800 },
     colorScheme: options.colorScheme ?? 'light',
+    locale: 'en-US', // not what this machine's LANG makes of it
     timeout: 60_000,
   })
   const problems: string[] = []
   const lines: string[] = []
-  context.on('weberror', ({ error }) => problems.push((error() as Error).stack ?? String(error())))
+  context.on('weberror', failure => problems.push(failure.error().stack ?? String(failure.error())))
   context.on('console', message => {
     lines.push(`${message.type()}: ${message.text()}`)
     if (message.type() === 'error') problems.push(message.text())

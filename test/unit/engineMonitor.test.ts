@@ -9,7 +9,7 @@ const EXPERTS = 4
 const K = 2
 
 function setUp() {
-  const stats = { stallSeconds: 0, bytesRead: 0, phaseSeconds: { mixer: 1, experts: 2 } }
+  const stats = { computeSeconds: 0, stallSeconds: 0, bytesRead: 0, phaseSeconds: { mixer: 1, experts: 2 } }
   const resident = new Uint8Array(LAYERS * EXPERTS)
   let asked = 0
   const backend = {
@@ -57,6 +57,7 @@ describe('engine monitor', () => {
     resident[5] = 1
     stats.phaseSeconds.mixer += 0.25
     stats.stallSeconds += 0.5
+    stats.computeSeconds += 0.125
     stats.bytesRead += 1000
     step('prompt', 3, [
       [0, 1],
@@ -77,6 +78,7 @@ describe('engine monitor', () => {
     expect([...frame.resident]).toEqual([0, 0, 0, 0, 0, 1, 0, 0])
     expect(frame.phaseSeconds).toEqual({ mixer: 0.25, experts: 0 })
     expect(frame.bytesRead).toBe(1000)
+    expect(frame.busySeconds).toBe(0.625)
 
     // Half a second of silence is told once.
     vi.advanceTimersByTime(5000)

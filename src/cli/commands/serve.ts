@@ -76,6 +76,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       onWarning: line => cli.notice(line),
     })
     cli.notice(`${options.name ?? model.name} at ${server.url} (OpenAI: ${server.url}/v1, Anthropic: ${server.url})`)
+    cli.notice(`chat and engine view: ${server.url}/`)
     if (apiKey === undefined && !isLocal(options.host))
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
     await stopAsked(cli.signal)

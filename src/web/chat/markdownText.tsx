@@ -1,0 +1,43 @@
+// A text in Markdown, drawn block by block so that a growing answer redraws its last block only.
+import { useMemo, useRef } from 'preact/hooks'
+import { type Block, renderBlocks } from './markdown.js'
+
+const COPIED_MS = 1500
+
+export function MarkdownText({ text, isGrowing }: { text: string; isGrowing?: boolean }) {
+  const before = useRef<readonly Block[]>([])
+  const blocks = useMemo(() => {
+    before.current = renderBlocks(text, before.current)
+    return before.current
+  }, [text])
+  return (
+    // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons inside are reached by key on their own
+    // biome-ignore lint/a11y/noStaticElementInteractions: listens for the buttons inside
+    <div class={`markdown${isGrowing ? ' growing' : ''}`} onClick={copyCode}>
+      {blocks.map((block, i) => (
+        // sanitized by renderBlocks
+        <div key={`${i}`} class="block" dangerouslySetInnerHTML={{ __html: block.html }} />
+      ))}
+    </div>
+  )
+}
+
+async function copyCode(event: MouseEvent): Promise<void> {
+  const button = (event.target as Element).closest('button.copy')
+  const code = button?.closest('.code')?.querySelector('code')
+  if (!button || !code) return
+  const copied = await copyText(code.textContent ?? '')
+  button.textContent = copied ? 'Copied' : 'Not allowed'
+  setTimeout(() => {
+    button.textContent = 'Copy'
+  }, COPIED_MS)
+}
+
+export async function copyText(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text)
+    return true
+  } catch {
+    return false
+  }
+}

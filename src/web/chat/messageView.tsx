@@ -1,0 +1,205 @@
+// One message: what was said, how it was thought, what it cost, and what can be done with it.
+import { useState } from 'preact/hooks'
+import type { LiveAnswer } from '../state/answers.js'
+import { useApp } from '../state/app.js'
+import { type Conversation, type Message, showBranch, siblings } from '../state/conversation.js'
+import * as format from '../ui/format.js'
+import { Icon } from '../ui/icons.js'
+import { FailureNotice } from './failureNotice.js'
+import { copyText, MarkdownText } from './markdownText.js'
+
+interface Props {
+  readonly conversation: Conversation
+  readonly message: Message
+  readonly live: LiveAnswer | null // where this message is being written
+  readonly isBusy: boolean
+}
+
+export function MessageView(props: Props) {
+  return props.message.role === 'user' ? <UserMessage {...props} /> : <AssistantMessage {...props} />
+}
+
+function UserMessage({ conversation, message, isBusy }: Props) {
+  const app = useApp()
+  const [edited, setEdited] = useState<string | null>(null)
+  if (edited !== null) {
+    const submit = (event: Event) => {
+      event.preventDefault()
+      if (edited.trim() === '') return
+      setEdited(null)
+      void app.answers.send(conversation.id, edited.trim(), message.parent)
+    }
+    return (
+      <article class="message user" aria-label="Your message">
+        <form class="edit" onSubmit={submit}>
+          <textarea
+            aria-label="Edit your message"
+            value={edited}
+            rows={Math.min(12, edited.split('\n').length + 1)}
+            ref={element => element?.focus()}
+            onInput={event => setEdited(event.currentTarget.value)}
+            onKeyDown={event => {
+              if (event.key === 'Escape') setEdited(null)
+              if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) submit(event)
+            }}
+          />
+          <div class="row end">
+            <button type="button" class="button quiet" onClick={() => setEdited(null)}>
+              Cancel
+            </button>
+            <button type="submit" class="button primary" disabled={isBusy || edited.trim() === ''}>
+              Send as a new branch
+            </button>
+          </div>
+        </form>
+      </article>
+    )
+  }
+  return (
+    <article class="message user" aria-label="Your message">
+      <div class="bubble">{message.text}</div>
+      <div class="actions">
+        <Branches conversation={conversation} message={message} />
+        <CopyButton text={message.text} />
+        <button
+          type="button"
+          class="icon-button"
+          aria-label="Edit this message"
+          title="Edit"
+          disabled={isBusy}
+          onClick={() => setEdited(message.text)}
+        >
+          <Icon name="edit" size={16} />
+        </button>
+      </div>
+    </article>
+  )
+}
+
+function AssistantMessage({ conversation, message, live, isBusy }: Props) {
+  const app = useApp()
+  const text = live ? live.text.value : message.text
+  const thinking = live ? live.thinking.value : message.thinking
+  const isThinking = live?.isThinking.value ?? false
+  return (
+    <article class="message assistant" aria-label="Answer" aria-busy={live !== null}>
+      {thinking && <Thinking text={thinking} seconds={message.thinkingSeconds} isLive={isThinking} />}
+      {text !== '' && <MarkdownText text={text} isGrowing={live !== null} />}
+      {live !== null && text === '' && !isThinking && <Waiting />}
+      {live === null && message.end === undefined && <p class="hint">This answer was interrupted.</p>}
+      {live === null && text === '' && message.end === 'stop' && <p class="hint">The model said nothing.</p>}
+      {message.end === 'stopped' && <p class="hint">Stopped.</p>}
+      {message.end === 'length' && <p class="hint">The answer reached its token limit.</p>}
+      {message.end === 'failed' && message.failure && (
+        <FailureNotice conversation={conversation} message={message} failure={message.failure} />
+      )}
+      {live === null && (
+        <div class="actions">
+          <Branches conversation={conversation} message={message} />
+          <CopyButton text={message.text} />
+          <button
+            type="button"
+            class="icon-button"
+            aria-label="Answer again"
+            title="Answer again"
+            disabled={isBusy || message.parent === null}
+            onClick={() => message.parent && void app.answers.answer(conversation.id, message.parent)}
+          >
+            <Icon name="again" size={16} />
+          </button>
+          <UsageLine message={message} />
+        </div>
+      )}
+    </article>
+  )
+}
+
+function Waiting() {
+  return (
+    <p class="waiting">
+      <span class="dots" aria-hidden="true">
+        <i />
+        <i />
+        <i />
+      </span>
+      <span class="visually-hidden">The model is reading the prompt.</span>
+    </p>
+  )
+}
+
+function Thinking({ text, seconds, isLive }: { text: string; seconds?: number; isLive: boolean }) {
+  const label = isLive ? 'Thinking …' : seconds === undefined ? 'Thought' : `Thought for ${format.seconds(seconds)}`
+  return (
+    <details class="thinking">
+      <summary>
+        <Icon name="think" size={16} />
+        <span class={isLive ? 'shimmer' : ''}>{label}</span>
+        <Icon name="down" size={16} />
+      </summary>
+      <div class="thinking-text">{text.trim()}</div>
+    </details>
+  )
+}
+
+function UsageLine({ message: { usage, by } }: { message: Message }) {
+  if (usage === undefined) return null
+  const speed = format.rate(usage.answerTokens, usage.answerSeconds)
+  const prompt =
+    usage.promptTokens > 0
+      ? `${format.count(usage.promptTokens)} in the prompt${usage.cachedTokens > 0 ? `, ${format.count(usage.cachedTokens)} cached` : ''}`
+      : null
+  const parts = [`${format.count(usage.answerTokens)} tokens`, speed, prompt].filter(part => part !== null)
+  return (
+    <span class="usage" title={by}>
+      {parts.join(' · ')}
+    </span>
+  )
+}
+
+function Branches({ conversation, message }: { conversation: Conversation; message: Message }) {
+  const app = useApp()
+  const all = siblings(conversation, message)
+  if (all.length < 2) return null
+  const at = all.findIndex(({ id }) => id === message.id)
+  const go = (step: number) =>
+    app.conversations.update(conversation.id, current => showBranch(current, all[at + step].id))
+  const what = message.role === 'user' ? 'version' : 'answer'
+  return (
+    <fieldset class="branches" aria-label={`${what} ${at + 1} of ${all.length}`}>
+      <button
+        type="button"
+        class="icon-button"
+        aria-label={`Previous ${what}`}
+        disabled={at === 0}
+        onClick={() => go(-1)}
+      >
+        <Icon name="left" size={16} />
+      </button>
+      <span>
+        {at + 1}/{all.length}
+      </span>
+      <button
+        type="button"
+        class="icon-button"
+        aria-label={`Next ${what}`}
+        disabled={at === all.length - 1}
+        onClick={() => go(1)}
+      >
+        <Icon name="right" size={16} />
+      </button>
+    </fieldset>
+  )
+}
+
+function CopyButton({ text }: { text: string }) {
+  const [isCopied, setCopied] = useState(false)
+  const copy = async () => {
+    setCopied(await copyText(text))
+    setTimeout(() => setCopied(false), 1500)
+  }
+  return (
+    <button type="button" class="icon-button" aria-label={isCopied ? 'Copied' : 'Copy'} title="Copy" onClick={copy}>
+      <Icon name={isCopied ? 'check' : 'copy'} size={16} />
+    </button>
+  )
+}

@@ -1,0 +1,46 @@
+// What the page needs of a model, wherever it runs: answers as events, and frames of the engine's life. Two places: a
+// moeflux server, and this very tab.
+import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
+import type { AnswerUsage, Failure, FailureKind } from '../state/conversation.js'
+import type { Settings } from '../state/settings.js'
+
+export interface EngineShape {
+  readonly model: string
+  readonly backend: string
+  readonly description: string
+  readonly layers: number
+  readonly experts: number
+  readonly expertsPerToken: number
+  readonly layerKinds: readonly string[] // [layers]
+  readonly contextLength: number
+}
+
+export interface ChatRequest {
+  readonly messages: readonly { readonly role: 'system' | 'user' | 'assistant'; readonly content: string }[]
+  readonly settings: Settings
+}
+
+export type ChatEvent =
+  | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'thinking'; readonly text: string }
+  | { readonly type: 'usage'; readonly usage: AnswerUsage }
+  | { readonly type: 'end'; readonly reason: 'stop' | 'length' }
+
+export interface ChatEngine {
+  readonly place: 'server' | 'tab'
+  readonly shape: EngineShape
+  chat(request: ChatRequest, signal: AbortSignal): AsyncIterable<ChatEvent>
+  /** Frames until the returned function is called; `onState` tells whether they come. */
+  watch(onFrame: (frame: EngineFrame) => void, onState: (isLive: boolean) => void): () => void
+}
+
+/** Why an answer, or the way to one, failed: in words, and in a kind that says what may help. */
+export class EngineFailure extends Error implements Failure {
+  constructor(
+    readonly kind: FailureKind,
+    message: string,
+    readonly retryAfterSeconds: number | null = null,
+  ) {
+    super(message)
+  }
+}

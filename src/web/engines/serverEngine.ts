@@ -1,0 +1,172 @@
+// The model on the server that this page came from. Answers by its OpenAI API, frames by /engine/events. A lost
+// connection to the frames is taken up again by itself; a failed answer is told with what may help.
+import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
+import { decodeFrame } from '#moeflux/engine/frameCodec.js'
+import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type EngineShape } from './chatEngine.js'
+import { eventData } from './eventLines.js'
+
+const RECONNECT_MS = 1500
+
+/** The key that the server asks for, where it does; kept until the tab is closed. */
+export class ServerKey {
+  private static readonly name = 'moeflux.key'
+
+  get(): string | null {
+    return sessionStorage.getItem(ServerKey.name)
+  }
+
+  set(key: string): void {
+    sessionStorage.setItem(ServerKey.name, key)
+  }
+
+  get headers(): Record<string, string> {
+    const key = this.get()
+    return key === null ? {} : { authorization: `Bearer ${key}` }
+  }
+}
+
+export class ServerEngine implements ChatEngine {
+  readonly place = 'server'
+
+  private constructor(
+    readonly shape: EngineShape,
+    private readonly key: ServerKey,
+  ) {}
+
+  /** Null where the page came from a host that is no moeflux server. */
+  static async connect(key: ServerKey): Promise<ServerEngine | null> {
+    const response = await ask('engine', { headers: key.headers })
+    if (response.status === 404 || !response.headers.get('content-type')?.includes('json')) return null
+    if (!response.ok) throw await failureOf(response)
+    const body = await response.json()
+    if (typeof body?.layers !== 'number') return null
+    const shape: EngineShape = {
+      model: String(body.model),
+      backend: String(body.backend),
+      description: String(body.description),
+      layers: body.layers,
+      experts: body.experts,
+      expertsPerToken: body.experts_per_token,
+      layerKinds: body.layer_kinds,
+      contextLength: body.context_length,
+    }
+    return new ServerEngine(shape, key)
+  }
+
+  async *chat({ messages, settings }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+    const asked = performance.now()
+    const response = await ask('v1/chat/completions', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...this.key.headers },
+      body: JSON.stringify({
+        messages,
+        temperature: settings.temperature,
+        top_p: settings.topP,
+        top_k: settings.topK,
+        min_p: settings.minP,
+        seed: settings.seed,
+        max_tokens: settings.maxTokens,
+        chat_template_kwargs: { enable_thinking: settings.thinking },
+        stream: true,
+        stream_options: { include_usage: true },
+      }),
+      signal,
+    })
+    if (!response.ok || response.body === null) throw await failureOf(response)
+    let first = 0
+    let last = 0
+    let reason: 'stop' | 'length' | null = null
+    try {
+      for await (const data of eventData(response.body)) {
+        if (data === '[DONE]') break
+        const chunk = JSON.parse(data)
+        if (chunk.error) throw bodyFailure(chunk.error, 0)
+        const choice = chunk.choices?.[0]
+        const { content, reasoning_content: thinking } = choice?.delta ?? {}
+        if (content || thinking) {
+          last = performance.now()
+          first ||= last
+        }
+        if (thinking) yield { type: 'thinking', text: thinking }
+        if (content) yield { type: 'text', text: content }
+        if (choice?.finish_reason) reason = choice.finish_reason === 'length' ? 'length' : 'stop'
+        if (chunk.usage) {
+          const now = performance.now()
+          yield {
+            type: 'usage',
+            usage: {
+              promptTokens: chunk.usage.prompt_tokens,
+              cachedTokens: chunk.usage.prompt_tokens_details?.cached_tokens ?? 0,
+              answerTokens: chunk.usage.completion_tokens,
+              promptSeconds: ((first || now) - asked) / 1000,
+              answerSeconds: first ? (last - first) / 1000 : 0,
+            },
+          }
+        }
+      }
+    } catch (error) {
+      if (signal.aborted || error instanceof EngineFailure) throw error
+      throw new EngineFailure('unreachable', 'The connection to the server broke off in the middle of the answer.')
+    }
+    if (reason === null) {
+      throw new EngineFailure('unreachable', 'The server ended the answer before it was finished.')
+    }
+    yield { type: 'end', reason }
+  }
+
+  watch(onFrame: (frame: EngineFrame) => void, onState: (isLive: boolean) => void): () => void {
+    const stop = new AbortController()
+    void this.follow(onFrame, onState, stop.signal)
+    return () => stop.abort()
+  }
+
+  private async follow(
+    onFrame: (frame: EngineFrame) => void,
+    onState: (isLive: boolean) => void,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const cells = this.shape.layers * this.shape.experts
+    while (!signal.aborted) {
+      try {
+        const response = await ask('engine/events', { headers: this.key.headers, signal })
+        if (!response.ok || response.body === null) throw await failureOf(response)
+        onState(true)
+        for await (const data of eventData(response.body)) onFrame(decodeFrame(data, cells))
+      } catch {
+        // told by the state; an answer that fails as well says more
+      }
+      if (signal.aborted) return
+      onState(false)
+      await new Promise(resolve => setTimeout(resolve, RECONNECT_MS))
+    }
+  }
+}
+
+/** Asks the server that the page came from. */
+export async function ask(path: string, options: RequestInit): Promise<Response> {
+  try {
+    return await fetch(new URL(path, document.baseURI), options)
+  } catch (error) {
+    if (options.signal?.aborted) throw error
+    throw new EngineFailure('unreachable', 'The server does not answer. Is moeflux serve still running?')
+  }
+}
+
+async function failureOf(response: Response): Promise<EngineFailure> {
+  const retryAfter = Number(response.headers.get('retry-after')) || null
+  const body = await response.json().catch(() => null)
+  return bodyFailure(body?.error ?? {}, response.status, retryAfter)
+}
+
+function bodyFailure(
+  error: { message?: unknown; code?: unknown; type?: unknown },
+  status: number,
+  retryAfter: number | null = null,
+): EngineFailure {
+  const message = typeof error.message === 'string' ? error.message : `The server answered with status ${status}.`
+  if (status === 401) return new EngineFailure('unauthorized', 'The server asks for an API key.')
+  if (error.code === 'context_length_exceeded') return new EngineFailure('contextFull', message)
+  if (status === 429) return new EngineFailure('busy', 'The server is busy: its queue is full.', retryAfter)
+  if (status === 503) return new EngineFailure('stopping', 'The server is shutting down.')
+  return new EngineFailure('other', message)
+}

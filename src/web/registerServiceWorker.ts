@@ -1,0 +1,22 @@
+// Installs the service worker. Where the host does not isolate the page, the worker does from the next load on: so the
+// page is loaded once more, before anything was typed or begun.
+
+const RELOADED_KEY = 'moeflux.isolated'
+
+export async function registerServiceWorker(): Promise<void> {
+  const { serviceWorker } = navigator
+  if (!serviceWorker) return
+  try {
+    const wasControlled = serviceWorker.controller !== null
+    await serviceWorker.register(new URL('sw.js', document.baseURI), {
+      scope: new URL('./', document.baseURI).pathname,
+    })
+    if (crossOriginIsolated || wasControlled || sessionStorage.getItem(RELOADED_KEY) !== null) return
+    await serviceWorker.ready
+    sessionStorage.setItem(RELOADED_KEY, 'yes')
+    if (document.querySelector<HTMLTextAreaElement>('#composer')?.value) return
+    location.reload()
+  } catch (error) {
+    console.warn('The page cannot be kept for use without a network:', error)
+  }
+}

@@ -1,0 +1,180 @@
+// Answers that are being written: one per conversation at most. The text of a live answer has signals of its own, so that
+// only its message is drawn again; the conversation gets it every now and then and at the end.
+import { type Signal, signal } from '@preact/signals'
+import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
+import { type AnswerUsage, append, branch, change, type Message, newId } from './conversation.js'
+import type { Conversations } from './conversations.js'
+import type { Settings } from './settings.js'
+
+const DRAW_MS = 40
+const KEEP_MS = 2000
+
+export interface LiveAnswer {
+  readonly messageId: string
+  readonly text: Signal<string>
+  readonly thinking: Signal<string>
+  readonly isThinking: Signal<boolean>
+  readonly startedAt: number // performance.now()
+  stop(): void
+}
+
+export class Answers {
+  /** By conversation. */
+  readonly live = signal<ReadonlyMap<string, LiveAnswer>>(new Map())
+
+  constructor(
+    private readonly conversations: Conversations,
+    private readonly settings: Signal<Settings>,
+    private readonly engine: () => ChatEngine | null,
+    /** For people who do not see the screen. */
+    private readonly announce: (line: string) => void,
+  ) {}
+
+  /** Sends what the user wrote, after `parent`: the end of the branch, or the message before an edited one. */
+  async send(conversationId: string, text: string, parent: string | null): Promise<void> {
+    const message: Message = { id: newId(), parent, role: 'user', text, createdAt: Date.now() }
+    this.conversations.update(conversationId, conversation => append(conversation, message))
+    await this.answer(conversationId, message.id)
+  }
+
+  /** Writes an answer to a message; beside others that it has already. */
+  async answer(conversationId: string, parent: string): Promise<void> {
+    if (this.live.value.has(conversationId)) return
+    const engine = this.engine()
+    const by = engine
+      ? `${engine.shape.model} · ${engine.place === 'tab' ? 'in this tab' : 'on the server'}`
+      : undefined
+    const id = newId()
+    const controller = new AbortController()
+    const draft = new AnswerDraft()
+    const live: LiveAnswer = {
+      messageId: id,
+      text: draft.shownText,
+      thinking: draft.shownThinking,
+      isThinking: draft.isThinking,
+      startedAt: performance.now(),
+      stop: () => controller.abort(),
+    }
+    const message: Message = { id, parent, role: 'assistant', text: '', createdAt: Date.now(), by }
+    this.conversations.update(conversationId, conversation => append(conversation, message))
+    this.setLive(conversationId, live)
+    const keep = (fields: Partial<Message>) =>
+      this.conversations.update(conversationId, conversation =>
+        change(conversation, id, { ...draft.fields(), ...fields }),
+      )
+    const keeping = setInterval(() => keep({}), KEEP_MS)
+    try {
+      if (engine === null) throw new EngineFailure('unreachable', 'There is no model to ask yet.')
+      const conversation = this.conversations.get(conversationId)
+      if (conversation === null) return
+      const system = conversation.system.trim()
+      const messages = [
+        ...(system === '' ? [] : [{ role: 'system' as const, content: system }]),
+        ...branch(conversation, parent).map(({ role, text }) => ({ role, content: text })),
+      ]
+      let end: Message['end'] = 'stop'
+      for await (const event of engine.chat({ messages, settings: this.settings.value }, controller.signal)) {
+        if (event.type === 'text') draft.addText(event.text)
+        else if (event.type === 'thinking') draft.addThinking(event.text)
+        else if (event.type === 'usage') draft.usage = event.usage
+        else end = event.reason
+      }
+      keep({ end })
+      this.announce('The answer is complete.')
+    } catch (error) {
+      if (controller.signal.aborted) {
+        keep({ end: 'stopped' })
+        this.announce('The answer was stopped.')
+      } else {
+        keep({ end: 'failed', failure: failureOf(error) }) // which its message announces
+      }
+    } finally {
+      clearInterval(keeping)
+      draft.close()
+      this.setLive(conversationId, null)
+      await this.conversations.flush()
+    }
+  }
+
+  stop(conversationId: string): void {
+    this.live.value.get(conversationId)?.stop()
+  }
+
+  private setLive(conversationId: string, answer: LiveAnswer | null): void {
+    const live = new Map(this.live.value)
+    if (answer === null) live.delete(conversationId)
+    else live.set(conversationId, answer)
+    this.live.value = live
+  }
+}
+
+function failureOf(error: unknown) {
+  if (error instanceof EngineFailure) return { kind: error.kind, message: error.message }
+  return { kind: 'other' as const, message: error instanceof Error ? error.message : String(error) }
+}
+
+/** Text as it comes, shown a few times a second: tokens may come faster than a screen draws. */
+class AnswerDraft {
+  readonly shownText = signal('')
+  readonly shownThinking = signal('')
+  readonly isThinking = signal(false)
+  usage: AnswerUsage | undefined
+  private text = ''
+  private thinking = ''
+  private thinkingStarted = 0
+  private thinkingSeconds: number | undefined
+  private timer: ReturnType<typeof setTimeout> | null = null
+  private readonly begun = performance.now()
+  private firstAt = 0
+  private pieces = 0
+
+  addText(text: string): void {
+    if (this.isThinking.value) {
+      this.isThinking.value = false
+      this.thinkingSeconds = (performance.now() - this.thinkingStarted) / 1000
+    }
+    this.text += text
+    this.added()
+  }
+
+  addThinking(text: string): void {
+    if (this.thinking === '') this.thinkingStarted = performance.now()
+    this.isThinking.value = true
+    this.thinking += text
+    this.added()
+  }
+
+  /** What the message holds by now. An answer that was cut off counts its own pieces. */
+  fields(): Partial<Message> {
+    const { text, thinking, thinkingSeconds } = this
+    const isCut = this.usage === undefined && this.pieces > 0
+    const usage = isCut
+      ? {
+          promptTokens: 0,
+          cachedTokens: 0,
+          answerTokens: this.pieces,
+          promptSeconds: (this.firstAt - this.begun) / 1000,
+          answerSeconds: (performance.now() - this.firstAt) / 1000,
+        }
+      : this.usage
+    return { text, usage, ...(thinking !== '' && { thinking, thinkingSeconds: thinkingSeconds ?? this.soFar() }) }
+  }
+
+  close(): void {
+    if (this.timer) clearTimeout(this.timer)
+  }
+
+  private soFar(): number {
+    return (performance.now() - this.thinkingStarted) / 1000
+  }
+
+  private added(): void {
+    this.pieces++
+    this.firstAt ||= performance.now()
+    this.timer ??= setTimeout(() => {
+      this.timer = null
+      this.shownText.value = this.text
+      this.shownThinking.value = this.thinking
+    }, DRAW_MS)
+  }
+}

@@ -1,0 +1,118 @@
+// The conversations of this browser as signals: all of them, the one that is shown, and what is typed but not sent. Every
+// change is kept in the store soon after, and in other tabs of the page.
+import { computed, type ReadonlySignal, signal } from '@preact/signals'
+import { type Conversation, newConversation } from './conversation.js'
+import type { ConversationStore } from './conversationStore.js'
+
+const SAVE_MS = 250
+const DRAFTS_KEY = 'moeflux.drafts'
+
+export class Conversations {
+  readonly all = signal<readonly Conversation[]>([])
+  readonly currentId = signal<string | null>(null)
+  readonly current: ReadonlySignal<Conversation | null> = computed(
+    () => this.all.value.find(({ id }) => id === this.currentId.value) ?? null,
+  )
+  private readonly unsaved = new Set<string>()
+  private store: ConversationStore | null = null
+  private timer: ReturnType<typeof setTimeout> | null = null
+
+  constructor(
+    private readonly storage: Storage,
+    private readonly onWarning: (line: string) => void,
+  ) {}
+
+  async load(store: ConversationStore): Promise<void> {
+    this.store = store
+    await this.refresh()
+  }
+
+  /** Takes over what another tab has changed; what this one is changing stays as it is here. */
+  async refresh(): Promise<void> {
+    const kept = (await this.store?.all()) ?? []
+    const own = this.all.value.filter(({ id, messages }) => this.unsaved.has(id) || messages.length === 0)
+    const ownIds = new Set(own.map(({ id }) => id))
+    this.all.value = [...own, ...kept.filter(({ id }) => !ownIds.has(id))].sort((a, b) => b.updatedAt - a.updatedAt)
+  }
+
+  get(id: string): Conversation | null {
+    return this.all.value.find(conversation => conversation.id === id) ?? null
+  }
+
+  /** A new, empty conversation; one that is empty already is used again. */
+  begin(system: string): Conversation {
+    const empty = this.all.value.find(({ messages }) => messages.length === 0)
+    const conversation = empty ? { ...empty, system: empty.system || system } : newConversation(system)
+    this.all.value = [conversation, ...this.all.value.filter(({ id }) => id !== conversation.id)]
+    this.currentId.value = conversation.id
+    return conversation
+  }
+
+  show(id: string): void {
+    this.currentId.value = id
+  }
+
+  update(id: string, change: (conversation: Conversation) => Conversation): void {
+    this.all.value = this.all.value
+      .map(conversation => (conversation.id === id ? change(conversation) : conversation))
+      .sort((a, b) => b.updatedAt - a.updatedAt)
+    this.save(id)
+  }
+
+  add(conversations: readonly Conversation[]): void {
+    this.all.value = [...conversations, ...this.all.value].sort((a, b) => b.updatedAt - a.updatedAt)
+    for (const { id } of conversations) this.save(id)
+  }
+
+  async remove(ids: readonly string[]): Promise<void> {
+    this.all.value = this.all.value.filter(({ id }) => !ids.includes(id))
+    for (const id of ids) {
+      this.unsaved.delete(id)
+      this.setDraft(id, '')
+    }
+    if (this.current.value === null) this.currentId.value = null
+    await this.store?.remove(ids)
+  }
+
+  draft(id: string | null): string {
+    return this.drafts()[id ?? ''] ?? ''
+  }
+
+  setDraft(id: string | null, text: string): void {
+    const drafts = this.drafts()
+    if (text === '') delete drafts[id ?? '']
+    else drafts[id ?? ''] = text
+    try {
+      this.storage.setItem(DRAFTS_KEY, JSON.stringify(drafts))
+    } catch {
+      // storage refused or full: the text stays in its field
+    }
+  }
+
+  /** Writes at once what waits to be written. */
+  async flush(): Promise<void> {
+    if (this.timer) clearTimeout(this.timer)
+    this.timer = null
+    const changed = this.all.value.filter(({ id, messages }) => this.unsaved.has(id) && messages.length > 0)
+    this.unsaved.clear()
+    if (changed.length === 0) return
+    try {
+      await this.store?.put(changed)
+    } catch (error) {
+      this.onWarning(`Conversations cannot be kept: ${error instanceof Error ? error.message : String(error)}`)
+    }
+  }
+
+  private save(id: string): void {
+    this.unsaved.add(id)
+    this.timer ??= setTimeout(() => void this.flush(), SAVE_MS)
+  }
+
+  private drafts(): Record<string, string> {
+    try {
+      return JSON.parse(this.storage.getItem(DRAFTS_KEY) ?? '{}')
+    } catch {
+      return {}
+    }
+  }
+}

@@ -1,0 +1,148 @@
+// Where answers can come from: the server that the page came from, and models that can run in this tab. Knows what is
+// there, what is chosen, and what loading one has come to.
+import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals'
+import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
+import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
+import { ask, ServerEngine, type ServerKey } from '../engines/serverEngine.js'
+import type { TabEngine, TabProgress } from '../engines/tabEngine.js'
+import type { Failure } from './conversation.js'
+
+export type Place = 'server' | 'tab'
+
+export type ServerState =
+  | { readonly status: 'connecting' | 'none' }
+  | { readonly status: 'ready'; readonly engine: ServerEngine }
+  | { readonly status: 'failed'; readonly failure: Failure }
+
+export type TabState =
+  | { readonly status: 'empty' }
+  | { readonly status: 'loading'; readonly entry: ModelEntry; readonly progress: TabProgress | null }
+  | { readonly status: 'ready'; readonly entry: ModelEntry; readonly engine: TabEngine }
+  | { readonly status: 'failed'; readonly entry: ModelEntry; readonly failure: Failure }
+
+const PLACE_KEY = 'moeflux.place'
+const INDEX_KEY = 'moeflux.models' // what the host offered last, for visits without a network
+
+export class Engines {
+  readonly server: Signal<ServerState> = signal({ status: 'connecting' })
+  readonly tab: Signal<TabState> = signal({ status: 'empty' })
+  readonly models = signal<readonly ModelEntry[]>([])
+  readonly place = signal<Place>('server')
+  readonly active: ReadonlySignal<ChatEngine | null> = computed(() => {
+    const { value: server } = this.server
+    const { value: tab } = this.tab
+    if (this.place.value === 'tab') return tab.status === 'ready' ? tab.engine : null
+    return server.status === 'ready' ? server.engine : null
+  })
+  private loading: AbortController | null = null
+
+  constructor(
+    private readonly key: ServerKey,
+    private readonly storage: Storage,
+    private readonly onNotice: (line: string) => void,
+  ) {}
+
+  async start(): Promise<void> {
+    this.place.value = this.storage.getItem(PLACE_KEY) === 'tab' ? 'tab' : 'server'
+    await Promise.all([this.connect(), this.listModels()])
+    if (this.server.value.status === 'none') this.place.value = 'tab'
+    if (this.place.value === 'tab' && this.models.value.length === 0) this.place.value = 'server'
+  }
+
+  /** Looks for the server, again where it was gone. */
+  async connect(): Promise<void> {
+    try {
+      const engine = await ServerEngine.connect(this.key)
+      this.server.value = engine === null ? { status: 'none' } : { status: 'ready', engine }
+    } catch (error) {
+      const { kind, message } = asFailure(error)
+      this.server.value = { status: 'failed', failure: { kind, message } }
+    }
+  }
+
+  async useKey(key: string): Promise<void> {
+    this.key.set(key)
+    await Promise.all([this.connect(), this.listModels()])
+  }
+
+  choose(place: Place): void {
+    this.place.value = place
+    this.storage.setItem(PLACE_KEY, place)
+  }
+
+  /** Loads a model into this tab and answers with it from then on. */
+  async load(entry: ModelEntry): Promise<void> {
+    await this.unload()
+    const loading = new AbortController()
+    this.loading = loading
+    this.choose('tab')
+    this.tab.value = { status: 'loading', entry, progress: null }
+    try {
+      const { TabEngine } = await import('../engines/tabEngine.js')
+      const engine = await TabEngine.load(entry, {
+        headers: this.key.headers,
+        signal: loading.signal,
+        onProgress: progress => {
+          if (this.loading === loading) this.tab.value = { status: 'loading', entry, progress }
+        },
+        onNotice: this.onNotice,
+      })
+      if (loading.signal.aborted) await engine.close()
+      else this.tab.value = { status: 'ready', entry, engine }
+    } catch (error) {
+      if (loading.signal.aborted) return
+      const { kind, message } = asFailure(error)
+      this.tab.value = { status: 'failed', entry, failure: { kind, message } }
+    } finally {
+      if (this.loading === loading) this.loading = null
+    }
+  }
+
+  /** Stops loading, or takes the model out of memory. What is stored on the device stays. */
+  async unload(): Promise<void> {
+    this.loading?.abort()
+    this.loading = null
+    const { value } = this.tab
+    this.tab.value = { status: 'empty' }
+    if (value.status === 'ready') await value.engine.close()
+  }
+
+  private async listModels(): Promise<void> {
+    try {
+      const response = await ask('models/index.json', { headers: this.key.headers })
+      if (response.ok && response.headers.get('content-type')?.includes('json')) {
+        const body = await response.json()
+        this.models.value = readEntries(body)
+        this.storage.setItem(INDEX_KEY, JSON.stringify(body))
+      }
+    } catch {
+      this.models.value = this.rememberedModels()
+    }
+  }
+
+  private rememberedModels(): ModelEntry[] {
+    try {
+      return readEntries(JSON.parse(this.storage.getItem(INDEX_KEY) ?? '{}'))
+    } catch {
+      return []
+    }
+  }
+}
+
+function readEntries(body: unknown): ModelEntry[] {
+  const list = (body as { models?: unknown })?.models
+  if (!Array.isArray(list)) return []
+  return list
+    .filter(entry => typeof entry?.name === 'string' && typeof entry?.path === 'string')
+    .map(entry => ({
+      name: entry.name,
+      path: entry.path,
+      residentBytes: Number(entry.residentBytes) || 0,
+      expertBytes: Number(entry.expertBytes) || 0,
+    }))
+}
+
+function asFailure(error: unknown): Failure {
+  if (error instanceof EngineFailure) return error
+  return { kind: 'other', message: error instanceof Error ? error.message : String(error) }
+}

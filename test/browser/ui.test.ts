@@ -1,0 +1,238 @@
+// The web UI as `moeflux serve` serves it, in a real browser: chat, branches, what is kept, and the engine view.
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import type { Page } from 'playwright-core'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type ServerProcess, startServer } from '../server/serverProcess.js'
+import { type Browser, launchChromium } from '../support/chromium.js'
+import { answered, ask, DOG_STORY, lastAnswer, ready, useSettings } from './uiPage.js'
+
+const GREEDY = { temperature: 0, maxTokens: 60 }
+const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+let server: ServerProcess
+let browser: Browser
+const foreign: string[] = [] // requests to anywhere else
+beforeAll(async () => {
+  ;[server, browser] = await Promise.all([startServer(['--expert-memory', '7MB']), launchChromium()])
+  browser.context.on('request', request => {
+    if (!request.url().startsWith(`${server.url}/`)) foreign.push(request.url())
+  })
+})
+afterAll(async () => {
+  await browser?.close()
+  await server?.stop()
+})
+
+async function openPage(settings: Record<string, unknown> = GREEDY): Promise<Page> {
+  const page = await browser.open()
+  await useSettings(page, settings)
+  await page.goto(server.url)
+  await ready(page)
+  return page
+}
+
+describe('chat through the server', () => {
+  test('streams an answer, tells what it cost, and keeps it over a reload', async () => {
+    const page = await openPage()
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await ask(page, DOG_STORY)
+    const seen = new Set<string>()
+    await expect
+      .poll(
+        async () => {
+          seen.add(await page.locator('.message.assistant').last().innerText())
+          return page.getByRole('button', { name: 'Answer again' }).count()
+        },
+        { timeout: 30_000, interval: 20 },
+      )
+      .toBe(1)
+    expect(seen.size).toBeGreaterThan(2) // it grew before our eyes
+    const text = await lastAnswer(page)
+    const body = { messages: [{ role: 'user', content: DOG_STORY }], temperature: 0, max_tokens: 60 }
+    const reply = await page.evaluate(async request => {
+      const response = await fetch('v1/chat/completions', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(request),
+      })
+      return (await response.json()).choices[0].message.content as string
+    }, body)
+    expect(text.replace(/\s+/g, ' ').trim()).toBe(reply.replace(/\s+/g, ' ').trim())
+    await expect.poll(() => page.locator('.usage').textContent()).toMatch(/^60 tokens · \d+ tok\/s · \d+ in the prompt/)
+    expect(await page.locator('.hint').textContent()).toContain('token limit')
+
+    await page.getByLabel('Your message', { exact: true }).last().fill('not sent yet')
+    await page.reload()
+    await ready(page)
+    await page.getByRole('button', { name: DOG_STORY, exact: true }).click()
+    expect(await lastAnswer(page)).toBe(text)
+    await page.close()
+  })
+
+  test('edits a message and answers again, each a branch of its own', async () => {
+    const page = await openPage({ temperature: 0, maxTokens: 12 })
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await ask(page, 'Tell me about a cat')
+    await answered(page)
+    const first = await lastAnswer(page)
+    await page.locator('.message.user').first().hover()
+    await page.getByRole('button', { name: 'Edit this message' }).click()
+    await page.getByLabel('Edit your message').fill('Tell me about a big red truck')
+    await page.getByRole('button', { name: 'Send as a new branch' }).click()
+    await answered(page)
+    expect(await page.locator('.bubble').textContent()).toBe('Tell me about a big red truck')
+    await page.getByRole('button', { name: 'Previous version' }).click()
+    expect(await page.locator('.bubble').textContent()).toBe('Tell me about a cat')
+    expect(await lastAnswer(page)).toBe(first)
+
+    await page.getByRole('button', { name: 'Answer again' }).click()
+    await page.getByText('2/2', { exact: true }).last().waitFor()
+    await answered(page)
+    expect(await lastAnswer(page)).toBe(first) // greedy
+    await page.getByRole('button', { name: 'Previous answer' }).click()
+    await page.getByText('1/2', { exact: true }).last().waitFor()
+    await page.close()
+  })
+
+  test('stops an answer at once, and the server with it', async () => {
+    const page = await openPage({ temperature: 2, topK: 0, topP: 1, maxTokens: 4000 })
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await ask(page, DOG_STORY)
+    await page.locator('.message.assistant .markdown').waitFor()
+    await page.getByRole('button', { name: 'Stop the answer' }).click()
+    await answered(page)
+    expect(await page.locator('.hint').textContent()).toBe('Stopped.')
+    await server.idle()
+    await page.close()
+  })
+
+  test('two tabs answer at once, and each sees what the other has kept', async () => {
+    const settings = { temperature: 0, maxTokens: 40 }
+    const [one, two] = await Promise.all([openPage(settings), openPage(settings)])
+    for (const page of [one, two]) await page.getByRole('button', { name: 'New chat' }).click()
+    await Promise.all([ask(one, 'Tell me about a blue bird'), ask(two, 'Tell me about a green frog')])
+    await Promise.all([answered(one), answered(two)])
+    expect(await lastAnswer(one)).not.toBe(await lastAnswer(two))
+    await one.getByRole('button', { name: 'Tell me about a green frog', exact: true }).click()
+    await expect.poll(() => lastAnswer(one)).toBe(await lastAnswer(two))
+    await Promise.all([one.close(), two.close()])
+  })
+
+  test('renames, finds, exports, imports and deletes conversations', async () => {
+    const page = await openPage({ temperature: 0, maxTokens: 5 })
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await ask(page, 'A story about a gnarwhal')
+    await answered(page)
+    await page.getByRole('button', { name: 'More for A story about a gnarwhal' }).click()
+    await page.getByRole('menuitem', { name: 'Rename' }).click()
+    await page.getByLabel('Title of the conversation').fill('The owl')
+    await page.keyboard.press('Enter')
+    await page.getByLabel('Search conversations').fill('gnarwhal')
+    await expect.poll(() => page.locator('.conversation').count()).toBe(1)
+
+    await page.getByRole('button', { name: 'More for The owl' }).click()
+    const download = page.waitForEvent('download')
+    await page.getByRole('menuitem', { name: 'Export as JSON' }).click()
+    const path = await (await download).path()
+    expect(JSON.parse(readFileSync(path, 'utf8')).conversations[0].title).toBe('The owl')
+
+    await page.getByRole('button', { name: 'More for The owl' }).click()
+    await page.getByRole('menuitem', { name: 'Delete' }).click()
+    await expect.poll(() => page.locator('.conversation').count()).toBe(0)
+    await page.getByLabel('File to import').setInputFiles(path)
+    await expect.poll(() => page.locator('.conversation').count()).toBe(1)
+    await page.close()
+  })
+})
+
+describe('the engine view', () => {
+  test('shows live routing, and numbers that equal /metrics', async () => {
+    const page = await openPage({ temperature: 0, maxTokens: 30 })
+    await page.getByRole('tab', { name: 'Both' }).click()
+    await page.locator('.live.idle').waitFor()
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await ask(page, 'Tell me about a yellow duck')
+    await answered(page)
+    await page.locator('.live.idle').waitFor()
+    const shown = async (name: string) =>
+      Number((await page.locator(`[data-counter=${name}]`).textContent())?.replaceAll(',', ''))
+    const pairs = [
+      ['tokens', 'moeflux_evaluated_tokens_total'],
+      ['expertHits', 'moeflux_expert_hits_total'],
+      ['expertMisses', 'moeflux_expert_misses_total'],
+      ['bytesRead', 'moeflux_expert_bytes_read_total'],
+      ['prefetchHits', 'moeflux_prefetch_hits_total'],
+      ['expertSlotsUsed', 'moeflux_expert_slots_used'],
+    ]
+    for (const [counter, metric] of pairs) {
+      expect(await shown(counter), counter).toBe(await server.metric(metric))
+    }
+    expect(await page.locator('.log').innerText()).toMatch(/Answer: \d+ tokens at \d+ tok\/s/)
+    const used = await page.locator('.heat-details').textContent()
+    expect(used).toMatch(/^\d+ tokens watched: \d+ of 256 experts used/)
+
+    await page.locator('.heat-map').focus()
+    await page.keyboard.press('ArrowRight')
+    await page.keyboard.press('ArrowDown')
+    expect(await page.locator('.heat-details').textContent()).toMatch(/^Layer 1, linear attention · expert 0: /)
+    await page.close()
+  })
+})
+
+describe('the page', () => {
+  test('has headers that keep it to itself, and asks nobody else', async () => {
+    const { headers } = await fetch(server.url)
+    expect(headers.get('content-security-policy')).toMatch(/default-src 'self'.*object-src 'none'/)
+    expect(headers.get('content-security-policy')).not.toContain('unsafe-inline')
+    expect(headers.get('cross-origin-embedder-policy')).toBe('require-corp')
+    const page = await openPage()
+    expect(await page.evaluate(() => crossOriginIsolated)).toBe(true)
+    await page.close()
+    expect(foreign).toEqual([])
+    expect(browser.problems).toEqual([])
+  })
+
+  test.each(['light', 'dark'] as const)('has no serious accessibility finding in %s', async scheme => {
+    const page = await openPage({ temperature: 0, maxTokens: 12 })
+    await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' })
+    await page.getByRole('button', { name: 'New chat' }).click()
+    expect(await findings(page), 'welcome').toEqual([])
+    await ask(page, 'Tell me about a kite')
+    await answered(page)
+    for (const [size, viewport] of Object.entries({ desktop: [1280, 800], phone: [390, 844] })) {
+      await page.setViewportSize({ width: viewport[0], height: viewport[1] })
+      for (const view of ['', 'engine']) {
+        await page.evaluate(hash => void (location.hash = hash), view)
+        if (view === 'engine') await page.locator('.live.idle').waitFor()
+        expect(await findings(page), `${view || 'chat'} ${size}`).toEqual([])
+      }
+    }
+    await page.setViewportSize({ width: 1280, height: 800 })
+    for (const key of ['Alt+S', 'Alt+M']) {
+      await page.keyboard.press(key)
+      await page.getByRole('dialog').waitFor()
+      expect(await findings(page), key).toEqual([])
+      await page.keyboard.press('Escape')
+      await page.locator('dialog').waitFor({ state: 'detached' })
+    }
+    await page.close()
+  })
+})
+
+/** Serious and critical findings of axe-core. */
+async function findings(page: Page): Promise<string[]> {
+  await page.evaluate(axeSource)
+  return await page.evaluate(async () => {
+    const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: Violation[] }> } }
+    interface Violation {
+      readonly id: string
+      readonly impact: string
+      readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[]
+    }
+    const { violations } = await axe.run()
+    return violations
+      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+      .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`))
+  })
+}

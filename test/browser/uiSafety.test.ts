@@ -1,0 +1,268 @@
+// What a hostile model, prompt or file could try through the web UI, and what the page does when the server fails it. The
+// model answers by script, behind a real server.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Page } from 'playwright-core'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { type RunningServer, type ServeOptions, serve } from '#moeflux/server/serve.js'
+import { type Browser, launchChromium } from '../support/chromium.js'
+import { repository } from '../support/packedFiles.js'
+import { answering, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
+import { demoTokenizer } from '../support/textTools.js'
+import { answered, ask, lastAnswer, ready } from './uiPage.js'
+
+const HOSTILE = [
+  '<script>pwn(1)</script>',
+  '<img src=x onerror=pwn(2)> <img src="https://evil.example/pixel.png">',
+  '<svg onload=pwn(3)><animate onbegin=pwn(4) attributeName=x></svg>',
+  '<iframe srcdoc="<script>parent.pwn(5)</script>"></iframe><iframe src="https://evil.example"></iframe>',
+  '[click](javascript:pwn(6)) [tab](java\tscript:pwn(7)) [data](data:text/html,<script>pwn(8)</script>) [vb](vbscript:pwn(9))',
+  '![alt](https://evil.example/tracker.png) ![x](javascript:pwn(10)) ![y](data:image/svg+xml,<svg onload=pwn(11)>)',
+  '<a href="javascript:pwn(12)" onmouseover="pwn(13)">hover</a> <a href="https://evil.example" ping="https://evil.example">p</a>',
+  '<style>*{background:url(https://evil.example/css)} body{display:none}</style><link rel=stylesheet href=https://evil.example/a.css>',
+  '<div style="position:fixed;inset:0;background:url(https://evil.example/bg)" class="dialog">cover</div>',
+  '<math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=1 onerror=pwn(14)&gt;">',
+  '<svg></p><style><a id="</style><img src=1 onerror=pwn(15)>">',
+  '<form action="https://evil.example"><input name=x><button formaction="javascript:pwn(16)">go</button></form>',
+  '<base href="https://evil.example/"><meta http-equiv=refresh content="0;url=https://evil.example">',
+  '<object data="javascript:pwn(17)"></object><embed src="https://evil.example"><video src=x onerror=pwn(18)></video>',
+  '<details open ontoggle=pwn(19)><summary>s</summary></details><input autofocus onfocus=pwn(20)>',
+  '```"><img src=x onerror=pwn(21)>\n</code></pre><script>pwn(22)</script>\n```',
+  '[ref]\n\n[ref]: javascript:pwn(23) "onmouseover=pwn(24)"',
+  '<noscript><p title="</noscript><img src=x onerror=pwn(25)>"></noscript>',
+  'https://evil.example/auto" onmouseover="pwn(26) <https://evil.example/angle>',
+  '| a | <img src=x onerror=pwn(27)> |\n| - | - |\n| [x](javascript:pwn(28)) | `<script>pwn(29)</script>` |',
+  '<a href="&#106;avascript:pwn(30)">e</a> [e](&#106;avascript:pwn(31)) <template><script>pwn(32)</script></template>',
+].join('\n\n')
+
+let browser: Browser
+const running: (RunningServer | { close(): Promise<void> })[] = []
+const foreign: string[] = []
+beforeAll(async () => {
+  browser = await launchChromium()
+  browser.context.on('request', request => {
+    const url = new URL(request.url())
+    if (url.hostname !== '127.0.0.1' && url.protocol !== 'blob:' && url.protocol !== 'data:')
+      foreign.push(request.url())
+  })
+})
+afterAll(() => browser.close())
+afterEach(async () => {
+  for (const each of running.splice(0)) await ('stop' in each ? each.stop(0) : each.close())
+})
+
+interface Scene extends Partial<ScriptedOptions> {
+  readonly answer?: (prompt: string) => string | readonly number[]
+  readonly serve?: ServeOptions
+}
+
+async function start({ answer = () => 'All is well.', serve: options, ...model }: Scene = {}): Promise<RunningServer> {
+  const tokenizer = await demoTokenizer()
+  const scripted = await scriptedModel({ script: answering(tokenizer, answer), ...model })
+  const server = await serve(scripted.model, { port: 0, webFolder: join(repository, 'dist/web'), ...options })
+  running.push(server, scripted.model)
+  return server
+}
+
+/** Encoded once: the script is asked for every token. */
+async function hostileAnswer(ending: string): Promise<() => readonly number[]> {
+  const ids = (await demoTokenizer()).encode(`${HOSTILE}${ending}`)
+  return () => ids
+}
+
+async function open({ url }: RunningServer): Promise<Page> {
+  const page = await browser.open()
+  await page.addInitScript(() => {
+    const calls: unknown[] = []
+    Object.assign(globalThis, { pwned: calls, pwn: (which: unknown) => calls.push(which) })
+    globalThis.alert = () => calls.push('alert')
+  })
+  await page.goto(url)
+  return page
+}
+
+const failure = (page: Page, words: string) => page.locator('.failure', { hasText: words })
+
+/** Nothing ran, nothing was asked for elsewhere, and messages hold plain elements only. */
+async function expectHarmless(page: Page): Promise<void> {
+  await page.evaluate(() => {
+    for (const element of document.querySelectorAll('.messages *')) {
+      for (const type of ['mouseover', 'mouseenter', 'focus', 'toggle']) element.dispatchEvent(new Event(type))
+    }
+  })
+  await page.waitForTimeout(200)
+  expect(await page.evaluate(() => (globalThis as unknown as { pwned: unknown[] }).pwned)).toEqual([])
+  expect(foreign).toEqual([])
+  const found = await page.evaluate(() => {
+    const elements = [...document.querySelectorAll('.messages .markdown *')]
+    return {
+      tags: [...new Set(elements.map(element => element.tagName))],
+      attributes: [...new Set(elements.flatMap(element => element.getAttributeNames()))],
+      schemes: [...new Set([...document.querySelectorAll('.messages a')].map(a => (a as HTMLAnchorElement).protocol))],
+      isCovered: document.elementFromPoint(innerWidth - 40, 20)?.closest('.topbar') === null,
+    }
+  })
+  const allowed =
+    'DIV P BR HR H1 H2 H3 H4 H5 H6 UL OL LI BLOCKQUOTE STRONG EM DEL CODE PRE A TABLE THEAD TBODY TR TH TD SPAN BUTTON'
+  expect(found.tags.filter(tag => !allowed.split(' ').includes(tag))).toEqual([])
+  expect(found.attributes.filter(name => name.startsWith('on') || name === 'style' || name === 'src')).toEqual([])
+  expect(found.schemes.filter(scheme => !['http:', 'https:', 'mailto:'].includes(scheme))).toEqual([])
+  expect(found.isCovered).toBe(false)
+  expect(new URL(page.url()).hostname).toBe('127.0.0.1')
+}
+
+describe('hostile text does nothing', () => {
+  test('in an answer', async () => {
+    const page = await open(await start({ answer: await hostileAnswer('') }))
+    await ready(page)
+    await ask(page, 'Say it')
+    await answered(page)
+    expect(await lastAnswer(page)).toContain('<script>pwn(1)</script>') // shown as text
+    await expectHarmless(page)
+    await page.close()
+  })
+
+  test('in thinking, in a message of the user and in the system prompt', async () => {
+    const page = await open(await start({ answer: await hostileAnswer('\n</think>\n\nDone.') }))
+    await ready(page)
+    await page.getByRole('button', { name: 'Think', exact: true }).click()
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await page.keyboard.press('Alt+S')
+    await page.getByLabel('System prompt of this chat').fill(HOSTILE)
+    await page.keyboard.press('Escape')
+    await page.locator('dialog').waitFor({ state: 'detached' })
+    await ask(page, HOSTILE)
+    await answered(page)
+    await page.getByText(/^Thought for/).click()
+    await page.getByText('System prompt', { exact: true }).click()
+    expect(await page.locator('.thinking-text').textContent()).toContain('<script>pwn(1)</script>')
+    await expectHarmless(page)
+    await page.close()
+  })
+
+  test('in an imported conversation, and a broken import changes nothing', async () => {
+    const page = await open(await start())
+    await ready(page)
+    const folder = mkdtempSync(join(tmpdir(), 'moeflux-import-'))
+    const file = (value: unknown) => {
+      const path = join(folder, 'import.json')
+      writeFileSync(path, typeof value === 'string' ? value : JSON.stringify(value))
+      return path
+    }
+    const message = (fields: object) => ({ id: 'a', parent: null, role: 'assistant', text: HOSTILE, ...fields })
+    const wrap = (conversation: object) => ({
+      format: 'moeflux-conversations',
+      version: 1,
+      conversations: [conversation],
+    })
+    const input = page.getByLabel('File to import')
+    await input.setInputFiles(
+      file(
+        wrap({
+          title: HOSTILE,
+          system: HOSTILE,
+          head: 'a',
+          messages: [
+            message({ by: HOSTILE, thinking: HOSTILE, usage: { answerTokens: HOSTILE }, __proto__: { polluted: 1 } }),
+          ],
+        }),
+      ),
+    )
+    await page.locator('.message.assistant').waitFor()
+    await expectHarmless(page)
+    const before = await page.locator('.conversation').count()
+    const bad: [unknown, string][] = [
+      ['{', 'not JSON'],
+      [{ format: 'other' }, 'not an export'],
+      [wrap({ title: 'x' }), 'no messages'],
+      [wrap({ messages: [message({ role: 'system' })] }), 'role'],
+      [wrap({ messages: [message({ text: 7 })] }), 'no text'],
+      [wrap({ messages: [message({ parent: 'nowhere' })] }), 'not there'],
+    ]
+    for (const [value, words] of bad) {
+      await input.setInputFiles(file(value))
+      await page.getByText(new RegExp(`was not imported: .*${words}`)).waitFor()
+    }
+    expect(await page.locator('.conversation').count()).toBe(before)
+    rmSync(folder, { recursive: true })
+    await page.close()
+  })
+})
+
+describe('when the server fails', () => {
+  test('a queue that is full is told, and trying again goes on', async () => {
+    let release = () => {}
+    const held = new Promise<void>(resolve => (release = resolve))
+    const server = await start({ serve: { parallel: 1, maxQueue: 0 }, onStep: () => held })
+    const page = await open(server)
+    await ready(page)
+    const first = fetch(`${server.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ messages: [{ role: 'user', content: 'hold' }] }),
+    })
+    await new Promise(resolve => setTimeout(resolve, 100))
+    await ask(page, 'Is there room?')
+    await failure(page, 'The server is busy').waitFor()
+    release()
+    await (await first).json()
+    await page.getByRole('button', { name: 'Try again' }).click()
+    await expect.poll(() => lastAnswer(page)).toBe('All is well.')
+    expect(await page.locator('.bubble').textContent()).toBe('Is there room?')
+    await page.close()
+  })
+
+  test('a conversation that outgrows the context goes on in a new chat', async () => {
+    const page = await open(await start({ contextLength: 60 }))
+    await ready(page)
+    const long = 'word '.repeat(80).trim()
+    await ask(page, long)
+    await failure(page, 'maximum context length').waitFor()
+    await page.getByRole('button', { name: 'Ask in a new chat' }).click()
+    await expect.poll(() => page.locator('#composer').inputValue()).toBe(long)
+    await page.close()
+  })
+
+  test('a server that goes away in the middle of an answer is told; what was said stays, and it is asked again', async () => {
+    let steps = 0
+    const waitForever = (_: unknown, signal?: AbortSignal) =>
+      new Promise<void>((resolve, reject) => {
+        if (++steps < 8) return resolve()
+        signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
+      })
+    const server = await start({
+      answer: () => 'One two three four five six seven eight nine ten.',
+      onStep: waitForever,
+    })
+    const page = await open(server)
+    await ready(page)
+    await ask(page, 'Count')
+    await page.locator('.message.assistant .markdown').waitFor()
+    await server.stop(0)
+    await page.locator('.failure').waitFor()
+    expect(await lastAnswer(page)).toMatch(/^One two/)
+    await page.getByRole('button', { name: 'Try again' }).click()
+    await failure(page, 'The server does not answer').waitFor()
+    await start({ serve: { port: server.port } })
+    await page.getByRole('button', { name: 'Try again' }).click()
+    await expect.poll(() => lastAnswer(page), { timeout: 5000 }).toBe('All is well.')
+    await page.close()
+  })
+
+  test('a key is asked for once and kept in the tab', async () => {
+    const page = await open(await start({ serve: { apiKey: 'open sesame' } }))
+    await page.getByRole('dialog', { name: 'API key' }).waitFor()
+    await page.getByLabel('Key', { exact: true }).fill('wrong')
+    await page.getByRole('button', { name: 'Use this key' }).click()
+    await page.getByText('This key is not right.').waitFor()
+    await page.getByLabel('Key', { exact: true }).fill('open sesame')
+    await page.getByRole('button', { name: 'Use this key' }).click()
+    await ready(page)
+    await page.reload()
+    await ready(page)
+    await ask(page, 'Hello')
+    await expect.poll(() => lastAnswer(page), { timeout: 5000 }).toBe('All is well.')
+    await page.close()
+  })
+})
