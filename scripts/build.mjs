@@ -27,6 +27,19 @@ function isNewer(output, inputs) {
   return existsSync(output) && inputs.every(input => statSync(input).mtimeMs < statSync(output).mtimeMs)
 }
 
+/** Leaves a file as old as its content, for the steps that look at it. */
+function writeChanged(file, text) {
+  if (!existsSync(file) || readFileSync(file, 'utf8') !== text) writeFileSync(file, text)
+}
+
+/** Entries of src/browser that become workers, and what the workers are called. */
+const browserWorkers = {
+  engineWorker: 'engine',
+  computeThread: 'compute',
+  templateThread: 'template',
+  grammarThread: 'grammar',
+}
+
 const steps = {
   /** The WGSL files as one module of strings, so that Node and browsers find them alike. */
   wgsl() {
@@ -40,7 +53,7 @@ const steps = {
     })
     const target = join(folder, 'shaders.generated.ts')
     const module = `// Made by scripts/build.mjs from the .wgsl files beside it.\nexport const shaders = {\n${entries.join('')}} as const\n`
-    if (!existsSync(target) || readFileSync(target, 'utf8') !== module) writeFileSync(target, module)
+    writeChanged(target, module)
   },
   ts() {
     steps.wgsl()
@@ -78,6 +91,37 @@ const steps = {
     const library = join(root, 'node_modules/@mlc-ai/web-xgrammar/lib/index.js')
     copyFileSync(library, join(root, 'dist/constrain/xgrammar.cjs'))
   },
+  /**
+   * The workers of moeflux/browser, each one file beside its entry with all it imports: pages need no bundler for them,
+   * and a page's own bundler finds nothing in them to split. What only Node reaches is left out.
+   */
+  async browser() {
+    const { rolldown } = await import('rolldown')
+    const folder = join(root, 'dist/browser')
+    const nodeOnly = /[\\/](node[A-Z]\w*|preparePacked|snapshotStore)\.js$/
+    const nothing = '\0nothing'
+    const leaveOutNode = {
+      name: 'leave-out-node',
+      load: id => (nodeOnly.test(id) || id === nothing ? 'export {}' : null),
+      resolveId(source, importer) {
+        if (source === '@mlc-ai/web-xgrammar') return join(root, 'dist/constrain/xgrammar.cjs')
+        if (/xgrammar\.cjs$/.test(importer) && /^(url|module|fs|path)$/.test(source)) return nothing
+        if (source.startsWith('node:'))
+          throw new Error(`${importer} needs ${source}, and is part of a browser's worker`)
+        return null
+      },
+    }
+    for (const [entry, name] of Object.entries(browserWorkers)) {
+      const bundle = await rolldown({
+        input: join(folder, `${entry}.js`),
+        platform: 'browser',
+        plugins: [leaveOutNode],
+      })
+      const { output } = await bundle.generate({ format: 'es', codeSplitting: false, minify: true })
+      await bundle.close()
+      writeChanged(join(folder, `${name}.worker.js`), output[0].code)
+    }
+  },
   /** The web UI, bundled from its sources and from the compiled package. */
   web() {
     const folders = ['src/web', 'dist'].map(name => join(root, name))
@@ -106,5 +150,5 @@ if (wanted[0] === 'clean') {
 }
 for (const name of wanted.length > 0 ? wanted : Object.keys(steps)) {
   if (!(name in steps)) throw new Error(`no build step '${name}'; there are: ${Object.keys(steps).join(', ')}`)
-  steps[name]()
+  await steps[name]()
 }

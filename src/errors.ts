@@ -305,6 +305,31 @@ export class GrammarError extends MoefluxError {
   }
 }
 
+// --- a server of model files ---------------------------------------------------------------------------------------
+
+export type FetchErrorCode =
+  | 'UNREACHABLE' // no answer, or it broke off, after all retries
+  | 'NO_RANGES' // answers a part of a file with the whole
+  | 'FILE_CHANGED' // not the file that it was when the model was opened
+  | 'SHORT_BODY' // other bytes than it promised
+  | 'HTTP_STATUS' // refuses: see `status`
+
+/** A file of a model could not be had from its server. The same call works once the server does. */
+export class FetchError extends MoefluxError {
+  declare readonly code: FetchErrorCode
+  readonly status: number | null
+
+  constructor(
+    code: FetchErrorCode,
+    readonly url: string,
+    detail: string,
+    options: { status?: number; cause?: unknown } = {},
+  ) {
+    super(code, `${url}: ${detail}`, { cause: options.cause })
+    this.status = options.status ?? null
+  }
+}
+
 // --- downloads -----------------------------------------------------------------------------------------------------
 
 /** A hub that refuses, sends something else than it promised, or cannot be reached. */

@@ -2,9 +2,8 @@
 // that a hostile one can be stopped by the clock and the caller's event loop stays free; while the model computes a
 // token's logits, the worker computes its mask. If the worker must be killed, the constraints that were innocent are
 // built again in the next one from their grammar and the tokens they have accepted.
-import { Worker } from 'node:worker_threads'
 import { ClosedError, GrammarError } from '../errors.js'
-import type { ConstraintReply, ConstraintRequest, ConstraintWorkerData } from './constraintWorker.js'
+import type { ConstraintReply, ConstraintRequest, ConstraintWorkerData } from './grammarService.js'
 
 /** What a grammar needs to know of a tokenizer. */
 export interface ConstraintVocabulary {
@@ -22,22 +21,35 @@ export interface TokenConstraint {
   close(): void
 }
 
+/** A running worker, which answers each message with one of the same id. */
+export interface GrammarWorker {
+  post(message: ConstraintRequest & { id: number }): void
+  /** Called once. `ended`: the worker is gone, by itself or not. */
+  listen(reply: (reply: ConstraintReply & { id: number }) => void, ended: (reason: string) => void): void
+  /** Whether the worker keeps the process alive. */
+  setBusy(busy: boolean): void
+  terminate(): void
+}
+
+export type StartGrammarWorker = (data: ConstraintWorkerData) => GrammarWorker | Promise<GrammarWorker>
+
 export interface ConstraintOptions {
+  /** Starts the worker where it is not a thread of Node. */
+  readonly startWorker?: StartGrammarWorker
   readonly compileTimeoutMs?: number
   readonly maxGrammarBytes?: number
 }
 
 const ACCEPT_TIMEOUT_MS = 5_000
-const WORKER_MEMORY_MB = 512
 
 interface Pending {
   readonly resolve: (reply: ConstraintReply) => void
   readonly reject: (error: Error) => void
-  readonly timer: NodeJS.Timeout
+  readonly timer: ReturnType<typeof setTimeout>
 }
 
 export class ConstraintCompiler {
-  private worker: Worker | null = null
+  private worker: StartedWorker | null = null
   private readonly pending = new Map<number, Pending>()
   private nextId = 1
   private closed = false
@@ -58,7 +70,7 @@ export class ConstraintCompiler {
   }
 
   /** Starts compiling in the worker of now. `generation` tells a constraint whether its worker is still that one. */
-  get generation(): Worker | null {
+  get generation(): unknown {
     return this.worker
   }
 
@@ -73,10 +85,12 @@ export class ConstraintCompiler {
         this.discard(worker, `a grammar took longer than ${timeoutMs} ms`)
         reject(new GrammarError(`the grammar takes longer than ${timeoutMs} ms`))
       }, timeoutMs)
-      timer.unref()
+      ;(timer as { unref?: () => void }).unref?.()
       this.pending.set(id, { resolve, reject, timer })
-      worker.ref() // the process lives while an answer is awaited, and no longer
-      worker.postMessage({ id, ...request })
+      worker.use(running => {
+        running.setBusy(true)
+        running.post({ id, ...request })
+      })
     })
   }
 
@@ -85,29 +99,31 @@ export class ConstraintCompiler {
     if (this.worker !== null) this.discard(this.worker, 'closed')
   }
 
-  private start(): Worker {
-    const workerData: ConstraintWorkerData = { ...this.vocabulary }
-    const worker = new Worker(new URL('./constraintWorker.js', import.meta.url), {
-      workerData,
-      resourceLimits: { maxOldGenerationSizeMb: WORKER_MEMORY_MB },
+  private start(): StartedWorker {
+    const start = this.options.startWorker ?? startNodeWorker
+    const worker: StartedWorker = new StartedWorker(start({ ...this.vocabulary }), reason =>
+      this.discard(worker, reason),
+    )
+    worker.use(running => {
+      running.listen(
+        reply => {
+          const waiting = this.pending.get(reply.id)
+          if (waiting === undefined) return
+          this.pending.delete(reply.id)
+          clearTimeout(waiting.timer)
+          if (this.pending.size === 0) running.setBusy(false)
+          waiting.resolve(reply)
+          // An error may have aborted the WASM module: nothing that lives in it is trusted any more.
+          if (reply.error !== undefined) this.discard(worker, reply.error)
+        },
+        reason => this.discard(worker, reason),
+      )
     })
-    worker.on('message', (reply: ConstraintReply & { id: number }) => {
-      const waiting = this.pending.get(reply.id)
-      if (waiting === undefined) return
-      this.pending.delete(reply.id)
-      clearTimeout(waiting.timer)
-      if (this.pending.size === 0) worker.unref()
-      waiting.resolve(reply)
-      // An error may have aborted the WASM module: nothing that lives in it is trusted any more.
-      if (reply.error !== undefined) this.discard(worker, reply.error)
-    })
-    worker.on('error', error => this.discard(worker, error.message))
-    worker.on('exit', () => this.discard(worker, 'the grammar worker ended'))
     return worker
   }
 
   /** Ends a worker. Requests that were waiting behind the guilty one learn that they must ask again. */
-  private discard(worker: Worker, reason: string): void {
+  private discard(worker: StartedWorker, reason: string): void {
     if (this.worker !== worker) return
     this.worker = null
     for (const [id, waiting] of this.pending) {
@@ -115,8 +131,32 @@ export class ConstraintCompiler {
       clearTimeout(waiting.timer)
       waiting.reject(new WorkerGoneError(reason))
     }
-    void worker.terminate()
+    worker.use(running => running.terminate())
   }
+}
+
+/** A worker that is there, or will be in a moment: what is asked of it is done in order. */
+class StartedWorker {
+  private ready: Promise<GrammarWorker | null>
+
+  constructor(starting: GrammarWorker | Promise<GrammarWorker>, failed: (reason: string) => void) {
+    this.ready = Promise.resolve(starting).catch(error => {
+      failed(String((error as Error).message))
+      return null
+    })
+  }
+
+  use(work: (worker: GrammarWorker) => void): void {
+    this.ready = this.ready.then(worker => {
+      if (worker !== null) work(worker)
+      return worker
+    })
+  }
+}
+
+async function startNodeWorker(data: ConstraintWorkerData): Promise<GrammarWorker> {
+  const { startNodeGrammarWorker } = await import('./nodeGrammarWorker.js')
+  return startNodeGrammarWorker(data)
 }
 
 /** Internal: the worker went away through no fault of this request. */

@@ -51,8 +51,7 @@ export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
       if (!shared) view().set(bytes)
       ring.readEnds(entry, 0, size, began, now())
     } catch (error) {
-      const code = (error as { code?: unknown }).code
-      ring.readEnds(entry, 0, 0, began, now(), { code: typeof code === 'string' ? code : 'UNKNOWN', got: 0 })
+      ring.readEnds(entry, 0, 0, began, now(), { code: failureCode(error), got: 0 })
     }
   }
 
@@ -79,6 +78,13 @@ export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
       await Promise.all(reading)
     },
   }
+}
+
+/** A word for the ring, whose texts `failureText` has. */
+function failureCode(error: unknown): string {
+  const { code, status } = error as { code?: unknown; status?: unknown }
+  if (typeof status === 'number') return `HTTP_${status}`
+  return typeof code === 'string' ? code : 'UNKNOWN'
 }
 
 // The same clock on every thread.

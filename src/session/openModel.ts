@@ -1,5 +1,5 @@
 // The public `openModel`: the engine's model together with the text side of its folder, and the sessions on it.
-import type { TokenConstraint } from '../constrain/constraint.js'
+import type { StartGrammarWorker, TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest, ConstraintFactory } from '../constrain/constraintFactory.js'
 import { EngineModel, type ModelParts } from '../engine/model.js'
 import { type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openModel.js'
@@ -15,6 +15,8 @@ import { Session, type SessionOptions, type TextParts } from './session.js'
 export interface OpenModelOptions extends EngineOptions {
   /** Starts the worker that renders chat templates, where it is not a thread of Node. */
   readonly startTemplateWorker?: () => TemplateWorker | Promise<TemplateWorker>
+  /** The same for the worker that compiles grammars. */
+  readonly startGrammarWorker?: StartGrammarWorker
 }
 
 /** What the helpers take: messages, or a prompt that becomes one message of a user. */
@@ -72,7 +74,7 @@ export async function openModel(folder: string | Folder, options: OpenModelOptio
   try {
     const renderer = new TemplateRenderer(options.startTemplateWorker ?? startNodeWorker)
     const text = await readTextParts(parts, renderer)
-    const constraints = new LazyConstraints(parts, text)
+    const constraints = new LazyConstraints(parts, text, options.startGrammarWorker)
     const close = async () => {
       await Promise.all([renderer.close(), constraints.close()])
     }
@@ -91,6 +93,7 @@ class LazyConstraints {
   constructor(
     private readonly parts: ModelParts,
     private readonly text: TextParts,
+    private readonly startWorker: StartGrammarWorker | undefined,
   ) {}
 
   async open(request: AnswerRequest): Promise<TokenConstraint | null> {
@@ -109,7 +112,8 @@ class LazyConstraints {
     const { ConstraintFactory } = await import('../constrain/constraintFactory.js')
     const { vocabSize, eosTokenIds } = this.parts.packed.config
     const { tokenizer, template } = this.text
-    return new ConstraintFactory(tokenizer as Tokenizer, vocabSize, eosTokenIds, template?.source ?? null)
+    const options = { startWorker: this.startWorker }
+    return new ConstraintFactory(tokenizer as Tokenizer, vocabSize, eosTokenIds, template?.source ?? null, options)
   }
 }
 

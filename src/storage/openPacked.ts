@@ -4,6 +4,7 @@ import { FormatError, ModelNotFoundError, OptionError, TensorError } from '../er
 import { type ModelConfig, parseConfig } from '../model/config.js'
 import { defaultExpertFormats, type ExpertPart, expertLayout, expertParts } from '../model/expertLayout.js'
 import { resolveTensors } from '../model/resolveTensors.js'
+import type { ExpertLayout } from '../model/tensors.js'
 import type { ByteSource, Folder } from './byteSource.js'
 import { fingerprintOf } from './fingerprint.js'
 import { type Metadata, parseManifest, parseMetadata } from './manifest.js'
@@ -26,11 +27,8 @@ export interface OpenPackedOptions {
 
 export async function openPacked(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedModel> {
   await refuseUnfinished(folder)
-  const config = await readConfig(folder)
+  const { config, metadata, set, layout } = await readShapes(folder, options)
   const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), `${folder.location}/${MANIFEST_NAME}`)
-  const metadata = await readMetadata(folder)
-  const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
-  const layout = expertLayout(config, partsOf(config, metadata, set), set)
 
   const opened: ByteSource[] = []
   const open = async (name: string): Promise<ByteSource> => {
@@ -69,6 +67,21 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
     await close()
     throw error
   }
+}
+
+/** What a model's shapes are, from its small files alone. */
+export interface PackedShapes {
+  readonly config: ModelConfig
+  readonly metadata: Metadata | null
+  readonly set: ExpertSetName
+  readonly layout: ExpertLayout
+}
+
+export async function readShapes(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedShapes> {
+  const config = await readConfig(folder)
+  const metadata = await readMetadata(folder)
+  const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
+  return { config, metadata, set, layout: expertLayout(config, partsOf(config, metadata, set), set) }
 }
 
 /** A conversion that is under way, or was stopped, must not pass for a model. */

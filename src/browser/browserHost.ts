@@ -1,0 +1,62 @@
+// A tab as a place for the wasm backend: workers where the page is cross-origin isolated, else everything on the engine
+// worker's own thread. Experts come through the model's byte sources, on the engine worker's event loop.
+
+import type { ComputeSetup, WorkerReport } from '../compute/wasm/computeLoop.js'
+import type { ComputeThread, ThreadEvents, WasmHost } from '../compute/wasm/host.js'
+import { hasRelaxedSimd, type KernelModule, type SimdLevel } from '../compute/wasm/kernels.js'
+import { unsharedKernels } from '../compute/wasm/unsharedKernels.js'
+import { BackendUnavailableError } from '../errors.js'
+import { startAsyncReaders } from '../experts/asyncReaders.js'
+
+/** Past so many, threads share cores on most machines, and the page wants one as well. */
+const MOST_THREADS = 8
+
+export interface BrowserWorkers {
+  readonly kernels: Readonly<Record<SimdLevel, URL>>
+  startCompute(): Worker
+}
+
+export function browserHost(workers: BrowserWorkers): WasmHost {
+  const shared = globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer !== 'undefined'
+  return {
+    shared,
+    threads: Math.max(1, Math.min(MOST_THREADS, navigator.hardwareConcurrency || 1)),
+    freeBytes: () => tabMemory(),
+    loadKernels: wanted => loadKernels(workers, wanted, shared),
+    startThread: (setup, events) => startThread(workers.startCompute(), setup, events),
+    startReaders: request => startAsyncReaders({ ...request, shared }),
+  }
+}
+
+/** What a tab may use of the machine's memory, of which browsers tell a rough number at most. */
+export function tabMemory(): number {
+  const { deviceMemory = 4 } = navigator as { deviceMemory?: number } // GiB, 8 at most
+  return (deviceMemory / 2) * 2 ** 30
+}
+
+async function loadKernels({ kernels }: BrowserWorkers, wanted: SimdLevel | undefined, shared: boolean) {
+  const simd = wanted ?? (hasRelaxedSimd() ? 'relaxed' : 'baseline')
+  const url = kernels[simd]
+  const response = await fetch(url).catch(cause => {
+    throw new BackendUnavailableError('wasm', `its kernels cannot be loaded from ${url}`, { cause })
+  })
+  if (!response.ok) throw new BackendUnavailableError('wasm', `${url} answered ${response.status}`)
+  const bytes = new Uint8Array(await response.arrayBuffer())
+  const module = await WebAssembly.compile(shared ? bytes : unsharedKernels(bytes))
+  return { module, simd } satisfies KernelModule
+}
+
+function startThread(worker: Worker, setup: ComputeSetup, events: ThreadEvents): ComputeThread {
+  worker.onmessage = ({ data }: MessageEvent<WorkerReport | { kind: 'ended' }>) => {
+    if (data.kind === 'ended') events.ended(null)
+    else events.report(data)
+  }
+  worker.onerror = event => events.ended(new Error(event.message || 'the worker could not be started'))
+  worker.postMessage(setup)
+  return {
+    setRef() {},
+    async terminate() {
+      worker.terminate()
+    },
+  }
+}

@@ -1,0 +1,265 @@
+// The engine worker's side: opens a model from a server and its cache, and answers the page's calls. One model per worker,
+// so that a page that lets go of a model gets all its memory back by ending the worker.
+import type { Progress } from '../compute/backend.js'
+import type { WasmHost } from '../compute/wasm/host.js'
+import type { StartGrammarWorker } from '../constrain/constraint.js'
+import { ClosedError, MoefluxError, OptionError, TokenizerError } from '../errors.js'
+import { parseByteSize } from '../model/byteSize.js'
+import type { EventStream } from '../session/eventStream.js'
+import { type Model, openModel } from '../session/openModel.js'
+import type { Session } from '../session/session.js'
+import type { PackedShapes } from '../storage/openPacked.js'
+import type { TemplateWorker } from '../text/templateRenderer.js'
+import { tabMemory } from './browserHost.js'
+import { ModelCache } from './modelCache.js'
+import {
+  type BrowserStats,
+  type Calls,
+  type EngineOptions,
+  EVENT_WINDOW,
+  type FromEngine,
+  type ModelInfo,
+  packError,
+  type StorageReport,
+  type ToEngine,
+} from './protocol.js'
+import { RangeFetcher } from './rangeFetcher.js'
+import { WebFolder } from './webFolder.js'
+
+/** The part of a tab's memory that experts take when nobody says how much. */
+const EXPERT_SHARE = 0.6
+
+export interface EngineEdges {
+  readonly wasmHost: WasmHost
+  startTemplateWorker(): TemplateWorker
+  readonly startGrammarWorker: StartGrammarWorker
+}
+
+type Post = (message: FromEngine, transfer?: Transferable[]) => void
+
+interface Opened {
+  readonly model: Model
+  readonly folder: WebFolder
+  readonly shapes: PackedShapes
+  readonly info: ModelInfo
+}
+
+export class EngineService {
+  private opened: Opened | null = null
+  private readonly sessions = new Map<number, Session>()
+  private readonly cancels = new Map<number, AbortController>()
+  private readonly credits = new Map<number, Credit>()
+  private nextSession = 1
+  private stopWatching: (() => void) | null = null
+
+  constructor(
+    private readonly post: Post,
+    private readonly edges: EngineEdges,
+  ) {}
+
+  hear(message: ToEngine): void {
+    if (message.kind === 'call') void this.answer(message)
+    else if (message.kind === 'stream') void this.stream(message)
+    else if (message.kind === 'taken') this.credits.get(message.id)?.give(message.count)
+    else if (message.kind === 'cancel') this.cancels.get(message.id)?.abort()
+    else this.watch(message.on)
+  }
+
+  private async answer({ id, name, args }: Extract<ToEngine, { kind: 'call' }>): Promise<void> {
+    const cancel = new AbortController()
+    this.cancels.set(id, cancel)
+    try {
+      const value = await this.call(name, args, cancel.signal)
+      this.post({ kind: 'result', id, value })
+    } catch (error) {
+      this.post({ kind: 'error', id, error: packError(error) })
+    } finally {
+      this.cancels.delete(id)
+    }
+  }
+
+  private call(name: keyof Calls, args: readonly unknown[], signal: AbortSignal): unknown {
+    const [first, second] = args
+    if (name === 'open') return this.open(first as string, second as EngineOptions, signal)
+    if (name === 'stats') return this.stats()
+    if (name === 'storage') return this.storage()
+    if (name === 'clearCache') return this.need().folder.cache?.clear()
+    if (name === 'createSession') {
+      this.sessions.set(this.nextSession, this.need().model.createSession(first as object))
+      return this.nextSession++
+    }
+    if (name === 'closeSession') return this.closeSession(first as number)
+    if (name === 'countTokens') {
+      const { tokenizer } = this.need().model
+      if (tokenizer === null) throw new TokenizerError('the model has no tokenizer')
+      return tokenizer.encode(first as string).length
+    }
+    return this.close()
+  }
+
+  private async open(url: string, options: EngineOptions, signal: AbortSignal): Promise<ModelInfo> {
+    if (this.opened) throw new MoefluxError('BUSY', 'the engine has a model open')
+    const onNotice = (line: string) => this.post({ kind: 'notice', line })
+    const onProgress = (progress: Progress) => this.post({ kind: 'progress', progress })
+    const { cache: where = 'opfs', expertMemory, ...engine } = options
+    if (where !== 'opfs' && where !== 'memory') throw new OptionError('cache', where, 'opfs, memory')
+    const cache = where === 'opfs' ? await openCache(url, onNotice) : null
+    try {
+      const folder = new WebFolder(new RangeFetcher(url), cache, onNotice)
+      const shapes = await folder.prepare(options, signal)
+      if (!this.edges.wasmHost.shared && options.backend !== 'reference') {
+        onNotice('this page is not cross-origin isolated: the wasm backend has one thread')
+      }
+      const model = await openModel(folder, {
+        ...engine,
+        ...this.edges,
+        expertMemory:
+          expertMemory === undefined ? defaultExpertMemory(shapes) : parseByteSize(expertMemory, 'expertMemory'),
+        onProgress,
+        onNotice,
+        signal,
+      })
+      await cache?.saveInfo()
+      const info = describe(url, model, shapes)
+      this.opened = { model, folder, shapes, info }
+      return info
+    } catch (error) {
+      cache?.close()
+      throw error
+    }
+  }
+
+  private async stream(message: Extract<ToEngine, { kind: 'stream' }>): Promise<void> {
+    const { id, promptProgress } = message
+    const cancel = new AbortController()
+    const credit = new Credit(EVENT_WINDOW)
+    this.cancels.set(id, cancel)
+    this.credits.set(id, credit)
+    try {
+      const options = {
+        ...message.options,
+        signal: cancel.signal,
+        onPromptProgress: promptProgress
+          ? (done: number, total: number) => this.post({ kind: 'promptProgress', id, done, total })
+          : undefined,
+      }
+      for await (const event of this.start(message, options)) {
+        this.post({ kind: 'event', id, event })
+        await credit.take(cancel.signal)
+      }
+      this.post({ kind: 'result', id, value: null })
+    } catch (error) {
+      this.post({ kind: 'error', id, error: packError(error) })
+    } finally {
+      this.cancels.delete(id)
+      this.credits.delete(id)
+    }
+  }
+
+  private start({ session, how }: Extract<ToEngine, { kind: 'stream' }>, options: object): EventStream {
+    if (session === null) return this.need().model.stream(options as Parameters<Model['stream']>[0])
+    const own = this.sessions.get(session)
+    if (own === undefined) throw new ClosedError('session')
+    return how === 'complete'
+      ? own.complete(options as Parameters<Session['complete']>[0])
+      : own.chat(options as Parameters<Session['chat']>[0])
+  }
+
+  private watch(on: boolean): void {
+    this.stopWatching?.()
+    this.stopWatching = null
+    if (!on || this.opened === null) return
+    this.stopWatching = this.opened.model.watch(frame => {
+      this.post({ kind: 'frame', frame }, [frame.routed.buffer as ArrayBuffer, frame.resident.buffer as ArrayBuffer])
+    })
+  }
+
+  private stats(): BrowserStats {
+    const { model, folder } = this.need()
+    return { ...model.stats(), ...folder.traffic, networkRequests: folder.fetcher.counters.requests }
+  }
+
+  private async storage(): Promise<StorageReport> {
+    const { folder, shapes } = this.need()
+    const { cache } = folder
+    const estimate = await navigator.storage?.estimate?.().catch(() => null)
+    return {
+      cache: cache === null ? 'memory' : cache.writable ? 'opfs' : 'read-only',
+      cachedBytes: (await cache?.bytes()) ?? 0,
+      expertsCached: folder.expertsCached,
+      experts: shapes.config.numLayers * shapes.config.numExperts,
+      usage: estimate?.usage ?? null,
+      quota: estimate?.quota ?? null,
+      persisted: (await navigator.storage?.persisted?.().catch(() => false)) ?? false,
+    }
+  }
+
+  private async closeSession(session: number): Promise<void> {
+    await this.sessions.get(session)?.close()
+    this.sessions.delete(session)
+  }
+
+  private async close(): Promise<void> {
+    this.watch(false)
+    const { opened } = this
+    this.opened = null
+    await opened?.model.close()
+    opened?.folder.cache?.close()
+  }
+
+  private need(): Opened {
+    if (this.opened === null) throw new ClosedError('model')
+    return this.opened
+  }
+}
+
+/** Lets so many events be under way; more wait until the page has taken some. */
+class Credit {
+  private wake = () => {}
+
+  constructor(private left: number) {}
+
+  give(count: number): void {
+    this.left += count
+    this.wake()
+  }
+
+  async take(signal: AbortSignal): Promise<void> {
+    this.left--
+    while (this.left <= 0 && !signal.aborted) {
+      await new Promise<void>(resolve => {
+        this.wake = resolve
+        signal.addEventListener('abort', () => resolve(), { once: true })
+      })
+    }
+  }
+}
+
+async function openCache(url: string, onNotice: (line: string) => void): Promise<ModelCache | null> {
+  try {
+    return await ModelCache.open(url, onNotice)
+  } catch (error) {
+    onNotice(`nothing is kept in the browser's storage: ${(error as Error).message}`)
+    return null
+  }
+}
+
+/** All experts where they fit, else what a tab can spare. */
+function defaultExpertMemory({ config, layout }: PackedShapes): number | undefined {
+  const all = config.numLayers * config.numExperts * layout.expertSize
+  const room = Math.max(tabMemory() * EXPERT_SHARE, 2 * config.expertsPerToken * layout.expertSize)
+  return all <= room ? undefined : Math.floor(room)
+}
+
+function describe(url: string, model: Model, { layout }: PackedShapes): ModelInfo {
+  const { name, config, backend, backendDescription, vocabSize, contextLength } = model
+  return {
+    ...{ name, url, config, backend, backendDescription, vocabSize, contextLength },
+    expertsPerToken: model.expertsPerToken,
+    eosTokenIds: model.eosTokenIds,
+    fingerprint: model.fingerprint,
+    hasTokenizer: model.tokenizer !== null,
+    expertBytes: layout.expertSize,
+    residentBytes: model.stats().residentBytes,
+  }
+}

@@ -1,0 +1,50 @@
+// The engine worker: where its parts are found, and nothing else. The build bundles this file and the other workers, each
+// into one file beside it, so that a page needs no bundler; the addresses below hold for both.
+import type { GrammarWorker } from '../constrain/constraint.js'
+import type { ConstraintReply, ConstraintWorkerData } from '../constrain/grammarService.js'
+import type { TemplateReply, TemplateWorker } from '../text/templateRenderer.js'
+import { browserHost } from './browserHost.js'
+import { EngineService } from './engineService.js'
+import type { ToEngine } from './protocol.js'
+
+const wasmHost = browserHost({
+  kernels: {
+    relaxed: new URL('../compute/wasm/kernels.relaxed.wasm', import.meta.url),
+    baseline: new URL('../compute/wasm/kernels.baseline.wasm', import.meta.url),
+  },
+  startCompute: () => new Worker(new URL('./compute.worker.js', import.meta.url), { type: 'module' }),
+})
+
+function startTemplateWorker(): TemplateWorker {
+  const worker = new Worker(new URL('./template.worker.js', import.meta.url), { type: 'module' })
+  return {
+    post: request => worker.postMessage(request),
+    listen(reply, ended) {
+      worker.onmessage = ({ data }: MessageEvent<TemplateReply>) => reply(data)
+      worker.onerror = event => ended(event.message || 'the worker could not be started')
+    },
+    setBusy() {},
+    terminate: () => worker.terminate(),
+  }
+}
+
+function startGrammarWorker(data: ConstraintWorkerData): GrammarWorker {
+  const worker = new Worker(new URL('./grammar.worker.js', import.meta.url), { type: 'module' })
+  worker.postMessage(data)
+  return {
+    post: message => worker.postMessage(message),
+    listen(reply, ended) {
+      worker.onmessage = ({ data }: MessageEvent<ConstraintReply & { id: number }>) => reply(data)
+      worker.onerror = event => ended(event.message || 'the worker could not be started')
+    },
+    setBusy() {},
+    terminate: () => worker.terminate(),
+  }
+}
+
+const service = new EngineService((message, transfer = []) => postMessage(message, { transfer }), {
+  wasmHost,
+  startTemplateWorker,
+  startGrammarWorker,
+})
+addEventListener('message', ({ data }: MessageEvent<ToEngine>) => service.hear(data))

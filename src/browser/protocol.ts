@@ -1,0 +1,147 @@
+// What the page and its engine worker say to each other. Plain data only; errors travel as their class, code and fields
+// and are of the same class on the other side.
+import type { Precision, Progress } from '../compute/backend.js'
+import type { BackendChoice } from '../compute/chooseBackend.js'
+import type { ModelStats } from '../compute/stats.js'
+import type { EngineFrame } from '../engine/engineMonitor.js'
+import * as errors from '../errors.js'
+import type { ModelConfig } from '../model/config.js'
+import type { SessionEvent } from '../session/events.js'
+import type { SessionOptions } from '../session/session.js'
+import type { ExpertTraffic } from './webFolder.js'
+
+/** Options of `openModel` that can be posted. */
+export interface EngineOptions {
+  /** Default 'auto': webgpu if a real GPU is there, else wasm, else reference. */
+  readonly backend?: BackendChoice
+  /** Compute threads of the wasm backend, where the page is cross-origin isolated. */
+  readonly threads?: number
+  /** Budget for experts in memory: bytes, or '2GB' (2·10⁹), '2GiB' (2·2³⁰). */
+  readonly expertMemory?: number | string
+  /** int8 ('fast', the default) or float32 ('exact') activations. */
+  readonly precision?: Precision
+  /** Fewer experts than the model's own: faster, less exact. */
+  readonly expertsPerToken?: number
+  /** Use the second set of experts, in 2 bits. */
+  readonly expertBits?: 2
+  /** The longest sequence; default and maximum what the model allows. */
+  readonly contextLength?: number
+  /** Read experts ahead where it pays (wasm). Default true. */
+  readonly prefetch?: boolean
+  /** 'opfs' (default): what was fetched is kept in the browser's storage; 'memory': nothing outlives the page. */
+  readonly cache?: 'opfs' | 'memory'
+}
+
+/** What is known of an opened model. */
+export interface ModelInfo {
+  readonly name: string
+  readonly url: string
+  readonly config: ModelConfig
+  readonly backend: 'reference' | 'wasm' | 'webgpu'
+  /** The backend in words: threads, precision, device. */
+  readonly backendDescription: string
+  readonly vocabSize: number
+  readonly contextLength: number
+  readonly expertsPerToken: number
+  readonly eosTokenIds: readonly number[]
+  readonly fingerprint: string
+  /** False: only `complete` with token ids is of use. */
+  readonly hasTokenizer: boolean
+  readonly expertBytes: number // of one expert
+  readonly residentBytes: number // of the part that every token uses
+}
+
+/** The counters of the engine, and where its experts came from. */
+export type BrowserStats = ModelStats & ExpertTraffic & { readonly networkRequests: number }
+
+export interface StorageReport {
+  readonly cache: 'opfs' | 'read-only' | 'memory'
+  readonly cachedBytes: number // of this model
+  readonly expertsCached: number
+  readonly experts: number // of the model
+  readonly usage: number | null // of the whole origin, where the browser tells
+  readonly quota: number | null
+  /** The browser has promised not to clear it by itself. */
+  readonly persisted: boolean
+}
+
+export interface Calls {
+  open(url: string, options: EngineOptions): ModelInfo
+  stats(): BrowserStats
+  storage(): StorageReport
+  clearCache(): void
+  createSession(options: Omit<SessionOptions, 'store' | 'onLog' | 'onWarning'>): number
+  closeSession(session: number): void
+  countTokens(text: string): number
+  close(): void
+}
+
+export type CallName = keyof Calls
+
+export type ToEngine =
+  | { readonly kind: 'call'; readonly id: number; readonly name: CallName; readonly args: readonly unknown[] }
+  | {
+      readonly kind: 'stream'
+      readonly id: number
+      readonly session: number | null // null: the one that all share
+      readonly how: 'chat' | 'complete' | 'generate'
+      readonly options: object
+      readonly promptProgress: boolean
+    }
+  /** The page has taken so many events. */
+  | { readonly kind: 'taken'; readonly id: number; readonly count: number }
+  | { readonly kind: 'cancel'; readonly id: number }
+  | { readonly kind: 'watch'; readonly on: boolean }
+
+export type FromEngine =
+  | { readonly kind: 'result'; readonly id: number; readonly value: unknown }
+  | { readonly kind: 'error'; readonly id: number; readonly error: PackedError }
+  | { readonly kind: 'event'; readonly id: number; readonly event: SessionEvent }
+  | { readonly kind: 'promptProgress'; readonly id: number; readonly done: number; readonly total: number }
+  | { readonly kind: 'progress'; readonly progress: Progress }
+  | { readonly kind: 'notice'; readonly line: string }
+  | { readonly kind: 'frame'; readonly frame: EngineFrame }
+
+/** Events that may be under way before the engine waits for the page. */
+export const EVENT_WINDOW = 256
+
+export interface PackedError {
+  readonly name: string
+  readonly message: string
+  readonly stack?: string
+  readonly code?: string
+  readonly dom: boolean // a DOMException: an abort, a refusal of the browser's
+  readonly fields: Readonly<Record<string, unknown>>
+}
+
+type ErrorClass = new (...args: never[]) => Error
+const classes: readonly [string, ErrorClass][] = Object.entries(errors) as unknown as [string, ErrorClass][]
+
+export function packError(error: unknown): PackedError {
+  if (!(error instanceof Error)) return { name: 'Error', message: String(error), dom: false, fields: {} }
+  const { message: _, stack, name: __, cause: ___, ...rest } = error
+  const fields = Object.fromEntries(Object.entries(rest).filter(([, value]) => isPlain(value)))
+  // Class names do not survive a bundler; what the module exports them as does.
+  const exported = classes.find(([, candidate]) => error.constructor === candidate)?.[0]
+  const code = error instanceof errors.MoefluxError ? error.code : undefined
+  const dom = error instanceof DOMException
+  return { name: exported ?? error.name, message: error.message, stack, code, dom, fields }
+}
+
+export function unpackError({ name, message, stack, code, dom, fields }: PackedError): Error {
+  const known = classes.find(([exported]) => exported === name)?.[1]
+  if (dom) return new DOMException(message, name)
+  if (known === undefined) return Object.assign(new Error(message), { name, stack: stack ?? '' })
+  const error = Object.setPrototypeOf(new errors.MoefluxError(code ?? '', message), known.prototype) as Error
+  return Object.assign(error, fields, { name, stack: stack ?? error.stack })
+}
+
+function isPlain(value: unknown): boolean {
+  return value === null || typeof value !== 'object'
+    ? typeof value !== 'function'
+    : Array.isArray(value) || isRecord(value)
+}
+
+function isRecord(value: object): boolean {
+  return Object.getPrototypeOf(value) === Object.prototype
+}
