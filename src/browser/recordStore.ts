@@ -43,7 +43,7 @@ export class WritableRecords implements RecordStore {
   ) {
     const words = new Uint32Array(Math.floor(index.getSize() / 4))
     index.read(words, { at: 0 })
-    const stored = Math.floor(records.getSize() / recordBytes)
+    const stored = Math.ceil(records.getSize() / recordBytes) // the last may be a shorter one
     for (const { key, sum, record } of parseIndex(words, recordBytes, stored)) {
       this.sums[record] = sum
       if (key === FREE || this.places.has(key)) this.free.push(record)
@@ -145,7 +145,7 @@ export class ReadOnlyRecords implements RecordStore {
       const index = await (await folder.getFileHandle(`${name}.index`)).getFile()
       const bytes = await index.arrayBuffer()
       const words = new Uint32Array(bytes, 0, Math.floor(bytes.byteLength / 4))
-      return new ReadOnlyRecords(file, words, Math.floor((await file.getFile()).size / recordBytes), recordBytes)
+      return new ReadOnlyRecords(file, words, Math.ceil((await file.getFile()).size / recordBytes), recordBytes)
     } catch {
       return null
     }

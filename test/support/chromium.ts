@@ -26,7 +26,13 @@ export interface Browser {
   close(): Promise<void>
 }
 
-const gpuFlags = ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader', '--enable-features=Vulkan']
+const gpuFlags = [
+  '--enable-unsafe-webgpu',
+  '--use-webgpu-adapter=swiftshader',
+  '--enable-features=Vulkan',
+  // As in Node: SwiftShader takes seconds to compile a kernel that clears its workgroup memory first.
+  '--enable-dawn-features=disable_workgroup_init',
+]
 
 // The profile is thrown away, so it may be written anywhere; a background tab must not be slowed down by its being one.
 const flags = [

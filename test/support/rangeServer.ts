@@ -25,6 +25,8 @@ export interface LoggedRequest {
 /** Applies to paths that match `path`, or to all. */
 export interface Faults {
   path?: RegExp
+  /** Cuts the connection without an answer, as if nobody were there. */
+  refuse?: boolean
   /** Answers 200 with the whole file whatever range was asked for. */
   noRanges?: boolean
   /** Ends the connection after so many bytes of a body. */
@@ -89,6 +91,10 @@ export class RangeServer {
     const path = decodeURIComponent(new URL(request.url ?? '/', this.origin).pathname)
     const fault = this.faultFor(path)
     if (fault.delayMs) await new Promise(resolve => setTimeout(resolve, fault.delayMs))
+    if (fault.refuse) {
+      request.socket.destroy()
+      return
+    }
     const method = request.method ?? 'GET'
     const finish = (status: number, range: LoggedRequest['range'], bytes: number) => {
       this.log.push({ method, path, range, status, bytes: method === 'HEAD' ? 0 : bytes })

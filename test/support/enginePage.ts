@@ -1,0 +1,54 @@
+// A page that has `moeflux/browser` and nothing else, served as plain files without a bundler, beside the demo model.
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Page } from 'playwright-core'
+import { onTestFinished } from 'vitest'
+import type * as Moeflux from '#moeflux/browser/index.js'
+import { type Browser, type LaunchOptions, launchChromium } from './chromium.js'
+import { demoModel } from './models.js'
+import { repository, temporaryFolder } from './packedFiles.js'
+import { RangeServer, type RangeServerOptions } from './rangeServer.js'
+
+declare global {
+  interface Window {
+    moeflux: typeof Moeflux
+    model: Moeflux.BrowserModel
+    notices: string[]
+  }
+}
+
+const html = `<!doctype html><meta charset="utf-8"><title>engine</title><script type="module">
+  import * as moeflux from '/dist/browser/index.js'
+  window.notices = []
+  window.moeflux = moeflux
+</script>`
+
+export interface EnginePage {
+  readonly server: RangeServer
+  readonly browser: Browser
+  readonly page: Page
+}
+
+export async function openEnginePage(
+  options: LaunchOptions & Pick<RangeServerOptions, 'isolated'> = {},
+): Promise<EnginePage> {
+  const folder = temporaryFolder()
+  writeFileSync(join(folder, 'index.html'), html)
+  const mounts = { '/': folder, '/dist/': join(repository, 'dist'), '/model/': demoModel }
+  const server = await RangeServer.start({ mounts, isolated: options.isolated })
+  onTestFinished(() => server.stop())
+  const browser = await launchChromium(options)
+  onTestFinished(() => browser.close())
+  const page = await browser.open(server.origin)
+  await engineIsThere(page)
+  return { server, browser, page }
+}
+
+/** After every navigation. */
+export async function engineIsThere(page: Page): Promise<void> {
+  await page.waitForFunction(() => window.moeflux !== undefined)
+}
+
+/** Requests for the model's files only. */
+export const modelFiles = /^\/model\//
+export const expertFiles = /^\/model\/packed_experts\//
