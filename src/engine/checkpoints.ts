@@ -43,6 +43,11 @@ export class Checkpoints {
     return this.rules.nearest(position)
   }
 
+  /** The checkpoint at `position`, which must be there. */
+  at(position: number): Checkpoint {
+    return this.states.get(position) as Checkpoint
+  }
+
   store(position: number, checkpoint: Checkpoint): void {
     this.states.get(position)?.held.release()
     this.states.set(position, checkpoint)
@@ -52,7 +57,7 @@ export class Checkpoints {
   /** The checkpoint at `position`, which must be there; those after it are gone. */
   restore(position: number): Checkpoint {
     this.release(this.rules.restore(position))
-    return this.states.get(position) as Checkpoint
+    return this.at(position)
   }
 
   dropAfter(position: number): void {

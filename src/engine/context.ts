@@ -196,7 +196,8 @@ export class Context {
 
   /**
    * Exactly the state after the first `position` tokens, from the nearest earlier checkpoint by evaluating the tokens from
-   * there again. Returns the logits there where they are known or were computed.
+   * there again. Returns the logits there where they are known or were computed. When that fails in the middle (an abort, a
+   * failed read), the context is as it was, with all its checkpoints.
    */
   rewind(position: number, options: EvalOptions = {}): Promise<Float32Array | null> {
     return this.enqueue(async () => {
@@ -364,14 +365,29 @@ export class Context {
     const base = this.base && this.base.length <= position ? this.base : null
     const from = Math.max(nearest ?? 0, base?.length ?? 0)
     if (from < position && from < firstKnown) throw new TokensUnknownError(position, firstKnown)
-    const replay = this.history.slice(from, position)
-    if (from === nearest) await this.restoreCheckpoint(from)
-    else {
-      if (base && base.length === from) await this.sequence.restore(base)
+    const checkpoint = from === nearest ? this.saved.at(from) : null
+    const before = { held: await this.sequence.hold(), tokens: this.history, logits: this.lastLogits.copy() }
+    try {
+      if (checkpoint) await this.sequence.restore(checkpoint.held)
+      else if (base && base.length === from) await this.sequence.restore(base)
       else await this.sequence.clear()
-      this.become(from, null)
+      this.checkLength(from)
+      this.history = before.tokens.slice(0, from)
+      this.lastLogits.set(checkpoint?.logits ?? null)
+      const replay = before.tokens.slice(from, position)
+      if (replay.length > 0) await this.advance(replay, 'prompt', 'last', { signal })
+    } catch (error) {
+      await this.sequence.restore(before.held)
+      this.history = before.tokens
+      this.lastLogits.set(before.logits)
+      throw error
+    } finally {
+      before.held.release()
     }
-    if (replay.length > 0) await this.advance(replay, 'prompt', 'last', { signal })
+    // What lies past the position goes only now.
+    if (checkpoint) this.saved.restore(from)
+    else this.saved.dropAfter(position)
+    if (this.base && this.base.length > position) this.dropBase()
   }
 
   private async restoreCheckpoint(position: number) {

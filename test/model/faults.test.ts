@@ -11,6 +11,7 @@ import { packTiny } from '../support/models.js'
 /** A folder whose expert files fail as told. */
 class FaultyFolder implements Folder {
   failures = 0 // reads that fail before one succeeds
+  good = Number.POSITIVE_INFINITY // reads until the disk fails for good
   reads = 0
 
   constructor(private readonly inner: Folder) {}
@@ -32,6 +33,7 @@ class FaultyFolder implements Folder {
       close: () => source.close(),
       read: async (offset, target, signal) => {
         this.reads++
+        if (--this.good < 0) this.failures = Number.POSITIVE_INFINITY
         if (this.failures > 0) {
           this.failures--
           throw new ReadError(source.name, offset, target.length, 'EIO: i/o error')
@@ -50,6 +52,7 @@ describe('expert reads that fail (reference)', () => {
   })
   beforeEach(async () => {
     folder.failures = 0
+    folder.good = Number.POSITIVE_INFINITY
     await model?.close()
     // Room for 2·K experts only, so that every token reads.
     model = await openModel(folder, { backend: 'reference', expertMemory: 4 * 3 * 64 * 128 * 2 })
@@ -99,6 +102,31 @@ describe('expert reads that fail (reference)', () => {
     expect(context.length).toBe(64)
     folder.failures = 0
     expectSameBits((await context.evalPrompt(prompt.slice(64))) as Float32Array, want as Float32Array)
+  })
+
+  test('in the middle of a rewind: the context is as it was', async () => {
+    const prompt = Array.from({ length: 200 }, (_, i) => i)
+    const context = model.createContext()
+    const want = (await context.evalPrompt(prompt)) as Float32Array
+    await context.checkpoint()
+    const state = await context.saveState()
+    const start = folder.reads
+    await context.evalPrompt(prompt)
+    const readsOf200 = folder.reads - start
+    await context.restore(200)
+    folder.good = Math.floor(readsOf200 / 2) // past the first chunk
+    await expect(context.rewind(190)).rejects.toMatchObject({ code: 'EXPERT_READ' })
+    expect(folder.good).toBeLessThan(0)
+    expect([context.tokens, context.checkpoints]).toEqual([prompt, [200]])
+    expect(Buffer.compare(await context.saveState(), state)).toBe(0)
+    expectSameBits((await context.rewind(200)) as Float32Array, want)
+    folder.failures = 0
+    folder.good = Number.POSITIVE_INFINITY
+    expectSameBits(
+      (await context.rewind(190)) as Float32Array,
+      (await model.createContext().evalPrompt(prompt.slice(0, 190))) as Float32Array,
+    )
+    expect(context.checkpoints).toEqual([])
   })
 
   test('closing while reads are under way', async () => {

@@ -359,6 +359,33 @@ describe.each(stateBackends)('sequences on $name', backend => {
     await context.close()
   })
 
+  test('a rewind that is aborted leaves the context as it was', async () => {
+    const tokens = randomTokens(73, 60)
+    const context = model.createContext()
+    await context.evalPrompt(tokens.slice(0, 10))
+    await context.checkpoint()
+    const logits = (await context.evalPrompt(tokens.slice(10, 50))) as Float32Array
+    await context.checkpoint()
+    for (const delay of [0, 2]) {
+      const controller = new AbortController()
+      const rewound = context.rewind(40, { signal: controller.signal }).then(
+        () => true,
+        () => false,
+      )
+      setTimeout(() => controller.abort(), delay)
+      if (await rewound) {
+        // Too late: at the target, and only then is the checkpoint past it gone.
+        expect([context.length, context.checkpoints]).toEqual([40, [10]])
+        same(await context.evalPrompt(tokens.slice(40, 50)), logits, 'back again')
+        await context.checkpoint()
+      }
+      expect([context.tokens, context.checkpoints]).toEqual([tokens.slice(0, 50), [10, 50]])
+    }
+    same(await context.evalPrompt(tokens.slice(50)), await fresh(tokens), 'going on')
+    same(await context.restore(50), logits, 'the checkpoint')
+    await context.close()
+  })
+
   test('an abort of one context leaves those that are evaluated with it alone', async () => {
     const [a, b] = [model.createContext(), model.createContext()]
     const tokens = randomTokens(72, 40)
