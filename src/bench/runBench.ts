@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import type { ModelStats } from '../compute/stats.js'
 import type { EngineModel } from '../engine/model.js'
+import { runTogether } from './runTogether.js'
 
 const WARM_UP_MS = 500
 
@@ -17,6 +18,7 @@ export interface BenchOptions {
   readonly promptTokens: number
   readonly decodeTokens: number
   readonly repeat: number
+  readonly sequences?: number // more than 1: after each run also so many that decode together
   readonly warmup: boolean
   readonly signal?: AbortSignal
   readonly onProgress?: (done: number, total: number) => void
@@ -34,12 +36,21 @@ export interface BenchResult {
   readonly decodeRuns: readonly number[]
   readonly prefill: PhaseCounters
   readonly decode: PhaseCounters
+  readonly together: TogetherResult | null
   readonly residentBytes: number
   readonly expertMemory: number
   readonly expertSlots: number
   readonly expertSlotsUsed: number
   readonly peakRssBytes: number
   readonly phaseSeconds: Readonly<Record<string, number>>
+}
+
+/** Several sequences decoding at once, beside one alone in the same run. */
+export interface TogetherResult {
+  readonly sequences: number
+  readonly tokensPerSecond: number // of all of them
+  readonly runs: readonly number[]
+  readonly timesOne: number // the median over the runs of all together ÷ one alone
 }
 
 export interface PhaseCounters {
@@ -67,16 +78,21 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
   const ttft: number[] = []
   const perRun = promptTokens + decodeTokens
   let done = 0
-  const total = perRun * repeat
+  const sequences = options.sequences ?? 1
+  const together: number[] = []
+  const total = (perRun + (sequences > 1 ? sequences * decodeTokens : 0)) * repeat
   const tick = (tokens: number) => options.onProgress?.((done += tokens), total)
 
   if (options.warmup) await warmUp(model, source, options)
-  const before = model.stats()
   for (let run = 0; run < repeat; run++) {
     const spans = await oneRun(model, source, options, run, tick)
     prefill.push(spans.prefill)
     decode.push(spans.decode)
     ttft.push(spans.prefill.seconds * 1000)
+    if (sequences === 1) continue
+    const { signal } = options
+    const how = { sequences, promptTokens, decodeTokens, signal, onToken: () => tick(1) }
+    together.push(await runTogether(model, source, repeat + run * sequences, how))
   }
   const after = model.stats()
   const rates = (spans: readonly Span[]) => spans.map(span => span.tokens / span.seconds)
@@ -91,12 +107,21 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
     decodeRuns: rates(decode),
     prefill: countersOf(prefill),
     decode: countersOf(decode),
+    together:
+      sequences === 1
+        ? null
+        : {
+            sequences,
+            tokensPerSecond: median(together),
+            runs: together,
+            timesOne: median(together.map((rate, run) => rate / rates(decode)[run])),
+          },
     residentBytes: after.residentBytes,
     expertMemory: after.expertMemory,
     expertSlots: after.expertSlots,
     expertSlotsUsed: after.expertSlotsUsed,
     peakRssBytes: process.resourceUsage().maxRSS * 1024,
-    phaseSeconds: difference(before.phaseSeconds, after.phaseSeconds),
+    phaseSeconds: phasesOf([...prefill, ...decode]),
   }
 }
 
@@ -209,11 +234,14 @@ function systemBytesRead(): number {
   }
 }
 
-function difference(
-  before: Readonly<Record<string, number>>,
-  after: Readonly<Record<string, number>>,
-): Record<string, number> {
-  return Object.fromEntries(Object.entries(after).map(([name, value]) => [name, value - (before[name] ?? 0)]))
+function phasesOf(spans: readonly Span[]): Record<string, number> {
+  const sums: Record<string, number> = {}
+  for (const { before, after } of spans) {
+    for (const [name, value] of Object.entries(after.phaseSeconds)) {
+      sums[name] = (sums[name] ?? 0) + value - (before.phaseSeconds[name] ?? 0)
+    }
+  }
+  return sums
 }
 
 export function median(values: readonly number[]): number {

@@ -43,6 +43,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
       promptTokens: options.prompt,
       decodeTokens: options.tokens,
       repeat: options.repeat,
+      sequences: options.sequences,
       warmup: options.warmup,
       signal: cli.signal,
       onProgress: (loaded, total) => bar.update({ phase: 'bench', loaded, total }),
@@ -106,6 +107,7 @@ function formatReport(report: BenchReport, profile: boolean): string {
     ['backend', report.description],
     ['prefill', `${rate(report.prefillTokensPerSecond, report.prefillRuns)}, ${report.promptTokens} tokens`],
     ['decode', `${rate(report.decodeTokensPerSecond, report.decodeRuns)}, ${report.decodeTokens} tokens`],
+    ...togetherFields(report),
     ['first token', `${threeDigits(report.timeToFirstTokenMs)} ms`],
     ['prefill experts', phaseLine(prefill)],
     ['decode experts', phaseLine(decode)],
@@ -126,6 +128,14 @@ function formatReport(report: BenchReport, profile: boolean): string {
       '\n' + formatFields(phases.map(([name, s]) => [name, `${threeDigits(s * 1000)} ms  ${formatPercent(s / total)}`]))
   }
   return text
+}
+
+function togetherFields({ together }: BenchReport): [string, string][] {
+  if (together === null) return []
+  const { sequences, tokensPerSecond, timesOne } = together
+  const each = `${threeDigits(tokensPerSecond / sequences)} each`
+  const line = `${sequences} sequences, ${threeDigits(tokensPerSecond)} tok/s (${each}), ${threeDigits(timesOne)} times one alone`
+  return [['together', line]]
 }
 
 function phaseLine(counters: PhaseCounters): string {

@@ -31,6 +31,20 @@ describe('moeflux bench', () => {
     expect(report.peakRssBytes).toBeGreaterThan(2e7)
   })
 
+  it('lets several sequences decode together, beside one alone', async () => {
+    const flags = 'bench --prompt 8 --tokens 6 --repeat 2 --sequences 3 --no-warmup --no-disk'.split(' ')
+    const { stdout, code } = await run(...flags, '--json')
+    expect(code).toBe(0)
+    const { together, decodeRuns, decode } = JSON.parse(stdout)
+    expect(together).toMatchObject({ sequences: 3, runs: [expect.any(Number), expect.any(Number)] })
+    const ratios = together.runs.map((rate: number, i: number) => rate / decodeRuns[i])
+    expect(together.timesOne).toBeCloseTo((ratios[0] + ratios[1]) / 2)
+    expect(decode.tokens).toBe(12) // what ran together is not counted among the others
+    expect((await run(...flags)).stdout).toMatch(
+      /^ *together +3 sequences, [\d.]+ tok\/s \([\d.]+ each\), [\d.]+ times one alone$/m,
+    )
+  })
+
   it('refuses flags that cannot act', async () => {
     expect(await run('bench', '--skew', '1')).toMatchObject({ code: 2 })
     expect(await run('bench', '--synthetic', 'a3b:1', '--model', 'demo')).toMatchObject({ code: 2 })

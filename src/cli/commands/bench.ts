@@ -16,6 +16,7 @@ export interface BenchCommandOptions extends ModelOptions {
   readonly prompt: number
   readonly tokens: number
   readonly repeat: number
+  readonly sequences: number
   readonly warmup: boolean
   readonly greedy?: boolean
   readonly cold?: boolean
@@ -40,6 +41,7 @@ export function registerBench(program: Command): void {
     .option('--prompt <n>', 'tokens of the prompt', integerOption(1), 128)
     .option('--tokens <n>', 'tokens to decode', integerOption(1), 64)
     .option('--repeat <n>', 'runs; medians are printed', integerOption(1, 1000), 3)
+    .option('--sequences <n>', 'also decode so many sequences together', integerOption(1, 64), 1)
     .option('--no-warmup', 'count the first run as it is')
     .option('--greedy', "decode the model's own best tokens, without moving logits")
     .option('--cold', "drop the model's files from the page cache first")
@@ -51,6 +53,7 @@ export function registerBench(program: Command): void {
   addExamples(command, [
     ['moeflux bench', 'the built-in model'],
     ['moeflux bench --synthetic a3b:8 --backend wasm --threads 2', 'the shape of a 35B model with 8 of its 40 layers'],
+    ['moeflux bench --synthetic a3b:8 --sequences 4', 'what four users get at once, beside one alone'],
     ['moeflux bench --synthetic a3b:8 --skew 0 --expert-memory 600MB --cold', 'streaming, with routing at random'],
   ])
 }
