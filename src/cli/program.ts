@@ -17,13 +17,14 @@ import { registerServe } from './commands/serve.js'
 import { registerSimulate } from './commands/simulate.js'
 import { registerTrace } from './commands/trace.js'
 import { registerVerify } from './commands/verify.js'
+import { registerWeb } from './commands/web.js'
 import { addExamples } from './optionValues.js'
 
 type Register = (program: Command) => void
 
 /** How the commands are shown in the help, in this order. */
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
-  ['Talk:', [registerRun, registerChat, registerServe]],
+  ['Talk:', [registerRun, registerChat, registerServe, registerWeb]],
   ['Models:', [registerPull, registerConvert, registerList, registerInspect, registerVerify, registerRm]],
   ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate, registerDoctor]],
 ]

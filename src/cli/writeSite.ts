@@ -1,0 +1,64 @@
+// A folder that any static web host can serve: the web UI, and models that it runs in the visitor's tab. Files of a model
+// are those of its manifest, compared by size; the list of models is written last, so that no page finds a half-made one.
+import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
+import { FormatError, ModelNotFoundError } from '../errors.js'
+import { openNodeFolder } from '../storage/nodeFolder.js'
+import { readMetadata } from '../storage/openPacked.js'
+import { isPackedName, METADATA_NAME } from '../storage/packedNames.js'
+import { type ModelEntry, modelEntry, type SiteIndex } from '../storage/siteIndex.js'
+
+export interface WriteSiteOptions {
+  readonly signal?: AbortSignal
+  readonly onProgress?: (progress: { phase: string; loaded: number; total: number }) => void
+}
+
+/** `models`: packed folders. */
+export async function writeSite(
+  webFolder: string,
+  models: readonly string[],
+  target: string,
+  options: WriteSiteOptions = {},
+): Promise<SiteIndex> {
+  const { signal, onProgress } = options
+  const plans = await Promise.all(models.map(planModel))
+  const total = plans.reduce((sum, { files }) => sum + files.reduce((bytes, { size }) => bytes + size, 0), 0)
+  let loaded = 0
+  await mkdir(target, { recursive: true })
+  await cp(webFolder, target, { recursive: true })
+  for (const { folder, entry, files } of plans) {
+    for (const { name, size } of files) {
+      signal?.throwIfAborted()
+      const to = join(target, 'models', entry.path, name)
+      await mkdir(dirname(to), { recursive: true })
+      await cp(join(folder, name), to, { dereference: true })
+      const copied = (await stat(to)).size
+      if (copied !== size) throw new FormatError('WRONG_SIZE', join(folder, name), `${copied} bytes, want ${size}`)
+      loaded += size
+      onProgress?.({ phase: `copying ${entry.name}`, loaded, total })
+    }
+  }
+  const index: SiteIndex = { models: plans.map(({ entry }) => entry) }
+  await mkdir(join(target, 'models'), { recursive: true })
+  await writeFile(join(target, 'models/index.json'), `${JSON.stringify(index, null, 2)}\n`)
+  return index
+}
+
+interface ModelPlan {
+  readonly folder: string
+  readonly entry: ModelEntry
+  readonly files: readonly { readonly name: string; readonly size: number }[]
+}
+
+async function planModel(path: string): Promise<ModelPlan> {
+  const folder = await openNodeFolder(path, { links: 'any' })
+  const metadata = await readMetadata(folder)
+  if (metadata === null) throw new ModelNotFoundError(path, `has no ${METADATA_NAME}: pack it with moeflux convert`)
+  // The 2-bit experts are a choice of the command line; a page uses the model's own.
+  const files = [...metadata.files]
+    .filter(([name]) => isPackedName(name) && !name.startsWith('packed_experts_2bit/'))
+    .map(([name, { size }]) => ({ name, size }))
+  const { size } = await stat(join(folder.location, METADATA_NAME))
+  files.push({ name: METADATA_NAME, size })
+  return { folder: folder.location, entry: modelEntry(metadata.model, metadata), files }
+}
