@@ -101,11 +101,11 @@ export class EngineService {
     if (this.opened) throw new MoefluxError('BUSY', 'the engine has a model open')
     const onNotice = (line: string) => this.post({ kind: 'notice', line })
     const onProgress = (progress: Progress) => this.post({ kind: 'progress', progress })
-    const { cache: where = 'opfs', expertMemory, ...engine } = options
+    const { cache: where = 'opfs', expertMemory, headers, ...engine } = options
     if (where !== 'opfs' && where !== 'memory') throw new OptionError('cache', where, 'opfs, memory')
     const cache = where === 'opfs' ? await openCache(url, onNotice) : null
     try {
-      const folder = new WebFolder(new RangeFetcher(url), cache, onNotice)
+      const folder = new WebFolder(new RangeFetcher(url, headers), cache, onNotice)
       const shapes = await folder.prepare(options, signal)
       if (!this.edges.wasmHost.shared && options.backend !== 'reference') {
         onNotice('this page is not cross-origin isolated: the wasm backend has one thread')

@@ -30,6 +30,8 @@ export interface EngineOptions {
   readonly prefetch?: boolean
   /** 'opfs' (default): what was fetched is kept in the browser's storage; 'memory': nothing outlives the page. */
   readonly cache?: 'opfs' | 'memory'
+  /** Sent with every request for the model's files: a key that the server asks for. */
+  readonly headers?: Readonly<Record<string, string>>
 }
 
 /** What is known of an opened model. */

@@ -25,8 +25,11 @@ export class RangeFetcher {
   offline = false
   private readonly seen = new Map<string, FileIdentity>()
 
-  /** `base` ends with a slash. */
-  constructor(readonly base: string) {}
+  constructor(
+    readonly base: string, // ends with a slash
+    /** Sent with every request. */
+    private readonly headers: Readonly<Record<string, string>> = {},
+  ) {}
 
   url(name: string): string {
     return new URL(name.split('/').map(encodeURIComponent).join('/'), this.base).href
@@ -134,7 +137,8 @@ export class RangeFetcher {
   private async request(name: string, init: RequestInit): Promise<Response> {
     this.counters.requests++
     try {
-      const response = await withPatience(fetch(this.url(name), init), init.signal as AbortSignal)
+      const headers = { ...this.headers, ...(init.headers as Record<string, string> | undefined) }
+      const response = await withPatience(fetch(this.url(name), { ...init, headers }), init.signal as AbortSignal)
       this.offline = false
       return response
     } catch (cause) {

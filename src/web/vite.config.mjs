@@ -13,7 +13,8 @@ function precache() {
     enforce: 'post',
     generateBundle(_, bundle) {
       const worker = Object.values(bundle).find(chunk => chunk.fileName === 'sw.js')
-      const files = Object.keys(bundle).filter(name => name !== 'sw.js' && !name.endsWith('.map'))
+      // The page asks for no grammars: their worker, half of all bytes, is not worth keeping.
+      const files = Object.keys(bundle).filter(name => name !== 'sw.js' && !/\.map$|grammar\.worker/.test(name))
       const names = ['./', ...files.filter(name => name !== 'index.html').map(name => `./${name}`), './icon.svg']
       const contents = Object.values(bundle).map(chunk => chunk.code ?? chunk.source)
       const version = createHash('sha256').update(contents.map(String).join('\0')).digest('hex').slice(0, 12)
@@ -54,6 +55,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 4000,
     rollupOptions: {
+      checks: { bundlerTimings: false }, // news only of slow machines
       input: { index: `${root}index.html`, sw: `${root}serviceWorker.ts` },
       output: {
         entryFileNames: chunk => (chunk.name === 'sw' ? 'sw.js' : 'assets/[name]-[hash].js'),

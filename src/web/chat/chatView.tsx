@@ -2,7 +2,9 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { useApp } from '../state/app.js'
 import { branch } from '../state/conversation.js'
+import * as format from '../ui/format.js'
 import { Icon, Logo } from '../ui/icons.js'
+import { LoadingBar } from '../ui/loadingBar.js'
 import { Composer } from './composer.js'
 import { MessageView } from './messageView.js'
 
@@ -112,15 +114,49 @@ function Welcome() {
       <p>
         {engine
           ? `${engine.shape.model} answers ${engine.place === 'tab' ? 'in this tab' : 'on the server'}: ${engine.shape.layers} layers of ${engine.shape.experts} experts, ${engine.shape.expertsPerToken} of them per token.`
-          : 'Choose a model above to begin.'}
+          : 'Choose a model to begin. It can run on a server, or right here in this tab.'}
       </p>
-      <div class="examples">
-        {EXAMPLES.map(text => (
-          <button key={text} type="button" disabled={engine === null} onClick={() => ask(text)}>
-            {text}
-          </button>
-        ))}
-      </div>
+      {engine === null && <ModelOffer />}
+      {engine && <Examples onChoose={ask} />}
+    </div>
+  )
+}
+
+function Examples({ onChoose }: { onChoose(text: string): void }) {
+  return (
+    <div class="examples">
+      {EXAMPLES.map(text => (
+        <button key={text} type="button" onClick={() => onChoose(text)}>
+          {text}
+        </button>
+      ))}
+    </div>
+  )
+}
+
+/** Where there is no model yet: one click to the one that this page can run, or to the choice. */
+function ModelOffer() {
+  const app = useApp()
+  const { engines } = app
+  const tab = engines.tab.value
+  if (tab.status === 'loading') return <LoadingBar progress={tab.progress} />
+  if (engines.server.value.status === 'connecting') return null
+  const [entry] = engines.models.value
+  return (
+    <div class="row">
+      {entry && (
+        <button type="button" class="button primary" onClick={() => void engines.load(entry)}>
+          Run {entry.name} in this tab ({format.bytes(entry.residentBytes)})
+        </button>
+      )}
+      <button type="button" class="button" onClick={() => (app.dialog.value = 'model')}>
+        Choose a model
+      </button>
+      {tab.status === 'failed' && (
+        <p class="problem" role="alert">
+          {tab.failure.message}
+        </p>
+      )}
     </div>
   )
 }

@@ -7,6 +7,7 @@ import { useApp } from '../state/app.js'
 import { Dialog } from '../ui/dialog.js'
 import * as format from '../ui/format.js'
 import { Icon } from '../ui/icons.js'
+import { LoadingBar } from '../ui/loadingBar.js'
 
 export function ModelDialog({ onClose }: { onClose(): void }) {
   const app = useApp()
@@ -116,7 +117,7 @@ function TabCard({ entry }: { entry: ModelEntry }) {
           they are needed. Both are kept on this device.
         </p>
       )}
-      {isOwn && tab.status === 'loading' && <Loading phase={tab.progress?.phase} {...tab.progress} />}
+      {isOwn && tab.status === 'loading' && <LoadingBar progress={tab.progress} />}
       {isOwn && tab.status === 'failed' && (
         <p class="problem" role="alert">
           {tab.failure.message}
@@ -124,18 +125,6 @@ function TabCard({ entry }: { entry: ModelEntry }) {
       )}
       {isOwn && tab.status === 'ready' && <TabDetails engine={tab.engine} />}
     </section>
-  )
-}
-
-function Loading({ phase = 'Starting', loaded = 0, total = 0 }: { phase?: string; loaded?: number; total?: number }) {
-  return (
-    <div class="loading">
-      <progress max={total || 1} value={total ? loaded : undefined} aria-label="Loading the model" />
-      <p class="detail" role="status">
-        {phase}
-        {total > 0 && `: ${format.bytes(loaded)} of ${format.bytes(total)}`}
-      </p>
-    </div>
   )
 }
 

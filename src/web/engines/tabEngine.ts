@@ -1,4 +1,12 @@
-// The model in this very tab.
+// The model in this very tab, by `moeflux/browser`: its bytes come from the host of the page and stay on the device.
+import {
+  type BrowserModel,
+  type BrowserSession,
+  ContextLimitError,
+  ExpertReadError,
+  FetchError,
+  openModel,
+} from '#moeflux/browser/index.js'
 import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
 import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
 import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type EngineShape } from './chatEngine.js'
@@ -22,18 +30,98 @@ export interface TabLoadOptions {
   onNotice(line: string): void
 }
 
-export interface TabEngine extends ChatEngine {
-  readonly place: 'tab'
+export class TabEngine implements ChatEngine {
+  readonly place = 'tab'
   readonly shape: EngineShape
-  chat(request: ChatRequest, signal: AbortSignal): AsyncIterable<ChatEvent>
-  watch(onFrame: (frame: EngineFrame) => void, onState: (isLive: boolean) => void): () => void
-  storage(): Promise<TabStorage>
-  clearCache(): Promise<void>
-  close(): Promise<void>
+
+  private constructor(
+    private readonly model: BrowserModel,
+    private readonly session: BrowserSession,
+  ) {
+    const { info } = model
+    this.shape = {
+      model: info.name,
+      backend: info.backend,
+      description: info.backendDescription,
+      layers: info.config.numLayers,
+      experts: info.config.numExperts,
+      expertsPerToken: info.expertsPerToken,
+      layerKinds: info.config.layerKinds,
+      contextLength: info.contextLength,
+    }
+  }
+
+  static async load(entry: ModelEntry, options: TabLoadOptions): Promise<TabEngine> {
+    const url = new URL(`models/${entry.path}`, document.baseURI)
+    try {
+      const model = await openModel(url, options)
+      return new TabEngine(model, await model.createSession())
+    } catch (error) {
+      throw failureOf(error)
+    }
+  }
+
+  async *chat({ messages, settings }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+    const { temperature, topP, topK, minP, seed, maxTokens, thinking } = settings
+    const stream = this.session.chat({
+      messages,
+      temperature: temperature ?? undefined,
+      topP: topP ?? undefined,
+      topK: topK ?? undefined,
+      minP: minP ?? undefined,
+      seed: seed ?? undefined,
+      maxTokens: maxTokens ?? undefined,
+      thinking,
+      signal,
+    })
+    try {
+      for await (const event of stream) {
+        if (event.type === 'text' || event.type === 'thinking') yield { type: event.type, text: event.text }
+        else if (event.type === 'usage') yield { type: 'usage', usage: event }
+        else if (event.type === 'end') yield { type: 'end', reason: event.reason === 'length' ? 'length' : 'stop' }
+      }
+    } catch (error) {
+      if (signal.aborted) throw error
+      throw failureOf(error)
+    }
+  }
+
+  watch(onFrame: (frame: EngineFrame) => void, onState: (isLive: boolean) => void): () => void {
+    onState(true)
+    return this.model.watch(onFrame)
+  }
+
+  async storage(): Promise<TabStorage> {
+    const { cachedBytes, expertsCached, quota } = await this.model.storage()
+    return { bytes: cachedBytes, experts: expertsCached, quota: quota ?? 0 }
+  }
+
+  clearCache(): Promise<void> {
+    return this.model.clearCache()
+  }
+
+  close(): Promise<void> {
+    return this.model.close()
+  }
 }
 
-export const TabEngine = {
-  async load(entry: ModelEntry, _options: TabLoadOptions): Promise<TabEngine> {
-    throw new EngineFailure('other', `This build cannot run ${entry.name} in the tab.`)
-  },
+function failureOf(error: unknown): EngineFailure {
+  const message = error instanceof Error ? error.message : String(error)
+  if (error instanceof ContextLimitError) return new EngineFailure('contextFull', sentence(message))
+  if (error instanceof ExpertReadError && message.includes('cannot be reached')) {
+    const { layer, expert } = error
+    return new EngineFailure(
+      'offline',
+      `A part of the model that this answer needs (expert ${expert} of layer ${layer}) is not on this device yet, and its host cannot be reached.`,
+    )
+  }
+  if (error instanceof FetchError) {
+    const detail = message.replace(`${error.url}: `, '')
+    return new EngineFailure('offline', `${sentence(detail)} (${new URL(error.url).pathname}).`)
+  }
+  return new EngineFailure('other', sentence(message))
+}
+
+function sentence(message: string): string {
+  return `${message.charAt(0).toUpperCase()}${message.slice(1)}`
 }

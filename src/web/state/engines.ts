@@ -22,6 +22,8 @@ export type TabState =
 
 const PLACE_KEY = 'moeflux.place'
 const INDEX_KEY = 'moeflux.models' // what the host offered last, for visits without a network
+const LOADED_KEY = 'moeflux.tabModel' // what ran in the tab last
+const NO_SERVER_KEY = 'moeflux.noServer' // the host is known to be no moeflux server
 
 export class Engines {
   readonly server: Signal<ServerState> = signal({ status: 'connecting' })
@@ -46,7 +48,9 @@ export class Engines {
     this.place.value = this.storage.getItem(PLACE_KEY) === 'tab' ? 'tab' : 'server'
     await Promise.all([this.connect(), this.listModels()])
     if (this.server.value.status === 'none') this.place.value = 'tab'
-    if (this.place.value === 'tab' && this.models.value.length === 0) this.place.value = 'server'
+    if (this.models.value.length === 0) this.place.value = 'server'
+    const last = this.models.value.find(({ path }) => path === this.storage.getItem(LOADED_KEY))
+    if (this.place.value === 'tab' && last) await this.load(last)
   }
 
   /** Looks for the server, again where it was gone. */
@@ -54,8 +58,14 @@ export class Engines {
     try {
       const engine = await ServerEngine.connect(this.key)
       this.server.value = engine === null ? { status: 'none' } : { status: 'ready', engine }
+      if (engine === null) this.storage.setItem(NO_SERVER_KEY, 'yes')
+      else this.storage.removeItem(NO_SERVER_KEY)
     } catch (error) {
       const { kind, message } = asFailure(error)
+      if (kind === 'unreachable' && this.storage.getItem(NO_SERVER_KEY) !== null) {
+        this.server.value = { status: 'none' }
+        return
+      }
       this.server.value = { status: 'failed', failure: { kind, message } }
     }
   }
@@ -87,8 +97,9 @@ export class Engines {
         },
         onNotice: this.onNotice,
       })
-      if (loading.signal.aborted) await engine.close()
-      else this.tab.value = { status: 'ready', entry, engine }
+      if (loading.signal.aborted) return await engine.close()
+      this.tab.value = { status: 'ready', entry, engine }
+      this.storage.setItem(LOADED_KEY, entry.path)
     } catch (error) {
       if (loading.signal.aborted) return
       const { kind, message } = asFailure(error)
@@ -104,6 +115,7 @@ export class Engines {
     this.loading = null
     const { value } = this.tab
     this.tab.value = { status: 'empty' }
+    this.storage.removeItem(LOADED_KEY)
     if (value.status === 'ready') await value.engine.close()
   }
 
