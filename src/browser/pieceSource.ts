@@ -1,5 +1,5 @@
 // The resident part of a model as a byte source: a file on a server that is kept in pieces of one size as it arrives. A
-// read takes what is stored and fetches the rest, each run of missing pieces with one request.
+// read takes what is stored and fetches the rest, each run of missing pieces with one request, no piece twice.
 import { ReadError } from '../errors.js'
 import type { ByteSource } from '../storage/byteSource.js'
 import type { ModelCache } from './modelCache.js'
@@ -14,9 +14,17 @@ export interface SourceHome {
   readonly cache: ModelCache | null
 }
 
+interface Expected {
+  readonly piece: number
+  resolve(bytes: Uint8Array): void
+  reject(error: unknown): void
+}
+
 export class PieceSource implements ByteSource {
   readonly name: string
   private readonly recent = new Map<number, Uint8Array>() // in order of use, oldest first
+  private readonly fetching = new Map<number, Promise<Uint8Array>>() // by piece
+  private readonly expected: Expected[] = [] // ascending; asked for in a moment
 
   private constructor(
     private readonly path: string,
@@ -44,22 +52,19 @@ export class PieceSource implements ByteSource {
     if (offset < 0 || end > this.size) {
       throw new ReadError(this.name, offset, target.length, `the read goes past the file's ${this.size} bytes`)
     }
-    const put = (piece: number, bytes: Uint8Array) => {
+    const pieces: (Uint8Array | Promise<Uint8Array>)[] = []
+    const first = Math.floor(offset / PIECE)
+    for (let piece = first; piece * PIECE < end; piece++) {
+      const bytes = await this.stored(piece)
+      pieces.push(bytes ?? this.fetching.get(piece) ?? this.expect(piece))
+    }
+    this.fetchExpected(signal)
+    for (const [i, waiting] of pieces.entries()) {
+      const piece = first + i
+      const bytes = await waiting
       const from = Math.max(offset, piece * PIECE)
       const to = Math.min(end, piece * PIECE + bytes.length)
       target.set(bytes.subarray(from - piece * PIECE, to - piece * PIECE), from - offset)
-    }
-    const missing: number[] = []
-    for (let piece = Math.floor(offset / PIECE); piece * PIECE < end; piece++) {
-      const bytes = await this.stored(piece)
-      if (bytes === null) missing.push(piece)
-      else put(piece, bytes)
-    }
-    for (let i = 0; i < missing.length; ) {
-      let count = 1
-      while (missing[i + count] === missing[i] + count) count++
-      await this.fetchPieces(missing[i], count, put, signal)
-      i += count
     }
   }
 
@@ -75,30 +80,48 @@ export class PieceSource implements ByteSource {
     return (await this.store.read(piece, bytes)) ? this.keep(piece, bytes) : null
   }
 
+  /** A piece that will be fetched; whoever wants it meanwhile waits for the same. */
+  private expect(piece: number): Promise<Uint8Array> {
+    const waiting = new Promise<Uint8Array>((resolve, reject) => this.expected.push({ piece, resolve, reject }))
+    waiting.catch(() => {}) // seen by those who wait for it
+    this.fetching.set(piece, waiting)
+    return waiting
+  }
+
+  /** One request for each run of expected pieces. */
+  private fetchExpected(signal?: AbortSignal): void {
+    const expected = this.expected.splice(0)
+    for (let i = 0; i < expected.length; ) {
+      let count = 1
+      while (expected[i + count]?.piece === expected[i].piece + count) count++
+      void this.fetchRun(expected.slice(i, i + count), signal)
+      i += count
+    }
+  }
+
   /** Pieces are handed on and stored one by one, as they are whole: a break costs less than one. */
-  private async fetchPieces(
-    first: number,
-    count: number,
-    put: (piece: number, bytes: Uint8Array) => void,
-    signal?: AbortSignal,
-  ): Promise<void> {
-    const begin = first * PIECE
-    const bytes = new Uint8Array(Math.min(this.size, begin + count * PIECE) - begin)
-    const stored: Promise<void>[] = []
+  private async fetchRun(run: readonly Expected[], signal?: AbortSignal): Promise<void> {
+    const begin = run[0].piece * PIECE
+    const bytes = new Uint8Array(Math.min(this.size, begin + run.length * PIECE) - begin)
+    const { cache, fetcher } = this.home
     let done = 0
     const onProgress = (got: number) => {
-      while (done < count && got >= done * PIECE + this.lengthOf(first + done)) {
-        const piece = first + done++
-        const content = bytes.subarray((piece - first) * PIECE, (piece - first) * PIECE + this.lengthOf(piece))
-        put(piece, this.keep(piece, content))
-        const { cache } = this.home
-        if (cache !== null) stored.push(cache.store(() => this.store?.write(piece, content)))
+      while (done < run.length && got >= done * PIECE + this.lengthOf(run[done].piece)) {
+        const { piece, resolve, reject } = run[done]
+        const content = bytes.slice(done * PIECE, done * PIECE + this.lengthOf(piece))
+        done++
+        this.fetching.delete(piece)
+        const stored = cache?.store(() => this.store?.write(piece, content)) ?? Promise.resolve()
+        void stored.then(() => resolve(this.keep(piece, content)), reject)
       }
     }
     try {
-      await this.home.fetcher.range(this.path, this.size, begin, bytes, { signal, onProgress })
-    } finally {
-      await Promise.all(stored)
+      await fetcher.range(this.path, this.size, begin, bytes, { signal, onProgress })
+    } catch (error) {
+      for (const { piece, reject } of run.slice(done)) {
+        this.fetching.delete(piece)
+        reject(error)
+      }
     }
   }
 

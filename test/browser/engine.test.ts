@@ -5,31 +5,34 @@ import { openModel } from '#moeflux/index.js'
 import { engineIsThere, expertFiles, modelFiles, openEnginePage } from '../support/enginePage.js'
 import { demoModel } from '../support/models.js'
 
-const request = { prompt: 'Tell me a story about a cat.', maxTokens: 24, temperature: 0 }
+const asked = { prompt: 'Tell me a story about a cat.', temperature: 0 }
 
+const threads = {
+  backend: 'wasm',
+  isolated: true,
+  gpu: false,
+  tokens: 32,
+  description: /^wasm, \d+ threads?, /,
+} as const
 const places = [
-  { place: 'wasm threads', backend: 'wasm', isolated: true, gpu: false, description: /^wasm, \d+ threads?, / },
-  {
-    place: 'wasm without shared memory',
-    backend: 'wasm',
-    isolated: false,
-    gpu: false,
-    description: /^wasm, 1 thread, /,
-  },
-  { place: 'webgpu', backend: 'webgpu', isolated: true, gpu: true, description: /^webgpu/ },
+  { place: 'wasm threads', ...threads },
+  { place: 'wasm without shared memory', ...threads, isolated: false, description: /^wasm, 1 thread, / },
+  { place: 'webgpu', backend: 'webgpu', isolated: true, gpu: true, tokens: 10, description: /^webgpu/ },
 ] as const
 
-const expected = (async () => {
+async function textOfNode(request: typeof asked & { maxTokens: number }): Promise<string> {
   const model = await openModel(demoModel, { backend: 'wasm', precision: 'exact' })
   const { text } = await model.generate(request)
   await model.close()
   return text
-})()
+}
 
-describe.each(places)('$place', ({ backend, isolated, gpu, description }) => {
+describe.each(places)('$place', ({ backend, isolated, gpu, tokens, description }) => {
   test('answers as Node does, fetches what it needs once, and works without the server', {
     timeout: 180_000,
   }, async () => {
+    const request = { ...asked, maxTokens: tokens }
+    const expected = await textOfNode(request)
     const { server, browser, page } = await openEnginePage({ isolated, gpu })
     const first = await page.evaluate(
       async ({ backend, request }) => {
@@ -60,7 +63,7 @@ describe.each(places)('$place', ({ backend, isolated, gpu, description }) => {
       },
       { backend, request },
     )
-    expect(first.text).toBe(await expected)
+    expect(first.text).toBe(expected)
     expect(first.info.backendDescription).toMatch(description)
     expect(first.progress).toBeGreaterThan(0.9)
     expect(first.cells).toBe(first.storage.experts)
@@ -92,7 +95,7 @@ describe.each(places)('$place', ({ backend, isolated, gpu, description }) => {
       },
       { backend, request },
     )
-    expect(second.text).toBe(await expected)
+    expect(second.text).toBe(expected)
     expect(second.stats.networkBytes).toBe(0)
     expect(second.stats.cacheReads).toBe(second.stats.expertMisses + second.stats.prefetchReads)
     expect(second.notices.join('\n')).toContain('the stored copy of the model is used')

@@ -38,6 +38,8 @@ export interface Faults {
   status?: number
   /** How many requests are hit before the fault is over; default all. */
   times?: number
+  /** What comes after that. */
+  next?: Faults
 }
 
 export class RangeServer {
@@ -139,6 +141,7 @@ export class RangeServer {
       return
     }
     let left = fault.dropAfter
+    stream.on('end', () => response.end())
     stream.on('data', chunk => {
       response.write(chunk.slice(0, left))
       left -= chunk.length
@@ -152,8 +155,7 @@ export class RangeServer {
     const { faults } = this
     if (faults.path !== undefined && !faults.path.test(path)) return {}
     if (faults.times === undefined) return faults
-    if (faults.times <= 0) return {}
-    faults.times--
+    if (--faults.times <= 0) this.faults = faults.next ?? {}
     return faults
   }
 

@@ -1,0 +1,193 @@
+// What goes wrong between a tab, its storage and a server: each is told by a stable code, and there is a way on.
+import { statSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { type EnginePage, engineIsThere, expertFiles, modelFiles, openEnginePage } from '../support/enginePage.js'
+import { demoModel } from '../support/models.js'
+
+const request = { prompt: 'Tell me a story about a dog.', maxTokens: 12, temperature: 0 }
+const weights = /model_weights\.bin$/
+
+/** Opens the model and answers once, in the page; what went wrong instead of throwing it. */
+async function visit({ page }: EnginePage, keepOpen = false) {
+  return await page.evaluate(
+    async ({ request, keepOpen }) => {
+      const { openModel, MoefluxError } = window.moeflux
+      const notices: string[] = []
+      try {
+        const options = { backend: 'wasm', threads: 1, onNotice: (line: string) => notices.push(line) } as const
+        const model = await openModel('/model/', options)
+        const { text } = await model.generate(request)
+        const stats = await model.stats()
+        const storage = await model.storage()
+        if (keepOpen) window.model = model
+        else await model.close()
+        return { text, stats, storage, notices, failure: null }
+      } catch (error) {
+        const { name, code, message } = error as InstanceType<typeof MoefluxError>
+        return { notices, failure: { name, code, message, known: error instanceof MoefluxError } }
+      }
+    },
+    { request, keepOpen },
+  )
+}
+
+async function mustAnswer(at: EnginePage, keepOpen = false) {
+  const result = await visit(at, keepOpen)
+  if (result.failure !== null) throw new Error(result.failure.message)
+  return result
+}
+
+/** Overwrites bytes of a stored file, as a bad disk would. */
+async function damage({ page }: EnginePage, file: RegExp, at: number) {
+  await page.evaluate(
+    async ({ pattern, at }) => {
+      const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('moeflux')
+      for await (const folder of root.values()) {
+        for await (const handle of (folder as FileSystemDirectoryHandle).values()) {
+          if (!new RegExp(pattern).test(handle.name)) continue
+          const writable = await (handle as FileSystemFileHandle).createWritable({ keepExistingData: true })
+          await writable.write({ type: 'write', position: at, data: Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8) })
+          await writable.close()
+        }
+      }
+    },
+    { pattern: file.source, at },
+  )
+}
+
+test('a server without ranges, without the model, or that stops while the model is loaded', async () => {
+  const at = await openEnginePage()
+  const { server } = at
+  server.faults = { path: /\.bin$/, noRanges: true }
+  expect((await visit(at)).failure).toMatchObject({ name: 'FetchError', code: 'NO_RANGES', known: true })
+
+  server.faults = { path: modelFiles, status: 404 }
+  expect((await visit(at)).failure).toMatchObject({ name: 'ModelNotFoundError', code: 'MODEL_NOT_FOUND', known: true })
+
+  server.faults = { path: weights, dropAfter: 2_500_000, times: 1, next: { path: modelFiles, refuse: true } }
+  const { failure } = await visit(at)
+  expect(failure).toMatchObject({ name: 'FetchError', code: 'UNREACHABLE', known: true })
+  expect(failure?.message).toMatch(/model_weights\.bin: the server cannot be reached/)
+
+  // The way on: try again once the server is back. What had come is not fetched again.
+  server.faults = {}
+  server.log.length = 0
+  await mustAnswer(at)
+  const { size } = statSync(join(demoModel, 'model_weights.bin'))
+  const left = server.bytesOf(weights)
+  expect(left).toBeLessThan(size)
+  expect((size - left) % 2 ** 20).toBe(0) // whole pieces were stored
+})
+
+test('connections that break off in the middle are taken up again where they broke', async () => {
+  const at = await openEnginePage()
+  const { server } = at
+  server.faults = { path: modelFiles, dropAfter: 1_000_000 }
+  const { text } = await mustAnswer(at)
+  expect(server.log.filter(({ path }) => weights.test(path)).length).toBeGreaterThan(3)
+  server.faults = { path: expertFiles, dropAfter: 20_000, times: 3 }
+  await at.page.reload()
+  await engineIsThere(at.page)
+  expect((await mustAnswer(at)).text).toBe(text)
+})
+
+test('a server that goes, or a file that changes, in the middle of an answer', async () => {
+  const at = await openEnginePage()
+  const { server, page } = at
+  const open = () =>
+    page.evaluate(async () => {
+      window.model = await window.moeflux.openModel('/model/', {
+        backend: 'wasm',
+        threads: 1,
+        prefetch: false,
+        cache: 'memory',
+      })
+    })
+  const answer = (options: object) =>
+    page.evaluate(
+      async options => {
+        try {
+          return { text: (await window.model.generate(options)).text }
+        } catch (error) {
+          const { name, code, message } = error as { name: string; code: string; message: string }
+          return { name, code, message, known: error instanceof window.moeflux.ExpertReadError }
+        }
+      },
+      { ...request, ...options },
+    )
+  await open()
+  // A few experts come, then none.
+  server.faults = { path: expertFiles, times: 9, next: { path: expertFiles, refuse: true } }
+  const gone = await answer({})
+  expect(gone).toMatchObject({ name: 'ExpertReadError', code: 'EXPERT_READ', known: true })
+  expect(gone.message).toContain('the server cannot be reached and the expert is not in the cache')
+  server.faults = {}
+  const { text } = await answer({})
+  expect(text).toMatch(/^Once upon a time/)
+
+  await page.reload()
+  await engineIsThere(page)
+  await open()
+  await answer({ maxTokens: 1 })
+  server.faults = { path: expertFiles, changedTag: true }
+  expect((await answer({ prompt: 'Name three birds and a tree!' })).message).toContain(
+    'the file on the server has changed',
+  )
+  await page.evaluate(() => window.model.close())
+  await open()
+  expect((await answer({})).text).toBe(text)
+})
+
+test('storage that is full: the answer is the same, and it is told once', async () => {
+  const at = await openEnginePage()
+  const { page, server } = at
+  const session = await at.browser.context.newCDPSession(page)
+  await session.send('Storage.overrideQuotaForOrigin', { origin: server.origin, quotaSize: 8_000_000 })
+  const full = await mustAnswer(at)
+  expect(full.notices.filter(line => line.includes('no more storage'))).toHaveLength(1)
+  expect(full.storage.expertsCached).toBeLessThan(full.stats.networkReads)
+  await session.send('Storage.overrideQuotaForOrigin', { origin: server.origin })
+  await page.reload()
+  await engineIsThere(page)
+  const roomy = await mustAnswer(at)
+  expect(roomy.text).toBe(full.text)
+  expect(roomy.stats.cacheReads).toBe(full.storage.expertsCached)
+  expect(roomy.storage.expertsCached).toBe(roomy.stats.networkReads + roomy.stats.cacheReads)
+})
+
+test('stored bytes that were damaged are fetched again', async () => {
+  const at = await openEnginePage()
+  const { server } = at
+  const whole = await mustAnswer(at)
+  await damage(at, /^packed_experts\.records$/, 100)
+  await damage(at, /^pieces-model_weights.*\.records$/, 5_000)
+  await damage(at, /^tokenizer\.json$/, 1_000)
+  server.log.length = 0
+  const again = await mustAnswer(at)
+  expect(again.text).toBe(whole.text)
+  expect(again.stats.networkReads).toBe(1)
+  expect(server.bytesOf(weights)).toBe(2 ** 20)
+  expect(again.notices.filter(line => line.includes('damaged'))).toHaveLength(2)
+  // Whole again, and an index that is damaged only forgets.
+  expect((await mustAnswer(at)).stats.networkReads).toBe(0)
+  await damage(at, /^packed_experts\.index$/, 0)
+  const forgotten = await mustAnswer(at)
+  expect(forgotten.text).toBe(whole.text)
+  expect(forgotten.stats.networkReads).toBe(whole.stats.networkReads)
+})
+
+test('two tabs at once: the second reads what the first has stored', async () => {
+  const at = await openEnginePage()
+  const { server, browser } = at
+  const first = await mustAnswer(at, true)
+  expect(first.storage.cache).toBe('opfs')
+  const page = await browser.open(server.origin)
+  await engineIsThere(page)
+  server.faults = { path: modelFiles, refuse: true }
+  const second = await mustAnswer({ ...at, page })
+  expect(second.text).toBe(first.text)
+  expect(second.storage.cache).toBe('read-only')
+  expect(second.stats).toMatchObject({ networkReads: 0, cacheReads: first.stats.networkReads })
+  expect(second.notices[0]).toContain('another tab has this model open')
+})
