@@ -31,11 +31,14 @@ export interface NodeReaders {
   close(): Promise<void>
 }
 
-const defaultThreads = 8
+// A thread of Node costs 8 MB and 30 ms. What two of them read within a moment does not need eight.
+const manyThreads = 8
+const fewThreads = 2
+const manyBytes = 256 * 2 ** 20 // of all experts
 
 export function startNodeReaders(options: ReaderOptions): NodeReaders {
-  const { descriptors, direct } = openExpertFiles(options)
-  const threads = options.threads ?? defaultThreads
+  const { descriptors, direct, expertBytes } = openExpertFiles(options)
+  const threads = options.threads ?? (expertBytes < manyBytes ? fewThreads : manyThreads)
   const buffer = ReadRing.create(options.entries, threads)
   const ring = new ReadRing(buffer)
   const ends: Promise<void>[] = []
@@ -91,7 +94,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
   }
 }
 
-function openExpertFiles(options: ReaderOptions): { descriptors: number[]; direct: boolean } {
+function openExpertFiles(options: ReaderOptions): { descriptors: number[]; direct: boolean; expertBytes: number } {
   const wanted = options.reads ?? 'auto'
   const descriptors: number[] = []
   let expertBytes = 0
@@ -115,12 +118,12 @@ function openExpertFiles(options: ReaderOptions): { descriptors: number[]; direc
   })
   if (!choice.direct) {
     if (wanted === 'direct') options.onNotice?.(`experts are read through the page cache: ${choice.reason}`)
-    return { descriptors, direct: false }
+    return { descriptors, direct: false, expertBytes }
   }
   const refused = reopenDirect(options.files, descriptors)
   if (refused)
     options.onNotice?.(`experts are read through the page cache: the filesystem refuses direct reads (${refused})`)
-  return { descriptors, direct: refused === null }
+  return { descriptors, direct: refused === null, expertBytes }
 }
 
 /** Replaces the descriptors by direct ones, all or none; returns why not. */
