@@ -1,6 +1,5 @@
 // hidden += delta (ADD), then out = rms(hidden) * weight. One workgroup per token.
 #include reduce
-const WG = 256u;
 
 struct Shape { width: u32, pad0: u32, pad1: u32, pad2: u32 }
 @group(0) @binding(0) var<uniform> shape: Shape;
@@ -9,7 +8,7 @@ struct Shape { width: u32, pad0: u32, pad1: u32, pad2: u32 }
 @group(0) @binding(3) var<storage, read_write> hidden: array<f32>; // [tokens, width]
 @group(0) @binding(4) var<storage, read_write> out: array<f32>; // [tokens, width]
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(WG)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(local_invocation_index) thread: u32,

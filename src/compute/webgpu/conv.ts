@@ -1,6 +1,6 @@
 // Causal convolution, SiLU and the q and k norms of a linear layer.
 import type { ModelConfig } from '../../model/config.js'
-import type { GpuContext } from './gpuContext.js'
+import { type GpuContext, workgroupFor } from './gpuContext.js'
 import { linearConstants } from './linearShape.js'
 import { type Op, rebound } from './op.js'
 import type { StatePool } from './statePool.js'
@@ -20,7 +20,10 @@ export async function convOp(
   states: StatePool,
   layer: number,
 ): Promise<Op> {
-  const kernel = await gpu.kernels.get('conv', linearConstants(config))
+  const kernel = await gpu.kernels.get('conv', {
+    ...linearConstants(config),
+    WG: workgroupFor(gpu, Math.max(config.linearKeyDim, config.linearValueDim), 128),
+  })
   const group = rebound(states, () =>
     kernel.bind([buffers.taps, buffers.tokenInfo, buffers.runInfo, buffers.inputs, states.buffer(layer), buffers.out]),
   )

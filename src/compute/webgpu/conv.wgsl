@@ -3,7 +3,6 @@
 #include reduce
 #include activations
 #include step
-const WG = 128u;
 const KEY_WIDTH = KEY_HEADS * KEY_DIM;
 const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 
@@ -19,7 +18,7 @@ fn inputAt(token: u32, index: u32, back: u32, channel: u32, stateIn: u32) -> f32
   return inputs[(token - back) * IN_STRIDE + channel];
 }
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(WG)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(local_invocation_index) thread: u32,

@@ -1,13 +1,12 @@
 // Per value head: o * rsqrt(mean(o²) + eps) * weight * silu(z), in place. One workgroup per head and token.
 #include reduce
 #include activations
-const WG = 128u;
 
 @group(0) @binding(0) var<storage, read> weight: array<f32>; // [valueDim]
 @group(0) @binding(1) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: z at Z_AT
 @group(0) @binding(2) var<storage, read_write> values: array<f32>; // [tokens, valueHeads, valueDim]
 
-@compute @workgroup_size(128)
+@compute @workgroup_size(WG)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(local_invocation_index) thread: u32,

@@ -27,3 +27,9 @@ export function teamSize(gpu: GpuContext): number {
 export const HARDWARE_TUNING: Tuning = { WG: 256, TEAM: 32, ROWS: 4, SPLITS: 32, PIECES: 8, TILE_TOKENS: 64 }
 /** A CPU has few lanes and pays for every thread that waits at a barrier. */
 export const SOFTWARE_TUNING: Tuning = { WG: 64, TEAM: 8, ROWS: 4, SPLITS: 2, PIECES: 1, TILE_TOKENS: 16 }
+
+/** A power of two of threads for so many items: no less than a subgroup, no more than `most`. */
+export function workgroupFor(gpu: GpuContext, items: number, most: number): number {
+  const wanted = 2 ** Math.ceil(Math.log2(Math.max(1, items)))
+  return Math.min(most, Math.max(wanted, 32, gpu.subgroups?.maxSize ?? 0))
+}

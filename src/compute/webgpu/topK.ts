@@ -1,5 +1,5 @@
 // Router logits to experts, weights and slots, on the GPU.
-import type { GpuContext } from './gpuContext.js'
+import { type GpuContext, workgroupFor } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
 
@@ -30,6 +30,7 @@ export async function topKOp(
     K: shape.k,
     MAX_TOKENS: shape.maxTokens,
     LOGITS_STRIDE: shape.experts + 1,
+    WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
     CHECK_MISSES: decode !== null,
     SHARED: typeof decode?.sharedSlot === 'number',
     RANKS: shape.k + (typeof decode?.sharedSlot === 'number' ? 1 : 0),

@@ -3,7 +3,6 @@
 // Looks up the slots; what is not in a slot raises the miss flag, and kernels of later layers then do nothing.
 // SHARED: the shared expert is in a slot too and comes last, weighted by its own gate. One workgroup per token.
 #include activations
-const WG = 256u;
 const QUADS = (EXPERTS + 3u) / 4u;
 const MISSING = 0xffffffffu;
 
@@ -19,7 +18,7 @@ var<workgroup> values: array<vec4<f32>, QUADS>;
 var<workgroup> chosen: array<u32, K>;
 var<workgroup> flag: u32;
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   if (thread == 0u) { flag = atomicLoad(&status[0]); }
   let missed = workgroupUniformLoad(&flag);
