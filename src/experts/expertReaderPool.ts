@@ -22,7 +22,7 @@ interface Waiting {
 interface Queued extends Waiting {
   readonly bank: number
   readonly target: number
-  readonly priority: ReadPriority
+  priority: ReadPriority
 }
 
 export class ExpertReaderPool {
@@ -68,6 +68,16 @@ export class ExpertReaderPool {
       this.queue.push({ file, offset, size, bank, target, priority, resolve, reject })
       this.submit()
     })
+  }
+
+  /** A read that waits among the prefetches is now wanted. */
+  promote(file: number, offset: number): void {
+    for (const read of this.queue) {
+      if (read.file === file && read.offset === offset) read.priority = 'demand'
+    }
+    for (const [entry, read] of this.waiting) {
+      if (read.file === file && read.offset === offset) this.ring.promote(entry)
+    }
   }
 
   /** Lets the reads that have begun end; all others are rejected. */

@@ -16,6 +16,8 @@ export interface ReaderOptions {
   readonly slotBytes: number // memory that the slots will fill beside what is in use now
   readonly reads?: ReadMode
   readonly threads?: number
+  /** Threads that never read ahead: a demand always finds one that is free or soon will be. Default: half of them. */
+  readonly demandThreads?: number
   readonly faults?: SharedArrayBuffer
   readonly onNotice?: (line: string) => void
   readonly onAnswer?: (entry: number) => void
@@ -46,8 +48,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
   for (let index = 0; index < threads; index++) {
     const data: ReaderThreadData = {
       ring: buffer,
-      // Half of the threads never read ahead: a demand always finds one that is free or soon will be.
-      role: { index, takesAhead: index >= threads >> 1 },
+      role: { index, takesAhead: index >= (options.demandThreads ?? threads >> 1) },
       banks: options.banks,
       descriptors,
       faults: options.faults,
