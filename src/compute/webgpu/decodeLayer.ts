@@ -8,58 +8,97 @@ import { attentionColumns } from './attentionShape.js'
 import { expertDownOp } from './expertDown.js'
 import { linearColumns } from './linearShape.js'
 import { linearStepOp } from './linearStep.js'
+import type { MatrixPart } from './matrixWeights.js'
 import { expertMatVecOp, matVecOp } from './matVec.js'
 import { type Op, sequence } from './op.js'
 import type { LayerParts } from './promptLayer.js'
-import type { LayerWeights } from './residentWeights.js'
+import type { LayerWeights, ResidentWeights } from './residentWeights.js'
 import type { SlotMatrix } from './slotLayout.js'
-import { topKOp } from './topK.js'
+import { logitsStride, topKOp } from './topK.js'
 
 export interface DecodeLayer {
-  /** Up to the router's logits and the shared expert's gate and up. */
-  readonly before: Op
-  /** The router's choice: sets the miss flag. */
-  readonly choose: Op
+  /** Up to where the router and the shared expert begin. */
+  readonly mixer: Op
+  readonly routing: Routing
+  /** The same, with guesses of what the next layers will choose. */
+  readonly routingAhead: Routing
   /** Shared and routed experts, added to hidden. */
   readonly experts: Op
+}
+
+export interface Routing {
+  /** The router's logits and its choice: sets the miss flag. */
+  readonly route: Op
+  /** Only the choice again, after a miss. */
+  readonly choose: Op
+  /** Layers that guesses are made for. */
+  readonly ahead: number
 }
 
 export interface DecodeOptions {
   readonly splits: number
   readonly attentionParts: GPUBuffer // [tokens, heads, splits, headDim + 2]
+  readonly ahead: number // layers whose choice is guessed
+  readonly aheadLogits: GPUBuffer // [tokens, logitsStride(experts, ahead)]
 }
 
 export async function decodeLayer(
   parts: LayerParts,
-  weights: LayerWeights,
+  allWeights: ResidentWeights,
   layer: number,
   options: DecodeOptions,
 ): Promise<DecodeLayer> {
   const { gpu, config, space, slots, layout } = parts
-  const { status, hidden, mixed, logits, sharedGateUp, sharedOut } = space
-  const { hiddenSize, rmsNormEps: eps, numExperts, sharedExpertIntermediateSize: sharedSize } = config
+  const weights = allWeights.layers[layer]
+  const { status, hidden, mixed, sharedGateUp, sharedOut } = space
+  const { hiddenSize, rmsNormEps: eps, sharedExpertIntermediateSize: sharedSize } = config
   const postNorm = { weight: weights.postNorm, eps }
   const outProj = { status, outStride: hiddenSize, add: true, label: 'outProj' }
-  const router = { status, outStride: numExperts + 1, norm: postNorm, exact: true, label: 'router' }
   const gateUp = { status, outStride: 2 * sharedSize, norm: postNorm, label: 'sharedGateUp' }
   const sharedDown = { status, outStride: hiddenSize, swiglu: true, label: 'sharedDown' }
-  const sharedSlot = slots.sharedSlot(layer)
-  const [mixer, out, route, choose, experts, expertDown] = await Promise.all([
+  const isApart = slots.sharedSlot(layer) === null
+  const none: Op = () => {}
+  const [mixer, out, routing, experts, expertDown, shared, down] = await Promise.all([
     mixerOps(parts, weights, layer, options),
     matVecOp(gpu, weights.outProj, mixed.values, hidden, outProj),
-    matVecOp(gpu, weights.router, hidden, logits, router),
-    topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, layer, { sharedSlot }),
+    routingOps(parts, allWeights, layer, options),
     expertOps(parts, weights, layer),
-    expertDownOp(gpu, layout, slots.buffer(layer), space, sharedSlot !== null),
+    expertDownOp(gpu, layout, slots.buffer(layer), space, !isApart),
+    isApart ? matVecOp(gpu, weights.sharedGateUp, hidden, sharedGateUp, gateUp) : none,
+    isApart ? matVecOp(gpu, weights.sharedDown, sharedGateUp, sharedOut, sharedDown) : none,
   ])
-  if (sharedSlot !== null) {
-    return { before: sequence([mixer, out, route]), choose, experts: sequence([experts, expertDown]) }
+  return {
+    mixer: sequence([mixer, out, shared]),
+    ...routing,
+    experts: sequence([down, experts, expertDown]),
   }
-  const [shared, down] = await Promise.all([
-    matVecOp(gpu, weights.sharedGateUp, hidden, sharedGateUp, gateUp),
-    matVecOp(gpu, weights.sharedDown, sharedGateUp, sharedOut, sharedDown),
-  ])
-  return { before: sequence([mixer, out, route, shared]), choose, experts: sequence([down, experts, expertDown]) }
+}
+
+async function routingOps(
+  parts: LayerParts,
+  allWeights: ResidentWeights,
+  layer: number,
+  options: DecodeOptions,
+): Promise<Pick<DecodeLayer, 'routing' | 'routingAhead'>> {
+  const { gpu, config, space, slots } = parts
+  const { status, hidden, logits } = space
+  const { numExperts, numLayers: layers } = config
+  const weights = allWeights.layers[layer]
+  const sharedSlot = slots.sharedSlot(layer)
+  const norm = { weight: weights.postNorm, eps: config.rmsNormEps }
+  const build = async (router: readonly MatrixPart[], to: GPUBuffer, ahead: number): Promise<Routing> => {
+    const product = { status, outStride: logitsStride(numExperts, ahead), norm, exact: true, label: 'router' }
+    const buffers = { ...space, logits: to, slotTable: slots.table }
+    const [logitsOp, choose] = await Promise.all([
+      matVecOp(gpu, router, hidden, to, product),
+      topKOp(gpu, space.shape, buffers, layer, { sharedSlot, ahead, layers }),
+    ])
+    return { route: sequence([logitsOp, choose]), choose, ahead }
+  }
+  const routing = await build(weights.router, logits, 0)
+  const ahead = Math.min(options.ahead, layers - 1 - layer)
+  const wider = ahead > 0 ? allWeights.routers.withNext(layer, ahead) : null
+  return { routing, routingAhead: wider === null ? routing : await build([wider], options.aheadLogits, ahead) }
 }
 
 function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, options: DecodeOptions): Promise<Op> {

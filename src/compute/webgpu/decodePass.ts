@@ -16,11 +16,15 @@ import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
 import type { Op } from './op.js'
 import type { LayerParts } from './promptLayer.js'
+import { ReadAhead } from './readAhead.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
+import { MOST_AHEAD } from './routers.js'
+import { logitsStride } from './topK.js'
 import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 const STATUS_BYTES = 16
+const NO_MISS = new Uint32Array(4)
 
 export interface DecodeResult {
   readonly winners: Uint32Array // [tokens]
@@ -37,6 +41,7 @@ export class DecodePass {
   readonly #profiler: Profiler | null
   readonly #readback: GPUBuffer
   readonly #winnersAt: number
+  readonly #readAhead: ReadAhead | null
   #embed!: Op
   #layers!: readonly DecodeLayer[]
   #project!: Op
@@ -44,22 +49,26 @@ export class DecodePass {
   #missRate = 1 // per layer, fading
   #prepared: { readonly key: string; readonly commands: GPUCommandBuffer[] } | null = null
 
-  private constructor(parts: LayerParts, head: Head, profiler: Profiler | null) {
+  private constructor(parts: LayerParts, head: Head, profiler: Profiler | null, prefetch: boolean) {
     this.#gpu = parts.gpu
     this.#parts = parts
     this.#config = parts.config
     this.#slots = parts.slots
     this.#head = head
     this.#profiler = profiler
-    const { space } = parts
+    const { space, gpu, config } = parts
+    const { tuning, device } = gpu
+    const { k } = space.shape
     const shape = { ...space.shape, maxTokens: MAX_DECODE_BATCH }
-    const choiceBytes = parts.config.numLayers * MAX_DECODE_BATCH * shape.k * 4
-    // A choice table of its own: small enough to come back whole with every token.
-    this.#space = { ...space, shape, choice: storageBuffer(parts.gpu.device, choiceBytes, 'decode choice') }
-    this.#winnersAt = STATUS_BYTES + choiceBytes
+    // A choice table of its own: small enough to come back whole with every token. Guesses come after the layers.
+    const ahead = prefetch ? Math.min(tuning.AHEAD, MOST_AHEAD, config.numLayers - 1) : 0
+    const choiceBytes = (config.numLayers + ahead) * MAX_DECODE_BATCH * k * 4
+    this.#space = { ...space, shape, choice: storageBuffer(device, choiceBytes, 'decode choice') }
+    this.#readAhead = ahead > 0 ? new ReadAhead(parts.slots, config.numLayers, k, ahead, tuning.TRUST) : null
+    this.#winnersAt = STATUS_BYTES + this.#space.choice.size
     const size = this.#winnersAt + MAX_DECODE_BATCH * 4
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
-    this.#readback = parts.gpu.device.createBuffer({ label: 'decode readback', size, usage })
+    this.#readback = device.createBuffer({ label: 'decode readback', size, usage })
   }
 
   static async create(
@@ -67,15 +76,20 @@ export class DecodePass {
     weights: ResidentWeights,
     head: Head,
     profiler: Profiler | null,
+    prefetch: boolean,
   ): Promise<DecodePass> {
-    const pass = new DecodePass(parts, head, profiler)
+    const pass = new DecodePass(parts, head, profiler, prefetch)
     const { gpu, config } = parts
     const space = pass.#space
     const splits = gpu.tuning.SPLITS
     const bytes = attentionPartsBytes(config, MAX_DECODE_BATCH, splits)
     const attentionParts = storageBuffer(gpu.device, bytes, 'attention parts')
     const own = { ...parts, space }
-    const layers = Promise.all(weights.layers.map((layer, i) => decodeLayer(own, layer, i, { splits, attentionParts })))
+    const ahead = pass.#readAhead?.distances ?? 0
+    const stride = logitsStride(config.numExperts, ahead)
+    const aheadLogits = storageBuffer(gpu.device, MAX_DECODE_BATCH * stride * 4, 'logits ahead')
+    const options = { splits, attentionParts, ahead, aheadLogits }
+    const layers = Promise.all(weights.layers.map((_, i) => decodeLayer(own, weights, i, options)))
     const project = {
       status: space.status,
       outStride: config.vocabSize,
@@ -98,37 +112,74 @@ export class DecodePass {
     let result: DecodeResult | null = null
     let layer = 0
     let release: (() => void) | null = null
+    const readAhead = this.#slots.isAllResident ? null : this.#readAhead
+    const predicts = readAhead !== null
+    readAhead?.reset()
+    let holding: Promise<() => void> | null = null
+    this.#slots.gathers = true
     try {
+      let end = Math.min(numLayers, this.#window())
+      const isWhole = end === numLayers
+      let commands =
+        (isWhole && !predicts ? this.#takePrepared(tokens, wantsHead) : null) ??
+        this.#record(0, end, false, tokens, wantsHead, predicts)
       while (result === null) {
-        const end = Math.min(numLayers, layer + this.#window())
-        const isWhole = layer === 0 && end === numLayers && release === null
-        const commands =
-          (isWhole ? this.#takePrepared(tokens, wantsHead) : null) ??
-          this.#record(layer, end, release !== null, tokens, wantsHead)
         // One after the other, so that the GPU is at work while the driver takes in the rest.
-        for (const command of commands) device.queue.submit([command])
-        if (isWhole) this.#prepare(tokens, wantsHead)
+        for (const command of commands) this.#slots.submit([command], end)
+        if (isWhole && layer === 0 && release === null && !predicts) this.#prepare(tokens, wantsHead)
         const seen = await this.#read(tokens)
+        const resumed = release !== null
         release?.()
         release = null
         signal?.throwIfAborted()
-        const reached = seen.missed < 0 ? end : seen.missed
-        for (let i = layer; i < reached; i++) this.#slots.touch(i, this.#chosen(seen.routing, i, tokens))
-        this.#observe(reached - layer, seen.missed >= 0)
+        const isMiss = seen.missed >= 0
+        const reached = isMiss ? seen.missed : end
+        for (let i = layer; i < reached; i++) {
+          if (i === layer && resumed) continue // counted when it was held
+          const chosen = this.#chosen(seen.routing, i, tokens)
+          readAhead?.judge(i, chosen)
+          this.#slots.touch(i, chosen)
+        }
+        this.#observe(reached - layer, isMiss)
         layer = reached
-        if (seen.missed >= 0) {
-          release = await this.#slots.hold(layer, this.#chosen(seen.routing, layer, tokens), signal)
-          device.queue.writeBuffer(this.#space.status, 0, new Uint32Array(4))
-        } else if (layer === numLayers) result = seen
+        // What is wanted now is asked for first, then what may be wanted soon; both are read at once.
+        if (isMiss) {
+          const chosen = this.#chosen(seen.routing, layer, tokens)
+          readAhead?.judge(layer, chosen)
+          holding = this.#slots.hold(layer, chosen, signal)
+          holding.catch(() => {}) // awaited below
+        }
+        readAhead?.guess(isMiss ? layer : layer - 1, this.#guesses(seen.routing, isMiss ? layer : layer - 1, tokens))
+        if (!isMiss && layer === numLayers) {
+          result = seen
+          break
+        }
+        // Recorded while the disk is at work.
+        end = Math.min(numLayers, layer + this.#window())
+        commands = this.#record(layer, end, isMiss, tokens, wantsHead, predicts)
+        if (holding !== null) {
+          release = await holding
+          holding = null
+          device.queue.writeBuffer(this.#space.status, 0, NO_MISS)
+        }
       }
       return result
     } finally {
       release?.()
+      holding?.then(letGo => letGo()).catch(() => {})
+      this.#slots.gathers = false
     }
   }
 
   /** Layers [first, end), and the head after the last; `resumes`: the first layer begins at its router's choice. */
-  #record(first: number, end: number, resumes: boolean, tokens: number, wantsHead: boolean): GPUCommandBuffer[] {
+  #record(
+    first: number,
+    end: number,
+    resumes: boolean,
+    tokens: number,
+    wantsHead: boolean,
+    predicts: boolean,
+  ): GPUCommandBuffer[] {
     const { numLayers } = this.#config
     const size = { tokens, runs: tokens }
     const commands: GPUCommandBuffer[] = []
@@ -137,8 +188,12 @@ export class DecodePass {
     if (first === 0 && !resumes) this.#embed(recorder, size)
     for (let layer = first; layer < end; layer++) {
       const ops = this.#layers[layer]
-      if (layer > first || !resumes) ops.before(recorder, size)
-      ops.choose(recorder, size)
+      const routing = predicts ? ops.routingAhead : ops.routing
+      if (layer === first && resumes) routing.choose(recorder, size)
+      else {
+        ops.mixer(recorder, size)
+        routing.route(recorder, size)
+      }
       ops.experts(recorder, size)
       if ((layer + 1) % perPiece === 0 && layer + 1 < end && this.#profiler === null) {
         commands.push(recorder.finish() as GPUCommandBuffer)
@@ -160,7 +215,7 @@ export class DecodePass {
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one.
   #prepare(tokens: number, wantsHead: boolean): void {
     if (this.#profiler !== null || this.#window() < this.#config.numLayers) return
-    const commands = this.#record(0, this.#config.numLayers, false, tokens, wantsHead)
+    const commands = this.#record(0, this.#config.numLayers, false, tokens, wantsHead, false)
     this.#prepared = { key: this.#preparedKey(tokens, wantsHead), commands }
   }
 
@@ -180,10 +235,18 @@ export class DecodePass {
     return new Set(routing.subarray(at, at + tokens * k))
   }
 
+  /** What the layer's commands have guessed for the layers after it. */
+  #guesses(routing: Uint32Array, layer: number, tokens: number): Uint32Array[] {
+    const { k } = this.#space.shape
+    return Array.from({ length: this.#layers[layer].routingAhead.ahead }, (_, i) => {
+      const at = (this.#config.numLayers + i) * MAX_DECODE_BATCH * k
+      return routing.subarray(at, at + tokens * k)
+    })
+  }
+
   async #read(tokens: number): Promise<DecodeResult & { missed: number }> {
-    const bytes = await readMapped(this.#readback, this.#winnersAt + MAX_DECODE_BATCH * 4)
+    const words = new Uint32Array(await readMapped(this.#readback, this.#readback.size))
     await this.#profiler?.collect()
-    const words = new Uint32Array(bytes)
     return {
       missed: words[0] - 1,
       routing: words.subarray(STATUS_BYTES / 4, this.#winnersAt / 4),

@@ -5,12 +5,21 @@ import type { ExpertFiles } from '../../storage/packedModel.js'
 
 export type ReadPriority = 'demand' | 'prefetch'
 
+export interface ReaderTotals {
+  readonly bytes: number
+  readonly seconds: number // summed over reads
+  readonly busySeconds?: number // with at least one read under way, where that is known
+  readonly latency: readonly number[]
+}
+
 export interface ExpertReader {
   /** Fills `target` with the expert's record. */
   read(layer: number, expert: number, target: Uint8Array, priority: ReadPriority): Promise<void>
+  /** An expert that is being read ahead is wanted now. */
+  promote(layer: number, expert: number): void
   /** Reading ahead costs nothing but the disk's time: files, not a network. */
   readonly isLocal: boolean
-  readonly totals: { readonly bytes: number; readonly seconds: number; readonly latency: readonly number[] }
+  readonly totals: ReaderTotals
   close(): Promise<void>
 }
 
@@ -43,6 +52,7 @@ export function sourceExpertReader(experts: ExpertFiles): ExpertReader {
         }
       }
     },
+    promote() {},
     async close() {},
   }
 }

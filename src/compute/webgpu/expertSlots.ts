@@ -1,18 +1,16 @@
-// Experts in GPU memory: pool buffers of slots, the table (layer, expert) → slot that kernels look up, and the way bytes
-// take into a slot (a mapped staging buffer, then a copy on the GPU's own queue). Which expert stays is decided by the
-// ExpertCache of each pool. Everything that touches a slot goes through the queue in order, so a slot may be given to
-// another expert as soon as the commands that use it are submitted.
+// Experts in GPU memory: pool buffers of slots, and which expert is in which. Which one stays is decided by the ExpertCache
+// of each pool, reading is the reader's, and the bytes' way into a slot that of ExpertUploads; this joins them.
 import { ExpertCache } from '../../experts/expertCache.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { ExpertReader, ReadPriority } from './expertReader.js'
-import { bufferUsage, mapMode } from './gpuFlags.js'
+import { ExpertUploads, MISSING } from './expertUploads.js'
+import { bufferUsage } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
 import { storageBuffer } from './kernel.js'
 import type { PoolPlan, SlotLayout, SlotMove } from './slotLayout.js'
 
-export const MISSING = 0xffffffff
-export const STAGING_BUFFERS = 24
+const PREFETCHING = 16 // reads ahead at once
 const FILLING = 16 // reads of a fill at once: leaves staging buffers for demand
 
 interface Pool {
@@ -24,7 +22,6 @@ interface Pool {
 }
 
 export class ExpertSlots {
-  readonly table: GPUBuffer // [layers, experts]
   readonly waveTable: GPUBuffer // [layers, experts]: only the experts of a wave
   stallSeconds = 0
   readonly #device: GPUDevice
@@ -34,11 +31,11 @@ export class ExpertSlots {
   readonly #pools: Pool[]
   readonly #reader: ExpertReader
   readonly #recordBytes: number
-  readonly #staging: GPUBuffer[] // mapped and free
-  readonly #waiting: ((buffer: GPUBuffer) => void)[] = []
+  readonly #uploads: ExpertUploads
   readonly #missing: Int32Array // [layers], experts that are not in a ready slot
   readonly #flights = new Set<Promise<void>>()
   #closed = false
+  #prefetching = 0
 
   static async create(
     device: GPUDevice,
@@ -54,22 +51,9 @@ export class ExpertSlots {
       return { label: `experts ${i}`, size: (plan.slots + shared) * layout.stride, usage }
     })
     const buffers = await createChecked(device, descriptors, 'expert memory')
-    const staging = Array.from({ length: STAGING_BUFFERS }, () => ({
-      label: 'expert staging',
-      size: Math.max(layout.stride, Math.ceil(recordBytes / 4) * 4),
-      usage: bufferUsage.mapWrite | bufferUsage.copySrc,
-      mappedAtCreation: true,
-    }))
-    return new ExpertSlots(
-      device,
-      config,
-      layout,
-      plan,
-      reader,
-      recordBytes,
-      buffers,
-      await createChecked(device, staging, 'expert staging'),
-    )
+    const shape = { layers: config.numLayers, experts: config.numExperts, stride: layout.stride, recordBytes }
+    const uploads = await ExpertUploads.create(device, shape)
+    return new ExpertSlots(device, config, layout, plan, reader, recordBytes, buffers, uploads)
   }
 
   private constructor(
@@ -80,7 +64,7 @@ export class ExpertSlots {
     reader: ExpertReader,
     recordBytes: number,
     buffers: readonly GPUBuffer[],
-    staging: GPUBuffer[],
+    uploads: ExpertUploads,
   ) {
     this.#device = device
     this.#config = config
@@ -88,7 +72,7 @@ export class ExpertSlots {
     this.#plan = plan
     this.#reader = reader
     this.#recordBytes = recordBytes
-    this.#staging = staging
+    this.#uploads = uploads
     this.#pools = buffers.map((buffer, index) => {
       const firstLayer = plan.poolOfLayer.indexOf(index)
       const layers = plan.poolOfLayer.filter(pool => pool === index).length
@@ -103,10 +87,23 @@ export class ExpertSlots {
       }
     })
     const tableBytes = config.numLayers * config.numExperts * 4
-    this.table = storageBuffer(device, tableBytes, 'slot table')
     this.waveTable = storageBuffer(device, tableBytes, 'wave table')
-    device.queue.writeBuffer(this.table, 0, new Uint32Array(tableBytes / 4).fill(MISSING))
     this.#missing = new Int32Array(config.numLayers).fill(config.numExperts)
+  }
+
+  /** For kernels: the slot of each expert. */
+  get table(): GPUBuffer {
+    return this.#uploads.table
+  }
+
+  /** While this is on, what arrives waits for the next `submit`. */
+  set gathers(on: boolean) {
+    this.#uploads.gathers = on
+  }
+
+  /** Submits commands that use layers before `end`, after the uploads that they may need. */
+  submit(commands: readonly GPUCommandBuffer[], end: number): void {
+    this.#uploads.submit(commands, end)
   }
 
   /** The slot of a layer's shared expert, after those of the experts; null where it is computed apart. */
@@ -200,6 +197,7 @@ export class ExpertSlots {
           if (slot >= 0) this.#load(layer, expert, slot, 'demand')
           else await Promise.race(loading.values()) // prefetches hold every slot for now
         }
+        if (loading.has(slot)) this.#reader.promote(layer, expert)
         pinned.push(slot)
       }
       await this.#arrived(layer, experts, signal)
@@ -261,6 +259,23 @@ export class ExpertSlots {
     }
   }
 
+  /** Whether the expert is in a slot, or on its way into one. */
+  has(layer: number, expert: number): boolean {
+    const { cache, firstLayer } = this.#pool(layer)
+    return cache.slotOf(layer - firstLayer, expert) >= 0
+  }
+
+  /** Begins to read an expert that may be wanted soon, unless many such reads are under way. */
+  prefetch(layer: number, expert: number): void {
+    if (this.#prefetching >= PREFETCHING || this.has(layer, expert)) return
+    const { cache, firstLayer } = this.#pool(layer)
+    const slot = cache.claimAhead(layer - firstLayer, expert)
+    if (slot < 0) return
+    this.#prefetching++
+    const flight = this.#load(layer, expert, slot, 'prefetch')
+    void flight.catch(() => {}).finally(() => this.#prefetching--)
+  }
+
   /** Whether there is a slot for every expert. */
   get holdsAll(): boolean {
     const { numLayers, numExperts } = this.#config
@@ -274,12 +289,11 @@ export class ExpertSlots {
     for (let key = 0; key < numLayers * numExperts && !this.#closed; key++) {
       const layer = Math.floor(key / numExperts)
       const expert = key % numExperts
-      const { cache, firstLayer, loading } = this.#pool(layer)
+      const { cache, firstLayer } = this.#pool(layer)
       if (cache.slotOf(layer - firstLayer, expert) >= 0) continue
       const slot = cache.claimAhead(layer - firstLayer, expert)
       if (slot < 0) return
-      this.#load(layer, expert, slot, 'prefetch')
-      const flight = loading.get(slot) as Promise<void>
+      const flight = this.#load(layer, expert, slot, 'prefetch')
       running.add(flight)
       void flight.catch(() => {}).finally(() => running.delete(flight))
       if (running.size >= FILLING) await Promise.race(running)
@@ -325,7 +339,7 @@ export class ExpertSlots {
     this.#device.queue.writeBuffer(this.waveTable, layer * numExperts * 4, row)
   }
 
-  #load(layer: number, expert: number, slot: number, priority: ReadPriority): void {
+  #load(layer: number, expert: number, slot: number, priority: ReadPriority): Promise<void> {
     const pool = this.#pool(layer)
     const flight = this.#bring(pool, layer, expert, slot, priority)
     pool.loading.set(slot, flight)
@@ -336,40 +350,32 @@ export class ExpertSlots {
         this.#flights.delete(flight)
         if (pool.loading.get(slot) === flight) pool.loading.delete(slot)
       })
+    return flight
   }
 
   async #bring(pool: Pool, layer: number, expert: number, slot: number, priority: ReadPriority): Promise<void> {
-    const { numExperts } = this.#config
-    const key = layer * numExperts + expert
+    const key = layer * this.#config.numExperts + expert
     this.#hide(pool, slot)
-    const staging = await this.#takeStaging()
+    const staging = await this.#uploads.take()
     try {
       const mapped = new Uint8Array(staging.getMappedRange())
-      const { moves, stride } = this.#layout
+      const { moves } = this.#layout
       if (moves === null) await this.#reader.read(layer, expert, mapped, priority)
       else {
         const record = new Uint8Array(this.#recordBytes)
         await this.#reader.read(layer, expert, record, priority)
         for (const { from, to, size } of moves) mapped.set(record.subarray(from, from + size), to)
       }
-      if (this.#closed) return
-      staging.unmap()
-      const encoder = this.#device.createCommandEncoder()
-      encoder.copyBufferToBuffer(staging, 0, pool.buffer, slot * stride, stride)
-      this.#device.queue.submit([encoder.finish()])
-      this.#device.queue.writeBuffer(this.table, key * 4, new Uint32Array([slot]))
-      pool.keys[slot] = key
-      this.#missing[layer]--
-      pool.cache.filled(slot)
-      void staging.mapAsync(mapMode.write).then(
-        () => this.#giveStaging(staging),
-        () => {}, // the device is gone
-      )
     } catch (error) {
       pool.cache.vacate(slot)
-      this.#giveStaging(staging)
+      this.#uploads.giveBack(staging)
       throw error
     }
+    if (this.#closed) return
+    this.#uploads.send(staging, pool.buffer, slot, key)
+    pool.keys[slot] = key
+    this.#missing[layer]--
+    pool.cache.filled(slot)
   }
 
   /** What was in the slot is no longer found. */
@@ -378,16 +384,6 @@ export class ExpertSlots {
     if (key < 0) return
     pool.keys[slot] = -1
     this.#missing[Math.floor(key / this.#config.numExperts)]++
-    this.#device.queue.writeBuffer(this.table, key * 4, new Uint32Array([MISSING]))
-  }
-
-  #takeStaging(): Promise<GPUBuffer> | GPUBuffer {
-    return this.#staging.pop() ?? new Promise(resolve => this.#waiting.push(resolve))
-  }
-
-  #giveStaging(buffer: GPUBuffer): void {
-    const next = this.#waiting.shift()
-    if (next !== undefined) next(buffer)
-    else this.#staging.push(buffer)
+    this.#uploads.hide(key)
   }
 }

@@ -9,6 +9,8 @@ export interface Tuning {
   readonly SPLITS: number // ranges of a decode attention
   readonly PIECES: number // submissions of a whole token
   readonly TILE_TOKENS: number // tokens per tile of a mat-mul
+  readonly AHEAD: number // layers whose routers are asked before their turn, to read experts ahead
+  readonly TRUST: number // the share of such guesses that must come true
 }
 
 export interface GpuContext {
@@ -24,9 +26,27 @@ export function teamSize(gpu: GpuContext): number {
   return Math.max(gpu.tuning.TEAM, gpu.subgroups?.maxSize ?? 0)
 }
 
-export const HARDWARE_TUNING: Tuning = { WG: 256, TEAM: 32, ROWS: 4, SPLITS: 32, PIECES: 8, TILE_TOKENS: 64 }
+export const HARDWARE_TUNING: Tuning = {
+  WG: 256,
+  TEAM: 32,
+  ROWS: 4,
+  SPLITS: 32,
+  PIECES: 8,
+  TILE_TOKENS: 64,
+  AHEAD: 2,
+  TRUST: 0.6,
+}
 /** A CPU has few lanes and pays for every thread that waits at a barrier. */
-export const SOFTWARE_TUNING: Tuning = { WG: 64, TEAM: 8, ROWS: 4, SPLITS: 2, PIECES: 1, TILE_TOKENS: 16 }
+export const SOFTWARE_TUNING: Tuning = {
+  WG: 64,
+  TEAM: 8,
+  ROWS: 4,
+  SPLITS: 2,
+  PIECES: 1,
+  TILE_TOKENS: 16,
+  AHEAD: 1,
+  TRUST: 0.6,
+}
 
 /** A power of two of threads for so many items: no less than a subgroup, no more than `most`. */
 export function workgroupFor(gpu: GpuContext, items: number, most: number): number {

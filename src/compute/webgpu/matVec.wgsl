@@ -12,7 +12,7 @@
 @group(0) @binding(2) var<uniform> segments: Segments;
 @group(0) @binding(3) var<storage, read> status: array<u32>; // [0] not 0: an expert was missing
 @group(0) @binding(4) var<storage, read> x: array<vec4<f32>>; // [tokens, cols], or [tokens, 2 * cols]
-@group(0) @binding(5) var<storage, read> norm: array<vec4<f32>>; // [cols]
+@group(0) @binding(5) var<storage, read> norm: array<vec4<f32>>; // [norms, cols]
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [tokens, outStride], or [tokens, K, outStride]
 #if EXPERTS
 @group(0) @binding(7) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
@@ -78,7 +78,7 @@ fn main(
 #endif
 #if NORM
         squares += dot(v[i], v[i]);
-        v[i] *= norm[column];
+        v[i] *= norm[segment.norm * units * 8u + column];
 #endif
       }
       stageUnit(unit, &v, 1.0);

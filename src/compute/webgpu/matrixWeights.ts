@@ -20,6 +20,7 @@ export interface MatrixSegment {
   readonly scales: number
   readonly biases: number
   readonly out: number // column of the output row where this segment's rows go
+  readonly norm?: number // which of several norms its input goes through; the first where this is not given
 }
 
 /** What one dispatch computes: up to four segments of one format in one buffer. */
@@ -35,7 +36,7 @@ export interface MatrixAt {
   readonly out: number
 }
 
-const MAX_SEGMENTS = 4
+export const MAX_SEGMENTS = 4
 
 export function formatOf(matrix: Matrix): MatrixFormat {
   if (matrix.cols % 32 !== 0) {
@@ -71,9 +72,10 @@ export async function loadMatrices(
   matrices: readonly MatrixAt[],
   maxBytes: number,
   signal?: AbortSignal,
+  maxSegments = MAX_SEGMENTS,
 ): Promise<MatrixPart[]> {
   const parts: MatrixPart[] = []
-  for (const pieces of planParts(matrices, maxBytes)) {
+  for (const pieces of planParts(matrices, maxBytes, maxSegments)) {
     const format = formatOf(pieces[0].matrix)
     let size = 0
     const segments: MatrixSegment[] = []
@@ -109,8 +111,8 @@ export async function loadMatrices(
   return parts
 }
 
-/** Which matrices or rows go together: one format, one width, at most four, within the limit. */
-export function planParts(matrices: readonly MatrixAt[], maxBytes: number): Piece[][] {
+/** Which matrices or rows go together: one format, one width, at most so many, within the limit. */
+export function planParts(matrices: readonly MatrixAt[], maxBytes: number, maxSegments: number): Piece[][] {
   const open = new Map<string, { pieces: Piece[]; bytes: number }>()
   const done: Piece[][] = []
   for (const { matrix, out } of matrices) {
@@ -123,7 +125,7 @@ export function planParts(matrices: readonly MatrixAt[], maxBytes: number): Piec
       const piece = { matrix, firstRow, rows, out: out + firstRow }
       const bytes = rows * perRow + 3 * 256
       const part = open.get(key)
-      if (part !== undefined && part.bytes + bytes <= maxBytes && part.pieces.length < MAX_SEGMENTS) {
+      if (part !== undefined && part.bytes + bytes <= maxBytes && part.pieces.length < maxSegments) {
         part.pieces.push(piece)
         part.bytes += bytes
       } else {

@@ -6,10 +6,11 @@ import type { BackendOptions } from '../backend.js'
 import { attentionColumns } from './attentionShape.js'
 import { linearColumns } from './linearShape.js'
 import { floatBuffer, loadMatrices, loadVectors, type MatrixAt, type MatrixPart } from './matrixWeights.js'
+import { MOST_AHEAD, Routers } from './routers.js'
 
 interface CommonLayerWeights {
   readonly inputNorm: GPUBuffer // [hidden]
-  readonly postNorm: GPUBuffer // [hidden]
+  readonly postNorm: GPUBuffer // [1 + layers ahead, hidden]: that of this layer, then those of the next
   readonly inProj: readonly MatrixPart[]
   readonly outProj: readonly MatrixPart[]
   readonly router: readonly MatrixPart[] // router rows, then the shared expert's gate
@@ -37,6 +38,7 @@ export interface ResidentWeights {
   readonly lmHead: readonly MatrixPart[]
   readonly norm: GPUBuffer // [hidden]
   readonly layers: readonly LayerWeights[]
+  readonly routers: Routers
 }
 
 export async function loadResidentWeights(
@@ -47,8 +49,8 @@ export async function loadResidentWeights(
 ): Promise<ResidentWeights> {
   const { tensors, weights: source, config } = packed
   let loaded = 0
-  const matrices = async (list: readonly MatrixAt[]) => {
-    const parts = await loadMatrices(device, source, list, maxBytes, options.signal)
+  const matrices = async (list: readonly MatrixAt[], maxSegments?: number) => {
+    const parts = await loadMatrices(device, source, list, maxBytes, options.signal, maxSegments)
     loaded += parts.reduce((sum, part) => sum + part.buffer.size, 0)
     options.onProgress?.({ phase: 'weights', loaded: Math.min(loaded, source.size), total: source.size })
     options.signal?.throwIfAborted()
@@ -58,17 +60,18 @@ export async function loadResidentWeights(
     floatBuffer(device, await loadVectors(source, list), list[0].name)
   const single = (matrix: Matrix) => matrices([{ matrix, out: 0 }])
 
+  // All in one buffer, so that one dispatch can ask the routers of several layers.
+  const gates = tensors.layers.flatMap((layer, i) => Routers.place(layer, i, config))
+  const routers = new Routers(await matrices(gates, Number.POSITIVE_INFINITY), config)
   const layers: LayerWeights[] = []
-  for (const layer of tensors.layers) {
+  for (const [i, layer] of tensors.layers.entries()) {
+    const norms = tensors.layers.slice(i, i + 1 + MOST_AHEAD).map(each => each.postAttentionNorm)
     const common = {
       inputNorm: await vectors(layer.inputNorm),
-      postNorm: await vectors(layer.postAttentionNorm),
+      postNorm: await vectors(...norms),
       inProj: await matrices(inProjections(layer, config)),
       outProj: await single(layer.kind === 'full_attention' ? layer.oProj : layer.outProj),
-      router: await matrices([
-        { matrix: layer.router, out: 0 },
-        { matrix: layer.sharedExpertGate, out: config.numExperts },
-      ]),
+      router: routers.of(i),
       sharedGateUp: await matrices([
         { matrix: layer.sharedExpert.gate, out: 0 },
         { matrix: layer.sharedExpert.up, out: config.sharedExpertIntermediateSize },
@@ -89,7 +92,13 @@ export async function loadResidentWeights(
   }
   const embed = await single(tensors.embed)
   const isTied = tensors.lmHead.weight.offset === tensors.embed.weight.offset
-  return { embed, lmHead: isTied ? embed : await single(tensors.lmHead), norm: await vectors(tensors.norm), layers }
+  return {
+    embed,
+    lmHead: isTied ? embed : await single(tensors.lmHead),
+    norm: await vectors(tensors.norm),
+    layers,
+    routers,
+  }
 }
 
 function inProjections(layer: LayerTensors, config: ModelConfig): MatrixAt[] {

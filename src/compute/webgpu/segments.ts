@@ -19,7 +19,8 @@ export function segmentTable(
   const values = [cols, segments.length, outStride, slotStride / 4, 0, 0, 0, 0]
   let tiles = 0
   for (const segment of segments) {
-    values.push(tiles, segment.rows, segment.weight / 4, segment.scales / 2, segment.biases / 2, segment.out, 0, 0)
+    values.push(tiles, segment.rows, segment.weight / 4, segment.scales / 2, segment.biases / 2)
+    values.push(segment.out, segment.norm ?? 0, 0)
     tiles += Math.ceil(segment.rows / rowsPerTile)
   }
   while (values.length < 8 + 4 * 8) values.push(0)

@@ -6,8 +6,8 @@ struct Segment {
   scales: u32, // in 16-bit elements
   biases: u32, // in 16-bit elements
   out: u32, // column of the output row
-  pad0: u32,
-  pad1: u32,
+  norm: u32, // which of several norms its input goes through
+  pad: u32,
 }
 struct Segments {
   cols: u32,

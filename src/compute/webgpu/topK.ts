@@ -17,26 +17,38 @@ export interface TopKShape {
   readonly maxTokens: number
 }
 
-/** `decode`: misses raise the flag, and the shared expert may have a slot of its own. */
+export interface DecodeChoice {
+  readonly sharedSlot: number | null // the shared expert may have a slot of its own
+  readonly ahead: number // layers whose logits follow in each row: their choice is a guess
+  readonly layers: number // of the model: guesses come after their rows
+}
+
+/** `decode`: misses raise the flag. */
 export async function topKOp(
   gpu: GpuContext,
   shape: TopKShape,
   buffers: TopKBuffers,
   layer: number,
-  decode: { readonly sharedSlot: number | null } | null,
+  decode: DecodeChoice | null,
 ): Promise<Op> {
+  const { sharedSlot = null, ahead = 0, layers = 0 } = decode ?? {}
   const kernel = await gpu.kernels.get('topK', {
     EXPERTS: shape.experts,
     K: shape.k,
     MAX_TOKENS: shape.maxTokens,
-    LOGITS_STRIDE: shape.experts + 1,
+    LOGITS_STRIDE: logitsStride(shape.experts, ahead),
     WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
     CHECK_MISSES: decode !== null,
-    SHARED: typeof decode?.sharedSlot === 'number',
-    RANKS: shape.k + (typeof decode?.sharedSlot === 'number' ? 1 : 0),
+    SHARED: sharedSlot !== null,
+    RANKS: shape.k + (sharedSlot === null ? 0 : 1),
   })
   const { logits, slotTable, choice, mixing, status } = buffers
-  const which = uniformBuffer(gpu.device, [layer, decode?.sharedSlot ?? 0, 0, 0], 'layer')
+  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, 0], 'layer')
   const group = kernel.bind([which, logits, slotTable, choice, mixing, status])
-  return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens)
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
+}
+
+/** Columns of a row of router logits: the experts, the shared expert's gate, the experts of the layers ahead. */
+export function logitsStride(experts: number, ahead: number): number {
+  return experts + 1 + ahead * experts
 }

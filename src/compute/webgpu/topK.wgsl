@@ -1,16 +1,17 @@
 // A token's K experts: the rank of an expert is the number of experts before it (larger logit, or equal and lower index),
 // and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all renormalized.
 // Looks up the slots; what is not in a slot raises the miss flag, and kernels of later layers then do nothing.
-// SHARED: the shared expert is in a slot too and comes last, weighted by its own gate. One workgroup per token.
+// SHARED: the shared expert is in a slot too and comes last, weighted by its own gate. One workgroup per token; more of
+// them choose for the next layers by logits that follow: guesses, to read ahead by, and no more than the choice.
 #include activations
 const QUADS = (EXPERTS + 3u) / 4u;
 const MISSING = 0xffffffffu;
 
-struct Layer { layer: u32, sharedSlot: u32, pad0: u32, pad1: u32 }
+struct Layer { layer: u32, sharedSlot: u32, layers: u32, pad: u32 }
 @group(0) @binding(0) var<uniform> which: Layer;
 @group(0) @binding(1) var<storage, read> logits: array<f32>; // [tokens, LOGITS_STRIDE]
 @group(0) @binding(2) var<storage, read> slotTable: array<u32>; // [layers, experts]
-@group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers, MAX_TOKENS, K]: experts
+@group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers + guesses, MAX_TOKENS, K]: experts
 @group(0) @binding(4) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, RANKS]: slot, weight as bits
 @group(0) @binding(5) var<storage, read_write> status: array<atomic<u32>>; // [0] 1 + the layer of the first miss
 
@@ -24,7 +25,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let missed = workgroupUniformLoad(&flag);
   if (missed != 0u && missed != which.layer + 1u) { return; }
   let token = group.x;
-  let row = token * LOGITS_STRIDE;
+  let ahead = group.y;
+  let row = token * LOGITS_STRIDE + select(0u, 1u, ahead > 0u) + ahead * EXPERTS;
   for (var quad = thread; quad < QUADS; quad += WG) {
     var four = vec4<f32>(-3.4e38); // past the last expert: never before anyone
     for (var c = 0u; c < 4u; c++) {
@@ -48,19 +50,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   workgroupBarrier();
   if (thread < K) {
-    let largest = logits[row + chosen[0]];
-    var total = 0.0;
-    for (var i = 0u; i < K; i++) { total += exp(logits[row + chosen[i]] - largest); }
     let expert = chosen[thread];
-    let slot = slotTable[which.layer * EXPERTS + expert];
-    choice[(which.layer * MAX_TOKENS + token) * K + thread] = expert;
-    mixing[token * RANKS + thread] = vec2<u32>(slot, bitcast<u32>(exp(logits[row + expert] - largest) / total));
+    let choiceRow = select(which.layer, which.layers + ahead - 1u, ahead > 0u);
+    choice[(choiceRow * MAX_TOKENS + token) * K + thread] = expert;
+    if (ahead == 0u) {
+      let largest = logits[row + chosen[0]];
+      var total = 0.0;
+      for (var i = 0u; i < K; i++) { total += exp(logits[row + chosen[i]] - largest); }
+      let slot = slotTable[which.layer * EXPERTS + expert];
+      mixing[token * RANKS + thread] = vec2<u32>(slot, bitcast<u32>(exp(logits[row + expert] - largest) / total));
 #if CHECK_MISSES
-    if (slot == MISSING) { atomicStore(&status[0], which.layer + 1u); }
+      if (slot == MISSING) { atomicStore(&status[0], which.layer + 1u); }
 #endif
+    }
   }
 #if SHARED
-  if (thread == K) {
+  if (thread == K && ahead == 0u) {
     let weight = sigmoid(logits[row + EXPERTS]);
     mixing[token * RANKS + K] = vec2<u32>(which.sharedSlot, bitcast<u32>(weight));
   }

@@ -17,7 +17,8 @@ import type { ModelStats } from '../stats.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass } from './decodePass.js'
 import { type ExpertReader, sourceExpertReader } from './expertReader.js'
-import { ExpertSlots, STAGING_BUFFERS } from './expertSlots.js'
+import { ExpertSlots } from './expertSlots.js'
+import { STAGING_BUFFERS } from './expertUploads.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
@@ -126,7 +127,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const parts = { gpu, config, space, states, kv, slots, layout }
     const building = PromptPass.create(parts, weights, profiler)
     const head = await Head.create(gpu, config, space, weights)
-    const [prompt, decode] = await Promise.all([building, DecodePass.create(parts, weights, head, profiler)])
+    const [prompt, decode] = await Promise.all([
+      building,
+      DecodePass.create(parts, weights, head, profiler, options.prefetch !== false),
+    ])
     const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(plan.slots / shape.k)))
     // Whoever has room for every expert wants them there, before they are asked for one by one.
     if (slots.holdsAll && reader.isLocal && options.prefetch !== false) void slots.fill().catch(() => {})
@@ -243,6 +247,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
       prefetchWastedBytes: counters.prefetchWastedBytes,
       bytesRead: reads.bytes,
       readSeconds: reads.seconds,
+      readBusySeconds: reads.busySeconds,
       readLatencyMs: [...reads.latency],
       stallSeconds,
       computeSeconds: Math.max(0, seconds - stallSeconds),

@@ -1,0 +1,105 @@
+// How well the webgpu backend hides reading behind computing, seen from one command: decodes a synthetic model with a
+// share of its experts in GPU memory, past the page cache, and prints both sides of
+//   time per token  <=  1.15 * max(bytes read per token / raw read bandwidth, time per token with all experts resident)
+// The disk is measured in the same run at expert size, the resident time with the same tokens. `--help` lists the options.
+import { stat } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { parseArgs } from 'node:util'
+
+const { values: args } = parseArgs({
+  options: {
+    dist: { type: 'string', default: fileURLToPath(new URL('../dist', import.meta.url)) },
+    synthetic: { type: 'string', default: 'a3b' },
+    skew: { type: 'string', default: '1' },
+    share: { type: 'string', default: '0.25' },
+    tokens: { type: 'string', default: '96' },
+    warmup: { type: 'string', default: '96' },
+    precision: { type: 'string', default: 'fast' },
+    'no-resident': { type: 'boolean', default: false },
+    variants: { type: 'string', default: '[{}]' },
+    help: { type: 'boolean', default: false },
+  },
+})
+if (args.help) {
+  console.log('streamingBound.mjs [--synthetic a3b[:LAYERS]] [--skew 1] [--share 0.25] [--tokens 96] [--warmup 96]')
+  console.log('                   [--precision fast|exact] [--no-resident] [--dist DIR]')
+  console.log('                   [--variants JSON]   a list of tunings, each measured; "prefetch": false is one too')
+  process.exit()
+}
+const load = name => import(`${args.dist}/${name}`)
+const { ensureSyntheticModel } = await load('bench/syntheticModel.js')
+const { parseSyntheticSpec } = await load('bench/syntheticSpec.js')
+const { TokenStream } = await load('bench/tokenStream.js')
+const { measureDisk } = await load('bench/diskSpeed.js')
+const { storeRoot } = await load('storage/modelStore.js')
+const { openPacked } = await load('storage/openPacked.js')
+const { openNodeFolder } = await load('storage/nodeFolder.js')
+const { openWebgpuBackend } = await load('compute/webgpu/webgpuBackend.js')
+
+let began = performance.now()
+const spec = parseSyntheticSpec(args.synthetic, { skew: Number(args.skew) })
+const folder = await ensureSyntheticModel(spec, storeRoot())
+const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))
+const { numLayers, numExperts, expertsPerToken, vocabSize } = packed.config
+const { expertSize } = packed.experts.layout
+console.log(`${spec.name}: ${numLayers} layers of ${numExperts} experts, ready after ${seconds(began)} s`)
+
+const raw = await rawBandwidth()
+console.log(`raw reads of ${expertSize} bytes at depth 8, past the page cache: ${(raw / 1e9).toFixed(2)} GB/s`)
+const resident = args['no-resident'] ? null : await measure(1, {})
+if (resident !== null) console.log(`all experts resident: ${resident.ms.toFixed(2)} ms per token`)
+for (const variant of JSON.parse(args.variants)) {
+  const run = await measure(Number(args.share), variant)
+  const reading = (run.bytes / raw) * 1000
+  const bound = Math.max(reading, resident?.ms ?? 0)
+  console.log(
+    `${JSON.stringify(variant)}: ${run.ms.toFixed(2)} ms per token; ${(run.bytes / 1e6).toFixed(1)} MB read per token, ` +
+      `alone ${reading.toFixed(2)} ms; ${run.ms.toFixed(2)} ${run.ms <= 1.15 * bound ? '<=' : '>'} ` +
+      `1.15 * ${bound.toFixed(2)} = ${(1.15 * bound).toFixed(2)} (ratio ${(run.ms / bound).toFixed(3)})`,
+  )
+  console.log(`  ${run.detail}`)
+}
+console.log(`raw reads again: ${((await rawBandwidth()) / 1e9).toFixed(2)} GB/s`)
+await packed.close()
+
+async function rawBandwidth() {
+  const files = packed.experts.files.map(file => file.name)
+  const fileSize = (await stat(files[0])).size
+  const disk = await measureDisk({ files, fileSize, readBytes: expertSize, depths: [8], seconds: 2 })
+  return disk.speeds[0].bytesPerSecond
+}
+
+async function measure(share, { prefetch = true, ...tuning }) {
+  const expertMemory = Math.ceil(share * numLayers * numExperts) * expertSize
+  const options = { precision: args.precision, expertsPerToken, expertReads: 'direct', prefetch, expertMemory }
+  const backend = await openWebgpuBackend(packed, options, { tuning })
+  try {
+    if (share === 1) await backend.loadAllExperts()
+    const stream = new TokenStream(vocabSize, 1)
+    const sequence = backend.createSequence()
+    const decode = async count => {
+      for (let i = 0; i < count; i++) {
+        await backend.step([{ sequence, tokens: [stream.next()], phase: 'decode', output: 'argmax' }])
+      }
+    }
+    await decode(Number(args.warmup))
+    const before = backend.stats()
+    began = performance.now()
+    await decode(Number(args.tokens))
+    const ms = (performance.now() - began) / Number(args.tokens)
+    const after = backend.stats()
+    const delta = name => ((after[name] ?? 0) - (before[name] ?? 0)) / Number(args.tokens)
+    const hits = delta('expertHits')
+    const detail =
+      `per token: ${hits.toFixed(1)} hits, ${delta('expertMisses').toFixed(1)} misses, ${delta('prefetchReads').toFixed(1)} read ` +
+      `ahead, ${delta('prefetchHits').toFixed(1)} of use; waited ${(delta('stallSeconds') * 1000).toFixed(1)} ms, ` +
+      `disk busy ${(delta('readBusySeconds') * 1000).toFixed(1)} ms, ${((delta('readSeconds') / (delta('expertMisses') + delta('prefetchReads'))) * 1000).toFixed(2)} ms per read`
+    return { ms, bytes: delta('bytesRead'), detail }
+  } finally {
+    await backend.close()
+  }
+}
+
+function seconds(start) {
+  return ((performance.now() - start) / 1000).toFixed(1)
+}
