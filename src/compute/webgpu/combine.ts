@@ -21,7 +21,7 @@ export async function combineOp(
   const kernel = await gpu.kernels.get('combine', {
     K: shape.k,
     GATE_AT: shape.experts,
-    GATE_STRIDE: shape.experts + 1,
+    GATE_STRIDE: shape.logitsStride,
   })
   const { expertRows, mixing, sharedRows, logits, out } = buffers
   const size = uniformBuffer(gpu.device, [width, 0, 0, 0], 'combine shape')

@@ -14,7 +14,7 @@ import { type Op, sequence } from './op.js'
 import type { LayerParts } from './promptLayer.js'
 import type { LayerWeights, ResidentWeights } from './residentWeights.js'
 import type { SlotMatrix } from './slotLayout.js'
-import { logitsStride, topKOp } from './topK.js'
+import { topKOp } from './topK.js'
 
 export interface DecodeLayer {
   /** Up to where the router and the shared expert begin. */
@@ -39,7 +39,6 @@ export interface DecodeOptions {
   readonly splits: number
   readonly attentionParts: GPUBuffer // [tokens, heads, splits, headDim + 2]
   readonly ahead: number // layers whose choice is guessed
-  readonly aheadLogits: GPUBuffer // [tokens, logitsStride(experts, ahead)]
 }
 
 export async function decodeLayer(
@@ -82,23 +81,23 @@ async function routingOps(
 ): Promise<Pick<DecodeLayer, 'routing' | 'routingAhead'>> {
   const { gpu, config, space, slots } = parts
   const { status, hidden, logits } = space
-  const { numExperts, numLayers: layers } = config
+  const { numLayers: layers } = config
   const weights = allWeights.layers[layer]
   const sharedSlot = slots.sharedSlot(layer)
   const norm = { weight: weights.postNorm, eps: config.rmsNormEps }
-  const build = async (router: readonly MatrixPart[], to: GPUBuffer, ahead: number): Promise<Routing> => {
-    const product = { status, outStride: logitsStride(numExperts, ahead), norm, exact: true, label: 'router' }
-    const buffers = { ...space, logits: to, slotTable: slots.table }
+  const build = async (router: readonly MatrixPart[], ahead: number): Promise<Routing> => {
+    const product = { status, outStride: space.shape.logitsStride, norm, exact: true, label: 'router' }
+    const buffers = { ...space, slotTable: slots.table }
     const [logitsOp, choose] = await Promise.all([
-      matVecOp(gpu, router, hidden, to, product),
+      matVecOp(gpu, router, hidden, logits, product),
       topKOp(gpu, space.shape, buffers, layer, { sharedSlot, ahead, layers }),
     ])
     return { route: sequence([logitsOp, choose]), choose, ahead }
   }
-  const routing = await build(weights.router, logits, 0)
+  const routing = await build(weights.router, 0)
   const ahead = Math.min(options.ahead, layers - 1 - layer)
   const wider = ahead > 0 ? allWeights.routers.withNext(layer, ahead) : null
-  return { routing, routingAhead: wider === null ? routing : await build([wider], options.aheadLogits, ahead) }
+  return { routing, routingAhead: wider === null ? routing : await build([wider], ahead) }
 }
 
 function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, options: DecodeOptions): Promise<Op> {

@@ -59,11 +59,20 @@ export class DecodePass {
     const { space, gpu, config } = parts
     const { tuning, device } = gpu
     const { k } = space.shape
-    const shape = { ...space.shape, maxTokens: MAX_DECODE_BATCH }
     // A choice table of its own: small enough to come back whole with every token. Guesses come after the layers.
     const ahead = prefetch ? Math.min(tuning.AHEAD, MOST_AHEAD, config.numLayers - 1) : 0
+    const shape = {
+      ...space.shape,
+      maxTokens: MAX_DECODE_BATCH,
+      logitsStride: logitsStride(config.numExperts, ahead),
+    }
     const choiceBytes = (config.numLayers + ahead) * MAX_DECODE_BATCH * k * 4
-    this.#space = { ...space, shape, choice: storageBuffer(device, choiceBytes, 'decode choice') }
+    this.#space = {
+      ...space,
+      shape,
+      choice: storageBuffer(device, choiceBytes, 'decode choice'),
+      logits: storageBuffer(device, MAX_DECODE_BATCH * shape.logitsStride * 4, 'decode router logits'),
+    }
     this.#readAhead = ahead > 0 ? new ReadAhead(parts.slots, config.numLayers, k, ahead, tuning.TRUST) : null
     this.#winnersAt = STATUS_BYTES + this.#space.choice.size
     const size = this.#winnersAt + MAX_DECODE_BATCH * 4
@@ -86,9 +95,7 @@ export class DecodePass {
     const attentionParts = storageBuffer(gpu.device, bytes, 'attention parts')
     const own = { ...parts, space }
     const ahead = pass.#readAhead?.distances ?? 0
-    const stride = logitsStride(config.numExperts, ahead)
-    const aheadLogits = storageBuffer(gpu.device, MAX_DECODE_BATCH * stride * 4, 'logits ahead')
-    const options = { splits, attentionParts, ahead, aheadLogits }
+    const options = { splits, attentionParts, ahead }
     const layers = Promise.all(weights.layers.map((_, i) => decodeLayer(own, weights, i, options)))
     const project = {
       status: space.status,

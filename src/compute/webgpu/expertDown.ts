@@ -27,7 +27,7 @@ export async function expertDownOp(
     K: ranks,
     SHARED: isShared,
     GATE_AT: shape.experts,
-    GATE_STRIDE: shape.experts + 1,
+    GATE_STRIDE: shape.logitsStride,
   })
   const values = [down.rows, down.cols, down.weight / 4, down.scales / 2, down.biases / 2, stride / 4, 0, 0]
   const group = kernel.bind([

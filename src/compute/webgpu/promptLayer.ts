@@ -68,7 +68,7 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
       matMulOp(gpu, weights.router, space.normed, space.logits, {
         step,
         maxTokens,
-        outStride: config.numExperts + 1,
+        outStride: space.shape.logitsStride,
         exact: true,
         label: 'router',
       }),

@@ -15,6 +15,7 @@ export interface TopKShape {
   readonly experts: number
   readonly k: number
   readonly maxTokens: number
+  readonly logitsStride: number // columns of a row of router logits
 }
 
 export interface DecodeChoice {
@@ -36,7 +37,7 @@ export async function topKOp(
     EXPERTS: shape.experts,
     K: shape.k,
     MAX_TOKENS: shape.maxTokens,
-    LOGITS_STRIDE: logitsStride(shape.experts, ahead),
+    LOGITS_STRIDE: shape.logitsStride,
     WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
     CHECK_MISSES: decode !== null,
     SHARED: sharedSlot !== null,

@@ -32,6 +32,7 @@ import { loadResidentWeights } from './residentWeights.js'
 import { planPools, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
 import { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
+import { logitsStride } from './topK.js'
 import { createWorkspace, MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 export interface WebgpuOptions extends DeviceOptions {
@@ -112,7 +113,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
     await states.reserve(2)
     await kv.reserve(1, 1)
     const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
-    const shape = { experts: config.numExperts, k: options.expertsPerToken, maxTokens: chunkTokens }
+    const shape = {
+      experts: config.numExperts,
+      k: options.expertsPerToken,
+      maxTokens: chunkTokens,
+      logitsStride: logitsStride(config.numExperts, 0),
+    }
     const space = createWorkspace(gpu, config, shape)
     const layout = slotLayout(experts.layout)
     const budget = options.expertMemory ?? config.numLayers * config.numExperts * layout.stride

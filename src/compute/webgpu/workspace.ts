@@ -59,7 +59,7 @@ export function createWorkspace(gpu: GpuContext, config: ModelConfig, shape: Top
     queries: floats(tokens, config.numHeads * config.headDim, 'queries'),
     mixed: activationBuffers(gpu, tokens, mixedWidth, 'mixed'),
     mixerOut: floats(tokens, hiddenSize, 'mixer out'),
-    logits: floats(tokens, shape.experts + 1, 'router logits'),
+    logits: floats(tokens, shape.logitsStride, 'router logits'),
     choice: floats(config.numLayers * tokens, k, 'choice'),
     mixing: floats(tokens, 2 * (k + 1), 'mixing'),
     status: storageBuffer(gpu.device, 16, 'status'),
