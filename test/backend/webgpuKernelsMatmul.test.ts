@@ -1,0 +1,133 @@
+// The matrix products in WGSL against the reference on random shapes: one token and many, resident and expert matrices,
+// exact and with int8 activations, with subgroups and without. Outputs begin as NaN.
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { swiGlu } from '#moeflux/compute/reference/expert.js'
+import { matVec } from '#moeflux/compute/reference/matVec.js'
+import { rmsNorm } from '#moeflux/compute/reference/rmsNorm.js'
+import type { QuantizedWeights } from '#moeflux/compute/reference/weights.js'
+import { activationBuffers } from '#moeflux/compute/webgpu/activationBuffers.js'
+import { matMulOp } from '#moeflux/compute/webgpu/matMul.js'
+import { expertMatVecOp, matVecOp } from '#moeflux/compute/webgpu/matVec.js'
+import { expectClose, KERNEL } from '../support/bands.js'
+import { GpuArena, packMatrix } from '../support/gpuArena.js'
+import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
+
+/** int8 activations, one product: about 1/127 of the largest activation in each unit, averaged over columns. */
+const FAST = { cosine: 0.9995, maxDifference: 0.05 }
+
+const shapes = fc
+  .record({
+    bits: fc.constantFrom(2 as const, 4 as const, 8 as const),
+    group: fc.constantFrom(32 as const, 64 as const, 128 as const),
+    groups: fc.integer({ min: 1, max: 5 }),
+    rows: fc.integer({ min: 1, max: 90 }),
+    tokens: fc.integer({ min: 1, max: 20 }),
+    fast: fc.boolean(),
+    seed: fc.integer({ min: 1, max: 2 ** 31 }),
+  })
+  .map(shape => ({ ...shape, cols: shape.group * shape.groups }))
+
+const devices = [
+  { name: 'subgroups', options: {} },
+  { name: 'portable', options: { subgroups: false, packedDot: false, defaultLimits: true } },
+]
+
+describe.each(devices)('matrix products, $name', ({ options }) => {
+  let arena: GpuArena
+  beforeAll(async () => {
+    arena = await GpuArena.open(options)
+  })
+  afterAll(() => arena.close())
+
+  const rowsOf = (x: Float32Array, width: number) =>
+    Array.from({ length: x.length / width }, (_, i) => x.subarray(i * width, (i + 1) * width))
+  const joined = (rows: readonly Float32Array[]) => Float32Array.from(rows.flatMap(row => [...row]))
+
+  test('many tokens, rows with gaps around them', async () => {
+    const property = fc.asyncProperty(shapes, async ({ bits, group, cols, rows, tokens, fast, seed }) => {
+      const random = seededRandom(seed)
+      const gpu = fast ? arena.fast : arena.exact
+      const weights = randomQuantized(random, rows, cols, bits, group)
+      const x = randomFloats(random, tokens * cols, 2)
+      const stride = rows + 3
+      const input = activationBuffers(gpu, tokens, cols, 'x')
+      arena.device.queue.writeBuffer(input.values, 0, x)
+      const out = arena.poisoned(tokens * stride)
+      const part = arena.matrix(weights, 2)
+      const product = { step: arena.step(tokens), maxTokens: tokens, outStride: stride, label: 'test' }
+      await arena.run(await matMulOp(gpu, [part], input, out, product), { tokens })
+      const got = rowsOf(await arena.floats(out, tokens * stride), stride)
+      const want = joined(rowsOf(x, cols).map(row => matVec(weights, row)))
+      expectClose(joined(got.map(row => row.subarray(2, 2 + rows))), want, fast ? FAST : KERNEL)
+      const around = got.flatMap(row => [row[0], row[1], row[stride - 1]])
+      expect(around.every(Number.isNaN), 'nothing else is written').toBe(true)
+    })
+    await fc.assert(property, { numRuns: 8 })
+  })
+
+  test('one token: norm, SwiGLU, added or stored, nothing after a miss', async () => {
+    const variants = fc.record({ norm: fc.boolean(), swiglu: fc.boolean(), add: fc.boolean(), missed: fc.nat(5) })
+    const property = fc.asyncProperty(shapes, variants, async (shape, { norm, swiglu, add, missed }) => {
+      const { bits, group, cols, rows, fast, seed } = shape
+      const random = seededRandom(seed)
+      const gpu = fast ? arena.fast : arena.exact
+      const tokens = Math.min(3, shape.tokens)
+      const weights = randomQuantized(random, rows, cols, bits, group)
+      const x = randomFloats(random, tokens * cols * (swiglu ? 2 : 1), 2)
+      const weight = randomFloats(random, cols).map(value => value + 2)
+      const isMiss = missed === 0
+      const before = randomFloats(random, tokens * rows)
+      const out = add ? arena.put(before) : arena.poisoned(tokens * rows)
+      const op = await matVecOp(gpu, [arena.matrix(weights)], arena.put(x), out, {
+        status: arena.put(Uint32Array.of(isMiss ? 3 : 0, 0, 0, 0)),
+        outStride: rows,
+        norm: norm ? { weight: arena.put(weight), eps: 1e-6 } : undefined,
+        swiglu,
+        add,
+        label: 'test',
+      })
+      await arena.run(op, { tokens })
+      const got = await arena.floats(out, tokens * rows)
+      if (isMiss) {
+        expect(add ? [...got] : got.every(Number.isNaN)).toEqual(add ? [...before] : true)
+        return
+      }
+      const inputs = rowsOf(x, x.length / tokens).map(row => {
+        const activated = swiglu ? swiGlu(row.subarray(0, cols), row.subarray(cols)) : row
+        return norm ? rmsNorm(activated, weight, 1e-6) : activated
+      })
+      const want = joined(inputs.map(row => matVec(weights, row))).map((value, i) => value + (add ? before[i] : 0))
+      expectClose(got, want, fast ? FAST : KERNEL)
+    })
+    await fc.assert(property, { numRuns: 10 })
+  })
+
+  test('the chosen experts of a token, from their slots', async () => {
+    const property = fc.asyncProperty(shapes, fc.integer({ min: 1, max: 4 }), async (shape, k) => {
+      const { bits, group, cols, rows, fast, seed } = shape
+      const random = seededRandom(seed)
+      const gpu = fast ? arena.fast : arena.exact
+      const tokens = Math.min(2, shape.tokens)
+      const slots: QuantizedWeights[] = Array.from({ length: 5 }, () =>
+        randomQuantized(random, rows, cols, bits, group),
+      )
+      const packed = slots.map(weights => packMatrix(weights, 0))
+      const stride = packed[0].bytes.length
+      const pool = arena.put(Uint8Array.from(packed.flatMap(({ bytes }) => [...bytes])))
+      const choice = Uint32Array.from({ length: tokens * k }, () => Math.floor(random() * slots.length))
+      const mixing = Uint32Array.from([...choice].flatMap(slot => [slot, 0]))
+      const x = randomFloats(random, tokens * cols, 2)
+      const out = arena.poisoned(tokens * k * rows)
+      const status = arena.put(new Uint32Array(4))
+      const { format, segments } = packed[0].part
+      const options = { status, outStride: rows, label: 'test' }
+      const [from, mix] = [arena.put(x), arena.put(mixing)]
+      const op = await expertMatVecOp(gpu, pool, stride, format, cols, segments, from, mix, k, out, options)
+      await arena.run(op, { tokens })
+      const want = joined([...choice].map((slot, i) => matVec(slots[slot], rowsOf(x, cols)[Math.floor(i / k)])))
+      expectClose(await arena.floats(out, tokens * k * rows), want, fast ? FAST : KERNEL)
+    })
+    await fc.assert(property, { numRuns: 6 })
+  })
+})

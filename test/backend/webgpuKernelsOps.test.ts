@@ -1,0 +1,425 @@
+// The WGSL kernels between the matrices against the reference on random shapes (odd head counts, K = 1, one expert, long
+// inputs), with subgroups and without. Outputs begin as NaN and must be written whole.
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { attention } from '#moeflux/compute/reference/attention.js'
+import { combine } from '#moeflux/compute/reference/combine.js'
+import { conv1d } from '#moeflux/compute/reference/conv1d.js'
+import { deltaGates } from '#moeflux/compute/reference/deltaGates.js'
+import { embed } from '#moeflux/compute/reference/embed.js'
+import { swiGlu } from '#moeflux/compute/reference/expert.js'
+import { gatedDelta } from '#moeflux/compute/reference/gatedDelta.js'
+import { l2Norm } from '#moeflux/compute/reference/l2Norm.js'
+import { rmsNorm } from '#moeflux/compute/reference/rmsNorm.js'
+import { rmsNormGated } from '#moeflux/compute/reference/rmsNormGated.js'
+import { rope } from '#moeflux/compute/reference/rope.js'
+import { router } from '#moeflux/compute/reference/router.js'
+import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
+import { addNormOp } from '#moeflux/compute/webgpu/addNorm.js'
+import { argmaxOp } from '#moeflux/compute/webgpu/argmax.js'
+import { attentionOp } from '#moeflux/compute/webgpu/attention.js'
+import { attentionInputOp } from '#moeflux/compute/webgpu/attentionInput.js'
+import { attentionReduceOp } from '#moeflux/compute/webgpu/attentionReduce.js'
+import { attentionColumns, attentionPartsBytes, PAGE_TOKENS } from '#moeflux/compute/webgpu/attentionShape.js'
+import { combineOp } from '#moeflux/compute/webgpu/combine.js'
+import { convOp } from '#moeflux/compute/webgpu/conv.js'
+import { embedOp } from '#moeflux/compute/webgpu/embed.js'
+import { gatedDeltaOp } from '#moeflux/compute/webgpu/gatedDelta.js'
+import { gatedNormOp } from '#moeflux/compute/webgpu/gatedNorm.js'
+import { KvPool } from '#moeflux/compute/webgpu/kvPool.js'
+import { linearColumns, stateQuads } from '#moeflux/compute/webgpu/linearShape.js'
+import { linearStepOp } from '#moeflux/compute/webgpu/linearStep.js'
+import { StatePool } from '#moeflux/compute/webgpu/statePool.js'
+import { type PlannedRun, StepInfo } from '#moeflux/compute/webgpu/stepInfo.js'
+import { swigluOp } from '#moeflux/compute/webgpu/swiglu.js'
+import { logitsStride, topKOp } from '#moeflux/compute/webgpu/topK.js'
+import { createWorkspace } from '#moeflux/compute/webgpu/workspace.js'
+import type { ModelConfig } from '#moeflux/model/config.js'
+import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
+import { GpuArena } from '../support/gpuArena.js'
+import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
+
+const seeds = fc.integer({ min: 1, max: 2 ** 31 })
+const upTo = (max: number) => fc.integer({ min: 1, max })
+const MISSING = 0xffffffff
+const largest = 128 * 2 ** 20
+
+const devices = [
+  { name: 'subgroups', options: {} },
+  { name: 'portable', options: { subgroups: false, packedDot: false, defaultLimits: true } },
+]
+
+describe.each(devices)('operations, $name', ({ options }) => {
+  let arena: GpuArena
+  beforeAll(async () => {
+    arena = await GpuArena.open(options)
+  })
+  afterAll(() => arena.close())
+
+  test('addNorm, swiglu, embed', async () => {
+    const property = fc.asyncProperty(upTo(70), upTo(4), fc.boolean(), seeds, async (width, tokens, adds, seed) => {
+      const random = seededRandom(seed)
+      const gpu = arena.exact
+      const x = randomFloats(random, tokens * width, 3)
+      const delta = randomFloats(random, tokens * width)
+      const weight = randomFloats(random, width)
+      const [hidden, out] = [arena.put(x), arena.poisoned(tokens * width)]
+      const norm = { weight: arena.put(weight), delta: adds ? arena.put(delta) : null, hidden, out }
+      await arena.run(await addNormOp(gpu, norm, width, 1e-6), { tokens })
+      const sum = adds ? x.map((value, i) => value + delta[i]) : x
+      expectSameBits(await arena.floats(hidden, x.length), sum, 'hidden')
+      expectClose(await arena.floats(out, x.length), rmsNorm(sum, weight, 1e-6), KERNEL, 'norm')
+
+      const pairs = randomFloats(random, tokens * 2 * width, 20)
+      const activated = arena.poisoned(tokens * width)
+      await arena.run(await swigluOp(gpu, arena.put(pairs), activated, width, 1), { tokens })
+      const halves = (at: number) =>
+        Float32Array.from(x, (_, i) => pairs[Math.floor(i / width) * 2 * width + at + (i % width)])
+      expectClose(await arena.floats(activated, x.length), swiGlu(halves(0), halves(width)), KERNEL, 'swiglu')
+    })
+    await fc.assert(property, { numRuns: 8 })
+
+    for (const [bits, group] of [
+      [2, 32],
+      [4, 64],
+      [8, 128],
+    ] as const) {
+      const random = seededRandom(bits)
+      const table = randomQuantized(random, 11, 2 * group, bits, group)
+      const tokens = [10, 0, 3]
+      const info = Uint32Array.from(tokens.flatMap(token => [token, 0, 0, 0, 0, 0, 0, 0]))
+      const hidden = arena.poisoned(tokens.length * table.cols)
+      await arena.run(await embedOp(arena.exact, [arena.matrix(table)], arena.put(info), hidden), { tokens: 3 })
+      expectSameBits(await arena.floats(hidden, tokens.length * table.cols), embed(table, tokens), 'embedding rows')
+    }
+  })
+
+  test('topK: equal logits, one expert, guesses for the next layers, misses; combine', async () => {
+    const shapes = fc.record({ experts: upTo(40), k: upTo(8), ahead: fc.nat(2), tokens: upTo(3), seed: seeds })
+    const property = fc.asyncProperty(shapes, async ({ experts, k: most, ahead, tokens, seed }) => {
+      const random = seededRandom(seed)
+      const k = Math.min(most, experts)
+      const layers = 3
+      const layer = 1
+      const shape = { experts, k, maxTokens: 4, logitsStride: logitsStride(experts, ahead) }
+      // A few distinct values, so that many are equal.
+      const logits = randomFloats(random, tokens * shape.logitsStride, 4).map(value => Math.round(value))
+      const slots = Uint32Array.from({ length: layers * experts }, () => (random() < 0.8 ? random() * 100 : MISSING))
+      const choice = arena.poisoned((layers + ahead) * 4 * k)
+      const mixing = arena.poisoned(tokens * (k + 1) * 2)
+      const status = arena.put(new Uint32Array(4))
+      const buffers = { logits: arena.put(logits), slotTable: arena.put(slots), choice, mixing, status }
+      const decode = { sharedSlot: 77, ahead, layers }
+      await arena.run(await topKOp(arena.exact, shape, buffers, layer, decode), { tokens })
+      const chosen = await arena.words(choice, (layers + ahead) * 4 * k)
+      const mixed = await arena.words(mixing, tokens * (k + 1) * 2)
+      const weights = new Float32Array(mixed.buffer)
+      let misses = 0
+      for (let t = 0; t < tokens; t++) {
+        const row = logits.subarray(t * shape.logitsStride)
+        const want = router(row.slice(0, experts), experts, k)
+        expect([...chosen.subarray((layer * 4 + t) * k, (layer * 4 + t + 1) * k)]).toEqual([...want.indices])
+        for (let rank = 0; rank < k; rank++) {
+          const slot = slots[layer * experts + want.indices[rank]]
+          if (slot === MISSING) misses++
+          expect(mixed[(t * (k + 1) + rank) * 2]).toBe(slot)
+          expect(weights[(t * (k + 1) + rank) * 2 + 1]).toBeCloseTo(want.weights[rank], 5)
+        }
+        expect(mixed[(t * (k + 1) + k) * 2], 'the shared expert is last').toBe(77)
+        expect(weights[(t * (k + 1) + k) * 2 + 1]).toBeCloseTo(1 / (1 + Math.exp(-row[experts])), 5)
+        for (let i = 0; i < ahead; i++) {
+          const from = experts + 1 + i * experts
+          const guess = router(row.slice(from, from + experts), experts, k)
+          const at = ((layers + i) * 4 + t) * k
+          expect([...chosen.subarray(at, at + k)], `guess ${i}`).toEqual([...guess.indices])
+        }
+      }
+      expect((await arena.words(status, 1))[0]).toBe(misses > 0 ? layer + 1 : 0)
+
+      const width = 37
+      const rows = randomFloats(random, tokens * k * width)
+      const shared = randomFloats(random, tokens * width)
+      const mix = randomFloats(random, tokens * k)
+      const pairs = new Uint32Array(tokens * k * 2)
+      new Float32Array(pairs.buffer).forEach((_, i, all) => {
+        if (i % 2 === 1) all[i] = mix[i >> 1]
+      })
+      const out = arena.poisoned(tokens * width)
+      const sums = { expertRows: arena.put(rows), mixing: arena.put(pairs), sharedRows: arena.put(shared), out }
+      await arena.run(await combineOp(arena.exact, shape, { ...sums, logits: buffers.logits }, width), { tokens })
+      const gates = Float32Array.from({ length: tokens }, (_, t) => {
+        return 1 / (1 + Math.exp(-logits[t * shape.logitsStride + experts]))
+      })
+      expectClose(await arena.floats(out, tokens * width), combine(rows, mix, shared, gates), KERNEL, 'combine')
+    })
+    await fc.assert(property, { numRuns: 8 })
+  })
+
+  test('argmax: the first of the largest, over short and long rows', async () => {
+    const property = fc.asyncProperty(fc.constantFrom(1, 7, 1000, 5003), seeds, async (count, seed) => {
+      const random = seededRandom(seed)
+      const logits = randomFloats(random, 2 * count, 50).map(value => Math.round(value))
+      const out = arena.poisoned(2)
+      await arena.run(await argmaxOp(arena.exact, arena.put(logits), count, 2, out), { tokens: 2 })
+      const want = [0, 1].map(row => {
+        const values = logits.subarray(row * count, (row + 1) * count)
+        return values.indexOf(Math.max(...values))
+      })
+      expect([...(await arena.words(out, 2))]).toEqual(want)
+    })
+    await fc.assert(property, { numRuns: 6 })
+  })
+
+  test('linear attention: many tokens by conv, gatedDelta and gatedNorm, one by linearStep', async () => {
+    const shapes = fc.record({
+      keyHeads: upTo(3),
+      share: upTo(3),
+      keyDim: fc.constantFrom(16, 32, 48),
+      valueDim: fc.constantFrom(16, 32, 64),
+      tokens: upTo(6),
+      seed: seeds,
+    })
+    const property = fc.asyncProperty(shapes, async ({ keyHeads, share, keyDim, valueDim, tokens, seed }) => {
+      const random = seededRandom(seed)
+      const config = linearConfig(keyHeads, keyHeads * share, keyDim, valueDim)
+      const { linearConvDim: channels, linearValueHeads: heads } = config
+      const columns = linearColumns(config)
+      const inputs = randomFloats(random, tokens * columns.stride, 2)
+      const taps = randomFloats(random, channels * 4)
+      const aLog = randomFloats(random, heads)
+      const dtBias = randomFloats(random, heads)
+      const norm = randomFloats(random, valueDim)
+      const conv = randomFloats(random, 3 * channels)
+      const recurrent = randomFloats(random, heads * valueDim * keyDim, 0.2)
+      const want = linearReference(config, inputs, { taps, aLog, dtBias, norm }, { conv, recurrent })
+
+      const { states, space, info } = await rooms(arena, config, tokens)
+      const [stateIn, stateOut] = [states.take(), states.take()]
+      const quads = stateQuads(config) * 4
+      arena.device.queue.writeBuffer(states.buffer(0), stateIn * quads * 4, stateFloats(config, conv, recurrent))
+      const poisonState = () =>
+        arena.device.queue.writeBuffer(states.buffer(0), stateOut * quads * 4, new Float32Array(quads).fill(Number.NaN))
+      info.write([{ tokens: new Array(tokens).fill(0), position: 5, pages: [], stateIn, stateOut }])
+      const pairs = Float32Array.from({ length: 2 * heads }, (_, i) =>
+        i % 2 === 0 ? -Math.exp(aLog[i >> 1]) : dtBias[i >> 1],
+      )
+      const [mixerIn, mixed, convolved] = [
+        arena.put(inputs),
+        arena.poisoned(tokens * heads * valueDim),
+        arena.poisoned(tokens * channels),
+      ]
+      const { tokenInfo, runInfo } = space
+      poisonState()
+      const gpu = arena.exact
+      const convBuffers = { taps: arena.put(taps), tokenInfo, runInfo, inputs: mixerIn, out: convolved }
+      await arena.run(await convOp(gpu, config, convBuffers, states, 0), { tokens })
+      const delta = { gates: arena.put(pairs), runInfo, inputs: mixerIn, convolved, out: mixed }
+      await arena.run(await gatedDeltaOp(gpu, config, delta, states, 0), { tokens })
+      await arena.run(await gatedNormOp(gpu, config, arena.put(norm), mixerIn, mixed), { tokens })
+      expectClose(await arena.floats(mixed, want.out.length), want.out, KERNEL, 'prompt')
+      const check = async (what: string, state: { conv: Float32Array; recurrent: Float32Array }) => {
+        const all = await arena.floats(states.buffer(0), (stateOut + 1) * quads)
+        const got = all.subarray(stateOut * quads)
+        const expected = stateFloats(config, state.conv, state.recurrent)
+        // The fourth place of a conv window is nobody's.
+        const used = (values: Float32Array) => values.filter((_, i) => i >= channels * 4 || i % 4 !== 3)
+        expectClose(used(got), used(expected), KERNEL, what)
+      }
+      await check('state after a prompt', want)
+
+      const constants = new Float32Array(4 * (channels + heads + valueDim))
+      constants.set(taps)
+      for (let head = 0; head < heads; head++) {
+        constants.set(pairs.subarray(2 * head, 2 * head + 2), 4 * (channels + head))
+      }
+      for (const [i, value] of norm.entries()) constants[4 * (channels + heads + i)] = value
+      const first = inputs.slice(0, columns.stride)
+      const one = linearReference(config, first, { taps, aLog, dtBias, norm }, { conv, recurrent })
+      info.write([{ tokens: [0], position: 5, pages: [], stateIn, stateOut }])
+      poisonState()
+      const out = arena.poisoned(heads * valueDim)
+      const step = { constants: arena.put(constants), tokenInfo, status: space.status, inputs: arena.put(first), out }
+      await arena.run(await linearStepOp(gpu, config, step, states, 0))
+      expectClose(await arena.floats(out, one.out.length), one.out, KERNEL, 'one token')
+      await check('state after a token', one)
+    })
+    await fc.assert(property, { numRuns: 5 })
+  })
+
+  test('attention: norms, RoPE, pages; whole and split over the sequence', async () => {
+    const shapes = fc.record({
+      kvHeads: upTo(3),
+      share: upTo(5),
+      headDim: fc.constantFrom(16, 32, 64),
+      past: fc.constantFrom(0, 1, 63, 64, 150),
+      tokens: upTo(4),
+      splits: fc.constantFrom(2, 5),
+      seed: seeds,
+    })
+    const property = fc.asyncProperty(shapes, async ({ kvHeads, share, headDim, past, tokens, splits, seed }) => {
+      const random = seededRandom(seed)
+      const config = attentionConfig(kvHeads * share, kvHeads, headDim)
+      const { stride } = attentionColumns(config)
+      const length = past + tokens
+      const inputs = randomFloats(random, length * stride, 2)
+      const qNorm = randomFloats(random, headDim).map(value => value + 1.5)
+      const kNorm = randomFloats(random, headDim).map(value => value + 1.5)
+      const want = attentionReference(config, inputs, qNorm, kNorm).subarray(past * config.numHeads * headDim)
+
+      const { kv, space, info } = await rooms(arena, config, length)
+      const pages = Array.from({ length: Math.ceil(length / PAGE_TOKENS) }, () => kv.pages.allocate()).reverse()
+      await kv.reserve(0, pages.length)
+      const norms = new Float32Array(2 * headDim)
+      norms.set(qNorm)
+      norms.set(kNorm, headDim)
+      const gpu = arena.exact
+      const { step, tokenInfo, angles } = space
+      const normBuffer = arena.put(norms)
+      const size = length * config.numHeads * headDim
+      const feed = async (from: number, count: number): Promise<{ mixerIn: GPUBuffer; queries: GPUBuffer }> => {
+        const run: PlannedRun = { tokens: new Array(count).fill(0), position: from, pages, stateIn: 0, stateOut: 0 }
+        info.write([run])
+        const mixerIn = arena.put(inputs.slice(from * stride, (from + count) * stride))
+        const queries = arena.poisoned(size)
+        const buffers = { norms: normBuffer, tokenInfo, angles, inputs: mixerIn, queries }
+        await arena.run(await attentionInputOp(gpu, config, buffers, kv, 0), { tokens: count })
+        return { mixerIn, queries }
+      }
+      if (past > 0) await feed(0, past)
+      const { mixerIn, queries } = await feed(past, tokens)
+      const parts = arena.poisoned(attentionPartsBytes(config, tokens, splits) / 4)
+      const [whole, split] = [arena.poisoned(want.length), arena.poisoned(want.length)]
+      const buffers = { step, tokenInfo, inputs: mixerIn, queries, parts }
+      await arena.run(await attentionOp(gpu, config, { ...buffers, out: whole }, kv, 0, 1), { tokens })
+      expectClose(await arena.floats(whole, want.length), want, KERNEL, 'whole')
+      await arena.run(await attentionOp(gpu, config, { ...buffers, out: split }, kv, 0, splits), { tokens })
+      await arena.run(await attentionReduceOp(gpu, config, parts, mixerIn, split, splits), { tokens })
+      expectClose(await arena.floats(split, want.length), want, KERNEL, 'split')
+    })
+    await fc.assert(property, { numRuns: 6 })
+  })
+})
+
+async function rooms(arena: GpuArena, config: ModelConfig, tokens: number) {
+  const { device } = arena
+  const states = new StatePool(device, config, [0], largest)
+  const kv = new KvPool(device, config, [0], largest)
+  await states.reserve(4)
+  await kv.reserve(8, 8)
+  const shape = { experts: 1, k: 1, maxTokens: tokens, logitsStride: 2 }
+  const space = createWorkspace(arena.exact, config, shape)
+  return { states, kv, space, info: new StepInfo(device, config, space, kv) }
+}
+
+// Kernels look at a few fields each.
+function linearConfig(keyHeads: number, valueHeads: number, keyDim: number, valueDim: number): ModelConfig {
+  return {
+    ...attentionConfig(1, 1, 16),
+    linearKeyHeads: keyHeads,
+    linearValueHeads: valueHeads,
+    linearKeyDim: keyDim,
+    linearValueDim: valueDim,
+    linearConvDim: 2 * keyHeads * keyDim + valueHeads * valueDim,
+  }
+}
+
+function attentionConfig(numHeads: number, numKvHeads: number, headDim: number): ModelConfig {
+  const shape = {
+    hiddenSize: 32,
+    moeIntermediateSize: 32,
+    sharedExpertIntermediateSize: 32,
+    numLayers: 1,
+    numExperts: 1,
+  }
+  const linear = { linearKeyHeads: 1, linearValueHeads: 1, linearKeyDim: 16, linearValueDim: 16, linearConvDim: 48 }
+  const attention = { numHeads, numKvHeads, headDim, rotaryDim: headDim / 2, ropeTheta: 1e7, rmsNormEps: 1e-6 }
+  return { ...shape, ...linear, ...attention } as unknown as ModelConfig
+}
+
+function columnsOf(x: Float32Array, width: number, start: number, size: number): Float32Array {
+  return Float32Array.from({ length: (x.length / width) * size }, (_, i) => {
+    return x[Math.floor(i / size) * width + start + (i % size)]
+  })
+}
+
+function linearReference(
+  config: ModelConfig,
+  inputs: Float32Array,
+  weights: { taps: Float32Array; aLog: Float32Array; dtBias: Float32Array; norm: Float32Array },
+  state: { conv: Float32Array; recurrent: Float32Array },
+): { out: Float32Array; conv: Float32Array; recurrent: Float32Array } {
+  const { linearConvDim, linearKeyHeads, linearKeyDim, linearValueHeads, linearValueDim } = config
+  const { stride, z, b, a } = linearColumns(config)
+  const keySize = linearKeyHeads * linearKeyDim
+  const valueSize = linearValueHeads * linearValueDim
+  const mixed = conv1d(columnsOf(inputs, stride, 0, linearConvDim), state.conv, weights.taps)
+  const gates = deltaGates(
+    columnsOf(inputs, stride, a, linearValueHeads),
+    columnsOf(inputs, stride, b, linearValueHeads),
+    weights.aLog,
+    weights.dtBias,
+  )
+  const recurrent = state.recurrent.slice()
+  const out = gatedDelta(
+    {
+      q: l2Norm(columnsOf(mixed.out, linearConvDim, 0, keySize), linearKeyDim, linearKeyDim ** -0.5),
+      k: l2Norm(columnsOf(mixed.out, linearConvDim, keySize, keySize), linearKeyDim),
+      v: columnsOf(mixed.out, linearConvDim, 2 * keySize, valueSize),
+      ...gates,
+    },
+    recurrent,
+    { keyHeads: linearKeyHeads, valueHeads: linearValueHeads, keyDim: linearKeyDim, valueDim: linearValueDim },
+  )
+  const gate = columnsOf(inputs, stride, z, valueSize)
+  return { out: rmsNormGated(out, gate, weights.norm, config.rmsNormEps), conv: mixed.state, recurrent }
+}
+
+/** A state slot: per channel the last three inputs and a hole, then the recurrent state as the kernels keep it. */
+function stateFloats(config: ModelConfig, conv: Float32Array, recurrent: Float32Array): Float32Array {
+  const { linearConvDim: channels } = config
+  const values = new Float32Array(stateQuads(config) * 4)
+  for (let channel = 0; channel < channels; channel++) {
+    for (let i = 0; i < 3; i++) values[channel * 4 + i] = conv[i * channels + channel]
+  }
+  values.set(toKernelOrder(config, recurrent), channels * 4)
+  return values
+}
+
+/** [heads, valueDim, keyDim] -> [heads, keyDim / 4, valueDim, 4]: neighbouring rows' quads lie side by side. */
+function toKernelOrder(config: ModelConfig, recurrent: Float32Array): Float32Array {
+  const { linearValueHeads: heads, linearValueDim: rows, linearKeyDim: cols } = config
+  const out = new Float32Array(recurrent.length)
+  for (let head = 0; head < heads; head++) {
+    for (let row = 0; row < rows; row++) {
+      for (let col = 0; col < cols; col++) {
+        const at = ((head * (cols / 4) + (col >> 2)) * rows + row) * 4 + (col & 3)
+        out[at] = recurrent[(head * rows + row) * cols + col]
+      }
+    }
+  }
+  return out
+}
+
+function attentionReference(
+  config: ModelConfig,
+  inputs: Float32Array,
+  qNorm: Float32Array,
+  kNorm: Float32Array,
+): Float32Array {
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, rotaryDim, ropeTheta, rmsNormEps } = config
+  const { stride, k, v } = attentionColumns(config)
+  const length = inputs.length / stride
+  const pairs = columnsOf(inputs, stride, 0, heads * 2 * headDim)
+  const queries = rmsNorm(columnsOf(pairs, 2 * headDim, 0, headDim), qNorm, rmsNormEps)
+  const gates = columnsOf(pairs, 2 * headDim, headDim, headDim)
+  const keys = rmsNorm(columnsOf(inputs, stride, k, kvHeads * headDim), kNorm, rmsNormEps)
+  const values = columnsOf(inputs, stride, v, kvHeads * headDim)
+  const out = new Float32Array(length * heads * headDim)
+  for (let t = 0; t < length; t++) {
+    const query = queries.subarray(t * heads * headDim, (t + 1) * heads * headDim)
+    rope(query, t, headDim, rotaryDim, ropeTheta)
+    rope(keys.subarray(t * kvHeads * headDim, (t + 1) * kvHeads * headDim), t, headDim, rotaryDim, ropeTheta)
+    out.set(attention(query, [keys], [values], length, t + 1, { heads, kvHeads, headDim }), t * heads * headDim)
+  }
+  return sigmoidGate(out, gates)
+}
