@@ -29,6 +29,7 @@ import { probeLayers } from './probe.js'
 import { PromptPass } from './promptPass.js'
 import { type KernelTime, Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
+import { selfTest } from './selfTest.js'
 import { planPools, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
 import { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
@@ -40,6 +41,8 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly timing?: boolean
   readonly chunkTokens?: number
   readonly tuning?: Partial<Tuning>
+  /** For tests: an error in what kernels give to the self-test, by the kind of kernels. */
+  readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
 }
 
 const CHUNK_TOKENS = 512
@@ -50,6 +53,17 @@ export async function openWebgpuBackend(
   options: BackendOptions,
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
+  try {
+    return await openOnce(packed, options, gpuOptions)
+  } catch (error) {
+    const isPlain = gpuOptions.subgroups === false && gpuOptions.packedDot === false
+    if (!(error instanceof SelfTestError) || isPlain) throw error
+    options.onNotice?.(`${error.message}; trying again with portable kernels`)
+    return openOnce(packed, options, { ...gpuOptions, subgroups: false, packedDot: false })
+  }
+}
+
+async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions) {
   const opened = await openDevice(gpuOptions)
   try {
     return await WebgpuBackend.open(opened, packed, options, gpuOptions)
@@ -58,6 +72,8 @@ export async function openWebgpuBackend(
     throw error
   }
 }
+
+class SelfTestError extends BackendUnavailableError {}
 
 /** A run with what the step takes for it. */
 interface ActiveRun extends PlannedRun {
@@ -137,6 +153,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
       building,
       DecodePass.create(parts, weights, head, profiler, options.prefetch !== false),
     ])
+    const kind = opened.subgroups === null ? 'portable' : 'subgroups'
+    const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
+    if (wrong !== null) throw new SelfTestError('webgpu', `${description.name} computes wrong numbers: ${wrong}`)
     const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(plan.slots / shape.k)))
     // Whoever has room for every expert wants them there, before they are asked for one by one.
     if (slots.holdsAll && reader.isLocal && options.prefetch !== false) void slots.fill().catch(() => {})
