@@ -1,0 +1,205 @@
+// What the webgpu backend promises beyond the rows of test/model, on SwiftShader: random shapes and formats, the portable
+// kernels at WebGPU's default limits, experts that stream, a lost device, an adapter that computes nonsense.
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Backend, Precision, StepRun } from '#moeflux/compute/backend.js'
+import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import { openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
+import { createChecked } from '#moeflux/compute/webgpu/gpuMemory.js'
+import { openWebgpuBackend, type WebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
+import { openPacked } from '#moeflux/storage/openPacked.js'
+import type { PackedModel } from '#moeflux/storage/packedModel.js'
+import { EXACT_LOGITS, expectClose, expectSameBits, FAST_LOGITS, KERNEL } from '../support/bands.js'
+import { Goldens } from '../support/goldens.js'
+import { demoModel, packTiny } from '../support/models.js'
+import { seededRandom } from '../support/random.js'
+import { type RandomFormat, type RandomShape, randomModel } from '../support/randomModel.js'
+import '../support/swiftShader.js'
+
+/** Pipelines are compiled on the CPU too: some seconds for each model that is opened, on an idle machine. */
+const timeout = 240_000
+const portable = { subgroups: false, packedDot: false, defaultLimits: true }
+
+async function openFolder(folder: string): Promise<PackedModel> {
+  return openPacked(await openNodeFolder(folder, { links: 'any' }))
+}
+
+function open(packed: PackedModel, precision: Precision, gpu: WebgpuOptions, more = {}): Promise<WebgpuBackend> {
+  const { expertsPerToken } = packed.config
+  return openWebgpuBackend(packed, { precision, expertsPerToken, ...more }, gpu)
+}
+
+/** Logits at every position of a prompt, then after each of some single tokens. */
+async function logitsOf(backend: Backend, prompt: readonly number[], more: readonly number[]): Promise<Float32Array[]> {
+  const sequence = backend.createSequence()
+  const run: StepRun = { sequence, tokens: prompt, phase: 'prompt', output: 'all' }
+  const logits = [(await backend.step([run]))[0].logits as Float32Array]
+  for (const token of more) {
+    const step: StepRun = { sequence, tokens: [token], phase: 'decode', output: 'last' }
+    logits.push((await backend.step([step]))[0].logits as Float32Array)
+  }
+  sequence.release()
+  return logits
+}
+
+describe('random models against the reference', () => {
+  const formats = fc.record({
+    bits: fc.constantFrom(2 as const, 4 as const, 8 as const),
+    group: fc.constantFrom(32 as const, 64 as const, 128 as const),
+    scaleType: fc.constantFrom('BF16' as const, 'F16' as const),
+  })
+  const maybe = fc.option(formats, { freq: 5 }) as fc.Arbitrary<RandomFormat | null>
+  const shapes: fc.Arbitrary<RandomShape> = fc.record({
+    hidden: fc.constantFrom(32, 96, 128),
+    heads: fc.constantFrom(3, 6),
+    kvHeads: fc.constantFrom(1, 3),
+    headDim: fc.constantFrom(32, 64),
+    keyHeads: fc.constantFrom(1, 3),
+    valueHeads: fc.constantFrom(3, 6),
+    keyDim: fc.constantFrom(16, 32),
+    valueDim: fc.constantFrom(32, 64),
+    experts: fc.constantFrom(1, 5, 9),
+    k: fc.constantFrom(1, 3),
+    intermediate: fc.constantFrom(32, 64),
+    sharedIntermediate: fc.constantFrom(32, 64),
+    vocab: fc.constantFrom(50, 133),
+    tied: fc.boolean(),
+    layers: fc.constantFrom(['linear_attention', 'full_attention'] as const),
+    formats: fc.array(maybe, { minLength: 1, maxLength: 4 }),
+    expertFormats: fc.tuple(maybe, maybe, maybe),
+    seed: fc.integer({ min: 1, max: 2 ** 31 }),
+  })
+
+  test('prompts, single tokens and experts that do not all fit, exact', { timeout }, async () => {
+    const property = fc.asyncProperty(shapes, async drawn => {
+      const shape = { ...drawn, k: Math.min(drawn.k, drawn.experts) }
+      const packed = randomModel(shape)
+      const random = seededRandom(shape.seed)
+      const tokens = Array.from({ length: 12 }, () => Math.floor(random() * shape.vocab))
+      const options = { precision: 'exact', expertsPerToken: shape.k } as const
+      const reference = await openReferenceBackend(packed, options)
+      const want = await logitsOf(reference, tokens.slice(0, 9), tokens.slice(9))
+      const expertMemory = 4 * shape.k * packed.experts.layout.expertSize + 4096
+      const backend = await open(packed, 'exact', { chunkTokens: 16 }, { expertMemory })
+      try {
+        const got = await logitsOf(backend, tokens.slice(0, 9), tokens.slice(9))
+        got.forEach((logits, i) => {
+          expectClose(logits, want[i], KERNEL, `logits ${i}`)
+        })
+      } finally {
+        await backend.close()
+        await reference.close()
+      }
+    })
+    await fc.assert(property, { numRuns: 2 })
+  })
+})
+
+describe.each(['exact', 'fast'] as const)(
+  'portable kernels at the default limits against the goldens, %s',
+  precision => {
+    const band = precision === 'exact' ? EXACT_LOGITS : FAST_LOGITS
+
+    test.each(['demo', 'tiny'] as const)('%s, a quarter of the experts in memory', { timeout }, async name => {
+      const packed = await openFolder(name === 'demo' ? demoModel : await packTiny('separate'))
+      const golden = new Goldens(name).prompt(0)
+      const { numLayers, numExperts, expertsPerToken } = packed.config
+      const slots = Math.max(2 * expertsPerToken, (numLayers * numExperts) / 4)
+      const expertMemory = slots * (packed.experts.layout.expertSize + 64)
+      const backend = await open(packed, precision, portable, { expertMemory })
+      try {
+        expect(backend.description).toMatch(/portable, unpacked/)
+        const sequence = backend.createSequence()
+        const prompt: StepRun = { sequence, tokens: [...golden.ids], phase: 'prompt', output: 'last' }
+        let [{ logits, argmax }] = await backend.step([prompt])
+        expectClose(logits as Float32Array, golden.lastLogits, band, 'logits')
+        for (let i = 0; i < 4 && precision === 'exact'; i++) {
+          expect(argmax, `greedy token ${i}`).toBe(golden.greedy[i])
+          const decode: StepRun = { sequence, tokens: [argmax as number], phase: 'decode', output: 'last' }
+          ;[{ logits, argmax }] = await backend.step([decode])
+        }
+        expect(backend.stats().expertMisses).toBeGreaterThan(0)
+      } finally {
+        await backend.close()
+        await packed.close()
+      }
+    })
+  },
+)
+
+describe('streaming', () => {
+  let packed: PackedModel
+  beforeAll(async () => {
+    packed = await openFolder(demoModel)
+  })
+  afterAll(() => packed.close())
+
+  test('the same bits with all experts in memory and with few, reading ahead', { timeout }, async () => {
+    const size = packed.experts.layout.expertSize
+    const prompt = [1543, 46, 7, 6, 199]
+    const more = [84, 7, 1000, 53]
+    const whole = await open(packed, 'exact', { chunkTokens: 16 })
+    const want = await logitsOf(whole, prompt, more)
+    await whole.close()
+    const few = { expertMemory: 64 * size, expertReads: 'buffered' }
+    // Guesses that are always trusted, and experts in pools that several layers share.
+    const backend = await open(packed, 'exact', { chunkTokens: 16, tuning: { AHEAD: 2, TRUST: 0 } }, few)
+    const got = await logitsOf(backend, prompt, more)
+    got.forEach((logits, i) => {
+      expectSameBits(logits, want[i], `logits ${i}`)
+    })
+    const { expertMisses, prefetchReads, prefetchHits } = backend.stats()
+    expect(expertMisses).toBeGreaterThan(0)
+    expect(prefetchReads).toBeGreaterThan(0)
+    expect(prefetchHits).toBeGreaterThan(0)
+    await backend.close()
+  })
+})
+
+describe('an adapter that fails', () => {
+  let packed: PackedModel
+  beforeAll(async () => {
+    packed = await openFolder(await packTiny('separate'))
+  })
+  afterAll(() => packed.close())
+
+  test('a device lost in the middle of a step: a typed error; the model can be opened again', { timeout }, async () => {
+    const backend = await open(packed, 'fast', { chunkTokens: 16 })
+    const sequence = backend.createSequence()
+    const step = () => backend.step([{ sequence, tokens: [1, 2, 3], phase: 'prompt', output: 'last' }])
+    await step()
+    const running = step()
+    backend.device.destroy()
+    await expect(running).rejects.toMatchObject({ code: 'DEVICE_LOST' })
+    expect(sequence.length).toBe(3)
+    await expect(step()).rejects.toMatchObject({ code: 'DEVICE_LOST' })
+    await backend.close()
+    const again = await open(packed, 'fast', { chunkTokens: 16 })
+    const [logits] = await logitsOf(again, [1, 2, 3], [])
+    expect(logits.every(Number.isFinite)).toBe(true)
+    await again.close()
+  })
+
+  test('kernels that compute nonsense: portable ones instead, which is said', { timeout }, async () => {
+    const notices: string[] = []
+    const more = { onNotice: (line: string) => notices.push(line) }
+    const onSubgroups = (kernels: string) => (kernels === 'subgroups' ? 0.5 : 0)
+    const backend = await open(packed, 'exact', { chunkTokens: 16, selfTestError: onSubgroups }, more)
+    expect(backend.description).toMatch(/portable, unpacked/)
+    expect(notices.join('\n')).toMatch(/computes wrong numbers: .*; trying again with portable kernels/)
+    await backend.close()
+  })
+
+  test('a buffer that cannot be had is an OutOfMemoryError, and the device lives on', async () => {
+    const opened = await openDevice()
+    const usage = 0x80 // storage
+    const huge = createChecked(opened.device, [{ size: opened.limits.maxBufferSize * 2, usage }], 'expert memory')
+    await expect(huge).rejects.toMatchObject({ code: 'OUT_OF_MEMORY', what: 'expert memory' })
+    const refused = createChecked(opened.device, [{ size: 64, usage: 3 | usage }], 'expert staging')
+    await expect(refused).rejects.toMatchObject({ code: 'OUT_OF_MEMORY', what: 'expert staging' })
+    expect(await createChecked(opened.device, [{ size: 64, usage }], 'expert memory')).toHaveLength(1)
+    opened.check()
+    opened.close()
+  })
+})
