@@ -7,7 +7,7 @@ import { resolveTensors, type StoredTensor } from '#moeflux/model/resolveTensors
 import { listSpecs, planTensors } from '#moeflux/model/tensorPlan.js'
 import type { QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
-import { memorySource } from './memoryFiles.js'
+import { memoryFolder, memorySource } from './memoryFiles.js'
 import { randomFloats, seededRandom } from './random.js'
 
 export interface RandomShape {
@@ -84,6 +84,7 @@ export function randomModel(shape: RandomShape): PackedModel {
   )
   return {
     name: 'random',
+    folder: memoryFolder(new Map()),
     config,
     tensors: resolveTensors(config, stored, size),
     weights: memorySource(bytes, 'weights'),

@@ -147,18 +147,19 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout }
+    const readsAhead = options.prefetch !== false && reader.isLocal
     const building = PromptPass.create(parts, weights, profiler)
     const head = await Head.create(gpu, config, space, weights)
     const [prompt, decode] = await Promise.all([
       building,
-      DecodePass.create(parts, weights, head, profiler, options.prefetch !== false),
+      DecodePass.create(parts, weights, head, profiler, readsAhead),
     ])
     const kind = opened.subgroups === null ? 'portable' : 'subgroups'
     const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
     if (wrong !== null) throw new SelfTestError('webgpu', `${description.name} computes wrong numbers: ${wrong}`)
     const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(plan.slots / shape.k)))
     // Whoever has room for every expert wants them there, before they are asked for one by one.
-    if (slots.holdsAll && reader.isLocal && options.prefetch !== false) void slots.fill().catch(() => {})
+    if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
     const made = { states, kv, space, slots, prompt, decode, head, profiler, chunkTokens, decodeBatch }
     return new WebgpuBackend(opened, packed, options, made)
   }
