@@ -152,8 +152,7 @@ function rowFew<B, G, S>(
   const unitBytes = <usize>((columns * bits) >> 3)
   let x = scratch + TILE_RECORDS
   const end = x + 4 * sumsOffset(cols, bits, group)
-  const acc0 = scratch + 2 * TILE_ADDRESSES
-  v128.store(acc0, f32x4.splat(0))
+  let acc0 = f32x4.splat(0)
   let acc1 = f32x4.splat(0)
   let acc2 = f32x4.splat(0)
   let acc3 = f32x4.splat(0)
@@ -180,7 +179,8 @@ function rowFew<B, G, S>(
     const q1 = v128.and(i16x8.shr_u(a, bits == 2 ? 2 : 4), mask)
     const q2 = bits == 2 ? v128.and(i16x8.shr_u(a, 4), mask) : v128.and(b, mask)
     const q3 = bits == 2 ? v128.and(i16x8.shr_u(a, 6), mask) : v128.and(i16x8.shr_u(b, 4), mask)
-    v128.store(acc0, tileUnit<B, G, u8>(v128.load(acc0), q0, q1, q2, q3, x, scale, ones))
+    acc0 = tileUnit<B, G, u8>(acc0, q0, q1, q2, q3, x, scale, ones)
+    v128.store(scratch, acc0, 2 * TILE_ADDRESSES) // read by nobody
     if (tokens > 1) acc1 = tileUnit<B, G, u16>(acc1, q0, q1, q2, q3, x, scale, ones)
     if (tokens > 2) acc2 = tileUnit<B, G, u32>(acc2, q0, q1, q2, q3, x, scale, ones)
     if (tokens > 3) acc3 = tileUnit<B, G, u64>(acc3, q0, q1, q2, q3, x, scale, ones)
@@ -188,17 +188,16 @@ function rowFew<B, G, S>(
     x += 4 * (columns + 16)
   } while (x < end)
   const half = isSigned<S>()
-  let first = v128.load(acc0)
   for (let left = cols / group; left > 0; left -= 4) {
     const bias = left < 4 ? loadFloatsTail(b, left, half) : loadFloats4(b, half)
-    first = madd(bias, v128.load(x), first)
+    acc0 = madd(bias, v128.load(x), acc0)
     acc1 = madd(bias, v128.load(x, 16), acc1)
     acc2 = madd(bias, v128.load(x, 32), acc2)
     acc3 = madd(bias, v128.load(x, 48), acc3)
     b += 8
     x += 64
   }
-  store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES) + column, sumLanes(first))
+  store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES) + column, sumLanes(acc0))
   store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 4) + column, sumLanes(acc1))
   if (tokens > 2) store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 8) + column, sumLanes(acc2))
   if (tokens > 3) store<f32>(<usize>load<u32>(scratch, TILE_ADDRESSES + 12) + column, sumLanes(acc3))
