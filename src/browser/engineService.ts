@@ -107,9 +107,6 @@ export class EngineService {
     try {
       const folder = new WebFolder(new RangeFetcher(url, headers), cache, onNotice)
       const shapes = await folder.prepare(options, signal)
-      if (!this.edges.wasmHost.shared && options.backend !== 'reference') {
-        onNotice('this page is not cross-origin isolated: the wasm backend has one thread')
-      }
       const model = await openModel(folder, {
         ...engine,
         ...this.edges,
@@ -120,6 +117,9 @@ export class EngineService {
         signal,
       })
       await cache?.saveInfo()
+      if (model.backend === 'wasm' && !this.edges.wasmHost.shared) {
+        onNotice('this page is not cross-origin isolated, so that the wasm backend has one thread')
+      }
       const info = describe(url, model, shapes)
       this.opened = { model, folder, shapes, info }
       return info

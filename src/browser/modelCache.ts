@@ -12,6 +12,9 @@ const ROOT = 'moeflux'
 const INFO = 'model.json'
 const SUM_BYTES = 4
 
+/** A page that was just left, or is loaded again, lets go of its lock in a moment. */
+const LOCK_PATIENCE_MS = 1000
+
 /** What is remembered of a model beside its bytes. */
 export interface CachedInfo {
   url: string
@@ -24,6 +27,7 @@ export class ModelCache {
   readonly info: CachedInfo
   private readonly stores = new Set<RecordStore>()
   private full = false
+  private evicting: Promise<boolean> | null = null
 
   private constructor(
     private readonly folder: FileSystemDirectoryHandle,
@@ -43,7 +47,7 @@ export class ModelCache {
     const root = await navigator.storage.getDirectory()
     const models = await root.getDirectoryHandle(ROOT, { create: true })
     const name = await folderName(url)
-    const release = await takeLock(name)
+    const release = await takeLock(name, LOCK_PATIENCE_MS)
     try {
       const folder = await models.getDirectoryHandle(name, { create: true })
       const info = await readInfo(folder)
@@ -79,28 +83,47 @@ export class ModelCache {
     await this.writeFile(INFO, new TextEncoder().encode(JSON.stringify(this.info)))
   }
 
+  /** Null where there is none to read, or it cannot be written. */
   async openRecords(name: string, recordBytes: number): Promise<RecordStore | null> {
     if (!this.writable) return await ReadOnlyRecords.open(this.folder, name, recordBytes)
     const damaged = () => this.onNotice('a stored part of the model was damaged; it is fetched again')
-    const store = await WritableRecords.open(this.folder, name, recordBytes, damaged)
-    this.stores.add(store)
-    return store
+    try {
+      const store = await WritableRecords.open(this.folder, name, recordBytes, damaged)
+      this.stores.add(store)
+      return store
+    } catch (error) {
+      this.onNotice(`a part of the model is not kept in the browser's storage: ${(error as Error).message}`)
+      return null
+    }
   }
 
-  /** Writes where there is room, and makes room where there is none. Never fails for want of it. */
+  /** Writes where there is room, and makes room where there is none. Trouble with the storage is told and never thrown. */
   async store(write: () => void | Promise<void>): Promise<void> {
-    if (!this.writable || this.full) return
-    for (;;) {
+    while (this.writable && !this.full) {
       try {
         return await write()
       } catch (error) {
-        if ((error as Error).name !== 'QuotaExceededError') throw error
-        if (await this.evictOther()) continue
+        const { name, message } = error as Error
+        if (name === 'QuotaExceededError' && (await this.makeRoom())) continue
+        if (this.full) return
         this.full = true
-        this.onNotice('the browser gives no more storage: parts of the model that do not fit are fetched each time')
-        return
+        this.onNotice(
+          name === 'QuotaExceededError'
+            ? 'the browser gives no more storage: parts of the model that do not fit are fetched each time'
+            : `nothing more is kept in the browser's storage: ${message}`,
+        )
       }
     }
+  }
+
+  /** Once for all writes that found no room at the same time. */
+  private async makeRoom(): Promise<boolean> {
+    this.evicting ??= this.evictOther()
+      .catch(() => false)
+      .finally(() => {
+        this.evicting = null
+      })
+    return await this.evicting
   }
 
   close(): void {
@@ -145,7 +168,7 @@ export class ModelCache {
       if (files.length > 0) others.push({ name, folder, files, lastUsed: (await readInfo(folder))?.lastUsed ?? 0 })
     }
     for (const { name, folder, files } of others.sort((a, b) => a.lastUsed - b.lastUsed)) {
-      const release = await takeLock(name)
+      const release = await takeLock(name, 0)
       if (release === null) continue
       try {
         for (const file of files) await folder.removeEntry(file)
@@ -169,16 +192,20 @@ function fileName(name: string): string {
 }
 
 /** Null where another tab, or another model object of this one, has it. Without locks the access handles decide. */
-async function takeLock(name: string): Promise<(() => void) | null> {
+async function takeLock(name: string, patienceMs: number): Promise<(() => void) | null> {
   if (navigator.locks === undefined) return () => {}
+  const signal = AbortSignal.timeout(patienceMs)
+  const options: LockOptions = patienceMs === 0 ? { ifAvailable: true } : { signal }
   return await new Promise(resolve => {
-    void navigator.locks.request(`moeflux:${name}`, { ifAvailable: true }, lock => {
-      if (lock === null) {
-        resolve(null)
-        return
-      }
-      return new Promise<void>(release => resolve(release))
-    })
+    navigator.locks
+      .request(`moeflux:${name}`, options, lock => {
+        if (lock === null) {
+          resolve(null)
+          return
+        }
+        return new Promise<void>(release => resolve(release))
+      })
+      .catch(() => resolve(null))
   })
 }
 

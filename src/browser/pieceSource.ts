@@ -7,7 +7,7 @@ import type { RangeFetcher } from './rangeFetcher.js'
 import type { RecordStore } from './recordStore.js'
 
 const PIECE = 2 ** 20
-const RECENT_PIECES = 32 // kept in memory: small tensors that lie in one piece are read one by one
+const RECENT_PIECES = 8 // kept in memory: small tensors that lie in one piece are read one by one
 
 export interface SourceHome {
   readonly fetcher: RangeFetcher

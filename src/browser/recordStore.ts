@@ -82,9 +82,13 @@ export class WritableRecords implements RecordStore {
   async read(key: number, target: Uint8Array): Promise<boolean> {
     const record = this.places.get(key)
     if (record === undefined) return false
-    const got = this.records.read(target, { at: record * this.recordBytes })
-    if (got === target.length && xxHash32(target, key) === this.sums[record]) return true
-    this.drop(key, key + 1)
+    try {
+      const got = this.records.read(target, { at: record * this.recordBytes })
+      if (got === target.length && xxHash32(target, key) === this.sums[record]) return true
+      this.drop(key, key + 1)
+    } catch {
+      this.places.delete(key) // the user has cleared the site's data
+    }
     this.onDamage(key)
     return false
   }

@@ -82,9 +82,9 @@ export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
 
 /** A word for the ring, whose texts `failureText` has. */
 function failureCode(error: unknown): string {
-  const { code, status } = error as { code?: unknown; status?: unknown }
+  const { code, status, name } = error as { code?: unknown; status?: unknown; name?: string }
   if (typeof status === 'number') return `HTTP_${status}`
-  return typeof code === 'string' ? code : 'UNKNOWN'
+  return typeof code === 'string' ? code : (name ?? 'UNKNOWN')
 }
 
 // The same clock on every thread.

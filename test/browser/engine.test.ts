@@ -29,7 +29,7 @@ async function textOfNode(request: typeof asked & { maxTokens: number }): Promis
 
 describe.each(places)('$place', ({ backend, isolated, gpu, tokens, description }) => {
   test('answers as Node does, fetches what it needs once, and works without the server', {
-    timeout: 180_000,
+    timeout: 300_000,
   }, async () => {
     const request = { ...asked, maxTokens: tokens }
     const expected = await textOfNode(request)

@@ -156,6 +156,24 @@ test('storage that is full: the answer is the same, and it is told once', async 
   expect(roomy.storage.expertsCached).toBe(roomy.stats.networkReads + roomy.stats.cacheReads)
 })
 
+test('experts of another model make room', async () => {
+  const at = await openEnginePage()
+  const { page, server } = at
+  const other = await page.evaluate(async request => {
+    const model = await window.moeflux.openModel('/dist/demo-model/', { backend: 'wasm', threads: 1 })
+    await model.generate(request)
+    const { usage } = await model.storage()
+    await model.close()
+    return usage as number
+  }, request)
+  const session = await at.browser.context.newCDPSession(page)
+  const quotaSize = other + 6_000_000 // for all but the last experts
+  await session.send('Storage.overrideQuotaForOrigin', { origin: server.origin, quotaSize })
+  const { notices, storage, stats } = await mustAnswer(at)
+  expect(notices.filter(line => line.includes('experts of another model were removed'))).toHaveLength(1)
+  expect(storage.expertsCached).toBe(stats.networkReads)
+})
+
 test('stored bytes that were damaged are fetched again', async () => {
   const at = await openEnginePage()
   const { server } = at
@@ -180,6 +198,10 @@ test('stored bytes that were damaged are fetched again', async () => {
 test('two tabs at once: the second reads what the first has stored', async () => {
   const at = await openEnginePage()
   const { server, browser } = at
+  await mustAnswer(at, true)
+  // The same page loaded again has to wait for its former self, and is no second tab.
+  await at.page.reload()
+  await engineIsThere(at.page)
   const first = await mustAnswer(at, true)
   expect(first.storage.cache).toBe('opfs')
   const page = await browser.open(server.origin)
@@ -188,6 +210,6 @@ test('two tabs at once: the second reads what the first has stored', async () =>
   const second = await mustAnswer({ ...at, page })
   expect(second.text).toBe(first.text)
   expect(second.storage.cache).toBe('read-only')
-  expect(second.stats).toMatchObject({ networkReads: 0, cacheReads: first.stats.networkReads })
+  expect(second.stats).toMatchObject({ networkReads: 0, cacheReads: first.stats.cacheReads })
   expect(second.notices[0]).toContain('another tab has this model open')
 })
