@@ -105,6 +105,11 @@ export class BrowserSession {
     return startStream(this.client, this.id, 'chat', options)
   }
 
+  /** Tokens of the prompt that `chat` would make of this. */
+  countTokens(options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking'>): Promise<number> {
+    return this.client.call('countPrompt', [this.id, options])
+  }
+
   /** Goes on with raw text. */
   complete(options: BrowserCompleteOptions): EventStream {
     return startStream(this.client, this.id, 'complete', options)

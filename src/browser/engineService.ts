@@ -94,6 +94,7 @@ export class EngineService {
       if (tokenizer === null) throw new TokenizerError('the model has no tokenizer')
       return tokenizer.encode(first as string).length
     }
+    if (name === 'countPrompt') return this.session(first as number).countTokens(second as { messages: [] })
     return this.close()
   }
 
@@ -158,11 +159,16 @@ export class EngineService {
 
   private start({ session, how }: Extract<ToEngine, { kind: 'stream' }>, options: object): EventStream {
     if (session === null) return this.need().model.stream(options as Parameters<Model['stream']>[0])
-    const own = this.sessions.get(session)
-    if (own === undefined) throw new ClosedError('session')
+    const own = this.session(session)
     return how === 'complete'
       ? own.complete(options as Parameters<Session['complete']>[0])
       : own.chat(options as Parameters<Session['chat']>[0])
+  }
+
+  private session(id: number): Session {
+    const session = this.sessions.get(id)
+    if (session === undefined) throw new ClosedError('session')
+    return session
   }
 
   private watch(on: boolean): void {

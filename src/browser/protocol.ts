@@ -47,7 +47,7 @@ export interface ModelInfo {
   readonly expertsPerToken: number
   readonly eosTokenIds: readonly number[]
   readonly fingerprint: string
-  /** False: only `complete` with token ids is of use. */
+  /** Without one the model answers nothing. */
   readonly hasTokenizer: boolean
   readonly expertBytes: number // of one expert
   readonly residentBytes: number // of the part that every token uses
@@ -75,6 +75,7 @@ export interface Calls {
   createSession(options: Omit<SessionOptions, 'store' | 'onLog' | 'onWarning'>): number
   closeSession(session: number): void
   countTokens(text: string): number
+  countPrompt(session: number, options: object): number
   close(): void
 }
 

@@ -1,6 +1,8 @@
 // The calls of a page: sessions, streams, aborts, structured answers, errors, options. They behave as in Node.
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { modelFiles, openEnginePage } from '../support/enginePage.js'
+import { demoModel } from '../support/models.js'
+import { RangeServer } from '../support/rangeServer.js'
 
 test('sessions stream, reuse prefixes, stop when told to, and keep to a schema', async () => {
   const { page, browser } = await openEnginePage()
@@ -51,6 +53,7 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
     const responseFormat = { type: 'json_schema', schema } as const
     const json = await model.generate({ prompt: 'Who are you?', responseFormat, maxTokens: 100, temperature: 0 })
     const count = await model.countTokens('Once upon a time')
+    const prompt = await session.countTokens({ messages: history })
     await session.close()
     const closed = await session
       .chat({ messages: history })
@@ -58,7 +61,7 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
       .catch(error => (error as { code: string }).code)
     await model.close()
     const after = await model.generate({ prompt: 'x' }).catch(error => (error as { code: string }).code)
-    return { types, progress, second, edited, taken, stopped, json, count, closed, after }
+    return { types, progress, second, edited, taken, stopped, json, count, prompt, closed, after }
   })
   expect(new Set(seen.types)).toEqual(new Set(['text', 'usage', 'end']))
   expect(seen.types.at(-1)).toBe('end')
@@ -70,6 +73,7 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
   const { name, age } = JSON.parse(seen.json.text) as { name: unknown; age: unknown }
   expect([typeof name, Number.isInteger(age)]).toEqual(['string', true])
   expect(seen.count).toBeGreaterThan(2)
+  expect(seen.prompt).toBeGreaterThan(seen.second.usage.cachedTokens)
   expect([seen.closed, seen.after]).toEqual(['CLOSED', 'CLOSED'])
   expect(browser.problems).toEqual([])
 })
@@ -124,4 +128,23 @@ test('errors keep class, code and fields over the worker; the cache can be clear
   expect(seen.kept).toMatchObject({ cache: 'memory', cachedBytes: 0 })
   expect(seen.aborted).toBe('not now')
   expect(server.bytesOf(modelFiles)).toBeGreaterThan(0)
+})
+
+test('a model on another origin, which asks for a key and tells no more than it must', async () => {
+  const { page, server } = await openEnginePage()
+  // No header is exposed, and a request with a key needs a preflight.
+  const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Allow-Headers': 'authorization, range' }
+  const other = await RangeServer.start({ mounts: { '/m/': demoModel }, isolated: false, headers })
+  onTestFinished(() => other.stop())
+  const text = await page.evaluate(async url => {
+    const headers = { Authorization: 'Bearer key' }
+    const model = await window.moeflux.openModel(url, { backend: 'wasm', threads: 1, headers })
+    const { text } = await model.generate({ prompt: 'Hi', maxTokens: 4, temperature: 0 })
+    await model.close()
+    return text
+  }, `${other.origin}/m/`)
+  expect(typeof text).toBe('string')
+  expect(server.bytesOf(modelFiles)).toBe(0)
+  const asked = other.log.filter(({ method }) => method === 'GET')
+  expect(new Set(asked.map(({ authorization }) => authorization))).toEqual(new Set(['Bearer key']))
 })

@@ -1,9 +1,10 @@
 // What goes wrong between a tab, its storage and a server: each is told by a stable code, and there is a way on.
-import { statSync } from 'node:fs'
+import { cpSync, statSync, utimesSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { type EnginePage, engineIsThere, expertFiles, modelFiles, openEnginePage } from '../support/enginePage.js'
 import { demoModel } from '../support/models.js'
+import { temporaryFolder } from '../support/packedFiles.js'
 
 const request = { prompt: 'Tell me a story about a dog.', maxTokens: 12, temperature: 0 }
 const weights = /model_weights\.bin$/
@@ -193,6 +194,29 @@ test('stored bytes that were damaged are fetched again', async () => {
   const forgotten = await mustAnswer(at)
   expect(forgotten.text).toBe(whole.text)
   expect(forgotten.stats.networkReads).toBe(whole.stats.networkReads)
+})
+
+test('a folder without checksums: files are told apart by their tags, and it works offline too', async () => {
+  const folder = temporaryFolder()
+  cpSync(demoModel, folder, { recursive: true, filter: path => !path.endsWith('moeflux.json') })
+  const at = await openEnginePage({ mounts: { '/model/': folder } })
+  const { server, page } = at
+  const first = await mustAnswer(at)
+  server.faults = { path: modelFiles, refuse: true }
+  await page.reload()
+  await engineIsThere(page)
+  const offline = await mustAnswer(at)
+  expect(offline.text).toBe(first.text)
+  expect(offline.stats.networkReads).toBe(0)
+  // Another version of one layer's file: its experts alone are fetched again.
+  server.faults = {}
+  utimesSync(join(folder, 'packed_experts/layer_02.bin'), 1, 1)
+  server.log.length = 0
+  const changed = await mustAnswer(at)
+  expect(changed.text).toBe(first.text)
+  const fetched = server.log.filter(({ path, bytes }) => expertFiles.test(path) && bytes > 4096)
+  expect(fetched.length).toBe(changed.stats.networkReads)
+  expect(new Set(fetched.map(({ path }) => path))).toEqual(new Set(['/model/packed_experts/layer_02.bin']))
 })
 
 test('two tabs at once: the second reads what the first has stored', async () => {

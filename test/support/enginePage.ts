@@ -29,12 +29,10 @@ export interface EnginePage {
   readonly page: Page
 }
 
-export async function openEnginePage(
-  options: LaunchOptions & Pick<RangeServerOptions, 'isolated'> = {},
-): Promise<EnginePage> {
+export async function openEnginePage(options: LaunchOptions & Partial<RangeServerOptions> = {}): Promise<EnginePage> {
   const folder = temporaryFolder()
   writeFileSync(join(folder, 'index.html'), html)
-  const mounts = { '/': folder, '/dist/': join(repository, 'dist'), '/model/': demoModel }
+  const mounts = { '/': folder, '/dist/': join(repository, 'dist'), '/model/': demoModel, ...options.mounts }
   const server = await RangeServer.start({ mounts, isolated: options.isolated })
   onTestFinished(() => server.stop())
   const browser = await launchChromium(options)

@@ -20,6 +20,7 @@ export interface LoggedRequest {
   readonly range: readonly [begin: number, end: number] | null // end is past the last byte
   readonly status: number
   readonly bytes: number // of the body that was to be sent; 0 for HEAD
+  readonly authorization: string | null
 }
 
 /** Applies to paths that match `path`, or to all. */
@@ -99,7 +100,8 @@ export class RangeServer {
     }
     const method = request.method ?? 'GET'
     const finish = (status: number, range: LoggedRequest['range'], bytes: number) => {
-      this.log.push({ method, path, range, status, bytes: method === 'HEAD' ? 0 : bytes })
+      const { authorization = null } = request.headers
+      this.log.push({ method, path, range, status, bytes: method === 'HEAD' ? 0 : bytes, authorization })
       response.statusCode = status
     }
     if (this.options.isolated ?? true) {
@@ -108,6 +110,11 @@ export class RangeServer {
       response.setHeader('Cross-Origin-Resource-Policy', 'same-origin')
     }
     for (const [name, value] of Object.entries(this.options.headers ?? {})) response.setHeader(name, value)
+    if (method === 'OPTIONS') {
+      finish(204, null, 0)
+      response.end()
+      return
+    }
     const file = this.locate(path)
     if (file === null || fault.status) {
       finish(fault.status ?? 404, null, 0)
