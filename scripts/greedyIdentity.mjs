@@ -18,16 +18,17 @@ const PROMPTS = [
   'Tom and his dog found a strange box. ',
 ]
 const { openModel } = await import(`${args.dist}/index.js`)
+const folder = `${args.dist}/demo-model`
 const count = Number(args.tokens)
 const options = { precision: 'exact', onNotice: line => console.log(line) }
 
-const reference = await openModel('demo', { backend: 'reference' })
+const reference = await openModel(folder, { backend: 'reference' })
 const prompts = PROMPTS.map(text => reference.tokenizer.encode(text))
 const wanted = []
 for (const prompt of prompts) wanted.push(await greedy(reference, prompt))
 let failures = 0
 for (const backend of args.backends.split(',')) {
-  const model = await openModel('demo', { ...options, backend })
+  const model = await openModel(folder, { ...options, backend })
   console.log(model.backendDescription)
   for (const [i, prompt] of prompts.entries()) {
     const { tokens } = await greedy(model, prompt)
