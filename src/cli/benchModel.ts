@@ -120,6 +120,7 @@ function formatReport(report: BenchReport, profile: boolean): string {
   ]
   if (disk) fields.push(['disk', diskLine(disk)])
   if (decode.bytesRead > 0) fields.push(['streaming', streamingLine(report)])
+  if (decode.bytesRead > 0 && disk) fields.push(['per token', boundLine(decode, disk)])
   let text = formatFields(fields)
   if (profile) {
     const total = Object.values(report.phaseSeconds).reduce((a, b) => a + b, 0)
@@ -157,6 +158,14 @@ function streamingLine({ decode, streamingEfficiency, readingEfficiency }: Bench
     line += `; the disk read ${threeDigits(decode.systemBytesRead / decode.bytesRead)} times these bytes`
   }
   return line
+}
+
+/** Both sides of what streaming is bound by: the time of a token, and that of its reads with nothing else to do. */
+function boundLine(decode: PhaseCounters, disk: DiskMeasurement): string {
+  const raw = Math.max(...disk.speeds.map(speed => speed.bytesPerSecond))
+  const ms = (decode.seconds / decode.tokens) * 1000
+  const alone = (decode.bytesPerToken / raw) * 1000
+  return `${threeDigits(ms)} ms, of which its reads alone would take ${threeDigits(alone)} ms on this disk`
 }
 
 function prefetchLine(counters: PhaseCounters): string {
