@@ -21,18 +21,27 @@ export interface AsyncReaders {
 /** More than browsers open connections to one server: the queue is theirs and never empty. */
 const IN_FLIGHT = 8
 
+/** Of those, reads ahead: a demand always finds a connection that is free. */
+const AHEAD_IN_FLIGHT = 4
+
 export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
   const { files, memories, shared } = options
   const ring = new ReadRing(ReadRing.create(options.entries, 1, shared))
   const reading = new Set<Promise<void>>()
   const closing = new AbortController()
+  let ahead = 0 // of `reading`
 
   const takeUp = () => {
     while (reading.size < IN_FLIGHT && !ring.stopped) {
-      const entry = ring.takeEntry(true)
+      const demand = ring.takeEntry(false)
+      const isAhead = demand < 0
+      if (isAhead && ahead === AHEAD_IN_FLIGHT) return
+      const entry = isAhead ? ring.takeEntry(true) : demand
       if (entry < 0) return
+      if (isAhead) ahead++
       const read = readEntry(entry).finally(() => {
         reading.delete(read)
+        if (isAhead) ahead--
         takeUp()
       })
       reading.add(read)

@@ -1,12 +1,14 @@
 // The wasm backend where nothing is shared, as in a page that is not cross-origin isolated, and with readers that live on
 // an event loop, as in any page: the same bits as with threads and files.
 import { readFile } from 'node:fs/promises'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import type { BackendOptions } from '#moeflux/compute/backend.js'
+import { Bank, MAX_BANK_BYTES } from '#moeflux/compute/wasm/bank.js'
 import type { WasmHost } from '#moeflux/compute/wasm/host.js'
 import { kernelUrl } from '#moeflux/compute/wasm/kernels.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
 import { unsharedKernels } from '#moeflux/compute/wasm/unsharedKernels.js'
+import { OutOfMemoryError } from '#moeflux/errors.js'
 import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
 import { ReadRing } from '#moeflux/experts/readRing.js'
 import { expectSameBits } from '../support/bands.js'
@@ -121,4 +123,21 @@ test('a plain ring that is full of reads that were called off makes room', () =>
   expect([ring.takeEntry(true), ring.takeEntry(true), ring.takeEntry(true), ring.takeEntry(true)].sort()).toEqual([
     -1, 0, 1, 2,
   ])
+})
+
+test('a system without address space for the largest memory gives a smaller one', () => {
+  const { Memory } = WebAssembly
+  onTestFinished(() => {
+    WebAssembly.Memory = Memory
+  })
+  WebAssembly.Memory = class extends Memory {
+    constructor(descriptor: WebAssembly.MemoryDescriptor) {
+      if ((descriptor.maximum ?? 0) > 100) throw new RangeError('no room')
+      super(descriptor)
+    }
+  }
+  const bank = new Bank(0, 65536, MAX_BANK_BYTES)
+  bank.allocate(2 ** 20)
+  expect(() => bank.allocate(100 * 65536)).toThrow(OutOfMemoryError)
+  expect(() => new Bank(0, 101 * 65536, MAX_BANK_BYTES)).toThrow(OutOfMemoryError)
 })

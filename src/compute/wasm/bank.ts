@@ -29,13 +29,10 @@ export class Bank {
   ) {
     const initial = Math.ceil(floor / WASM_PAGE)
     const maximum = Math.min(65536, Math.max(initial, Math.ceil(limit / WASM_PAGE)))
-    this.limit = maximum * WASM_PAGE
     this.top = floor
-    try {
-      this.memory = new WebAssembly.Memory({ initial, maximum, shared })
-    } catch (error) {
-      throw new OutOfMemoryError(`wasm bank ${index}`, floor, 'the system refused the memory', { cause: error })
-    }
+    const { memory, pages } = reserve(index, initial, maximum, shared)
+    this.memory = memory
+    this.limit = pages * WASM_PAGE
   }
 
   /** Bytes handed out by the arena. */
@@ -94,5 +91,17 @@ export class Bank {
 
   words(address: number, length: number): Uint32Array {
     return new Uint32Array(this.memory.buffer, address, length)
+  }
+}
+
+/** A memory that may grow to `maximum` pages, or to fewer where there is no address space for that many (phones). */
+function reserve(index: number, initial: number, maximum: number, shared: boolean) {
+  for (let pages = maximum; ; pages = Math.max(initial, pages >> 1)) {
+    try {
+      return { memory: new WebAssembly.Memory({ initial, maximum: pages, shared }), pages }
+    } catch (cause) {
+      if (pages > initial) continue
+      throw new OutOfMemoryError(`wasm bank ${index}`, initial * WASM_PAGE, 'the system refused the memory', { cause })
+    }
   }
 }
