@@ -182,7 +182,8 @@ export class EngineService {
 
   private stats(): BrowserStats {
     const { model, folder } = this.need()
-    return { ...model.stats(), ...folder.traffic, networkRequests: folder.fetcher.counters.requests }
+    const { requests, bytes } = folder.fetcher.counters
+    return { ...model.stats(), ...folder.traffic, networkRequests: requests, fetchedBytes: bytes }
   }
 
   private async storage(): Promise<StorageReport> {

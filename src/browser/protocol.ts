@@ -53,8 +53,12 @@ export interface ModelInfo {
   readonly residentBytes: number // of the part that every token uses
 }
 
-/** The counters of the engine, and where its experts came from. */
-export type BrowserStats = ModelStats & ExpertTraffic & { readonly networkRequests: number }
+/** The counters of the engine, where its experts came from, and what was fetched in all. */
+export type BrowserStats = ModelStats &
+  ExpertTraffic & {
+    readonly networkRequests: number // for any file of the model
+    readonly fetchedBytes: number // of any file of the model
+  }
 
 export interface StorageReport {
   readonly cache: 'opfs' | 'read-only' | 'memory'

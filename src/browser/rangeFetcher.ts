@@ -45,6 +45,7 @@ export class RangeFetcher {
       let size = 0
       await this.readBody(name, response, signal, chunk => {
         size += chunk.length
+        this.counters.bytes += chunk.length
         if (size > maxBytes) throw this.error('SHORT_BODY', name, `sent more than ${maxBytes} bytes`)
         pieces.push(chunk)
       })

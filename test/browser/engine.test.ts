@@ -74,6 +74,7 @@ describe.each(places)('$place', ({ backend, isolated, gpu, tokens, description }
     expect(networkReads).toBe(expertMisses + prefetchReads)
     expect(networkBytes).toBe(networkReads * expertBytes)
     expect(server.bytesOf(expertFiles)).toBe(networkBytes)
+    expect(server.bytesOf(modelFiles)).toBe(first.stats.fetchedBytes)
     expect(networkReads).toBeLessThan(first.storage.experts)
     expect(first.storage).toMatchObject({ cache: 'opfs', expertsCached: networkReads })
     expect(first.storage.cachedBytes).toBeGreaterThan(first.storage.expertsCached * expertBytes)

@@ -1,8 +1,10 @@
 // The calls of a page: sessions, streams, aborts, structured answers, errors, options. They behave as in Node.
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { modelFiles, openEnginePage } from '../support/enginePage.js'
 import { demoModel } from '../support/models.js'
 import { RangeServer } from '../support/rangeServer.js'
+
+vi.setConfig({ testTimeout: 150_000 })
 
 test('sessions stream, reuse prefixes, stop when told to, and keep to a schema', async () => {
   const { page, browser } = await openEnginePage()

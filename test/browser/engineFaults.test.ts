@@ -1,10 +1,12 @@
 // What goes wrong between a tab, its storage and a server: each is told by a stable code, and there is a way on.
 import { cpSync, statSync, utimesSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { type EnginePage, engineIsThere, expertFiles, modelFiles, openEnginePage } from '../support/enginePage.js'
 import { demoModel } from '../support/models.js'
 import { temporaryFolder } from '../support/packedFiles.js'
+
+vi.setConfig({ testTimeout: 150_000 })
 
 const request = { prompt: 'Tell me a story about a dog.', maxTokens: 12, temperature: 0 }
 const weights = /model_weights\.bin$/
