@@ -6,6 +6,8 @@ import { defineConfig } from 'vite'
 
 const root = fileURLToPath(new URL('.', import.meta.url))
 
+const QUIET = { bundlerTimings: false } // which are news of slow machines only
+
 /** Tells the service worker which files make up this build. */
 function precache() {
   return {
@@ -46,7 +48,7 @@ export default defineConfig({
   logLevel: 'warn',
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
   plugins: [precache(), reportSize()],
-  worker: { format: 'es' },
+  worker: { format: 'es', rollupOptions: { checks: QUIET } },
   build: {
     outDir: fileURLToPath(new URL('../../dist/web', import.meta.url)),
     emptyOutDir: true,
@@ -55,7 +57,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     chunkSizeWarningLimit: 4000,
     rollupOptions: {
-      checks: { bundlerTimings: false }, // news only of slow machines
+      checks: QUIET,
       input: { index: `${root}index.html`, sw: `${root}serviceWorker.ts` },
       output: {
         entryFileNames: chunk => (chunk.name === 'sw' ? 'sw.js' : 'assets/[name]-[hash].js'),

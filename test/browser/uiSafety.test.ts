@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type RunningServer, type ServeOptions, serve } from '#moeflux/server/serve.js'
 import { type Browser, launchChromium } from '../support/chromium.js'
 import { repository } from '../support/packedFiles.js'
-import { answering, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
+import { answering, END_TOKEN, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
 import { demoTokenizer } from '../support/textTools.js'
 import { answered, ask, lastAnswer, ready } from './uiPage.js'
 
@@ -53,7 +53,7 @@ afterEach(async () => {
 })
 
 interface Scene extends Partial<ScriptedOptions> {
-  readonly answer?: (prompt: string) => string | readonly number[]
+  readonly answer?: (prompt: string) => string
   readonly serve?: ServeOptions
 }
 
@@ -65,10 +65,16 @@ async function start({ answer = () => 'All is well.', serve: options, ...model }
   return server
 }
 
-/** Encoded once: the script is asked for every token. */
-async function hostileAnswer(ending: string): Promise<() => readonly number[]> {
+/** A model that says hostile things, token by token, to the first prompt that it gets. */
+async function hostileModel(ending = ''): Promise<RunningServer> {
   const ids = (await demoTokenizer()).encode(`${HOSTILE}${ending}`)
-  return () => ids
+  let promptEnd = 0
+  return await start({
+    script: tokens => {
+      promptEnd ||= tokens.length
+      return ids[tokens.length - promptEnd] ?? END_TOKEN
+    },
+  })
 }
 
 async function open({ url }: RunningServer): Promise<Page> {
@@ -114,7 +120,7 @@ async function expectHarmless(page: Page): Promise<void> {
 
 describe('hostile text does nothing', () => {
   test('in an answer', async () => {
-    const page = await open(await start({ answer: await hostileAnswer('') }))
+    const page = await open(await hostileModel())
     await ready(page)
     await ask(page, 'Say it')
     await answered(page)
@@ -124,7 +130,7 @@ describe('hostile text does nothing', () => {
   })
 
   test('in thinking, in a message of the user and in the system prompt', async () => {
-    const page = await open(await start({ answer: await hostileAnswer('\n</think>\n\nDone.') }))
+    const page = await open(await hostileModel('\n</think>\n\nDone.'))
     await ready(page)
     await page.getByRole('button', { name: 'Think', exact: true }).click()
     await page.getByRole('button', { name: 'New chat' }).click()
@@ -190,6 +196,30 @@ describe('hostile text does nothing', () => {
   })
 })
 
+test('a page over plain HTTP in a local network can do without what browsers then withhold', async () => {
+  const server = await start({ answer: () => 'Here:\n\n```js\nlet x = 1\n```' })
+  const page = await browser.open()
+  await page.addInitScript(() => {
+    for (const [owner, name] of [
+      [Crypto.prototype, 'randomUUID'],
+      [Navigator.prototype, 'clipboard'],
+      [Navigator.prototype, 'serviceWorker'],
+      [Navigator.prototype, 'storage'],
+    ] as const) {
+      Object.defineProperty(owner, name, { value: undefined })
+    }
+  })
+  await page.goto(server.url)
+  await ready(page)
+  await ask(page, 'Some code')
+  await answered(page)
+  await page.getByRole('button', { name: 'Copy', exact: true }).last().click()
+  await page.locator('.code .copy').click()
+  await page.getByText('Copied').first().waitFor()
+  expect(await page.evaluate(() => document.querySelector('.tok-keyword')?.textContent)).toBe('let')
+  await page.close()
+})
+
 describe('when the server fails', () => {
   test('a queue that is full is told, and trying again goes on', async () => {
     let release = () => {}
@@ -238,7 +268,8 @@ describe('when the server fails', () => {
     const page = await open(server)
     await ready(page)
     await ask(page, 'Count')
-    await page.locator('.message.assistant .markdown').waitFor()
+    await page.locator('.message.assistant .markdown').waitFor() // streamed: the rest is still to come
+    expect(await page.getByRole('button', { name: 'Stop the answer' }).count()).toBe(1)
     await server.stop(0)
     await page.locator('.failure').waitFor()
     expect(await lastAnswer(page)).toMatch(/^One two/)

@@ -24,7 +24,7 @@ beforeAll(async () => {
   const { code, stderr } = await moeflux(['web', '--out', folder])
   expect(stderr).toMatch(/^wrote .* with moeflux-demo/)
   expect(code).toBe(0)
-  site = await RangeServer.start({ mounts: { '/': folder }, isolated: false })
+  site = await RangeServer.start({ mounts: { '/somewhere/': folder }, isolated: false })
   browser = await launchChromium()
 })
 afterAll(async () => {
@@ -48,7 +48,7 @@ describe('a static site', () => {
 
       const page = await browser.open()
       await useSettings(page, SETTINGS)
-      await page.goto(site.origin)
+      await page.goto(`${site.origin}/somewhere/`)
       // The service worker isolates the page by loading it once more.
       await page.waitForFunction(() => crossOriginIsolated && navigator.serviceWorker.controller !== null)
       await load(page)
@@ -89,7 +89,7 @@ describe('a static site', () => {
       try {
         const page = await browser.open()
         await useSettings(page, SETTINGS)
-        await page.goto(site.origin)
+        await page.goto(`${site.origin}/somewhere/`)
         await ready(page)
         await ask(page, DOG_STORY)
         await answered(page, SLOW)
@@ -119,7 +119,7 @@ describe('a static site', () => {
     'a host without ranges is told, and loading goes on when it has them',
     async () => {
       const page = await browser.open()
-      await page.goto(site.origin)
+      await page.goto(`${site.origin}/somewhere/`)
       await ready(page)
       await page.keyboard.press('Alt+M')
       await page.getByRole('button', { name: 'Clear the cache' }).click()

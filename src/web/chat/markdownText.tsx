@@ -33,11 +33,19 @@ async function copyCode(event: MouseEvent): Promise<void> {
   }, COPIED_MS)
 }
 
+/** Pages over plain HTTP in a local network have no clipboard, but can still copy what is selected. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text)
     return true
   } catch {
-    return false
+    const field = document.createElement('textarea')
+    field.value = text
+    field.className = 'visually-hidden'
+    document.body.append(field)
+    field.select()
+    const copied = document.execCommand('copy')
+    field.remove()
+    return copied
   }
 }

@@ -8,6 +8,8 @@ import { Icon } from '../ui/icons.js'
 import { FailureNotice } from './failureNotice.js'
 import { copyText, MarkdownText } from './markdownText.js'
 
+const OTHER_TAB_MS = 5000
+
 interface Props {
   readonly conversation: Conversation
   readonly message: Message
@@ -86,7 +88,7 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
       {thinking && <Thinking text={thinking} seconds={message.thinkingSeconds} isLive={isThinking} />}
       {text !== '' && <MarkdownText text={text} isGrowing={live !== null} />}
       {live !== null && text === '' && !isThinking && <Waiting />}
-      {live === null && message.end === undefined && <p class="hint">This answer was interrupted.</p>}
+      {live === null && message.end === undefined && <p class="hint">{unfinished(conversation)}</p>}
       {live === null && text === '' && message.end === 'stop' && <p class="hint">The model said nothing.</p>}
       {message.end === 'stopped' && <p class="hint">Stopped.</p>}
       {message.end === 'length' && <p class="hint">The answer reached its token limit.</p>}
@@ -112,6 +114,11 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
       )}
     </article>
   )
+}
+
+/** Another tab keeps what it writes every two seconds. */
+function unfinished({ updatedAt }: Conversation): string {
+  return Date.now() - updatedAt < OTHER_TAB_MS ? 'Being written in another tab …' : 'This answer was interrupted.'
 }
 
 function Waiting() {

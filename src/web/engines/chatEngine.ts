@@ -39,7 +39,6 @@ export class EngineFailure extends Error implements Failure {
   constructor(
     readonly kind: FailureKind,
     message: string,
-    readonly retryAfterSeconds: number | null = null,
   ) {
     super(message)
   }

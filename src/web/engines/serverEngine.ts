@@ -166,7 +166,10 @@ function bodyFailure(
   const message = typeof error.message === 'string' ? error.message : `The server answered with status ${status}.`
   if (status === 401) return new EngineFailure('unauthorized', 'The server asks for an API key.')
   if (error.code === 'context_length_exceeded') return new EngineFailure('contextFull', message)
-  if (status === 429) return new EngineFailure('busy', 'The server is busy: its queue is full.', retryAfter)
+  if (status === 429) {
+    const when = retryAfter === null ? '' : ` It may have room in ${retryAfter} s.`
+    return new EngineFailure('busy', `The server is busy: its queue is full.${when}`)
+  }
   if (status === 503) return new EngineFailure('stopping', 'The server is shutting down.')
   return new EngineFailure('other', message)
 }

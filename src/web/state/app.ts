@@ -41,7 +41,7 @@ export class App {
 
   constructor() {
     this.settings = signal(loadSettings(localStorage))
-    this.conversations = new Conversations(localStorage, line => this.notify(line))
+    this.conversations = new Conversations(localStorage, sessionStorage, line => this.notify(line))
     this.engines = new Engines(new ServerKey(), localStorage, line => this.notify(line))
     this.answers = new Answers(
       this.conversations,

@@ -42,8 +42,9 @@ export interface Conversation {
   readonly head: string | null // the last message of the branch that is shown
 }
 
+/** Not `randomUUID`, which pages over plain HTTP in a local network do not have. */
 export function newId(): string {
-  return crypto.randomUUID()
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), byte => byte.toString(16).padStart(2, '0')).join('')
 }
 
 export function newConversation(system: string, now = Date.now()): Conversation {

@@ -1,11 +1,12 @@
 // The conversations of this browser as signals: all of them, the one that is shown, and what is typed but not sent. Every
 // change is kept in the store soon after, and in other tabs of the page.
-import { computed, type ReadonlySignal, signal } from '@preact/signals'
+import { computed, effect, type ReadonlySignal, signal } from '@preact/signals'
 import { type Conversation, newConversation } from './conversation.js'
 import type { ConversationStore } from './conversationStore.js'
 
 const SAVE_MS = 250
 const DRAFTS_KEY = 'moeflux.drafts'
+const CURRENT_KEY = 'moeflux.current'
 
 export class Conversations {
   readonly all = signal<readonly Conversation[]>([])
@@ -19,12 +20,16 @@ export class Conversations {
 
   constructor(
     private readonly storage: Storage,
+    /** Of this tab alone. */
+    private readonly tabStorage: Storage,
     private readonly onWarning: (line: string) => void,
   ) {}
 
   async load(store: ConversationStore): Promise<void> {
     this.store = store
     await this.refresh()
+    this.currentId.value ??= this.tabStorage.getItem(CURRENT_KEY)
+    effect(() => this.tabStorage.setItem(CURRENT_KEY, this.currentId.value ?? ''))
   }
 
   /** Takes over what another tab has changed; what this one is changing stays as it is here. */
