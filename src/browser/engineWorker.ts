@@ -1,7 +1,7 @@
 // The engine worker: where its parts are found, and nothing else. The build bundles this file and the other workers, each
 // into one file beside it, so that a page needs no bundler; the addresses below hold for both.
 import type { GrammarWorker } from '../constrain/constraint.js'
-import type { ConstraintReply, ConstraintWorkerData } from '../constrain/grammarService.js'
+import type { ConstraintReply, ConstraintWorkerData } from '../constrain/grammarMessages.js'
 import type { TemplateReply, TemplateWorker } from '../text/templateRenderer.js'
 import { browserHost } from './browserHost.js'
 import { EngineService } from './engineService.js'

@@ -1,6 +1,7 @@
 // The grammar worker in a tab: see constrain/grammarService.ts. Its first message is the vocabulary. The build puts
 // xgrammar in as the CommonJS that it is.
-import { type ConstraintRequest, type ConstraintWorkerData, GrammarService } from '../constrain/grammarService.js'
+import type { ConstraintRequest, ConstraintWorkerData } from '../constrain/grammarMessages.js'
+import { GrammarService } from '../constrain/grammarService.js'
 
 let service: GrammarService | null = null
 

@@ -3,7 +3,7 @@
 // token's logits, the worker computes its mask. If the worker must be killed, the constraints that were innocent are
 // built again in the next one from their grammar and the tokens they have accepted.
 import { ClosedError, GrammarError } from '../errors.js'
-import type { ConstraintReply, ConstraintRequest, ConstraintWorkerData } from './grammarService.js'
+import type { ConstraintReply, ConstraintRequest, ConstraintWorkerData } from './grammarMessages.js'
 
 /** What a grammar needs to know of a tokenizer. */
 export interface ConstraintVocabulary {

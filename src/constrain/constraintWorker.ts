@@ -1,6 +1,7 @@
 // The grammar worker as a thread of Node: see grammarService.ts.
 import { parentPort, workerData } from 'node:worker_threads'
-import { type ConstraintRequest, type ConstraintWorkerData, GrammarService } from './grammarService.js'
+import type { ConstraintRequest, ConstraintWorkerData } from './grammarMessages.js'
+import { GrammarService } from './grammarService.js'
 import { loadXgrammar } from './loadXgrammar.js'
 
 const service = new GrammarService(loadXgrammar, workerData as ConstraintWorkerData, (reply, transfer) => {

@@ -2,24 +2,8 @@
 // per worker; compiled grammars are kept for as long as the worker lives, since clients send the same schema again and
 // again. The kind of worker, and how xgrammar is loaded there, is decided by its entry file.
 import type * as Xgrammar from '@mlc-ai/web-xgrammar'
+import type { ConstraintReply, ConstraintRequest, ConstraintWorkerData } from './grammarMessages.js'
 import { Utf8Guard } from './utf8Guard.js'
-
-export interface ConstraintWorkerData {
-  readonly pieces: readonly string[]
-  readonly vocabSize: number
-  readonly stopTokenIds: readonly number[]
-}
-
-export type ConstraintRequest =
-  | { readonly type: 'open'; readonly grammar: string; readonly tokens: readonly number[] }
-  | { readonly type: 'accept'; readonly handle: number; readonly tokens: readonly number[] }
-  | { readonly type: 'close'; readonly handle: number }
-
-export interface ConstraintReply {
-  readonly handle: number
-  readonly mask: Uint32Array | null
-  readonly error?: string
-}
 
 const MAX_COMPILED = 64
 

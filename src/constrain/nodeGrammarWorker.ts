@@ -1,7 +1,7 @@
 // Starts the grammar worker as a thread of this process.
 import { Worker } from 'node:worker_threads'
 import type { GrammarWorker } from './constraint.js'
-import type { ConstraintWorkerData } from './grammarService.js'
+import type { ConstraintWorkerData } from './grammarMessages.js'
 
 const WORKER_MEMORY_MB = 512
 

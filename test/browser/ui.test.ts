@@ -2,13 +2,15 @@
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import type { Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type ServerProcess, startServer } from '../server/serverProcess.js'
 import { type Browser, launchChromium } from '../support/chromium.js'
 import { answered, ask, DOG_STORY, lastAnswer, ready, useSettings } from './uiPage.js'
 
 const GREEDY = { temperature: 0, maxTokens: 60 }
 const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+
+vi.setConfig({ testTimeout: 120_000 }) // a busy machine draws slowly
 
 let server: ServerProcess
 let browser: Browser

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Page } from 'playwright-core'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest'
 import { type RunningServer, type ServeOptions, serve } from '#moeflux/server/serve.js'
 import { type Browser, launchChromium } from '../support/chromium.js'
 import { repository } from '../support/packedFiles.js'
@@ -35,6 +35,8 @@ const HOSTILE = [
   '| a | <img src=x onerror=pwn(27)> |\n| - | - |\n| [x](javascript:pwn(28)) | `<script>pwn(29)</script>` |',
   '<a href="&#106;avascript:pwn(30)">e</a> [e](&#106;avascript:pwn(31)) <template><script>pwn(32)</script></template>',
 ].join('\n\n')
+
+vi.setConfig({ testTimeout: 120_000 }) // a busy machine draws slowly
 
 let browser: Browser
 const running: (RunningServer | { close(): Promise<void> })[] = []
