@@ -62,7 +62,7 @@ describe('a static site', () => {
       expect(plain(story)).toBe(plain(text))
       // A busy machine may put the page aside in the middle of a short task: then an answer proves nothing.
       let long = await page.evaluate(takeLongTasks)
-      for (let run = 0; run < 3 && long.length > 0; run++) {
+      for (let run = 0; run < 5 && long.length > 0; run++) {
         await ask(page, DOG_STORY)
         await answered(page, SLOW)
         long = await page.evaluate(takeLongTasks)
@@ -122,6 +122,9 @@ describe('a static site', () => {
       await page.goto(`${site.origin}/somewhere/`)
       await ready(page)
       await page.keyboard.press('Alt+M')
+      // The tab of the test before may not have let go of the stored model when this one opened it.
+      await page.getByRole('button', { name: 'Unload' }).click()
+      await page.getByRole('button', { name: 'Load', exact: true }).click()
       await page.getByRole('button', { name: 'Clear the cache' }).click()
       await page.getByText(/Nothing kept on this device/).waitFor()
       await page.getByRole('button', { name: 'Unload' }).click()
@@ -129,7 +132,7 @@ describe('a static site', () => {
       await page.getByRole('button', { name: 'Load', exact: true }).click()
       await page
         .getByRole('dialog')
-        .getByText(/^The server sends whole files only .*\(\/models\/moeflux-demo/)
+        .getByText(/^The server sends whole files only .*\/models\/moeflux-demo/)
         .waitFor()
       site.faults = {}
       await page.getByRole('button', { name: 'Try again' }).click()

@@ -147,9 +147,13 @@ function TabDetails({ engine }: { engine: TabEngine }) {
     }
   }, [engine, reads])
   const clear = async () => {
-    await engine.clearCache()
+    try {
+      await engine.clearCache()
+      app.notify('What was kept on this device is gone. The model stays in memory until you unload it.')
+    } catch (error) {
+      app.notify(`The cache could not be cleared: ${error instanceof Error ? error.message : String(error)}`)
+    }
     setReads(reads + 1)
-    app.notify('What was kept on this device is gone. The model stays in memory until you unload it.')
   }
   return (
     <>
@@ -159,12 +163,15 @@ function TabDetails({ engine }: { engine: TabEngine }) {
           {storage.bytes > 0 ? `${format.bytes(storage.bytes)} kept on this device` : 'Nothing kept on this device'}
           {storage.experts > 0 && `, ${format.count(storage.experts)} experts among it`}
           {storage.quota > 0 && ` · room for ${format.bytes(storage.quota)}`}
+          {storage.isOthers && ' · another tab is in charge of it'}
         </p>
       )}
       <div class="row end">
-        <button type="button" class="button quiet" onClick={() => void clear()}>
-          Clear the cache
-        </button>
+        {storage && !storage.isOthers && (
+          <button type="button" class="button quiet" onClick={() => void clear()}>
+            Clear the cache
+          </button>
+        )}
         <button type="button" class="button quiet" onClick={() => void app.engines.unload()}>
           Unload
         </button>

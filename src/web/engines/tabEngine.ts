@@ -21,6 +21,8 @@ export interface TabStorage {
   readonly bytes: number
   readonly experts: number
   readonly quota: number // 0: not known
+  /** Another tab has opened the model first: it alone may change what is kept. */
+  readonly isOthers: boolean
 }
 
 export interface TabLoadOptions {
@@ -92,8 +94,9 @@ export class TabEngine implements ChatEngine {
   }
 
   async storage(): Promise<TabStorage> {
-    const { cachedBytes, expertsCached, quota } = await this.model.storage()
-    return { bytes: cachedBytes, experts: expertsCached, quota: quota ?? 0 }
+    const { cache, cachedBytes, expertsCached, quota } = await this.model.storage()
+    const isOthers = cache === 'read-only'
+    return { bytes: cachedBytes, experts: expertsCached, quota: quota ?? 0, isOthers }
   }
 
   clearCache(): Promise<void> {
