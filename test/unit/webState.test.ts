@@ -16,6 +16,8 @@ import {
   siblings,
 } from '../../src/web/state/conversation.js'
 import { fromJson, ImportError, toJson, toMarkdown } from '../../src/web/state/conversationFile.js'
+import type { ConversationStore } from '../../src/web/state/conversationStore.js'
+import { Conversations } from '../../src/web/state/conversations.js'
 import { EngineHistory } from '../../src/web/state/engineHistory.js'
 
 const message = (id: string, parent: string | null, role: Message['role'] = 'user'): Message => ({
@@ -94,6 +96,40 @@ describe('conversations', () => {
     expect(matches(conversation, 'elephant')).toBe(false)
     expect(toMarkdown(conversation)).toBe('# text of a\n\n> be\n> brief\n\n## You\n\ntext of a\n')
   })
+})
+
+test('what another tab has kept never takes the place of what is being written here', async () => {
+  let kept: Conversation[] = []
+  const turn = () => new Promise(resolve => setTimeout(resolve, 1))
+  const store = {
+    // A slow store: what is read is as old as the asking.
+    async all() {
+      const then = kept
+      await turn()
+      return then
+    },
+    async put(changed: readonly Conversation[]) {
+      await turn()
+      const ids = new Set(changed.map(({ id }) => id))
+      kept = [...kept.filter(({ id }) => !ids.has(id)), ...changed]
+    },
+    async remove() {},
+  } as unknown as ConversationStore
+  const storage = { getItem: () => null, setItem: () => {}, removeItem: () => {} } as unknown as Storage
+  const conversations = new Conversations(storage, storage, () => {})
+  await conversations.load(store)
+  const { id } = conversations.begin('')
+  for (let i = 0; i < 40; i++) {
+    conversations.update(id, current => append(current, message(`m${i}`, i === 0 ? null : `m${i - 1}`)))
+    void conversations.refresh()
+    if (i % 3 === 0) void conversations.flush()
+    if (i % 4 === 0) await turn()
+    expect(conversations.get(id)?.messages).toHaveLength(i + 1)
+  }
+  await conversations.flush()
+  await conversations.refresh()
+  expect(conversations.get(id)?.messages).toHaveLength(40)
+  expect(kept[0].messages).toHaveLength(40)
 })
 
 const LAYERS = 2

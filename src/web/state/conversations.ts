@@ -15,8 +15,13 @@ export class Conversations {
     () => this.all.value.find(({ id }) => id === this.currentId.value) ?? null,
   )
   private readonly unsaved = new Set<string>()
+  private saving: readonly string[] = []
+  private readonly removed = new Set<string>()
+  private readonly changes = new Map<string, number>() // when each was changed here last, by `clock`
+  private clock = 0
   private store: ConversationStore | null = null
   private timer: ReturnType<typeof setTimeout> | null = null
+  private written: Promise<void> = Promise.resolve()
 
   constructor(
     private readonly storage: Storage,
@@ -34,10 +39,14 @@ export class Conversations {
 
   /** Takes over what another tab has changed; what this one is changing stays as it is here. */
   async refresh(): Promise<void> {
+    const begun = this.clock
     const kept = (await this.store?.all()) ?? []
-    const own = this.all.value.filter(({ id, messages }) => this.unsaved.has(id) || messages.length === 0)
-    const ownIds = new Set(own.map(({ id }) => id))
-    this.all.value = [...own, ...kept.filter(({ id }) => !ownIds.has(id))].sort((a, b) => b.updatedAt - a.updatedAt)
+    // What was read may be older than what was changed here since, or is just being written.
+    const isOwn = ({ id, messages }: Conversation) =>
+      messages.length === 0 || this.unsaved.has(id) || this.saving.includes(id) || (this.changes.get(id) ?? 0) > begun
+    const own = this.all.value.filter(isOwn)
+    const mine = new Set([...own.map(({ id }) => id), ...this.removed])
+    this.all.value = [...own, ...kept.filter(({ id }) => !mine.has(id))].sort((a, b) => b.updatedAt - a.updatedAt)
   }
 
   get(id: string): Conversation | null {
@@ -72,6 +81,7 @@ export class Conversations {
   async remove(ids: readonly string[]): Promise<void> {
     this.all.value = this.all.value.filter(({ id }) => !ids.includes(id))
     for (const id of ids) {
+      this.removed.add(id)
       this.unsaved.delete(id)
       this.setDraft(id, '')
     }
@@ -98,18 +108,28 @@ export class Conversations {
   async flush(): Promise<void> {
     if (this.timer) clearTimeout(this.timer)
     this.timer = null
+    this.written = this.written.then(() => this.write()) // one write at a time
+    await this.written
+  }
+
+  private async write(): Promise<void> {
     const changed = this.all.value.filter(({ id, messages }) => this.unsaved.has(id) && messages.length > 0)
-    this.unsaved.clear()
     if (changed.length === 0) return
+    this.saving = changed.map(({ id }) => id)
+    this.unsaved.clear()
     try {
       await this.store?.put(changed)
     } catch (error) {
       this.onWarning(`Conversations cannot be kept: ${error instanceof Error ? error.message : String(error)}`)
+    } finally {
+      this.saving = []
     }
   }
 
   private save(id: string): void {
     this.unsaved.add(id)
+    this.removed.delete(id) // an undone deletion
+    this.changes.set(id, ++this.clock)
     this.timer ??= setTimeout(() => void this.flush(), SAVE_MS)
   }
 
