@@ -210,6 +210,7 @@ describe('the engine in the page', () => {
       ),
     )
     expect(history.speed.at(-1)).toBe(200)
+    expect(history.lastSpeed).toBe(200)
     expect(history.speed.at(-2)).toBe(0) // no slope over the pause before it
     expect(history.hitRate.at(-1)).toBe(0.75)
     expect(history.readRate.at(-1)).toBe(10_000)

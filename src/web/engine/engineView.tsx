@@ -99,7 +99,7 @@ function Tiles({ history }: { history: EngineHistory }) {
   if (frame === null) return null
   const { stats } = frame
   const hitRate = EngineHistory.hitRate(frame, null)
-  const lastSpeed = history.speed.findLast(value => value !== null && value > 0) ?? null
+  const { lastSpeed } = history
   const share = stats.expertSlots > 0 ? stats.expertSlotsUsed / stats.expertSlots : 0
   const busy = stats.computeSeconds + stats.stallSeconds
   return (

@@ -19,6 +19,7 @@ interface Props {
 
 const HEIGHT = 158
 const AXIS = 56
+const LEAST_SECONDS = 15 // that the chart shows
 
 export function LineChart({ version, times, series, range, format }: Props) {
   const holder = useRef<HTMLDivElement>(null)
@@ -72,7 +73,10 @@ function options(
     padding: [8, 24, 0, 0],
     legend: { show: false },
     cursor: { show: false },
-    scales: { y: { range: range ? [...range] : (_, __, max) => [0, max > 0 ? max * 1.15 : 1] } },
+    scales: {
+      x: { range: (_, min, max) => [Math.min(min, max - LEAST_SECONDS), max] },
+      y: { range: range ? [...range] : (_, __, max) => [0, max > 0 ? max * 1.15 : 1] },
+    },
     axes: [
       { ...axis, space: 70, size: 24, values: (_, splits) => splits.map(clock) },
       { ...axis, size: AXIS, space: 28, values: (_, splits) => splits.map(format) },

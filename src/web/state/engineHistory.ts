@@ -38,9 +38,10 @@ export class EngineHistory {
     this.resident = new Uint8Array(cells)
   }
 
-  /** The speed of answers in the last frames, of everyone together. */
-  get currentSpeed(): number {
-    return this.speed.at(-1) ?? 0
+  /** The usual speed of answers in the last second of work, of everyone together; null where there was none. */
+  get lastSpeed(): number | null {
+    const recent = this.speed.filter(value => value !== null && value > 0).slice(-10) as number[]
+    return recent.sort((a, b) => a - b).at(recent.length >> 1) ?? null
   }
 
   push(frame: EngineFrame): void {
@@ -79,7 +80,9 @@ export class EngineHistory {
 
   private addPoint(frame: EngineFrame, before: EngineFrame | null, tokens: number): void {
     const isIdle = frame.phase === 'idle'
-    if (before?.phase === 'idle' && !isIdle) this.addRest(frame)
+    // Nothing happened between two frames of work: lines must not slope over the pause.
+    if (before?.phase === 'idle' && !isIdle) this.addRest(frame.time / 1000 - Math.max(0.02, frame.busySeconds))
+    if (isIdle && before !== null && before.phase !== 'idle') this.addRest(before.time / 1000 + 0.02)
     this.times.push(frame.time / 1000)
     this.speed.push(isIdle ? 0 : rateOf(frame.decodeTokens, frame))
     this.promptSpeed.push(isIdle ? null : rateOf(frame.promptTokens, frame))
@@ -99,9 +102,8 @@ export class EngineHistory {
     }
   }
 
-  /** Nothing happened up to the beginning of this frame: lines must not slope over the pause. */
-  private addRest(frame: EngineFrame): void {
-    this.times.push(frame.time / 1000 - Math.max(0.02, frame.busySeconds))
+  private addRest(time: number): void {
+    this.times.push(Math.max(time, this.times.at(-1) ?? 0))
     this.speed.push(0)
     this.promptSpeed.push(null)
     this.hitRate.push(null)
