@@ -1,9 +1,9 @@
 // What the page and its engine worker say to each other. Plain data only; errors travel as their class, code and fields
 // and are of the same class on the other side.
-import type { Precision, Progress } from '../compute/backend.js'
-import type { BackendChoice } from '../compute/chooseBackend.js'
+import type { Progress } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
 import type { EngineFrame } from '../engine/engineMonitor.js'
+import type { OpenModelOptions } from '../engine/openModel.js'
 import * as errors from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
 import type { SessionEvent } from '../session/events.js'
@@ -11,23 +11,18 @@ import type { SessionOptions } from '../session/session.js'
 import type { ExpertTraffic } from './webFolder.js'
 
 /** Options of `openModel` that can be posted. */
-export interface EngineOptions {
-  /** Default 'auto': webgpu if a real GPU is there, else wasm, else reference. */
-  readonly backend?: BackendChoice
-  /** Compute threads of the wasm backend, where the page is cross-origin isolated. */
-  readonly threads?: number
-  /** Budget for experts in memory: bytes, or '2GB' (2·10⁹), '2GiB' (2·2³⁰). */
-  readonly expertMemory?: number | string
-  /** int8 ('fast', the default) or float32 ('exact') activations. */
-  readonly precision?: Precision
-  /** Fewer experts than the model's own: faster, less exact. */
-  readonly expertsPerToken?: number
-  /** Use the second set of experts, in 2 bits. */
-  readonly expertBits?: 2
-  /** The longest sequence; default and maximum what the model allows. */
-  readonly contextLength?: number
-  /** Read experts ahead where it pays (wasm). Default true. */
-  readonly prefetch?: boolean
+export interface EngineOptions
+  extends Pick<
+    OpenModelOptions,
+    | 'backend'
+    | 'threads'
+    | 'expertMemory'
+    | 'precision'
+    | 'expertsPerToken'
+    | 'expertBits'
+    | 'contextLength'
+    | 'prefetch'
+  > {
   /** 'opfs' (default): what was fetched is kept in the browser's storage; 'memory': nothing outlives the page. */
   readonly cache?: 'opfs' | 'memory'
   /** Sent with every request for the model's files: a key that the server asks for. */
