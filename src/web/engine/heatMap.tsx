@@ -1,9 +1,10 @@
 // Layers × experts: colour tells how much an expert was used lately, size whether it is in memory. Both can be read without
 // telling colours apart, by pointer or by key: the line below says in words what a cell shows.
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useState } from 'preact/hooks'
 import type { EngineHistory } from '../state/engineHistory.js'
 import * as format from '../ui/format.js'
-import { onThemeChange, tone } from './tones.js'
+import { tone } from './tones.js'
+import { useDrawing } from './useDrawing.js'
 
 interface Cell {
   readonly layer: number
@@ -15,28 +16,14 @@ const STEPS = 5 // of the colour ramp
 const COLD = 0.08 // of the hottest: below it, an expert looks unused
 
 export function HeatMap({ history, version }: { history: EngineHistory; version: number }) {
-  const canvas = useRef<HTMLCanvasElement>(null)
   const [cell, setCell] = useState<Cell | null>(null)
   const { layers, experts } = history.shape
   const rowHeight = Math.max(5, Math.min(22, Math.floor(300 / layers)))
   const height = rowHeight * layers
 
   // The history is the same object all the time; the version tells that it grew.
-  useEffect(() => {
-    if (canvas.current) draw(canvas.current, history, rowHeight, cell)
-  }, [version, history, cell, rowHeight])
-  // Drawn anew for another size or other colours.
-  useEffect(() => {
-    const element = canvas.current as HTMLCanvasElement
-    const redraw = () => draw(element, history, rowHeight, null)
-    const watcher = new ResizeObserver(redraw)
-    watcher.observe(element)
-    const forget = onThemeChange(redraw)
-    return () => {
-      watcher.disconnect()
-      forget()
-    }
-  }, [history, rowHeight])
+  const reasons = [version, history, cell, rowHeight]
+  const canvas = useDrawing(element => draw(element, history, rowHeight, cell), reasons)
 
   const point = (event: PointerEvent) => {
     const box = (event.currentTarget as Element).getBoundingClientRect()

@@ -1,8 +1,8 @@
 // Where a token's time went: one bar per frame, its phases stacked. A canvas of its own: bars that stack are not what the
 // line charts do.
-import { useEffect, useRef } from 'preact/hooks'
 import type { EngineHistory } from '../state/engineHistory.js'
-import { onThemeChange, tone } from './tones.js'
+import { tone } from './tones.js'
+import { useDrawing } from './useDrawing.js'
 
 const HEIGHT = 132
 const BARS = 60
@@ -17,26 +17,9 @@ const NAMES = new Map([
 ])
 
 export function PhaseChart({ history, version }: { history: EngineHistory; version: number }) {
-  const canvas = useRef<HTMLCanvasElement>(null)
-  const phases = [...history.phases.keys()]
-
   // The history is the same object all the time; the version tells that it grew.
-  useEffect(() => {
-    if (canvas.current) draw(canvas.current, history)
-  }, [version, history])
-  // Drawn anew for another size or other colours.
-  useEffect(() => {
-    const element = canvas.current as HTMLCanvasElement
-    const redraw = () => draw(element, history)
-    const watcher = new ResizeObserver(redraw)
-    watcher.observe(element)
-    const forget = onThemeChange(redraw)
-    return () => {
-      watcher.disconnect()
-      forget()
-    }
-  }, [history])
-
+  const canvas = useDrawing(element => draw(element, history), [version, history])
+  const phases = [...history.phases.keys()]
   const last = lastBar(history)
   const words = phases.map(name => `${nameOf(name)} ${(last?.get(name) ?? 0).toFixed(2)} ms`)
   return (
