@@ -6,7 +6,7 @@ import type { ModelStats } from '../compute/stats.js'
 import type { EngineModel } from '../engine/model.js'
 import { runTogether } from './runTogether.js'
 
-const WARM_UP_MS = 500
+const WARM_UP_MS = 1000
 
 export interface TokenSource {
   prompt(run: number, count: number): number[]

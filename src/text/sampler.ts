@@ -43,7 +43,10 @@ export class Sampler {
   private readonly random: Random
   private readonly promptTokens = new Set<number>()
   private readonly answerCounts = new Map<number, number>()
+  // Used again for every token: those of a large vocabulary are megabytes.
   private scratch = new Float32Array(0) // [vocab]
+  private chosen = new Int32Array(0) // [vocab]
+  private chosenWeights = new Float64Array(0) // [vocab]
 
   constructor(private readonly options: SamplerOptions = {}) {
     const within = (name: keyof SamplerOptions, fallback: number, low: number, high: number, whole = false) => {
@@ -89,7 +92,11 @@ export class Sampler {
 
   /** Logits after biases, penalties and mask, in memory of our own; NaN and -Infinity alike are never chosen. */
   private adjust(logits: Float32Array, mask: Uint32Array | null): Float32Array {
-    if (this.scratch.length !== logits.length) this.scratch = new Float32Array(logits.length)
+    if (this.scratch.length !== logits.length) {
+      this.scratch = new Float32Array(logits.length)
+      this.chosen = new Int32Array(logits.length)
+      this.chosenWeights = new Float64Array(logits.length)
+    }
     const adjusted = this.scratch
     adjusted.set(logits)
     const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = this.options
@@ -118,14 +125,14 @@ export class Sampler {
       return this.cut(tokens, this.weights(tokens, logits))
     }
     const best = logits[argmax(logits)]
-    const tokens = likelyTokens(logits, best, 1 / this.temperature, this.topP, this.minP)
+    const tokens = likelyTokens(logits, best, 1 / this.temperature, this.topP, this.minP, this.chosen)
     return { tokens, weights: this.weights(tokens, logits, best) }
   }
 
   private weights(tokens: Int32Array, logits: Float32Array, best = logits[tokens[0]]): Float64Array {
     if (tokens.length === 0) throw nothingToChoose()
     const scale = 1 / this.temperature
-    const weights = new Float64Array(tokens.length)
+    const weights = this.chosenWeights.subarray(0, tokens.length)
     for (let i = 0; i < tokens.length; i++) {
       const logit = logits[tokens[i]]
       weights[i] = logit === best ? 1 : decay((best - logit) * scale)
@@ -237,10 +244,16 @@ function finiteTokens(logits: Float32Array): Int32Array {
   return tokens.subarray(0, count)
 }
 
-/** What top-p, then min-p, keep of all tokens, in no order. A histogram of logits finds the depth that top-p reaches, so
- *  that only the tokens of one bucket need an order. */
-function likelyTokens(logits: Float32Array, best: number, scale: number, topP: number, minP: number): Int32Array {
-  const tokens = new Int32Array(logits.length)
+/** What top-p, then min-p, keep of all tokens, in no order, in `tokens`. A histogram of logits finds the depth that top-p
+ *  reaches, so that only the tokens of one bucket need an order. */
+function likelyTokens(
+  logits: Float32Array,
+  best: number,
+  scale: number,
+  topP: number,
+  minP: number,
+  tokens: Int32Array, // [vocab]
+): Int32Array {
   let count = 0
   if (best === Number.POSITIVE_INFINITY) {
     for (let token = 0; token < logits.length; token++) if (logits[token] === best) tokens[count++] = token

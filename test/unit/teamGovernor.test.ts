@@ -39,6 +39,11 @@ test('works alone where barriers cost more than they bring', () => {
   expect(shareOf(1, sizes.slice(500))).toBeGreaterThan(0.95)
 })
 
+test('tries fewer workers for short steps even where they do not wait for each other', () => {
+  const sizes = drive(new TeamGovernor(2), 5000, { seconds: size => 0.001 * size, waited: () => 0.1 })
+  expect(shareOf(1, sizes.slice(500))).toBeGreaterThan(0.95)
+})
+
 test('finds the best number in between', () => {
   const machine = { seconds: (size: number) => 1 / size + size / 16, waited: (size: number) => size / 16 }
   expect(shareOf(4, drive(new TeamGovernor(16), 20_000, machine).slice(500))).toBeGreaterThan(0.95)

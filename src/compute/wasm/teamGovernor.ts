@@ -1,7 +1,8 @@
 // Decides how many workers a small step runs on. More are not always faster: a small model spends its time at barriers,
 // and on a busy machine a barrier waits for whoever the system has put aside. All workers are taken as long as they do
-// not wait for each other much. When they do, half as many are tried against them for a few steps; when there are fewer
-// than all, now and then twice as many. The faster by median is kept for a while, longer each time nothing changes.
+// not wait for each other much. When they do, or when steps are so short that a trial costs nobody anything, half as many
+// are tried against them for a few steps; when there are fewer than all, now and then twice as many. The faster by median
+// is kept for a while, longer each time nothing changes.
 // A state machine without a clock of its own. Results never depend on it.
 
 const TRIAL_STEPS = 2 // of one size before the next
@@ -10,6 +11,7 @@ const FIRST_HOLD = 64 // steps between trials
 const LONGEST_HOLD = 2048
 const CHANGE_MARGIN = 0.95 // another size must be faster by this much
 const MUCH_WAITING = 0.2 // share of a step
+const SHORT_STEP = 0.005 // seconds
 const SLOWER = 1.5 // steps this much slower than they were end a hold
 const WINDOW = 8 // steps
 
@@ -54,7 +56,9 @@ export class TeamGovernor {
     }
     if (this.steps < this.hold) return
     const sizes = [this.chosen]
-    if (median(this.recent.map(step => step.waited)) > MUCH_WAITING) sizes.push(Math.ceil(this.chosen / 2))
+    const waitsMuch = median(this.recent.map(step => step.waited)) > MUCH_WAITING
+    const isShort = median(this.recent.map(step => step.seconds)) < SHORT_STEP
+    if (this.chosen > 1 && (waitsMuch || isShort)) sizes.push(Math.ceil(this.chosen / 2))
     if (this.chosen < this.most) sizes.push(Math.min(this.most, this.chosen * 2))
     if (sizes.length > 1) this.begin(sizes)
   }
