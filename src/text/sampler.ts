@@ -77,29 +77,33 @@ export class Sampler {
 
   /** The best logit alone decides: nothing but the index of the highest one is needed. */
   get isArgmax(): boolean {
+    return this.temperature === 0 && this.adjustsNothing
+  }
+
+  private get adjustsNothing(): boolean {
     const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = this.options
-    const adjusts = repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0
-    return this.temperature === 0 && !adjusts && (logitBias?.size ?? 0) === 0
+    return repetitionPenalty === 1 && presencePenalty === 0 && frequencyPenalty === 0 && (logitBias?.size ?? 0) === 0
   }
 
   /** `mask`: bit t % 32 of word t / 32 allows token t; null allows all. */
   sample(logits: Float32Array, mask: Uint32Array | null = null): number {
     const adjusted = this.adjust(logits, mask)
-    const token = this.temperature === 0 ? argmax(adjusted) : this.draw(this.candidates(adjusted))
+    const token = this.temperature === 0 ? argmax(adjusted) : this.drawFrom(adjusted)
     this.answerCounts.set(token, (this.answerCounts.get(token) ?? 0) + 1)
     return token
   }
 
-  /** Logits after biases, penalties and mask, in memory of our own; NaN and -Infinity alike are never chosen. */
+  /** Logits after biases, penalties and mask; as they are where there are none. NaN and -Infinity are never chosen. */
   private adjust(logits: Float32Array, mask: Uint32Array | null): Float32Array {
     if (this.scratch.length !== logits.length) {
       this.scratch = new Float32Array(logits.length)
       this.chosen = new Int32Array(logits.length)
       this.chosenWeights = new Float64Array(logits.length)
     }
+    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = this.options
+    if (mask === null && this.adjustsNothing) return logits
     const adjusted = this.scratch
     adjusted.set(logits)
-    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = this.options
     const penalize = (token: number) => {
       if (token < adjusted.length) adjusted[token] *= adjusted[token] > 0 ? 1 / repetitionPenalty : repetitionPenalty
     }
@@ -112,21 +116,47 @@ export class Sampler {
     }
     if (logitBias) for (const [token, bias] of logitBias) if (token < adjusted.length) adjusted[token] += bias
     if (mask !== null) {
-      for (let token = 0; token < adjusted.length; token++) {
-        if (((mask[token >>> 5] >>> (token & 31)) & 1) === 0) adjusted[token] = -Infinity
+      for (let word = 0, first = 0; first < adjusted.length; word++, first += 32) {
+        const bits = mask[word]
+        const end = Math.min(first + 32, adjusted.length)
+        if (bits === 0) adjusted.fill(-Infinity, first, end)
+        else if (bits !== 0xffffffff) {
+          for (let token = first; token < end; token++)
+            if (((bits >>> (token & 31)) & 1) === 0) adjusted[token] = -Infinity
+        }
       }
     }
     return adjusted
   }
 
-  private candidates(logits: Float32Array): Candidates {
-    if (this.topK > 0 && this.topK < logits.length) {
-      const tokens = this.topK <= 1024 ? topTokens(logits, this.topK) : sorted(finiteTokens(logits), logits, this.topK)
-      return this.cut(tokens, this.weights(tokens, logits))
+  private drawFrom(logits: Float32Array): number {
+    const { topK, topP, minP } = this
+    if (topK > 0 && topK < logits.length) {
+      const tokens = topK <= 1024 ? topTokens(logits, topK) : sorted(finiteTokens(logits), logits, topK)
+      return this.draw(this.cut(tokens, this.weights(tokens, logits)))
     }
     const best = logits[argmax(logits)]
-    const tokens = likelyTokens(logits, best, 1 / this.temperature, this.topP, this.minP, this.chosen)
-    return { tokens, weights: this.weights(tokens, logits, best) }
+    if (topP === 1 && minP === 0 && best < Infinity) return this.drawAny(logits, best)
+    const tokens = likelyTokens(logits, best, 1 / this.temperature, topP, minP, this.chosen)
+    return this.draw({ tokens, weights: this.weights(tokens, logits, best) })
+  }
+
+  /** Any token may be drawn: no list of them is made. */
+  private drawAny(logits: Float32Array, best: number): number {
+    const scale = 1 / this.temperature
+    const weights = this.chosenWeights
+    let total = 0
+    for (let token = 0; token < logits.length; token++) {
+      const weight = decay((best - logits[token]) * scale)
+      weights[token] = weight
+      total += weight
+    }
+    let left = this.random.next() * total
+    for (let token = 0; token < logits.length; token++) {
+      left -= weights[token]
+      if (left < 0) return token
+    }
+    return argmax(logits)
   }
 
   private weights(tokens: Int32Array, logits: Float32Array, best = logits[tokens[0]]): Float64Array {
