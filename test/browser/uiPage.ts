@@ -27,6 +27,6 @@ export async function lastAnswer(page: Page): Promise<string> {
   return (await page.getByLabel('Answer', { exact: true }).last().locator('.markdown').innerText()).trim()
 }
 
-export async function ready(page: Page): Promise<void> {
-  await page.locator('.model-button .state.ready').waitFor({ timeout: 30_000 })
+export async function ready(page: Page, timeout = 30_000): Promise<void> {
+  await page.locator('.model-button .state.ready').waitFor({ timeout })
 }

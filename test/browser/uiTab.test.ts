@@ -116,6 +116,36 @@ describe('a static site', () => {
   )
 
   test(
+    'answers on WebGPU where the settings say so',
+    async () => {
+      const model = await openModel(demoModelPath(), { backend: 'wasm', threads: 2 })
+      const { text } = await model.generate({ prompt: DOG_STORY, temperature: 0, maxTokens: 8 })
+      await model.close()
+
+      const withGpu = await launchChromium({ gpu: true })
+      try {
+        const page = await withGpu.open()
+        await useSettings(page, { temperature: 0, maxTokens: 8 })
+        await page.goto(`${site.origin}/somewhere/`)
+        await page.waitForFunction(() => crossOriginIsolated && navigator.serviceWorker.controller !== null)
+        await page.keyboard.press('Alt+S')
+        await page.getByLabel('Models in this tab run on').selectOption('webgpu')
+        await page.getByRole('button', { name: 'Done' }).click()
+        await load(page)
+        await ready(page, SLOW)
+        await ask(page, DOG_STORY)
+        await answered(page, SLOW)
+        expect(plain(await lastAnswer(page))).toBe(plain(text))
+        await page.evaluate(() => void (location.hash = 'engine'))
+        await expect.poll(() => page.locator('.engine-head p').textContent()).toMatch(/^webgpu on swiftshader/)
+      } finally {
+        await withGpu.close()
+      }
+    },
+    SLOW,
+  )
+
+  test(
     'a host without ranges is told, and loading goes on when it has them',
     async () => {
       const page = await browser.open()

@@ -68,6 +68,17 @@ export function SettingsDialog({ onClose }: { onClose(): void }) {
             <option value="ctrl-enter">Ctrl+Enter</option>
           </select>
         </label>
+        <label class="field inline">
+          <span>Models in this tab run on</span>
+          <select
+            value={settings.tabBackend}
+            onChange={event => app.change({ tabBackend: event.currentTarget.value as typeof settings.tabBackend })}
+          >
+            <option value="auto">What is fastest here</option>
+            <option value="webgpu">The GPU (WebGPU)</option>
+            <option value="wasm">The processor (WASM)</option>
+          </select>
+        </label>
       </section>
       <footer class="row end">
         <button

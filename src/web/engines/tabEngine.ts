@@ -26,6 +26,7 @@ export interface TabStorage {
 }
 
 export interface TabLoadOptions {
+  readonly backend: 'auto' | 'webgpu' | 'wasm'
   readonly headers: Readonly<Record<string, string>>
   readonly signal: AbortSignal
   onProgress(progress: TabProgress): void

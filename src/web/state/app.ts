@@ -42,7 +42,12 @@ export class App {
   constructor() {
     this.settings = signal(loadSettings(localStorage))
     this.conversations = new Conversations(localStorage, sessionStorage, line => this.notify(line))
-    this.engines = new Engines(new ServerKey(), localStorage, line => this.notify(line))
+    this.engines = new Engines(
+      new ServerKey(),
+      localStorage,
+      () => this.settings.value.tabBackend,
+      line => this.notify(line),
+    )
     this.answers = new Answers(
       this.conversations,
       this.settings,

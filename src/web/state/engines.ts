@@ -6,6 +6,7 @@ import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
 import { ask, ServerEngine, type ServerKey } from '../engines/serverEngine.js'
 import type { TabEngine, TabProgress } from '../engines/tabEngine.js'
 import type { Failure } from './conversation.js'
+import type { Settings } from './settings.js'
 
 export type Place = 'server' | 'tab'
 
@@ -41,6 +42,7 @@ export class Engines {
   constructor(
     private readonly key: ServerKey,
     private readonly storage: Storage,
+    private readonly tabBackend: () => Settings['tabBackend'],
     private readonly onNotice: (line: string) => void,
   ) {}
 
@@ -90,6 +92,7 @@ export class Engines {
     try {
       const { TabEngine } = await import('../engines/tabEngine.js')
       const engine = await TabEngine.load(entry, {
+        backend: this.tabBackend(),
         headers: this.key.headers,
         signal: loading.signal,
         onProgress: progress => {

@@ -12,6 +12,7 @@ export interface Settings {
   readonly system: string // of new conversations
   readonly theme: 'system' | 'light' | 'dark'
   readonly sendKey: 'enter' | 'ctrl-enter'
+  readonly tabBackend: 'auto' | 'webgpu' | 'wasm' // of models that are loaded into the tab from now on
 }
 
 export interface NumberSetting {
@@ -43,6 +44,7 @@ export const DEFAULT_SETTINGS: Settings = {
   system: '',
   theme: 'system',
   sendKey: 'enter',
+  tabBackend: 'auto',
 }
 
 const KEY = 'moeflux.settings'
@@ -74,5 +76,6 @@ function checkSettings(value: unknown): Settings {
   if (typeof fields.system === 'string') settings.system = fields.system
   if (fields.theme === 'light' || fields.theme === 'dark') settings.theme = fields.theme
   if (fields.sendKey === 'ctrl-enter') settings.sendKey = fields.sendKey
+  if (fields.tabBackend === 'webgpu' || fields.tabBackend === 'wasm') settings.tabBackend = fields.tabBackend
   return settings as unknown as Settings
 }
