@@ -20,6 +20,7 @@ import {
   TokenError,
   TokensUnknownError,
 } from '../errors.js'
+import { joinFloats } from '../model/floats.js'
 import { Checkpoints } from './checkpoints.js'
 import { joinSignals } from './joinSignals.js'
 import { KeptState } from './keptState.js'
@@ -354,7 +355,7 @@ export class Context {
     } finally {
       joined?.release()
     }
-    const logits = output === 'all' ? (onLogits ? null : join(chunks)) : last.logits
+    const logits = output === 'all' ? (onLogits ? null : joinFloats(chunks)) : last.logits
     if (into && logits && logits !== into) into.set(logits)
     return { logits: into ?? logits, argmax: last.argmax, routing: picks }
   }
@@ -472,14 +473,4 @@ function checkLayer(layer: number, layers: number) {
   if (!Number.isInteger(layer) || layer < 0 || layer >= layers) {
     throw new OptionError('layer', layer, `an integer from 0 to ${layers - 1}`)
   }
-}
-
-function join(parts: readonly Float32Array[]): Float32Array {
-  const out = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0))
-  let offset = 0
-  for (const part of parts) {
-    out.set(part, offset)
-    offset += part.length
-  }
-  return out
 }

@@ -3,6 +3,7 @@
 // Wasted reads, a busy disk and the cost of predicting all show up in that one number. And how much of a prediction to
 // read: its first part is the surest, so wrong guesses are kept to a few percent of all reads by reading less of it. A
 // small state machine without a clock of its own, so that tests can drive it.
+import { median } from './median.js'
 
 const trialSteps = 8 // of one way before switching to the other
 const trialRounds = 3 // each way that often
@@ -67,9 +68,4 @@ export class PrefetchGovernor {
     this.trying = false
     this.steps = 0
   }
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  return sorted[sorted.length >> 1]
 }

@@ -236,6 +236,7 @@ describe('direct or buffered', () => {
     return notices
   }
 
+  // Only Linux has O_DIRECT, and a /proc that refuses it.
   it.runIf(process.platform === 'linux')(
     'falls back with a notice where experts or filesystem do not allow it',
     async () => {

@@ -1,6 +1,7 @@
 // The baseline SIMD build against the goldens of both models. (The build that a machine picks by itself is compared in
 // test/model with everything else; on most machines that is the relaxed one.)
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { joinFloats } from '#moeflux/model/floats.js'
 import { EXACT_LOGITS, expectClose, FAST_LOGITS } from '../support/bands.js'
 import { Goldens } from '../support/goldens.js'
 import { demoModel, packTiny } from '../support/models.js'
@@ -30,13 +31,7 @@ describe.each(cases)('$model.name, $precision, baseline SIMD', ({ model, precisi
       rows.push(output.logits as Float32Array)
     }
     sequence.release()
-    const all = new Float32Array(rows.reduce((sum, row) => sum + row.length, 0))
-    let filled = 0
-    for (const row of rows) {
-      all.set(row, filled)
-      filled += row.length
-    }
-    return all
+    return joinFloats(rows)
   }
 
   test('says which build it is', () => {

@@ -125,6 +125,7 @@ describe('moeflux run', () => {
     expect(stderr).toContain('the context of 40 tokens is full')
   })
 
+  // Windows has no SIGINT that one process sends to another.
   it.skipIf(process.platform === 'win32')('stops at Ctrl-C with exit code 130', async () => {
     const { child, stderr } = await startAnswer()
     child.kill('SIGINT')

@@ -1,6 +1,7 @@
 // Looks inside the forward pass: the same jobs as a step, one layer at a time, reading the activations in between. Works
 // on a fork of the sequence, which stays as it is.
 import type { LayerProbe, ProbeRequest, ProbeResult } from '../backend.js'
+import { joinProbes } from '../joinProbes.js'
 import { HEAD_ROWS } from './scratch.js'
 import type { ActiveRun, WasmBackend } from './wasmBackend.js'
 import type { WasmSequence } from './wasmSequence.js'
@@ -37,7 +38,7 @@ export async function probeModel(
   } finally {
     fork.release()
   }
-  return joinParts(parts)
+  return joinProbes(parts)
 }
 
 async function probeChunk(
@@ -87,39 +88,4 @@ function readLayer({ runtime, config }: WasmBackend, layer: number, rows: number
     mlpOut: read(scratch.mlpOut, config.hiddenSize),
     out: read(scratch.hidden, config.hiddenSize),
   }
-}
-
-function joinParts(parts: readonly ProbeResult[]): ProbeResult {
-  if (parts.length === 1) return parts[0]
-  const floats = (of: (part: ProbeResult) => Float32Array | null) => {
-    const all = parts.map(of)
-    return all.some(part => part === null) ? null : joinFloats(all as Float32Array[])
-  }
-  const layers = (parts[0]?.layers ?? []).map(({ layer }, i): LayerProbe => {
-    const field = (name: Exclude<keyof LayerProbe, 'layer' | 'routerIndices'>) =>
-      joinFloats(parts.map(part => part.layers[i][name]))
-    return {
-      layer,
-      mixerOut: field('mixerOut'),
-      normed: field('normed'),
-      routerLogits: field('routerLogits'),
-      routerIndices: Int32Array.from(parts.flatMap(part => [...part.layers[i].routerIndices])),
-      routerWeights: field('routerWeights'),
-      sharedOut: field('sharedOut'),
-      sharedGate: field('sharedGate'),
-      mlpOut: field('mlpOut'),
-      out: field('out'),
-    }
-  })
-  return { embed: floats(p => p.embed), layers, finalNorm: floats(p => p.finalNorm), logits: floats(p => p.logits) }
-}
-
-function joinFloats(parts: readonly Float32Array[]): Float32Array {
-  const out = new Float32Array(parts.reduce((sum, part) => sum + part.length, 0))
-  let at = 0
-  for (const part of parts) {
-    out.set(part, at)
-    at += part.length
-  }
-  return out
 }

@@ -4,6 +4,7 @@
 // are tried against them for a few steps; when there are fewer than all, now and then twice as many. The faster by median
 // is kept for a while, longer each time nothing changes.
 // A state machine without a clock of its own. Results never depend on it.
+import { median } from '../../experts/median.js'
 
 const TRIAL_STEPS = 2 // of one size before the next
 const TRIAL_ROUNDS = 3 // each size that often
@@ -83,9 +84,4 @@ export class TeamGovernor {
     this.recent = []
     this.steps = 0
   }
-}
-
-function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  return sorted[sorted.length >> 1]
 }

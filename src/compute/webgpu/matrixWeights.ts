@@ -53,7 +53,7 @@ export function formatConstants(format: MatrixFormat): Record<string, number | b
   return { BITS: format.bits, GROUP: format.group, SCALE_F16: format.f16 }
 }
 
-/** Bytes that one load of weights.wgsl takes. */
+/** Bytes that one load of vecWeights.wgsl takes. */
 export function loadBytes(format: MatrixFormat): number {
   return format.bits === 2 ? 8 : 16
 }

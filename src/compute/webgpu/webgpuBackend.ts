@@ -13,6 +13,7 @@ import type {
   StepOutput,
   StepRun,
 } from '../backend.js'
+import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass } from './decodePass.js'
@@ -458,40 +459,4 @@ async function openReader(packed: PackedModel, options: BackendOptions): Promise
 
 function isPath(name: string): boolean {
   return /^(\/|[A-Za-z]:[\\/]|\\\\)/.test(name)
-}
-
-function joinProbes(results: readonly ProbeResult[]): ProbeResult {
-  if (results.length === 1) return results[0]
-  const join = (arrays: readonly (Float32Array | null)[]) => {
-    if (arrays.some(array => array === null)) return null
-    const out = new Float32Array(arrays.reduce((sum, array) => sum + array!.length, 0))
-    let at = 0
-    for (const array of arrays as Float32Array[]) {
-      out.set(array, at)
-      at += array.length
-    }
-    return out
-  }
-  const layers = results[0].layers.map((layer, i) => {
-    const all = results.map(result => result.layers[i])
-    const joined = (pick: (probe: (typeof all)[number]) => Float32Array) => join(all.map(pick)) as Float32Array
-    return {
-      layer: layer.layer,
-      mixerOut: joined(probe => probe.mixerOut),
-      normed: joined(probe => probe.normed),
-      routerLogits: joined(probe => probe.routerLogits),
-      routerIndices: Int32Array.from(all.flatMap(probe => [...probe.routerIndices])),
-      routerWeights: joined(probe => probe.routerWeights),
-      sharedOut: joined(probe => probe.sharedOut),
-      sharedGate: joined(probe => probe.sharedGate),
-      mlpOut: joined(probe => probe.mlpOut),
-      out: joined(probe => probe.out),
-    }
-  })
-  return {
-    embed: join(results.map(result => result.embed)),
-    layers,
-    finalNorm: join(results.map(result => result.finalNorm)),
-    logits: join(results.map(result => result.logits)),
-  }
 }

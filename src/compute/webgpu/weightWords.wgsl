@@ -1,18 +1,11 @@
-// A weight matrix as 32-bit words, for kernels that stage tiles; by BITS as in weights.wgsl. Offsets count words.
+// A weight matrix as 32-bit words, for kernels that stage tiles; by BITS as in vecWeights.wgsl. Offsets count words.
 // A row is COLS * BITS / 32 words; scales and biases are 16-bit, [rows][COLS / GROUP], addressed in 16-bit elements.
 const UNIT_WORDS = BITS; // words of a unit of 32 columns
 
 @group(0) @binding(0) var<storage, read> weights: array<u32>;
 #if BITS < 16
-fn half(index: u32) -> f32 {
-#if SCALE_F16
-  let pair = unpack2x16float(weights[index >> 1u]);
-  return select(pair.x, pair.y, (index & 1u) == 1u);
-#else
-  let word = weights[index >> 1u];
-  return bitcast<f32>(select(word << 16u, word & 0xffff0000u, (index & 1u) == 1u));
-#endif
-}
+#include halves
+fn half(index: u32) -> f32 { return halfOf(weights[index >> 1u], index); }
 #endif
 
 // The 4 columns starting at 4 * quad of the unit at word `at`, as plain numbers (quantized: the q values).
