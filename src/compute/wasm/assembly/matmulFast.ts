@@ -232,7 +232,8 @@ function interleave(cols: i32, bits: i32, group: i32, tokens: i32, scratch: usiz
     let from = <usize>load<u32>(scratch + (<usize>t << 2))
     let to = scratch + TILE_RECORDS + <usize>t * stride
     for (const end = from + sums; from < end; from += stride) {
-      memory.copy(to, from, stride)
+      // Not memory.copy, which is a call out of WASM.
+      for (let i: usize = 0; i < stride; i += 16) v128.store(to + i, v128.load(from + i))
       to += 4 * stride
     }
     to = scratch + TILE_RECORDS + 4 * sums + (<usize>t << 4)
@@ -240,6 +241,11 @@ function interleave(cols: i32, bits: i32, group: i32, tokens: i32, scratch: usiz
       v128.store(to, v128.load(from))
       to += 64
     }
+  }
+  // Sums of absent tokens are multiplied too; what scratch held before might be subnormal, which is slow.
+  for (let t = tokens; t < 4; t++) {
+    let to = scratch + TILE_RECORDS + 4 * sums + (<usize>t << 4)
+    for (const end = to + 4 * tail; to < end; to += 64) v128.store(to, i32x4.splat(0))
   }
 }
 
