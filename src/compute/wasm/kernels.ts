@@ -23,8 +23,11 @@ export const floatTypeCode: Readonly<Record<FloatType, number>> = { BF16: 0, F16
  */
 export function activationBytes(cols: number, bits: QuantBits, group: QuantGroup, precision: Precision): number {
   if (precision === 'exact') return Math.ceil(cols / 64) * 256 + 64
+  const sums = Math.ceil(cols / group / 4) * 16
+  // A pair of units is 144 bytes, but 160 in a product's scratch.
+  if (bits < 8 && group > 32) return Math.ceil(cols / 128) * 160 + sums
   const unit = bits === 8 || (bits === 4 && group === 32) ? 32 : 64
-  return Math.ceil(cols / unit) * (unit + 16) + Math.ceil(cols / group / 4) * 16
+  return Math.ceil(cols / unit) * (unit + 16) + sums
 }
 
 /** Bytes of scratch that a product needs, private to the call; `record`: `activationBytes` of its inputs, 0 for plain ones. */

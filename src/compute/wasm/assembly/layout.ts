@@ -3,7 +3,8 @@
 // A unit is what a product takes at once: four vectors of integer weights. It is 64 columns, and 32 with 8 bits (two
 // vectors, each as two nibbles) and with 4 bits in groups of 32. A unit lies within a group, but for 2 bits in groups of
 // 32, where it holds two. A fast record is, unit by unit, int8 [columns] in the order in which weights come out of their
-// bytes and float [4] scale, one for each lane of the products' sums; then float [groups padded to 4] sums.
+// bytes and float [4] scale, one for each lane of the products' sums; then float [groups padded to 4] sums. Units of 64
+// columns of one group go in pairs: int8 [2, 64], then float [2, 2] scale; the second of the last pair may be missing.
 // An exact record is float [cols padded to 64] in blocks of four words of weights: first elements, second elements, …
 
 // @ts-ignore: decorator
@@ -19,10 +20,29 @@ export function unitStride(bits: i32, group: i32): usize {
   return <usize>(unitColumns(bits, group) + 16)
 }
 
+/** Whether units go in pairs: 64 columns of one group. */
+// @ts-ignore: decorator
+@inline
+export function isPaired(bits: i32, group: i32): bool {
+  return bits < 8 && group > 32
+}
+
+/** Bytes of a pair of units. */
+// @ts-ignore: decorator
+@inline
+export const PAIR_BYTES: usize = 144
+
+// @ts-ignore: decorator
+@inline
+export function pairedSums(cols: i32): usize {
+  return <usize>((cols + 127) >> 7) * PAIR_BYTES
+}
+
 /** Where the sums begin in a fast record. */
 // @ts-ignore: decorator
 @inline
 export function sumsOffset(cols: i32, bits: i32, group: i32): usize {
+  if (isPaired(bits, group)) return pairedSums(cols)
   const columns = unitColumns(bits, group)
   return <usize>((cols + columns - 1) / columns) * unitStride(bits, group)
 }
@@ -36,6 +56,13 @@ export const TOKEN_TILE: i32 = 32
 // @ts-ignore: decorator
 @inline
 export const TILE_ADDRESSES: usize = 128
+// @ts-ignore: decorator
+@inline
+export const TILE_ACCUMULATORS: usize = 256
+/** Bytes of a unit in a tile of paired records. */
+// @ts-ignore: decorator
+@inline
+export const TILE_UNIT: usize = 80
 // @ts-ignore: decorator
 @inline
 export const TILE_RECORDS: usize = 1280

@@ -1,6 +1,7 @@
-// Quantized weights × int8 activations. The sums of a unit (layout.ts) are four exact integers, sixteen columns each in a
-// fixed pattern; each is scaled and added to its lane of one float accumulator, units ascending, then the biases, group g
-// in lane g mod 4. That is the order of every output, whatever the number of tokens.
+// Quantized weights × int8 activations. Where a unit (layout.ts) is 64 columns of one group, matmulPaired.ts does it; here
+// are the others: 8 bits, and groups of 32. The sums of a unit are four exact integers in a fixed pattern; each is scaled
+// and added to its lane of one float accumulator, units ascending, then the biases, group g in lane g mod 4. That is the
+// order of every output, whatever the number of tokens.
 //
 // One token: a row at a time, because one stream from memory is faster than several. Two to four: the same, with a unit
 // unpacked once for all of them and their accumulators in registers. More: a unit of two rows is unpacked once and meets
@@ -13,8 +14,9 @@
 //
 // Type parameters carry constants, so that each layout is a function of its own: bits = 2 · sizeof<B> (u8, u16, u32: 2,
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
+import { rowsPaired } from './matmulPaired'
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
-import { sumsOffset, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
+import { isPaired, sumsOffset, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
 export function matmulFast(
   out: usize, outStride: usize, outIndex: usize,
@@ -51,6 +53,16 @@ function byGroup<B, S>(
 }
 
 function rows<B, G, S>(
+  weight: usize, scales: usize, biases: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
+): void {
+  if (isPaired(<i32>(2 * sizeof<B>()), <i32>(32 * sizeof<G>()))) {
+    rowsPaired<B, G, S>(weight, scales, biases, cols, rowBegin, rowEnd, tokens, scratch)
+  } else {
+    rowsSingle<B, G, S>(weight, scales, biases, cols, rowBegin, rowEnd, tokens, scratch)
+  }
+}
+
+function rowsSingle<B, G, S>(
   weight: usize, scales: usize, biases: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
 ): void {
   const rowBytes = (<usize>cols * (2 * sizeof<B>())) >> 3

@@ -1,6 +1,6 @@
 // Turns input vectors into the form that quantized matrix products take: in the order in which weights come out of their
 // packed words, with what a group needs once per vector (its scale, its sum). Layout of a record: layout.ts.
-import { sumsOffset, unitColumns, unitStride } from './layout'
+import { isPaired, PAIR_BYTES, sumsOffset, unitColumns, unitStride } from './layout'
 
 export function prepareFast(
   out: usize, outStride: usize, x: usize, xStride: usize,
@@ -25,6 +25,15 @@ export function prepareFast(
         sum = quantize(unit + (half << 5), begin, group, inverse)
         store<f32>(unit + columns + (half << 3), scale)
         store<f32>(unit + columns + (half << 3), scale, 4)
+      } else if (isPaired(bits, group)) {
+        // The scale of a unit in two lanes beside that of its neighbour.
+        for (let u = g * (group >> 6), last = u + (group >> 6); u < last; u++) {
+          const pair = record + <usize>(u >> 1) * PAIR_BYTES
+          const half = <usize>(u & 1)
+          sum += quantize(pair + (half << 6), x + <usize>t * xStride + (<usize>u << 8), 64, inverse)
+          store<f32>(pair + (half << 3), scale, 128)
+          store<f32>(pair + (half << 3), scale, 132)
+        }
       } else {
         const units = group / columns
         for (let u = 0; u < units; u++) {
@@ -41,6 +50,16 @@ export function prepareFast(
       v128.store(rest, i32x4.splat(0), 32)
       v128.store(rest, i32x4.splat(0), 48)
       store<u64>(rest, 0, 72)
+    }
+    if (isPaired(bits, group)) {
+      if (cols & 64) store<u64>(sums - 8, 0)
+      for (let pair = record; pair < sums; pair += PAIR_BYTES) {
+        for (let at = pair; at < pair + 128; at += bits == 2 ? 64 : 32) {
+          if (bits == 2) permute2(at)
+          else permute4(at)
+        }
+      }
+      continue
     }
     for (let unit = record; unit < sums; unit += stride) {
       if (bits == 2) permute2(unit)

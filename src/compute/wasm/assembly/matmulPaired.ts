@@ -1,0 +1,362 @@
+// Quantized weights × int8 activations where a unit (layout.ts) is 64 columns of one group: 2 and 4 bits in groups of 64
+// and 128. The sums of a unit are two exact integers of 32 columns each, in a fixed pattern, so that a vector holds those
+// of two units: of neighbours in a row for one token, of two rows for several. They are scaled and added to the lanes of
+// a float accumulator, even units of a row in lanes 0 and 1, odd ones in 2 and 3, ascending, then the biases, group g in
+// lane g mod 4. That is the order of every output, whatever the number of tokens.
+//
+// Written for V8's optimizing compiler, and for few instructions, which is what binds it. Two rows share the loads of
+// activations and half of the scaling. Accumulators of several tokens are in scratch, because registers do not suffice.
+// All loads before a store are scheduled first and spilled when registers run out: so each token ends with a store, and
+// with one token each unit. Hot loops test at their end, because only then are constants kept out of them.
+//
+// Type parameters as in matmulFast.ts.
+import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
+import { PAIR_BYTES, pairedSums, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TILE_UNIT } from './layout'
+
+/** Rows [rowBegin, rowEnd) for records and outputs whose addresses are in scratch. */
+export function rowsPaired<B, G, S>(
+  weight: usize, scales: usize, biases: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
+): void {
+  const rowBytes = (<usize>cols * (2 * sizeof<B>())) >> 3
+  const scaleBytes = (<usize>cols / (32 * sizeof<G>())) << 1
+  const mask = i8x16.splat(sizeof<B>() == 1 ? 3 : 15)
+  const begin = <usize>rowBegin
+  const end = <usize>rowEnd
+  if (tokens == 1) {
+    const at = begin * scaleBytes
+    rowsOne<B, G, S>(weight + begin * rowBytes, scales + at, biases + at, cols, end - begin, begin << 2, scratch, mask)
+    return
+  }
+  // Rows of a pair are far from each other: to the memory's prefetchers neighbours in a page look like one odd stream.
+  // The last row of an odd number is taken twice.
+  const half = (end - begin + 1) >> 1
+  for (let first = 0; first < tokens; first += 4) {
+    const count = min(4, tokens - first)
+    const addresses = scratch + (<usize>first << 2)
+    interleave(cols, <i32>(32 * sizeof<G>()), count, addresses, scratch + TILE_RECORDS)
+    for (let row = begin, middle = begin + half; row < middle; row++) {
+      const next = min(row + half, end - 1)
+      const at = row * scaleBytes
+      const w = weight + row * rowBytes
+      const w2 = w + (next - row) * rowBytes
+      const step = (next - row) * scaleBytes
+      if (count == 4) twoRows<B, G, S, u64>(w, w2, scales + at, step, cols, scratch, mask)
+      else if (count == 3) twoRows<B, G, S, u32>(w, w2, scales + at, step, cols, scratch, mask)
+      else twoRows<B, G, S, u16>(w, w2, scales + at, step, cols, scratch, mask)
+      finish<G, S>(biases + at, biases + at + step, cols, count, addresses, row << 2, next << 2, scratch)
+    }
+  }
+}
+
+/** So many rows for one token. */
+function rowsOne<B, G, S>(
+  w: usize, s: usize, b: usize, cols: i32, rows: usize, column: usize, scratch: usize, mask: v128,
+): void {
+  const record = <usize>load<u32>(scratch)
+  const pairsEnd = record + (<usize>cols >> 7) * PAIR_BYTES
+  const half = isSigned<S>()
+  const groups = cols / <i32>(32 * sizeof<G>())
+  let out = <usize>load<u32>(scratch, TILE_ADDRESSES) + column
+  const end = out + (rows << 2)
+  while (out < end) {
+    let x = record
+    let acc = f32x4.splat(0)
+    if (x < pairsEnd) {
+      do {
+        const first = unitSums<B, u8>(w, x, mask)
+        v128.store(scratch, first, TILE_ACCUMULATORS) // read by nobody
+        const second = unitSums<B, u16>(w, x, mask)
+        const scale = sizeof<G>() == 2 ? scalePair<S>(s) : splatScale<S>(s)
+        acc = accumulate(acc, merge(first, second), scale, v128.load(x, 128))
+        s += sizeof<G>() == 2 ? 4 : 2
+        w += 32 * sizeof<B>()
+        x += PAIR_BYTES
+      } while (x < pairsEnd)
+    }
+    if (cols & 64) {
+      acc = accumulate(acc, merge(unitSums<B, u8>(w, x, mask), i32x4.splat(0)), splatScale<S>(s), v128.load(x, 128))
+      s += 2
+      w += 16 * sizeof<B>()
+      x += PAIR_BYTES
+    }
+    const sumsEnd = x + (<usize>(groups >> 2) << 4)
+    if (x < sumsEnd) {
+      do {
+        acc = madd(loadFloats4(b, half), v128.load(x), acc)
+        b += 8
+        x += 16
+      } while (x < sumsEnd)
+    }
+    if (groups & 3) {
+      acc = madd(loadFloatsTail(b, groups & 3, half), v128.load(x), acc)
+      b += <usize>(groups & 3) << 1
+    }
+    store<f32>(out, sumLanes(acc))
+    out += 4
+  }
+}
+
+/** The accumulators of two rows for the tile's N records (u16, u32, u64: 2, 3, 4), into scratch: even units, odd units. */
+function twoRows<B, G, S, N>(
+  w: usize, w2: usize, s: usize, nextScale: usize, cols: i32, scratch: usize, mask: v128,
+): void {
+  let x = scratch + TILE_RECORDS
+  const end = x + (<usize>cols >> 7) * (4 * TILE_UNIT * 2)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 16)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 32)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 48)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 64)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 80)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 96)
+  v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 112)
+  let s2 = s + nextScale
+  if (x < end) {
+    do {
+      twoUnits<B, S, N, u8>(w, w2, s, s2, x, scratch, mask)
+      if (sizeof<G>() == 2) {
+        s += 2
+        s2 += 2
+      }
+      twoUnits<B, S, N, u16>(w, w2, s, s2, x, scratch, mask)
+      w += 32 * sizeof<B>()
+      w2 += 32 * sizeof<B>()
+      s += 2
+      s2 += 2
+      x += 4 * TILE_UNIT * 2
+    } while (x < end)
+  }
+  if (cols & 64) twoUnits<B, S, N, u8>(w, w2, s, s2, x, scratch, mask)
+}
+
+/** An even (U = u8) or odd (u16) unit of two rows for N tokens. */
+// @ts-ignore: decorator
+@inline
+function twoUnits<B, S, N, U>(w: usize, w2: usize, s: usize, s2: usize, x: usize, scratch: usize, mask: v128): void {
+  const raw = v128.shuffle<i64>(v128.load16_splat(s), v128.load16_splat(s2), 0, 2)
+  const scale = isSigned<S>() ? halfToFloat4(v128.and(raw, i32x4.splat(0xffff))) : i32x4.shl(raw, 16)
+  const p0 = unpacked<B, U, u8>(w, mask)
+  const p1 = unpacked<B, U, u16>(w, mask)
+  const p2 = unpacked<B, U, u32>(w, mask)
+  const p3 = unpacked<B, U, u64>(w, mask)
+  const q0 = unpacked<B, U, u8>(w2, mask)
+  const q1 = unpacked<B, U, u16>(w2, mask)
+  const q2 = unpacked<B, U, u32>(w2, mask)
+  const q3 = unpacked<B, U, u64>(w2, mask)
+  oneToken<B, U, u8>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x, scratch)
+  oneToken<B, U, u16>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x, scratch)
+  if (sizeof<N>() > 2) oneToken<B, U, u32>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x, scratch)
+  if (sizeof<N>() > 4) oneToken<B, U, u64>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x, scratch)
+}
+
+/** What the token T (u8, u16, u32, u64) adds to its accumulators. Offsets are constants of instructions. */
+// @ts-ignore: decorator
+@inline
+function oneToken<B, U, T>(
+  p0: v128, p1: v128, p2: v128, p3: v128, q0: v128, q1: v128, q2: v128, q3: v128, scale: v128, x: usize, scratch: usize,
+): void {
+  const x0 = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT)
+  const x1 = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 16)
+  const x2 = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 32)
+  const x3 = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 48)
+  const sums = merge(sums16(p0, p1, p2, p3, x0, x1, x2, x3), sums16(q0, q1, q2, q3, x0, x1, x2, x3))
+  const xScale = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 64)
+  const acc = v128.load(scratch, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 32 + (sizeof<U>() - 1) * 16 + TILE_ACCUMULATORS)
+  v128.store(
+    scratch, accumulate(acc, sums, scale, xScale),
+    (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 32 + (sizeof<U>() - 1) * 16 + TILE_ACCUMULATORS,
+  )
+}
+
+/** Adds the biases and writes the outputs of two rows, which go to columns (in bytes) `column` and `nextColumn`. */
+function finish<G, S>(
+  b: usize, b2: usize, cols: i32, tokens: i32, addresses: usize, column: usize, nextColumn: usize, scratch: usize,
+): void {
+  const even0 = v128.load(scratch, TILE_ACCUMULATORS)
+  const odd0 = v128.load(scratch, TILE_ACCUMULATORS + 16)
+  const even1 = v128.load(scratch, TILE_ACCUMULATORS + 32)
+  const odd1 = v128.load(scratch, TILE_ACCUMULATORS + 48)
+  const even2 = v128.load(scratch, TILE_ACCUMULATORS + 64)
+  const odd2 = v128.load(scratch, TILE_ACCUMULATORS + 80)
+  const even3 = v128.load(scratch, TILE_ACCUMULATORS + 96)
+  const odd3 = v128.load(scratch, TILE_ACCUMULATORS + 112)
+  let p0 = v128.shuffle<i64>(even0, odd0, 0, 2)
+  let p1 = v128.shuffle<i64>(even1, odd1, 0, 2)
+  let p2 = v128.shuffle<i64>(even2, odd2, 0, 2)
+  let p3 = v128.shuffle<i64>(even3, odd3, 0, 2)
+  let q0 = v128.shuffle<i64>(even0, odd0, 1, 3)
+  let q1 = v128.shuffle<i64>(even1, odd1, 1, 3)
+  let q2 = v128.shuffle<i64>(even2, odd2, 1, 3)
+  let q3 = v128.shuffle<i64>(even3, odd3, 1, 3)
+  const group = <i32>(32 * sizeof<G>())
+  const half = isSigned<S>()
+  let x = scratch + TILE_RECORDS + tileSums(cols)
+  const groups = cols / group
+  const end = x + (<usize>(groups >> 2) << 6)
+  if (x < end) {
+    do {
+      const bias = loadFloats4(b, half)
+      const bias2 = loadFloats4(b2, half)
+      const x0 = v128.load(x)
+      p0 = madd(bias, x0, p0)
+      q0 = madd(bias2, x0, q0)
+      const x1 = v128.load(x, 16)
+      p1 = madd(bias, x1, p1)
+      q1 = madd(bias2, x1, q1)
+      const x2 = v128.load(x, 32)
+      p2 = madd(bias, x2, p2)
+      q2 = madd(bias2, x2, q2)
+      const x3 = v128.load(x, 48)
+      p3 = madd(bias, x3, p3)
+      q3 = madd(bias2, x3, q3)
+      b += 8
+      b2 += 8
+      x += 64
+    } while (x < end)
+  }
+  if (groups & 3) {
+    const bias = loadFloatsTail(b, groups & 3, half)
+    const bias2 = loadFloatsTail(b2, groups & 3, half)
+    const x0 = v128.load(x)
+    p0 = madd(bias, x0, p0)
+    q0 = madd(bias2, x0, q0)
+    const x1 = v128.load(x, 16)
+    p1 = madd(bias, x1, p1)
+    q1 = madd(bias2, x1, q1)
+    const x2 = v128.load(x, 32)
+    p2 = madd(bias, x2, p2)
+    q2 = madd(bias2, x2, q2)
+    const x3 = v128.load(x, 48)
+    p3 = madd(bias, x3, p3)
+    q3 = madd(bias2, x3, q3)
+  }
+  const p = sumLanes4(p0, p1, p2, p3)
+  const q = sumLanes4(q0, q1, q2, q3)
+  let out = <usize>load<u32>(addresses, TILE_ADDRESSES)
+  v128.store32_lane(out + column, p, 0)
+  v128.store32_lane(out + nextColumn, q, 0)
+  if (tokens > 1) {
+    out = <usize>load<u32>(addresses, TILE_ADDRESSES + 4)
+    v128.store32_lane(out + column, p, 1)
+    v128.store32_lane(out + nextColumn, q, 1)
+  }
+  if (tokens > 2) {
+    out = <usize>load<u32>(addresses, TILE_ADDRESSES + 8)
+    v128.store32_lane(out + column, p, 2)
+    v128.store32_lane(out + nextColumn, q, 2)
+  }
+  if (tokens > 3) {
+    out = <usize>load<u32>(addresses, TILE_ADDRESSES + 12)
+    v128.store32_lane(out + column, p, 3)
+    v128.store32_lane(out + nextColumn, q, 3)
+  }
+}
+
+/** Up to four records, whose addresses are given, unit by unit beside each other, each scale in all lanes. */
+function interleave(cols: i32, group: i32, tokens: i32, addresses: usize, tile: usize): void {
+  const tail = <usize>((cols / group + 3) >> 2) << 4
+  for (let t: usize = 0; t < 4; t++) {
+    let to = tile + tileSums(cols) + (t << 4)
+    if (t >= <usize>tokens) {
+      // Sums of absent tokens are multiplied too; what scratch held before might be subnormal, which is slow.
+      for (const end = to + 4 * tail; to < end; to += 64) v128.store(to, i32x4.splat(0))
+      continue
+    }
+    let from = <usize>load<u32>(addresses + (t << 2))
+    let at = tile + t * TILE_UNIT
+    for (const end = from + pairedSums(cols); from < end; from += PAIR_BYTES) {
+      for (let i: usize = 0; i < 64; i += 16) {
+        v128.store(at + i, v128.load(from + i))
+        v128.store(at + i, v128.load(from + i, 64), 4 * TILE_UNIT)
+      }
+      v128.store(at, v128.load64_splat(from, 128), 64)
+      v128.store(at, v128.load64_splat(from, 136), 4 * TILE_UNIT + 64)
+      at += 8 * TILE_UNIT
+    }
+    for (const end = from + tail; from < end; from += 16) {
+      v128.store(to, v128.load(from))
+      to += 64
+    }
+  }
+}
+
+/** Where the sums begin in a tile of four records. */
+// @ts-ignore: decorator
+@inline
+function tileSums(cols: i32): usize {
+  return <usize>((cols + 127) >> 7) * (8 * TILE_UNIT)
+}
+
+/** The vector V (u8, u16, u32, u64: 0 to 3) of the integer weights of a unit at w, or (U = u16) of the one after it. */
+// @ts-ignore: decorator
+@inline
+function unpacked<B, U, V>(w: usize, mask: v128): v128 {
+  if (sizeof<B>() == 1) {
+    const packed = v128.load(w, (sizeof<U>() - 1) * 16)
+    if (sizeof<V>() == 1) return v128.and(packed, mask)
+    return v128.and(i16x8.shr_u(packed, sizeof<V>() == 2 ? 2 : sizeof<V>() == 4 ? 4 : 6), mask)
+  }
+  const packed = v128.load(w, (sizeof<U>() - 1) * 32 + (sizeof<V>() < 4 ? 0 : 16))
+  if (sizeof<V>() == 1 || sizeof<V>() == 4) return v128.and(packed, mask)
+  return v128.and(i16x8.shr_u(packed, 4), mask)
+}
+
+/** The first (U = u8) or second (u16) unit at w with the first or second of the pair at x. */
+// @ts-ignore: decorator
+@inline
+function unitSums<B, U>(w: usize, x: usize, mask: v128): v128 {
+  return sums16(
+    unpacked<B, U, u8>(w, mask), unpacked<B, U, u16>(w, mask), unpacked<B, U, u32>(w, mask), unpacked<B, U, u64>(w, mask),
+    v128.load(x, (sizeof<U>() - 1) * 64), v128.load(x, (sizeof<U>() - 1) * 64 + 16),
+    v128.load(x, (sizeof<U>() - 1) * 64 + 32), v128.load(x, (sizeof<U>() - 1) * 64 + 48),
+  )
+}
+
+/** Eight 16-bit sums of eight products each, at most 8 · 15 · 127 = 15240. */
+// @ts-ignore: decorator
+@inline
+function sums16(q0: v128, q1: v128, q2: v128, q3: v128, x0: v128, x1: v128, x2: v128, x3: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) {
+    return i16x8.add(i16x8.add(i16x8.add(dotBytes(x0, q0), dotBytes(x1, q1)), dotBytes(x2, q2)), dotBytes(x3, q3))
+  }
+  let low = i16x8.add(i16x8.extmul_low_i8x16_s(x0, q0), i16x8.extmul_low_i8x16_s(x1, q1))
+  let high = i16x8.add(i16x8.extmul_high_i8x16_s(x0, q0), i16x8.extmul_high_i8x16_s(x1, q1))
+  low = i16x8.add(i16x8.add(low, i16x8.extmul_low_i8x16_s(x2, q2)), i16x8.extmul_low_i8x16_s(x3, q3))
+  high = i16x8.add(i16x8.add(high, i16x8.extmul_high_i8x16_s(x2, q2)), i16x8.extmul_high_i8x16_s(x3, q3))
+  return i16x8.add(low, high)
+}
+
+/** [a, a, b, b]: two sums of each unit. */
+// @ts-ignore: decorator
+@inline
+function merge(a: v128, b: v128): v128 {
+  return i32x4.extadd_pairwise_i16x8_s(i16x8.add(v128.shuffle<i64>(a, b, 0, 2), v128.shuffle<i64>(a, b, 1, 3)))
+}
+
+// @ts-ignore: decorator
+@inline
+function accumulate(acc: v128, sums: v128, scale: v128, xScale: v128): v128 {
+  return madd(f32x4.convert_i32x4_s(sums), f32x4.mul(scale, xScale), acc)
+}
+
+// @ts-ignore: decorator
+@inline
+function splatScale<S>(s: usize): v128 {
+  const raw = v128.load16_splat(s)
+  if (isSigned<S>()) return halfToFloat4(v128.and(raw, i32x4.splat(0xffff)))
+  return i32x4.shl(raw, 16)
+}
+
+/** The scales of two groups, each in two lanes. */
+// @ts-ignore: decorator
+@inline
+function scalePair<S>(s: usize): v128 {
+  const raw = v128.load32_zero(s)
+  const zero = i32x4.splat(0)
+  if (isSigned<S>()) {
+    const halves = v128.shuffle<i16>(raw, zero, 0, 8, 1, 8, 8, 8, 8, 8)
+    return halfToFloat4(v128.shuffle<i32>(halves, halves, 0, 0, 1, 1))
+  }
+  const floats = v128.shuffle<i16>(zero, raw, 0, 8, 1, 9, 2, 10, 3, 11)
+  return v128.shuffle<i32>(floats, floats, 0, 4, 1, 5)
+}
