@@ -1,5 +1,9 @@
 // Reads experts for those who cannot block: the same reader threads and rings, awaited. The webgpu backend and the disk
 // measurements use it on the main thread. Keeps no cache: which expert to read, and where to, is the caller's decision.
+//
+// While reads come in, this looks for them once per turn of the event loop: a message per read would cost more than the
+// look, and come later. When nothing has come for a while it sleeps, and the next read to end calls it. Of reads ahead
+// one is answered per turn, so that whoever waits for the GPU, or for a demand, gets the thread in between.
 import { ReadError } from '../errors.js'
 import { type NodeReaders, type ReaderOptions, startNodeReaders } from './nodeReaders.js'
 import { failureText, ReadRing, type ReadTotals, readState } from './readRing.js'
@@ -11,35 +15,36 @@ export type ReaderPoolOptions = Omit<ReaderOptions, 'entries' | 'onAnswer' | 'on
 
 export type ReadPriority = 'demand' | 'prefetch'
 
-interface Waiting {
+interface Asked {
   readonly file: number
   readonly offset: number
   readonly size: number
+  readonly bank: number
+  readonly target: number
+  priority: ReadPriority
   readonly resolve: () => void
   readonly reject: (error: Error) => void
 }
 
-interface Queued extends Waiting {
-  readonly bank: number
-  readonly target: number
-  priority: ReadPriority
-}
+const patienceMs = 2 // of looking in vain
 
 export class ExpertReaderPool {
   readonly direct: boolean
   private readonly readers: NodeReaders
   private readonly ring: ReadRing
   private readonly free: number[]
-  private readonly waiting = new Map<number, Waiting>() // by entry
-  private readonly queue: Queued[] = []
+  private readonly waiting = new Map<number, Asked>() // by entry
+  private readonly queue: Asked[] = []
   private closed = false
+  private looking = false
+  private lastAnswer = 0 // ms
 
   constructor(private readonly options: ReaderPoolOptions) {
     const depth = options.depth ?? 64
     this.readers = startNodeReaders({
       ...options,
       entries: depth,
-      onAnswer: entry => this.answered(entry),
+      onAnswer: () => this.look(),
       onLost: () => {
         this.closed = true
         this.rejectAll('a reader thread has died')
@@ -76,7 +81,9 @@ export class ExpertReaderPool {
       if (read.file === file && read.offset === offset) read.priority = 'demand'
     }
     for (const [entry, read] of this.waiting) {
-      if (read.file === file && read.offset === offset) this.ring.promote(entry)
+      if (read.file !== file || read.offset !== offset) continue
+      read.priority = 'demand'
+      this.ring.promote(entry)
     }
   }
 
@@ -92,10 +99,56 @@ export class ExpertReaderPool {
       const demand = this.queue.findIndex(read => read.priority === 'demand')
       const [read] = this.queue.splice(Math.max(0, demand), 1)
       const entry = this.free.pop() as number
-      if (this.waiting.size === 0) this.readers.setRef(true)
       this.waiting.set(entry, read)
       this.ring.submit(entry, read, read.priority === 'prefetch')
     }
+    this.look()
+  }
+
+  /** Looks for ended reads in the next turns, if there are any to come. */
+  private look(): void {
+    if (this.looking || this.waiting.size === 0) return
+    this.looking = true
+    if (this.ring.isAsleep) {
+      this.ring.isAsleep = false
+      this.readers.setRef(false) // the turns keep the process alive
+    }
+    this.lastAnswer = performance.now()
+    setImmediate(() => this.turn())
+  }
+
+  private turn(): void {
+    if (this.takeAnswers()) this.lastAnswer = performance.now()
+    const waits = this.waiting.size > 0
+    if (waits && performance.now() - this.lastAnswer < patienceMs) setImmediate(() => this.turn())
+    else {
+      this.looking = false
+      if (waits) this.sleep()
+    }
+  }
+
+  private sleep(): void {
+    this.ring.isAsleep = true
+    this.readers.setRef(true)
+    // One may have ended before its reader could see that.
+    if (this.takeAnswers()) this.look()
+  }
+
+  /** All demands that have ended, and one read ahead. Whether there were any. */
+  private takeAnswers(): boolean {
+    let any = false
+    let ahead = false
+    for (const [entry, { priority }] of this.waiting) {
+      const state = this.ring.state(entry)
+      if (state !== readState.done && state !== readState.failed) continue
+      if (priority === 'prefetch') {
+        if (ahead) continue
+        ahead = true
+      }
+      any = true
+      this.answered(entry)
+    }
+    return any
   }
 
   private answered(entry: number): void {
@@ -106,7 +159,6 @@ export class ExpertReaderPool {
     this.ring.settle(entry)
     this.free.push(entry)
     this.submit()
-    if (this.waiting.size === 0) this.readers.setRef(false)
     if (failure) read.reject(this.error(read, failureText(failure, read.size)))
     else read.resolve()
   }
@@ -117,7 +169,7 @@ export class ExpertReaderPool {
     for (const read of reads) read.reject(this.error(read, detail))
   }
 
-  private error(read: Waiting, detail: string): ReadError {
+  private error(read: Asked, detail: string): ReadError {
     return new ReadError(this.options.files[read.file], read.offset, read.size, detail)
   }
 }

@@ -11,12 +11,14 @@ export interface ReaderThreadData {
   readonly banks: readonly SharedArrayBuffer[]
   readonly descriptors: readonly number[] // of the files; descriptors belong to the process
   readonly faults?: SharedArrayBuffer
-  /** Post the number of each ended entry to the main thread, for those who cannot block. */
-  readonly postAnswers: boolean
+  /** Call the main thread when a read has ended and it is not looking, for those who cannot block. */
+  readonly calls: boolean
 }
 
 const data = workerData as ReaderThreadData
 const ring = new ReadRing(data.ring)
 const read: ReadBytes = (file, target, position) => readSync(data.descriptors[file], target, 0, target.length, position)
-const answered = data.postAnswers ? (entry: number) => parentPort?.postMessage(entry) : undefined
-serveReads(ring, data.role, data.banks, data.faults ? withFaults(read, data.faults) : read, answered)
+const answered = () => {
+  if (ring.isAsleep) parentPort?.postMessage(null)
+}
+serveReads(ring, data.role, data.banks, data.faults ? withFaults(read, data.faults) : read, data.calls ? answered : undefined)

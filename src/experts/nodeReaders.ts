@@ -20,7 +20,7 @@ export interface ReaderOptions {
   readonly demandThreads?: number
   readonly faults?: SharedArrayBuffer
   readonly onNotice?: (line: string) => void
-  readonly onAnswer?: (entry: number) => void
+  readonly onAnswer?: () => void // a read has ended and the asker was asleep
   readonly onLost?: () => void // a thread died
 }
 
@@ -52,7 +52,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
       banks: options.banks,
       descriptors,
       faults: options.faults,
-      postAnswers: options.onAnswer !== undefined,
+      calls: options.onAnswer !== undefined,
     }
     const worker = new Worker(new URL('./nodeReaderThread.js', import.meta.url), {
       workerData: data,

@@ -51,6 +51,7 @@ const demandTail = 6
 const aheadHead = 7
 const aheadTail = 8
 const demandWork = 9 // counts demands; readers that take nothing else wait on it
+const asleep = 10 // the asker is not looking, and wants to be called
 const controlWords = 16
 
 // Words of an entry.
@@ -162,6 +163,15 @@ export class ReadRing {
   /** Blocks until a read ends after `seen` was looked at, or the time is over. */
   waitForAnswer(seen: number, timeoutMs: number): void {
     Atomics.wait(this.words, answers, seen, timeoutMs)
+  }
+
+  /** Whether readers must call an asker that has an event loop: it has to look once more after it has said so. */
+  set isAsleep(on: boolean) {
+    Atomics.store(this.words, asleep, on ? 1 : 0)
+  }
+
+  get isAsleep(): boolean {
+    return Atomics.load(this.words, asleep) !== 0
   }
 
   /** Readers that ended without being asked to: reads they had begun will never end. */

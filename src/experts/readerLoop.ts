@@ -20,7 +20,7 @@ export function serveReads(
   role: ReaderRole,
   banks: readonly SharedArrayBuffer[],
   read: ReadBytes,
-  answered?: (entry: number) => void,
+  answered?: () => void,
 ): void {
   while (!ring.stopped) {
     const seen = ring.submissions(role.takesAhead)
@@ -30,7 +30,7 @@ export function serveReads(
       continue
     }
     serve(ring, role.index, entry, banks, read)
-    answered?.(entry)
+    answered?.()
   }
 }
 

@@ -356,7 +356,9 @@ export class ExpertSlots {
   async #bring(pool: Pool, layer: number, expert: number, slot: number, priority: ReadPriority): Promise<void> {
     const key = layer * this.#config.numExperts + expert
     this.#hide(pool, slot)
-    const staging = await this.#uploads.take()
+    // Where a buffer is free, the read is asked for before this returns: its caller has other work to do first.
+    const taken = this.#uploads.take()
+    const staging = taken instanceof Promise ? await taken : taken
     try {
       const mapped = new Uint8Array(staging.getMappedRange())
       const { moves } = this.#layout
