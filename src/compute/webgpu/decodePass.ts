@@ -1,7 +1,9 @@
 // Evaluates one token each of a few sequences. Execution is optimistic: layers are recorded back to back as if every
 // expert were in a slot, the router's choice stays on the GPU, and the first miss turns the commands after it into
-// no-ops. The host then sees which experts lack, brings them, and resumes at that layer. How many layers go into one
-// submission follows the measured distance between misses: all of them when nothing misses, one when every layer does.
+// no-ops. The host then sees which experts lack, brings them, and resumes at that layer. Submissions end at a router's
+// choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
+// while the GPU is busy. How many layers go into one follows the measured distance between misses: all of them when
+// nothing misses, one when every layer does.
 import type { ModelConfig } from '../../model/config.js'
 import { argmaxOp } from './argmax.js'
 import { attentionPartsBytes } from './attentionShape.js'
@@ -25,10 +27,17 @@ import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 const STATUS_BYTES = 16
 const NO_MISS = new Uint32Array(4)
+const NEARER = 0.7 // of the expected distance to the next miss: commands after a miss are for nothing
 
 export interface DecodeResult {
   readonly winners: Uint32Array // [tokens]
   readonly routing: Uint32Array // [layers, MAX_DECODE_BATCH, K]
+}
+
+interface RunOptions {
+  readonly tokens: number
+  readonly wantsHead: boolean
+  readonly predicts: boolean // guess what the next layers will choose
 }
 
 export class DecodePass {
@@ -116,61 +125,58 @@ export class DecodePass {
   async run(tokens: number, wantsHead: boolean, signal?: AbortSignal): Promise<DecodeResult> {
     const { numLayers } = this.#config
     const { device } = this.#gpu
-    let result: DecodeResult | null = null
-    let layer = 0
-    let release: (() => void) | null = null
     const readAhead = this.#slots.isAllResident ? null : this.#readAhead
-    const predicts = readAhead !== null
+    const how = { tokens, wantsHead, predicts: readAhead !== null }
     readAhead?.reset()
+    let from = -1
+    let to = this.#reach(from)
+    const isWhole = to === numLayers && readAhead === null
     let holding: Promise<() => void> | null = null
+    let release: (() => void) | null = null
     this.#slots.gathers = true
     try {
-      let end = Math.min(numLayers, this.#window())
-      const isWhole = end === numLayers
-      let commands =
-        (isWhole && !predicts ? this.#takePrepared(tokens, wantsHead) : null) ??
-        this.#record(0, end, false, tokens, wantsHead, predicts)
-      while (result === null) {
+      let commands = (isWhole ? this.#takePrepared(how) : null) ?? this.#record(from, to, how)
+      for (;;) {
         // One after the other, so that the GPU is at work while the driver takes in the rest.
-        for (const command of commands) this.#slots.submit([command], end)
-        if (isWhole && layer === 0 && release === null && !predicts) this.#prepare(tokens, wantsHead)
-        const seen = await this.#read(tokens)
-        const resumed = release !== null
+        for (const command of commands) this.#slots.submit([command], to + 1)
+        // Commands that are submitted have their experts: slots change hands in the order of the queue.
         release?.()
         release = null
+        const reading = this.#read(tokens)
+        // Recorded while the GPU is at work: what comes next, if no miss is before it.
+        const next = this.#reach(to)
+        const following = to < numLayers && this.#profiler === null ? this.#record(to, next, how) : null
+        if (isWhole && from < 0) this.#prepare(how)
+        const seen = await reading
         signal?.throwIfAborted()
         const isMiss = seen.missed >= 0
-        const reached = isMiss ? seen.missed : end
-        for (let i = layer; i < reached; i++) {
-          if (i === layer && resumed) continue // counted when it was held
-          const chosen = this.#chosen(seen.routing, i, tokens)
-          readAhead?.judge(i, chosen)
-          this.#slots.touch(i, chosen)
-        }
-        this.#observe(reached - layer, isMiss)
-        layer = reached
-        // What is wanted now is asked for first, then what may be wanted soon; both are read at once.
-        if (isMiss) {
+        const reached = isMiss ? seen.missed : to
+        const hits = Math.min(isMiss ? reached : reached + 1, numLayers)
+        for (let layer = from + 1; layer < hits; layer++) {
           const chosen = this.#chosen(seen.routing, layer, tokens)
           readAhead?.judge(layer, chosen)
-          holding = this.#slots.hold(layer, chosen, signal)
+          this.#slots.touch(layer, chosen)
+        }
+        this.#observe(Math.max(0, hits - from - 1), isMiss)
+        if (reached === numLayers) return seen
+        // What is wanted now is asked for first, then what may be wanted soon; both are read at once.
+        if (isMiss) {
+          const chosen = this.#chosen(seen.routing, reached, tokens)
+          readAhead?.judge(reached, chosen)
+          holding = this.#slots.hold(reached, chosen, signal)
           holding.catch(() => {}) // awaited below
         }
-        readAhead?.guess(isMiss ? layer : layer - 1, this.#guesses(seen.routing, isMiss ? layer : layer - 1, tokens))
-        if (!isMiss && layer === numLayers) {
-          result = seen
-          break
-        }
-        // Recorded while the disk is at work.
-        end = Math.min(numLayers, layer + this.#window())
-        commands = this.#record(layer, end, isMiss, tokens, wantsHead, predicts)
+        readAhead?.guess(reached, this.#guesses(seen.routing, reached, tokens))
+        from = reached
+        const isNext = reached === to
+        to = isNext ? next : this.#reach(from)
+        commands = isNext && following !== null ? following : this.#record(from, to, how)
         if (holding !== null) {
           release = await holding
           holding = null
           device.queue.writeBuffer(this.#space.status, 0, NO_MISS)
         }
       }
-      return result
     } finally {
       release?.()
       holding?.then(letGo => letGo()).catch(() => {})
@@ -178,36 +184,34 @@ export class DecodePass {
     }
   }
 
-  /** Layers [first, end), and the head after the last; `resumes`: the first layer begins at its router's choice. */
-  #record(
-    first: number,
-    end: number,
-    resumes: boolean,
-    tokens: number,
-    wantsHead: boolean,
-    predicts: boolean,
-  ): GPUCommandBuffer[] {
+  /**
+   * From a layer's experts, -1: from the embedding, to another layer's choice, or with `numLayers` to the end of the
+   * token. The first layer chooses once more: it may have missed before.
+   */
+  #record(from: number, to: number, how: RunOptions): GPUCommandBuffer[] {
     const { numLayers } = this.#config
+    const { tokens, wantsHead, predicts } = how
     const size = { tokens, runs: tokens }
     const commands: GPUCommandBuffer[] = []
     const perPiece = Math.ceil(numLayers / this.#gpu.tuning.PIECES)
     let recorder = new Recorder(this.#gpu.device, this.#profiler)
-    if (first === 0 && !resumes) this.#embed(recorder, size)
-    for (let layer = first; layer < end; layer++) {
+    if (from < 0) this.#embed(recorder, size)
+    for (let layer = Math.max(0, from); layer <= to && layer < numLayers; layer++) {
       const ops = this.#layers[layer]
       const routing = predicts ? ops.routingAhead : ops.routing
-      if (layer === first && resumes) routing.choose(recorder, size)
+      if (layer === from) routing.choose(recorder, size)
       else {
         ops.mixer(recorder, size)
         routing.route(recorder, size)
       }
+      if (layer === to) break
       ops.experts(recorder, size)
-      if ((layer + 1) % perPiece === 0 && layer + 1 < end && this.#profiler === null) {
+      if ((layer + 1) % perPiece === 0 && layer + 1 < to && this.#profiler === null) {
         commands.push(recorder.finish() as GPUCommandBuffer)
         recorder = new Recorder(this.#gpu.device, null)
       }
     }
-    if (end === numLayers && wantsHead) {
+    if (to === numLayers && wantsHead) {
       this.#project(recorder, size)
       this.#argmax(recorder, size)
     }
@@ -220,19 +224,19 @@ export class DecodePass {
   }
 
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one.
-  #prepare(tokens: number, wantsHead: boolean): void {
-    if (this.#profiler !== null || this.#window() < this.#config.numLayers) return
-    const commands = this.#record(0, this.#config.numLayers, false, tokens, wantsHead, false)
-    this.#prepared = { key: this.#preparedKey(tokens, wantsHead), commands }
+  #prepare(how: RunOptions): void {
+    const { numLayers } = this.#config
+    if (this.#profiler !== null || this.#reach(-1) < numLayers) return
+    this.#prepared = { key: this.#preparedKey(how), commands: this.#record(-1, numLayers, how) }
   }
 
-  #takePrepared(tokens: number, wantsHead: boolean): GPUCommandBuffer[] | null {
+  #takePrepared(how: RunOptions): GPUCommandBuffer[] | null {
     const prepared = this.#prepared
     this.#prepared = null
-    return prepared?.key === this.#preparedKey(tokens, wantsHead) ? prepared.commands : null
+    return prepared?.key === this.#preparedKey(how) ? prepared.commands : null
   }
 
-  #preparedKey(tokens: number, wantsHead: boolean): string {
+  #preparedKey({ tokens, wantsHead }: RunOptions): string {
     return `${tokens} ${wantsHead} ${this.#parts.states.generation} ${this.#parts.kv.generation}`
   }
 
@@ -261,10 +265,11 @@ export class DecodePass {
     }
   }
 
-  #window(): number {
+  /** How far commands go that begin at a layer's experts: most of the way to the next miss, as misses went of late. */
+  #reach(from: number): number {
     const { numLayers } = this.#config
     if (this.#missRate * numLayers < 0.5 || this.#slots.isAllResident) return numLayers
-    return Math.max(1, Math.min(numLayers, Math.round(1 / this.#missRate)))
+    return Math.min(numLayers, from + Math.max(1, Math.round(NEARER / this.#missRate)))
   }
 
   #observe(layers: number, missed: boolean): void {

@@ -23,7 +23,7 @@ export interface MatrixSegment {
   readonly norm?: number // which of several norms its input goes through; the first where this is not given
 }
 
-/** What one dispatch computes: up to four segments of one format in one buffer. */
+/** What one dispatch computes: up to six segments of one format in one buffer. */
 export interface MatrixPart {
   readonly buffer: GPUBuffer
   readonly format: MatrixFormat
@@ -36,7 +36,7 @@ export interface MatrixAt {
   readonly out: number
 }
 
-export const MAX_SEGMENTS = 4
+export const MAX_SEGMENTS = 6
 
 export function formatOf(matrix: Matrix): MatrixFormat {
   if (matrix.cols % 32 !== 0) {

@@ -1,6 +1,6 @@
 // The uniform block of segments.wgsl.
 import { uniformBuffer } from './kernel.js'
-import type { MatrixSegment } from './matrixWeights.js'
+import { MAX_SEGMENTS, type MatrixSegment } from './matrixWeights.js'
 
 export interface SegmentTable {
   readonly buffer: GPUBuffer
@@ -23,6 +23,6 @@ export function segmentTable(
     values.push(segment.out, segment.norm ?? 0, 0)
     tiles += Math.ceil(segment.rows / rowsPerTile)
   }
-  while (values.length < 8 + 4 * 8) values.push(0)
+  while (values.length < 8 + MAX_SEGMENTS * 8) values.push(0)
   return { buffer: uniformBuffer(device, values, 'segments'), tiles }
 }

@@ -18,7 +18,7 @@ struct Segments {
   pad1: u32,
   pad2: u32,
   pad3: u32,
-  list: array<Segment, 4>,
+  list: array<Segment, 6>,
 }
 
 fn segmentOf(tile: u32) -> u32 {
