@@ -21,4 +21,10 @@ const read: ReadBytes = (file, target, position) => readSync(data.descriptors[fi
 const answered = () => {
   if (ring.isAsleep) parentPort?.postMessage(null)
 }
-serveReads(ring, data.role, data.banks, data.faults ? withFaults(read, data.faults) : read, data.calls ? answered : undefined)
+serveReads(
+  ring,
+  data.role,
+  data.banks,
+  data.faults ? withFaults(read, data.faults) : read,
+  data.calls ? answered : undefined,
+)

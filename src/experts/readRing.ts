@@ -52,6 +52,8 @@ const aheadHead = 7
 const aheadTail = 8
 const demandWork = 9 // counts demands; readers that take nothing else wait on it
 const asleep = 10 // the asker is not looking, and wants to be called
+const yields = 11 // reads ahead do not begin while a demand is open
+const openDemands = 12 // demands that wait or are being read
 const controlWords = 16
 
 // Words of an entry.
@@ -61,6 +63,7 @@ const wSize = 2
 const wBank = 3
 const wGot = 4
 const wCode = 5 // 3 words, 12 characters
+const wDemand = 12 // somebody waits for it: 0 no, 1 yes, 2 it has ended
 const fOffset = 4 // doubles, counted from the entry's start
 const fTarget = 5
 const entryWords = 16
@@ -121,19 +124,24 @@ export class ReadRing {
     this.words[at + wBank] = request.bank
     this.doubles[at / 2 + fOffset] = request.offset
     this.doubles[at / 2 + fTarget] = request.target
+    Atomics.store(this.words, at + wDemand, 0)
+    if (!ahead) this.openDemand(entry)
     Atomics.store(this.words, at + wState, readState.queued)
     this.push(entry, ahead)
   }
 
   /** A read that waits among the prefetches is now wanted. */
   promote(entry: number): void {
+    this.openDemand(entry)
     if (this.state(entry) === readState.queued) this.push(entry, false)
   }
 
   /** Calls off a read that has not begun. False: it has, and will end. */
   cancel(entry: number): boolean {
     const at = this.entryBase + entry * entryWords + wState
-    return Atomics.compareExchange(this.words, at, readState.queued, readState.idle) === readState.queued
+    const isCalledOff = Atomics.compareExchange(this.words, at, readState.queued, readState.idle) === readState.queued
+    if (isCalledOff) this.closeDemand(entry)
+    return isCalledOff
   }
 
   state(entry: number): number {
@@ -163,6 +171,11 @@ export class ReadRing {
   /** Blocks until a read ends after `seen` was looked at, or the time is over. */
   waitForAnswer(seen: number, timeoutMs: number): void {
     Atomics.wait(this.words, answers, seen, timeoutMs)
+  }
+
+  /** Whether reads ahead wait until no demand is open: the disk is then the demand's alone, but for what has begun. */
+  set yieldsToDemands(on: boolean) {
+    Atomics.store(this.words, yields, on ? 1 : 0)
   }
 
   /** Whether readers must call an asker that has an event loop: it has to look once more after it has said so. */
@@ -205,6 +218,7 @@ export class ReadRing {
   takeEntry(aheadToo: boolean): number {
     const entry = this.pop(demandHead, demandTail, this.demandRing)
     if (entry >= 0 || !aheadToo) return entry
+    if (Atomics.load(this.words, yields) !== 0 && Atomics.load(this.words, openDemands) > 0) return -1
     return this.pop(aheadHead, aheadTail, this.aheadRing)
   }
 
@@ -255,6 +269,7 @@ export class ReadRing {
         this.words[at + wCode + (i >> 2)] |= (failure.code.charCodeAt(i) & 255) << ((i & 3) * 8)
       }
     }
+    this.closeDemand(entry)
     Atomics.store(this.words, at + wState, failure ? readState.failed : readState.done)
     Atomics.add(this.words, answers, 1)
     Atomics.notify(this.words, answers)
@@ -282,6 +297,23 @@ export class ReadRing {
     Atomics.add(this.words, lostReaders, 1)
     Atomics.add(this.words, answers, 1)
     Atomics.notify(this.words, answers)
+  }
+
+  private openDemand(entry: number): void {
+    Atomics.add(this.words, openDemands, 1)
+    const at = this.entryBase + entry * entryWords + wDemand
+    if (Atomics.compareExchange(this.words, at, 0, 1) !== 0) this.oneDemandLess() // it is one already, or has ended
+  }
+
+  private closeDemand(entry: number): void {
+    const at = this.entryBase + entry * entryWords + wDemand
+    if (Atomics.exchange(this.words, at, 2) === 1) this.oneDemandLess()
+  }
+
+  private oneDemandLess(): void {
+    if (Atomics.sub(this.words, openDemands, 1) !== 1 || Atomics.load(this.words, yields) === 0) return
+    Atomics.add(this.words, work, 1)
+    Atomics.notify(this.words, work)
   }
 
   // One reader per read: waking them all would take the processor from the compute threads.

@@ -177,9 +177,9 @@ describe('closing', () => {
 })
 
 describe('reader pool', () => {
-  const poolOn = (faults?: ReadFaults, depth?: number) => {
+  const poolOn = (faults?: ReadFaults, depth?: number, yieldsToDemands = false) => {
     const bank = alignedSharedBuffer(experts * expertSize)
-    const options = { files, expertSize, banks: [bank], slotBytes: 0, faults: faults?.buffer, depth }
+    const options = { files, expertSize, banks: [bank], slotBytes: 0, faults: faults?.buffer, depth, yieldsToDemands }
     return { pool: new ExpertReaderPool(options), bank }
   }
 
@@ -193,6 +193,44 @@ describe('reader pool', () => {
       }),
     )
     expect(pool.totals.bytes).toBe(experts * expertSize)
+    await pool.close()
+  })
+
+  it('is called by a read that takes longer than it looks for', async () => {
+    const faults = new ReadFaults()
+    const { pool, bank } = poolOn(faults)
+    for (const delayMs of [1, 3, 30]) {
+      faults.set('none', { delayMs })
+      for (let e = 0; e < 6; e++) {
+        const priority = e % 2 ? 'prefetch' : 'demand'
+        await Promise.all([
+          pool.read(0, 0, expertSize, 0, 0, 'demand'),
+          pool.read(1, 0, expertSize, 0, expertSize, priority),
+        ])
+      }
+    }
+    expect([...new Uint8Array(bank, expertSize - 1, 2)]).toEqual([byteOf(0, 0), byteOf(1, 0)])
+    await pool.close()
+  })
+
+  it('begins no read ahead while somebody waits, where it is told to', async () => {
+    const faults = new ReadFaults()
+    const { pool } = poolOn(faults, undefined, true)
+    await pool.read(0, 0, expertSize, 0, 0, 'demand') // the threads are up
+    faults.set('none', { delayMs: 60 })
+    const order: string[] = []
+    const read = async (name: string, expert: number, priority: 'demand' | 'prefetch') => {
+      await pool.read(1, expert * expertSize, expertSize, 0, expert * expertSize, priority)
+      order.push(name)
+    }
+    const first = read('demand', 1, 'demand')
+    const second = read('ahead', 2, 'prefetch')
+    const third = read('promoted', 3, 'prefetch')
+    pool.promote(1, 3 * expertSize)
+    await Promise.all([first, third])
+    expect(order.toSorted()).toEqual(['demand', 'promoted'])
+    await second
+    expect(order[2]).toBe('ahead')
     await pool.close()
   })
 

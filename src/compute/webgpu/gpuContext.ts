@@ -33,7 +33,7 @@ export const HARDWARE_TUNING: Tuning = {
   SPLITS: 32,
   PIECES: 8,
   TILE_TOKENS: 64,
-  AHEAD: 2,
+  AHEAD: 3,
   TRUST: 0.6,
 }
 /** A CPU has few lanes and pays for every thread that waits at a barrier. */

@@ -9,10 +9,10 @@ import type { BackendOptions } from '../backend.js'
 import type { ExpertReader } from './expertReader.js'
 
 // A disk gives all it has to eight reads or so, and nearly all to four. A token misses two or three experts per layer, so
-// an expert is read in pieces, each of a size at which a disk is still fast, and copied out while the others are read. Few
-// threads read ahead: a read that is under way takes its share from one that somebody waits for.
-const READERS = 12
-const READERS_AHEAD = 4
+// an expert is read in pieces, each of a size at which a disk is still fast, and copied out while the others are read. Not
+// all threads read ahead, and none begins to while somebody waits: a read under way takes its share from the others.
+const READERS = 14
+const READERS_AHEAD = 6
 const PIECES = 4
 const LEAST_PIECE = 256 << 10
 
@@ -29,6 +29,7 @@ export function nodeExpertReader(experts: ExpertFiles, options: BackendOptions, 
     banks: [bank],
     slotBytes: 0, // the slots are on the GPU
     depth: records * pieces.length,
+    yieldsToDemands: true,
     ...(pieces.length > 1 ? { threads: READERS, demandThreads: READERS - READERS_AHEAD } : {}),
     reads: options.expertReads,
     faults: options.readFaults,
