@@ -1,13 +1,13 @@
 // Quantized weights × int8 activations where a unit (layout.ts) is 64 columns of one group: 2 and 4 bits in groups of 64
 // and 128. The sums of a unit are two exact integers of 32 columns each, in a fixed pattern, so that a vector holds those
-// of two units: of neighbours in a row for one token, of two rows for several. They are scaled and added to the lanes of
-// a float accumulator, even units of a row in lanes 0 and 1, odd ones in 2 and 3, ascending, then the biases, group g in
-// lane g mod 4. That is the order of every output, whatever the number of tokens.
+// of two rows. They are scaled and added to float lanes: even units of a row to one pair of lanes, odd ones to another,
+// ascending; these four lanes take the biases, group g in lane g mod 4. That is the order of every output, whatever the
+// number of tokens.
 //
-// Written for V8's optimizing compiler, and for few instructions, which is what binds it. Two rows share the loads of
-// activations and half of the scaling. Accumulators of several tokens are in scratch, because registers do not suffice.
-// All loads before a store are scheduled first and spilled when registers run out: so each token ends with a store, and
-// with one token each unit. Hot loops test at their end, because only then are constants kept out of them.
+// Written for few instructions, which is what binds it: two rows share the loads of activations and half of the scaling.
+// And for V8's optimizing compiler: accumulators of several tokens are in scratch, because registers do not suffice. All
+// loads before a store are scheduled first and spilled when registers run out: so each token ends with a store, and with
+// one token each unit. Hot loops test at their end, because only then are constants kept out of them.
 //
 // Type parameters as in matmulFast.ts.
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
@@ -22,78 +22,103 @@ export function rowsPaired<B, G, S>(
   const mask = i8x16.splat(sizeof<B>() == 1 ? 3 : 15)
   const begin = <usize>rowBegin
   const end = <usize>rowEnd
-  if (tokens == 1) {
-    const at = begin * scaleBytes
-    rowsOne<B, G, S>(weight + begin * rowBytes, scales + at, biases + at, cols, end - begin, begin << 2, scratch, mask)
-    return
-  }
   // Rows of a pair are far from each other: to the memory's prefetchers neighbours in a page look like one odd stream.
-  // The last row of an odd number is taken twice.
+  // The one in the middle of an odd number is taken twice.
   const half = (end - begin + 1) >> 1
+  const next = end - begin - half
+  if (half == 0) return
   for (let first = 0; first < tokens; first += 4) {
     const count = min(4, tokens - first)
     const addresses = scratch + (<usize>first << 2)
+    if (count == 1) {
+      const at = begin * scaleBytes
+      rowsOne<B, G, S>(
+        weight + begin * rowBytes, next * rowBytes, scales + at, biases + at, next * scaleBytes, cols, half,
+        addresses, begin << 2, next << 2, scratch, mask,
+      )
+      return
+    }
     interleave(cols, <i32>(32 * sizeof<G>()), count, addresses, scratch + TILE_RECORDS)
     for (let row = begin, middle = begin + half; row < middle; row++) {
-      const next = min(row + half, end - 1)
-      const at = row * scaleBytes
       const w = weight + row * rowBytes
-      const w2 = w + (next - row) * rowBytes
-      const step = (next - row) * scaleBytes
-      if (count == 4) twoRows<B, G, S, u64>(w, w2, scales + at, step, cols, scratch, mask)
-      else if (count == 3) twoRows<B, G, S, u32>(w, w2, scales + at, step, cols, scratch, mask)
-      else twoRows<B, G, S, u16>(w, w2, scales + at, step, cols, scratch, mask)
-      finish<G, S>(biases + at, biases + at + step, cols, count, addresses, row << 2, next << 2, scratch)
+      const w2 = w + next * rowBytes
+      const s = scales + row * scaleBytes
+      const b = biases + row * scaleBytes
+      const step = next * scaleBytes
+      if (count == 4) twoRows<B, G, S, u64>(w, w2, s, step, cols, scratch, mask)
+      else if (count == 3) twoRows<B, G, S, u32>(w, w2, s, step, cols, scratch, mask)
+      else twoRows<B, G, S, u16>(w, w2, s, step, cols, scratch, mask)
+      finish<G, S>(b, b + step, cols, count, addresses, row << 2, (row + next) << 2, scratch)
     }
   }
 }
 
-/** So many rows for one token. */
+/** So many rows, and as many that lie `nextRow`, `nextScale` and `nextColumn` bytes further on, for one token. */
 function rowsOne<B, G, S>(
-  w: usize, s: usize, b: usize, cols: i32, rows: usize, column: usize, scratch: usize, mask: v128,
+  w: usize, nextRow: usize, s: usize, b: usize, nextScale: usize, cols: i32, rows: usize,
+  addresses: usize, column: usize, nextColumn: usize, scratch: usize, mask: v128,
 ): void {
-  const record = <usize>load<u32>(scratch)
+  const record = <usize>load<u32>(addresses)
   const pairsEnd = record + (<usize>cols >> 7) * PAIR_BYTES
   const half = isSigned<S>()
   const groups = cols / <i32>(32 * sizeof<G>())
-  let out = <usize>load<u32>(scratch, TILE_ADDRESSES) + column
+  let w2 = w + nextRow
+  let s2 = s + nextScale
+  let b2 = b + nextScale
+  let out = <usize>load<u32>(addresses, TILE_ADDRESSES) + column
   const end = out + (rows << 2)
-  while (out < end) {
+  do {
     let x = record
-    let acc = f32x4.splat(0)
+    let even = f32x4.splat(0)
+    let odd = f32x4.splat(0)
     if (x < pairsEnd) {
       do {
-        const first = unitSums<B, u8>(w, x, mask)
-        v128.store(scratch, first, TILE_ACCUMULATORS) // read by nobody
-        const second = unitSums<B, u16>(w, x, mask)
-        const scale = sizeof<G>() == 2 ? scalePair<S>(s) : splatScale<S>(s)
-        acc = accumulate(acc, merge(first, second), scale, v128.load(x, 128))
-        s += sizeof<G>() == 2 ? 4 : 2
+        even = accumulate(even, unitSums<B, u8>(w, w2, x, mask), twoScales<S>(s, s2), v128.load64_splat(x, 128))
+        v128.store(scratch, even, TILE_ACCUMULATORS) // read by nobody
+        if (sizeof<G>() == 2) {
+          s += 2
+          s2 += 2
+        }
+        odd = accumulate(odd, unitSums<B, u16>(w, w2, x, mask), twoScales<S>(s, s2), v128.load64_splat(x, 136))
+        s += 2
+        s2 += 2
         w += 32 * sizeof<B>()
+        w2 += 32 * sizeof<B>()
         x += PAIR_BYTES
       } while (x < pairsEnd)
     }
     if (cols & 64) {
-      acc = accumulate(acc, merge(unitSums<B, u8>(w, x, mask), i32x4.splat(0)), splatScale<S>(s), v128.load(x, 128))
+      even = accumulate(even, unitSums<B, u8>(w, w2, x, mask), twoScales<S>(s, s2), v128.load64_splat(x, 128))
       s += 2
+      s2 += 2
       w += 16 * sizeof<B>()
+      w2 += 16 * sizeof<B>()
       x += PAIR_BYTES
     }
+    let acc = v128.shuffle<i64>(even, odd, 0, 2)
+    let acc2 = v128.shuffle<i64>(even, odd, 1, 3)
     const sumsEnd = x + (<usize>(groups >> 2) << 4)
     if (x < sumsEnd) {
       do {
-        acc = madd(loadFloats4(b, half), v128.load(x), acc)
+        const sums = v128.load(x)
+        acc = madd(loadFloats4(b, half), sums, acc)
+        acc2 = madd(loadFloats4(b2, half), sums, acc2)
         b += 8
+        b2 += 8
         x += 16
       } while (x < sumsEnd)
     }
     if (groups & 3) {
-      acc = madd(loadFloatsTail(b, groups & 3, half), v128.load(x), acc)
+      const sums = v128.load(x)
+      acc = madd(loadFloatsTail(b, groups & 3, half), sums, acc)
+      acc2 = madd(loadFloatsTail(b2, groups & 3, half), sums, acc2)
       b += <usize>(groups & 3) << 1
+      b2 += <usize>(groups & 3) << 1
     }
     store<f32>(out, sumLanes(acc))
+    store<f32>(out + nextColumn, sumLanes(acc2))
     out += 4
-  }
+  } while (out < end)
 }
 
 /** The accumulators of two rows for the tile's N records (u16, u32, u64: 2, 3, 4), into scratch: even units, odd units. */
@@ -133,8 +158,7 @@ function twoRows<B, G, S, N>(
 // @ts-ignore: decorator
 @inline
 function twoUnits<B, S, N, U>(w: usize, w2: usize, s: usize, s2: usize, x: usize, scratch: usize, mask: v128): void {
-  const raw = v128.shuffle<i64>(v128.load16_splat(s), v128.load16_splat(s2), 0, 2)
-  const scale = isSigned<S>() ? halfToFloat4(v128.and(raw, i32x4.splat(0xffff))) : i32x4.shl(raw, 16)
+  const scale = twoScales<S>(s, s2)
   const p0 = unpacked<B, U, u8>(w, mask)
   const p1 = unpacked<B, U, u16>(w, mask)
   const p2 = unpacked<B, U, u32>(w, mask)
@@ -301,15 +325,24 @@ function unpacked<B, U, V>(w: usize, mask: v128): v128 {
   return v128.and(i16x8.shr_u(packed, 4), mask)
 }
 
-/** The first (U = u8) or second (u16) unit at w with the first or second of the pair at x. */
+/** The first (U = u8) or second (u16) units at w and w2 with that of the pair at x. */
 // @ts-ignore: decorator
 @inline
-function unitSums<B, U>(w: usize, x: usize, mask: v128): v128 {
-  return sums16(
-    unpacked<B, U, u8>(w, mask), unpacked<B, U, u16>(w, mask), unpacked<B, U, u32>(w, mask), unpacked<B, U, u64>(w, mask),
-    v128.load(x, (sizeof<U>() - 1) * 64), v128.load(x, (sizeof<U>() - 1) * 64 + 16),
-    v128.load(x, (sizeof<U>() - 1) * 64 + 32), v128.load(x, (sizeof<U>() - 1) * 64 + 48),
-  )
+function unitSums<B, U>(w: usize, w2: usize, x: usize, mask: v128): v128 {
+  const x0 = v128.load(x, (sizeof<U>() - 1) * 64)
+  const x1 = v128.load(x, (sizeof<U>() - 1) * 64 + 16)
+  const x2 = v128.load(x, (sizeof<U>() - 1) * 64 + 32)
+  const x3 = v128.load(x, (sizeof<U>() - 1) * 64 + 48)
+  const p0 = unpacked<B, U, u8>(w, mask)
+  const p1 = unpacked<B, U, u16>(w, mask)
+  const p2 = unpacked<B, U, u32>(w, mask)
+  const p3 = unpacked<B, U, u64>(w, mask)
+  const first = sums16(p0, p1, p2, p3, x0, x1, x2, x3)
+  const q0 = unpacked<B, U, u8>(w2, mask)
+  const q1 = unpacked<B, U, u16>(w2, mask)
+  const q2 = unpacked<B, U, u32>(w2, mask)
+  const q3 = unpacked<B, U, u64>(w2, mask)
+  return merge(first, sums16(q0, q1, q2, q3, x0, x1, x2, x3))
 }
 
 /** Eight 16-bit sums of eight products each, at most 8 · 15 · 127 = 15240. */
@@ -339,24 +372,10 @@ function accumulate(acc: v128, sums: v128, scale: v128, xScale: v128): v128 {
   return madd(f32x4.convert_i32x4_s(sums), f32x4.mul(scale, xScale), acc)
 }
 
+/** The scales of two rows, each in two lanes. */
 // @ts-ignore: decorator
 @inline
-function splatScale<S>(s: usize): v128 {
-  const raw = v128.load16_splat(s)
-  if (isSigned<S>()) return halfToFloat4(v128.and(raw, i32x4.splat(0xffff)))
-  return i32x4.shl(raw, 16)
-}
-
-/** The scales of two groups, each in two lanes. */
-// @ts-ignore: decorator
-@inline
-function scalePair<S>(s: usize): v128 {
-  const raw = v128.load32_zero(s)
-  const zero = i32x4.splat(0)
-  if (isSigned<S>()) {
-    const halves = v128.shuffle<i16>(raw, zero, 0, 8, 1, 8, 8, 8, 8, 8)
-    return halfToFloat4(v128.shuffle<i32>(halves, halves, 0, 0, 1, 1))
-  }
-  const floats = v128.shuffle<i16>(zero, raw, 0, 8, 1, 9, 2, 10, 3, 11)
-  return v128.shuffle<i32>(floats, floats, 0, 4, 1, 5)
+function twoScales<S>(s: usize, s2: usize): v128 {
+  const raw = v128.shuffle<i64>(v128.load16_splat(s), v128.load16_splat(s2), 0, 2)
+  return isSigned<S>() ? halfToFloat4(v128.and(raw, i32x4.splat(0xffff))) : i32x4.shl(raw, 16)
 }
