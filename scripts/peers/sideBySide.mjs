@@ -97,7 +97,7 @@ function runOurs() {
     options.threads,
     '--json',
   ]
-  const size = ['--prompt', options.prompt, '--tokens', options.tokens, '--repeat', '1']
+  const size = ['--prompt', options.prompt, '--tokens', options.tokens, '--repeat', mode === 'memory' ? '3' : '1']
   const extra = options['our-flags'].split(' ').filter(Boolean)
   const out = run([process.execPath, moeflux, 'bench', ...flags, ...size, ...extra], files)
   if (out === null) return null
