@@ -215,32 +215,10 @@ function finish<G, S>(
   const group = <i32>(32 * sizeof<G>())
   const half = isSigned<S>()
   let x = scratch + TILE_RECORDS + tileSums(cols)
-  const groups = cols / group
-  const end = x + (<usize>(groups >> 2) << 6)
-  if (x < end) {
-    do {
-      const bias = loadFloats4(b, half)
-      const bias2 = loadFloats4(b2, half)
-      const x0 = v128.load(x)
-      p0 = madd(bias, x0, p0)
-      q0 = madd(bias2, x0, q0)
-      const x1 = v128.load(x, 16)
-      p1 = madd(bias, x1, p1)
-      q1 = madd(bias2, x1, q1)
-      const x2 = v128.load(x, 32)
-      p2 = madd(bias, x2, p2)
-      q2 = madd(bias2, x2, q2)
-      const x3 = v128.load(x, 48)
-      p3 = madd(bias, x3, p3)
-      q3 = madd(bias2, x3, q3)
-      b += 8
-      b2 += 8
-      x += 64
-    } while (x < end)
-  }
-  if (groups & 3) {
-    const bias = loadFloatsTail(b, groups & 3, half)
-    const bias2 = loadFloatsTail(b2, groups & 3, half)
+  let left = cols / group
+  do {
+    const bias = left < 4 ? loadFloatsTail(b, left, half) : loadFloats4(b, half)
+    const bias2 = left < 4 ? loadFloatsTail(b2, left, half) : loadFloats4(b2, half)
     const x0 = v128.load(x)
     p0 = madd(bias, x0, p0)
     q0 = madd(bias2, x0, q0)
@@ -253,7 +231,11 @@ function finish<G, S>(
     const x3 = v128.load(x, 48)
     p3 = madd(bias, x3, p3)
     q3 = madd(bias2, x3, q3)
-  }
+    b += 8
+    b2 += 8
+    x += 64
+    left -= 4
+  } while (left > 0)
   const p = sumLanes4(p0, p1, p2, p3)
   const q = sumLanes4(q0, q1, q2, q3)
   let out = <usize>load<u32>(addresses, TILE_ADDRESSES)
