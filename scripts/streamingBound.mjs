@@ -26,14 +26,13 @@ if (args.help) {
   process.exit()
 }
 const DEPTH = 8
-const RAW_MS = 200 // of reading alone
+const RAW_SECONDS = 0.2 // of reading alone
 const TURN = 16 // tokens
 const load = name => import(`${args.dist}/${name}`)
 const { ensureSyntheticModel } = await load('bench/syntheticModel.js')
 const { parseSyntheticSpec } = await load('bench/syntheticSpec.js')
 const { TokenStream } = await load('bench/tokenStream.js')
-const { ExpertReaderPool } = await load('experts/expertReaderPool.js')
-const { alignedSharedBuffer } = await load('experts/nodeReaders.js')
+const { DiskMeter } = await load('bench/diskSpeed.js')
 const { storeRoot } = await load('storage/modelStore.js')
 const { openPacked } = await load('storage/openPacked.js')
 const { openNodeFolder } = await load('storage/nodeFolder.js')
@@ -47,15 +46,8 @@ const { numLayers, numExperts, expertsPerToken, vocabSize } = packed.config
 const { expertSize } = packed.experts.layout
 console.log(`${spec.name}: ${numLayers} layers of ${numExperts} experts, ready after ${seconds(began)} s`)
 
-const disk = new ExpertReaderPool({
-  files: packed.experts.files.map(file => file.name),
-  expertSize,
-  banks: [alignedSharedBuffer(DEPTH * expertSize)],
-  slotBytes: 0,
-  reads: 'direct',
-  threads: DEPTH,
-  depth: DEPTH,
-})
+const files = packed.experts.files.map(file => file.name)
+const disk = new DiskMeter({ files, fileSize: numExperts * expertSize, readBytes: expertSize }, DEPTH)
 const resident = args['no-resident'] ? null : await measure(1, {})
 if (resident !== null) console.log(`all experts resident: ${resident.ms.toFixed(2)} ms per token`)
 for (const variant of JSON.parse(args.variants)) {
@@ -75,20 +67,8 @@ for (const variant of JSON.parse(args.variants)) {
 await disk.close()
 await packed.close()
 
-/** Reads whole experts at random places with eight reads under way. Bytes per second. */
 async function rawBandwidth() {
-  const began = performance.now()
-  let bytes = 0
-  const lane = async index => {
-    do {
-      const file = Math.floor(Math.random() * numLayers)
-      const offset = Math.floor(Math.random() * numExperts) * expertSize
-      await disk.read(file, offset, expertSize, 0, index * expertSize, 'demand')
-      bytes += expertSize
-    } while (performance.now() - began < RAW_MS)
-  }
-  await Promise.all(Array.from({ length: DEPTH }, (_, index) => lane(index)))
-  return (bytes * 1000) / (performance.now() - began)
+  return (await disk.measure(DEPTH, RAW_SECONDS)).bytesPerSecond
 }
 
 async function measure(share, { prefetch = true, ...tuning }) {

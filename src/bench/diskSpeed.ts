@@ -16,10 +16,14 @@ export interface DiskMeasurement {
   readonly speeds: readonly DiskSpeed[]
 }
 
-export interface DiskMeasurementOptions {
+/** Where to read, and how much at once. */
+export interface DiskPlace {
   readonly files: readonly string[]
   readonly fileSize: number // the smallest
   readonly readBytes: number
+}
+
+export interface DiskMeasurementOptions extends DiskPlace {
   readonly depths: readonly number[]
   readonly seconds: number // for each depth
   readonly signal?: AbortSignal
@@ -28,54 +32,71 @@ export interface DiskMeasurementOptions {
 const warmUpSeconds = 0.2
 
 export async function measureDisk(options: DiskMeasurementOptions): Promise<DiskMeasurement> {
-  const { files, fileSize, readBytes, depths } = options
+  const { depths, seconds, readBytes, signal } = options
   const most = Math.max(...depths)
-  const stride = Math.ceil(readBytes / directAlignment) * directAlignment
-  const pool = new ExpertReaderPool({
-    files,
-    expertSize: readBytes,
-    banks: [alignedSharedBuffer(stride * most)],
-    slotBytes: 0,
-    reads: 'direct',
-    threads: most,
-    depth: most,
-  })
+  const meter = new DiskMeter(options, most)
   try {
-    const records = Math.floor(fileSize / readBytes)
     // Threads take a moment to start; none of it is the disk's.
-    await measureDepth(pool, { ...options, seconds: warmUpSeconds }, records, stride, most)
+    await meter.measure(most, warmUpSeconds, signal)
     const speeds: DiskSpeed[] = []
-    for (const depth of depths) speeds.push(await measureDepth(pool, options, records, stride, depth))
-    return { direct: pool.direct, readBytes, speeds }
+    for (const depth of depths) speeds.push(await meter.measure(depth, seconds, signal))
+    return { direct: meter.direct, readBytes, speeds }
   } finally {
-    await pool.close()
+    await meter.close()
   }
 }
 
-async function measureDepth(
-  pool: ExpertReaderPool,
-  { files, readBytes, seconds, signal }: DiskMeasurementOptions,
-  records: number, // per file
-  stride: number,
-  depth: number,
-): Promise<DiskSpeed> {
-  const before = pool.totals
-  const began = performance.now()
-  const until = began + seconds * 1000
-  const lane = async (index: number) => {
-    do {
-      signal?.throwIfAborted()
-      const file = Math.floor(Math.random() * files.length)
-      const offset = Math.floor(Math.random() * records) * readBytes
-      await pool.read(file, offset, readBytes, 0, index * stride, 'demand')
-    } while (performance.now() < until)
+/** Reader threads that measure whenever they are asked to. */
+export class DiskMeter {
+  readonly #pool: ExpertReaderPool
+  readonly #place: DiskPlace
+  readonly #stride: number // bytes between the targets of two reads
+
+  constructor(place: DiskPlace, mostDepth: number) {
+    const { files, readBytes } = place
+    this.#place = place
+    this.#stride = Math.ceil(readBytes / directAlignment) * directAlignment
+    this.#pool = new ExpertReaderPool({
+      files,
+      expertSize: readBytes,
+      banks: [alignedSharedBuffer(this.#stride * mostDepth)],
+      slotBytes: 0,
+      reads: 'direct',
+      threads: mostDepth,
+      depth: mostDepth,
+    })
   }
-  await Promise.all(Array.from({ length: depth }, (_, index) => lane(index)))
-  const elapsed = (performance.now() - began) / 1000
-  const after = pool.totals
-  return {
-    depth,
-    bytesPerSecond: (after.bytes - before.bytes) / elapsed,
-    latencyMs: ((after.seconds - before.seconds) / (after.reads - before.reads)) * 1000,
+
+  get direct(): boolean {
+    return this.#pool.direct
+  }
+
+  async measure(depth: number, seconds: number, signal?: AbortSignal): Promise<DiskSpeed> {
+    const pool = this.#pool
+    const { files, fileSize, readBytes } = this.#place
+    const records = Math.floor(fileSize / readBytes)
+    const before = pool.totals
+    const began = performance.now()
+    const until = began + seconds * 1000
+    const lane = async (index: number) => {
+      do {
+        signal?.throwIfAborted()
+        const file = Math.floor(Math.random() * files.length)
+        const offset = Math.floor(Math.random() * records) * readBytes
+        await pool.read(file, offset, readBytes, 0, index * this.#stride, 'demand')
+      } while (performance.now() < until)
+    }
+    await Promise.all(Array.from({ length: depth }, (_, index) => lane(index)))
+    const elapsed = (performance.now() - began) / 1000
+    const after = pool.totals
+    return {
+      depth,
+      bytesPerSecond: (after.bytes - before.bytes) / elapsed,
+      latencyMs: ((after.seconds - before.seconds) / (after.reads - before.reads)) * 1000,
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#pool.close()
   }
 }

@@ -311,9 +311,8 @@ export class ReadRing {
   }
 
   private oneDemandLess(): void {
-    if (Atomics.sub(this.words, openDemands, 1) !== 1 || Atomics.load(this.words, yields) === 0) return
-    Atomics.add(this.words, work, 1)
-    Atomics.notify(this.words, work)
+    const isLast = Atomics.sub(this.words, openDemands, 1) === 1
+    if (isLast && Atomics.load(this.words, yields) !== 0) this.wake(Number.POSITIVE_INFINITY, true)
   }
 
   // One reader per read: waking them all would take the processor from the compute threads.

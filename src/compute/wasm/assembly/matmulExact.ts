@@ -3,7 +3,7 @@
 // block's products are summed by themselves and added to one accumulator, blocks ascending: the order of every output.
 // Type parameters as in matmulFast.
 import { dot32, halfToFloat4, madd, sumLanes } from './simd'
-import { TILE_ADDRESSES, TOKEN_TILE } from './layout'
+import { TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout'
 
 export function matmulExact(
   out: usize, outStride: usize, outIndex: usize,
@@ -35,7 +35,7 @@ function rows<B, S>(
 ): void {
   const rowBytes = (<usize>cols * (2 * sizeof<B>())) >> 3
   const scaleBytes = <usize>(cols / group) << 1
-  const accumulators = scratch + 2 * TILE_ADDRESSES
+  const accumulators = scratch + TILE_ACCUMULATORS
   for (let row = <usize>rowBegin; row < <usize>rowEnd; row++) {
     const w = weight + row * rowBytes
     const s = scales + row * scaleBytes
@@ -161,7 +161,7 @@ function block<B>(v: v128, v1: v128, mask: v128, scale: v128, bias: v128, x: usi
   const w5 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits : bits * 5), mask, scale, bias)
   const w6 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits * 2 : bits * 6), mask, scale, bias)
   const w7 = weights(i32x4.shr_u(v1, sizeof<B>() == 4 ? bits * 3 : bits * 7), mask, scale, bias)
-  let accumulator = scratch + 2 * TILE_ADDRESSES
+  let accumulator = scratch + TILE_ACCUMULATORS
   let address = scratch
   const end = scratch + (<usize>tokens << 2)
   do {

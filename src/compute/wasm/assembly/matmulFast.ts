@@ -16,7 +16,7 @@
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
 import { rowsPaired } from './matmulPaired'
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
-import { isPaired, sumsOffset, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
+import { isPaired, sumsOffset, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
 export function matmulFast(
   out: usize, outStride: usize, outIndex: usize,
@@ -99,7 +99,7 @@ function rowsSingle<B, G, S>(
     rowsMany<B, G, S>(
       weight + row * rowBytes, (next - row) * rowBytes, scales + at, biases + at, step, cols, tokens, scratch, mask, ones,
     )
-    let accumulator = scratch + 2 * TILE_ADDRESSES
+    let accumulator = scratch + TILE_ACCUMULATORS
     for (let address = scratch, last = scratch + (<usize>tokens << 2); address < last; address += 4) {
       const out = <usize>load<u32>(address, TILE_ADDRESSES)
       store<f32>(out + (row << 2), sumLanes(v128.load(accumulator)))
@@ -192,7 +192,7 @@ function rowFew<B, G, S>(
     const q2 = bits == 2 ? v128.and(i16x8.shr_u(a, 4), mask) : v128.and(b, mask)
     const q3 = bits == 2 ? v128.and(i16x8.shr_u(a, 6), mask) : v128.and(i16x8.shr_u(b, 4), mask)
     acc0 = tileUnit<B, G, u8>(acc0, q0, q1, q2, q3, x, scale, ones)
-    v128.store(scratch, acc0, 2 * TILE_ADDRESSES) // read by nobody
+    v128.store(scratch, acc0, TILE_ACCUMULATORS) // read by nobody
     if (tokens > 1) acc1 = tileUnit<B, G, u16>(acc1, q0, q1, q2, q3, x, scale, ones)
     if (tokens > 2) acc2 = tileUnit<B, G, u32>(acc2, q0, q1, q2, q3, x, scale, ones)
     if (tokens > 3) acc3 = tileUnit<B, G, u64>(acc3, q0, q1, q2, q3, x, scale, ones)
@@ -270,7 +270,7 @@ function rowsMany<B, G, S>(
   const columns = unitColumns(bits, group)
   const perGroup = max(1, group / columns)
   const unitBytes = <usize>((columns * bits) >> 3)
-  const accumulators = scratch + 2 * TILE_ADDRESSES
+  const accumulators = scratch + TILE_ACCUMULATORS
   const tileEnd = scratch + (<usize>tokens << 2)
   memory.fill(accumulators, 0, <usize>tokens << 5)
   const end = sumsOffset(cols, bits, group)

@@ -1,7 +1,7 @@
 // Plain float weights × float32 activations: blocks of 32 columns in eight vectors meet one input or a tile of them (see
 // matmulFast and matmulExact), then what is left in fours and ones.
 import { dot32, halfToFloat4, loadFloats4, madd, sumLanes } from './simd'
-import { TILE_ADDRESSES, TOKEN_TILE } from './layout'
+import { TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout'
 
 export function matmulPlain(
   out: usize, outStride: usize, outIndex: usize, weight: usize, type: i32, cols: i32,
@@ -24,7 +24,7 @@ export function matmulPlain(
 /** W: u16 is BF16, i16 is F16, f32 itself. */
 function rows<W>(weight: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize): void {
   const size = sizeof<W>()
-  const accumulators = scratch + 2 * TILE_ADDRESSES
+  const accumulators = scratch + TILE_ACCUMULATORS
   const tileEnd = scratch + (<usize>tokens << 2)
   const whole = <usize>(cols & ~31)
   for (let row = <usize>rowBegin; row < <usize>rowEnd; row++) {

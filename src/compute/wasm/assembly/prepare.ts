@@ -63,10 +63,7 @@ export function prepareFast(
     }
     for (let unit = record; unit < sums; unit += stride) {
       if (bits == 2) permute2(unit)
-      else if (bits == 4) {
-        permute4(unit)
-        if (columns == 64) permute4(unit + 32)
-      }
+      else if (bits == 4) permute4(unit)
     }
   }
 }
