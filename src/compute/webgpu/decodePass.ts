@@ -82,7 +82,9 @@ export class DecodePass {
       choice: storageBuffer(device, choiceBytes, 'decode choice'),
       logits: storageBuffer(device, MAX_DECODE_BATCH * shape.logitsStride * 4, 'decode router logits'),
     }
-    this.#readAhead = ahead > 0 ? new ReadAhead(parts.slots, config.numLayers, k, ahead, tuning.TRUST) : null
+    const guesses = { distances: ahead, least: tuning.TRUST, leastSpare: tuning.TRUST_SPARE }
+    const { numLayers: layers, numExperts: experts } = config
+    this.#readAhead = ahead > 0 ? new ReadAhead(parts.slots, { layers, experts, k, ...guesses }) : null
     this.#winnersAt = STATUS_BYTES + this.#space.choice.size
     const size = this.#winnersAt + MAX_DECODE_BATCH * 4
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
@@ -127,7 +129,6 @@ export class DecodePass {
     const { device } = this.#gpu
     const readAhead = this.#slots.isAllResident ? null : this.#readAhead
     const how = { tokens, wantsHead, predicts: readAhead !== null }
-    readAhead?.reset()
     let from = -1
     let to = this.#reach(from)
     const isWhole = to === numLayers && readAhead === null
@@ -180,6 +181,7 @@ export class DecodePass {
     } finally {
       release?.()
       holding?.then(letGo => letGo()).catch(() => {})
+      readAhead?.forget()
       this.#slots.gathers = false
     }
   }

@@ -24,6 +24,7 @@ interface Pool {
 export class ExpertSlots {
   readonly waveTable: GPUBuffer // [layers, experts]: only the experts of a wave
   stallSeconds = 0
+  onRead: (() => void) | null = null // an expert has arrived, or failed to
   readonly #device: GPUDevice
   readonly #config: ModelConfig
   readonly #layout: SlotLayout
@@ -265,9 +266,14 @@ export class ExpertSlots {
     return cache.slotOf(layer - firstLayer, expert) >= 0
   }
 
+  /** Experts on their way into slots. */
+  get reading(): number {
+    return this.#flights.size
+  }
+
   /** Begins to read an expert that may be wanted soon, unless many such reads are under way. */
   prefetch(layer: number, expert: number): void {
-    if (this.#prefetching >= PREFETCHING || this.has(layer, expert)) return
+    if (this.#closed || this.#prefetching >= PREFETCHING || this.has(layer, expert)) return
     const { cache, firstLayer } = this.#pool(layer)
     const slot = cache.claimAhead(layer - firstLayer, expert)
     if (slot < 0) return
@@ -349,6 +355,7 @@ export class ExpertSlots {
       .finally(() => {
         this.#flights.delete(flight)
         if (pool.loading.get(slot) === flight) pool.loading.delete(slot)
+        this.onRead?.()
       })
     return flight
   }

@@ -11,6 +11,7 @@ export interface Tuning {
   readonly TILE_TOKENS: number // tokens per tile of a mat-mul
   readonly AHEAD: number // layers whose routers are asked before their turn, to read experts ahead
   readonly TRUST: number // the share of such guesses that must come true
+  readonly TRUST_SPARE: number // the same where the disk has nothing better to do
 }
 
 export interface GpuContext {
@@ -33,8 +34,9 @@ export const HARDWARE_TUNING: Tuning = {
   SPLITS: 32,
   PIECES: 8,
   TILE_TOKENS: 64,
-  AHEAD: 3,
+  AHEAD: 4,
   TRUST: 0.6,
+  TRUST_SPARE: 0.3,
 }
 /** A CPU has few lanes and pays for every thread that waits at a barrier. */
 export const SOFTWARE_TUNING: Tuning = {
@@ -46,6 +48,7 @@ export const SOFTWARE_TUNING: Tuning = {
   TILE_TOKENS: 16,
   AHEAD: 1,
   TRUST: 0.6,
+  TRUST_SPARE: 0.3,
 }
 
 /** A power of two of threads for so many items: no less than a subgroup, no more than `most`. */
