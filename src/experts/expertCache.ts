@@ -89,15 +89,6 @@ export class ExpertCache {
     return this.keyOfSlot[slot] >= 0 && this.flying[slot] === 0
   }
 
-  isEmpty(slot: number): boolean {
-    return this.keyOfSlot[slot] < 0
-  }
-
-  /** Whether a prefetch brought it and nobody has wanted it yet. */
-  isUnused(slot: number): boolean {
-    return this.unused[slot] !== 0
-  }
-
   isPinned(slot: number): boolean {
     return this.pins[slot] > 0
   }

@@ -11,8 +11,6 @@ import { failureText, ReadRing, type ReadTotals, readState } from './readRing.js
 export type ReaderPoolOptions = Omit<ReaderOptions, 'entries' | 'onAnswer' | 'onLost'> & {
   /** Reads under way or queued at once; more wait their turn here. */
   readonly depth?: number
-  /** Reads ahead do not begin while a demand is open. */
-  readonly yieldsToDemands?: boolean
 }
 
 export type ReadPriority = 'demand' | 'prefetch'
@@ -54,7 +52,6 @@ export class ExpertReaderPool {
     })
     this.direct = this.readers.direct
     this.ring = new ReadRing(this.readers.ring)
-    this.ring.yieldsToDemands = options.yieldsToDemands === true
     this.free = Array.from({ length: depth }, (_, i) => i)
   }
 

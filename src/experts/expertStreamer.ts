@@ -16,6 +16,7 @@ import { ExpertReadError } from '../errors.js'
 import type { PolicyName } from './evictionPolicy.js'
 import { ExpertCache } from './expertCache.js'
 import { PrefetchGovernor } from './prefetchGovernor.js'
+import { type GuessedSlots, ReadAhead } from './readAhead.js'
 import { failureText, type ReadFailure, type ReadRequest, readState } from './readRing.js'
 
 /** What the streamer needs of the ring: tests answer reads without threads. */
@@ -35,6 +36,7 @@ export interface ReadQueue {
 export interface StreamerPlan {
   readonly layers: number
   readonly experts: number // per layer
+  readonly expertsPerToken: number
   readonly expertSize: number // bytes
   readonly slotBank: Int32Array // [slots], which shared memory
   readonly slotOffset: Float64Array // [slots], bytes in it
@@ -58,11 +60,14 @@ export interface StreamerStats {
 export const aborted = -1
 
 const abortCheckMs = 10
+const sources = 2 // of guesses: the next layer's router, the token before
+const leastTrue = 0.6 // share of a kind of guess that must come true for it to be read
 const mostAhead = 64 // what the disk reads while a prompt chunk is in its next mixer
 
-export class ExpertStreamer {
+export class ExpertStreamer implements GuessedSlots {
   private readonly cache: ExpertCache
   private readonly governor: PrefetchGovernor
+  private readonly readAhead: ReadAhead
   private readonly aheadLimit: number // prefetches under way at once
   private layer = -1 // of the present request
   private handedOut: number[] = [] // slots of the last batch: pinned until the next call
@@ -72,8 +77,6 @@ export class ExpertStreamer {
   private ahead: number[] = [] // slots in flight that no request waits for
   private stallSeconds = 0
   private readsAtStep = 0
-  private guesses: number[] = [] // slots that prefetches took, until their layer's turn shows whether they were right
-  private wrongGuesses = 0 // in this step
 
   constructor(
     private readonly plan: StreamerPlan,
@@ -86,6 +89,9 @@ export class ExpertStreamer {
     this.cache = new ExpertCache(shape, resident)
     this.governor = new PrefetchGovernor(plan.prefetch)
     this.aheadLimit = Math.min(mostAhead, this.cache.slots >> 2)
+    // A read costs the processor time that computing needs, so an idle disk is no reason for one.
+    const guesses = { k: plan.expertsPerToken, sources, least: leastTrue, leastSpare: leastTrue }
+    this.readAhead = new ReadAhead(this, { layers, experts, ...guesses })
   }
 
   get stats(): StreamerStats {
@@ -110,13 +116,12 @@ export class ExpertStreamer {
   beginStep(): void {
     this.cache.tick()
     this.readsAtStep = this.readsSoFar()
-    this.wrongGuesses = 0
-    this.guesses = []
+    this.readAhead.forget()
   }
 
   /** After a step that was neither aborted nor failed. `decode`: it had a single token per sequence. */
   endStep(seconds: number, decode: boolean): void {
-    if (decode) this.governor.stepDone(seconds, this.readsSoFar() - this.readsAtStep, this.wrongGuesses)
+    if (decode) this.governor.stepDone(seconds, this.readsSoFar() - this.readsAtStep)
   }
 
   /** Asks for a layer's experts, each once: pins those that are there and begins to read the others in this order. */
@@ -137,7 +142,7 @@ export class ExpertStreamer {
       }
     }
     this.callOffAhead(slot => this.cache.layerOf(slot) === layer)
-    this.judgeGuesses(layer)
+    if (this.readAhead.isOpen(layer)) this.readAhead.judge(layer, new Set(Array.from(experts)))
     this.readPending()
   }
 
@@ -208,19 +213,32 @@ export class ExpertStreamer {
     this.layer = -1
   }
 
-  /** Reads experts that a layer will probably want, most likely first, at low priority; dropped where it does not pay. */
-  prefetch(layer: number, experts: ArrayLike<number>): void {
+  /**
+   * Has experts read that a layer will probably want, as far as that pays. `guesses`: of the layer's router, run early,
+   * and of the token before; each [tokens, K], best first.
+   */
+  guess(layer: number, guesses: readonly ArrayLike<number>[]): void {
     if (!this.governor.on) return
     this.collectAhead()
-    const most = Math.ceil(experts.length * this.governor.share)
-    for (let i = 0; i < most && this.ahead.length < this.aheadLimit; i++) {
-      if (this.cache.slotOf(layer, experts[i]) >= 0) continue
-      const slot = this.cache.claimAhead(layer, experts[i])
-      if (slot < 0) return
-      this.queue.submit(slot, this.readOf(slot), true)
-      this.ahead.push(slot)
-      this.guesses.push(slot)
-    }
+    for (const [source, choice] of guesses.entries()) this.readAhead.guess(layer, source, choice)
+  }
+
+  /** Whether the expert is in a slot, or on its way into one. */
+  has(layer: number, expert: number): boolean {
+    return this.cache.slotOf(layer, expert) >= 0
+  }
+
+  get reading(): number {
+    return this.ahead.length + this.waiting.length
+  }
+
+  /** Begins to read an expert at low priority, unless much is read ahead already. */
+  prefetch(layer: number, expert: number): void {
+    if (this.ahead.length >= this.aheadLimit) return
+    const slot = this.cache.claimAhead(layer, expert)
+    if (slot < 0) return
+    this.queue.submit(slot, this.readOf(slot), true)
+    this.ahead.push(slot)
   }
 
   /** Waits until nothing is in flight: before clear, restore and close. Reads that have not begun are called off. */
@@ -237,15 +255,6 @@ export class ExpertStreamer {
   private unpinHandedOut(): void {
     for (const slot of this.handedOut) this.cache.unpin(slot)
     this.handedOut = []
-  }
-
-  /** Counts guesses for a layer that were read, or are being read, and are not wanted. */
-  private judgeGuesses(layer: number): void {
-    this.guesses = this.guesses.filter(slot => {
-      if (this.cache.isEmpty(slot) || this.cache.layerOf(slot) !== layer) return !this.cache.isEmpty(slot)
-      if (this.cache.isUnused(slot)) this.wrongGuesses++
-      return false
-    })
   }
 
   private readsSoFar(): number {

@@ -18,6 +18,8 @@ export interface ReaderOptions {
   readonly threads?: number
   /** Threads that never read ahead: a demand always finds one that is free or soon will be. Default: half of them. */
   readonly demandThreads?: number
+  /** Reads ahead do not begin while a demand is open. */
+  readonly yieldsToDemands?: boolean
   readonly faults?: SharedArrayBuffer
   readonly onNotice?: (line: string) => void
   readonly onAnswer?: () => void // a read has ended and the asker was asleep
@@ -43,6 +45,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
   const threads = options.threads ?? (expertBytes < manyBytes ? fewThreads : manyThreads)
   const buffer = ReadRing.create(options.entries, threads)
   const ring = new ReadRing(buffer)
+  ring.yieldsToDemands = options.yieldsToDemands === true
   const ends: Promise<void>[] = []
   const workers: Worker[] = []
   for (let index = 0; index < threads; index++) {

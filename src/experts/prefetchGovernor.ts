@@ -1,71 +1,68 @@
-// Decides whether reading ahead pays, by trying: a few decode steps with prefetch, a few without, again and again until
-// one side is clearly faster in time per step; the better way is then kept for a long while before the next trial.
-// Wasted reads, a busy disk and the cost of predicting all show up in that one number. And how much of a prediction to
-// read: its first part is the surest, so wrong guesses are kept to a few percent of all reads by reading less of it. A
+// Decides whether reading ahead pays, by trying: a few decode steps with prefetch, a few without, again and again; the
+// faster way, by time per step, is then kept for a while before the next trial, and for longer when that agrees. Wasted
+// reads, a busy disk and the cost of predicting all show up in that one number. Which way goes first alternates, so that
+// a cache that is still filling up favours neither, and what earlier trials said counts as well: machines are noisy. A
 // small state machine without a clock of its own, so that tests can drive it.
 import { median } from './median.js'
 
-const trialSteps = 8 // of one way before switching to the other
-const trialRounds = 3 // each way that often
-const holdSteps = 256 // until the next trial
+const blockSteps = 8 // of one way before switching to the other
+const rounds = 4 // of a trial: a block each way
+const firstHold = 64 // steps until the next trial
+const longestHold = 256
 const keepMargin = 0.99 // prefetch must win by a percent, or it is left off
-const shareSteps = 8 // between two looks at the wrong guesses
-const shareChange = 1 / 8
-const mostWrong = 0.04 // of all reads
 
 export class PrefetchGovernor {
   /** Whether to prefetch in the coming step. */
   on: boolean
-  /** How much of a prediction to read. */
-  share = 0.75
-  private reads = 0 // since the last look
-  private wrong = 0
-  private looks = 0
-  private steps = 0 // in this trial or hold
   private trying = true
-  private readonly seconds: { on: number[]; off: number[] } = { on: [], off: [] }
+  private steps = 0 // in this block or hold
+  private hold = firstHold
+  private block: number[] = [] // seconds
+  private blocks: number[] = [] // medians of this trial, with and without or the other way round, by turns
+  private evidence: number | null = null // logarithm of the time with prefetch over that without, of all trials, fading
 
   constructor(private readonly allowed: boolean) {
     this.on = allowed
   }
 
-  /** A decode step took this long, with so many reads, of which so many were wrong guesses. */
-  stepDone(seconds: number, reads: number, wrong: number): void {
+  /** A decode step took this long, with so many reads. */
+  stepDone(seconds: number, reads: number): void {
     if (!this.allowed || reads === 0) return // without reads it says nothing about prefetch
-    if (this.on) this.judgeGuesses(reads, wrong)
     this.steps++
-    if (!this.trying) {
-      if (this.steps >= holdSteps) this.begin()
-      return
-    }
-    ;(this.on ? this.seconds.on : this.seconds.off).push(seconds)
-    if (this.steps % trialSteps !== 0) return
-    if (this.steps < 2 * trialRounds * trialSteps) this.on = !this.on
-    else this.decide()
-  }
-
-  private judgeGuesses(reads: number, wrong: number): void {
-    this.reads += reads
-    this.wrong += wrong
-    if (++this.looks % shareSteps !== 0) return
-    const rate = this.wrong / this.reads
-    if (rate > mostWrong) this.share = Math.max(shareChange, this.share - shareChange)
-    else if (rate < mostWrong / 2) this.share = Math.min(1, this.share + shareChange)
-    this.reads = 0
-    this.wrong = 0
+    if (this.trying) this.block.push(seconds)
+    if (this.steps < (this.trying ? blockSteps : this.hold)) return
+    this.steps = 0
+    if (this.trying) this.endBlock()
+    else this.begin()
   }
 
   private begin(): void {
     this.trying = true
-    this.steps = 0
-    this.seconds.on.length = 0
-    this.seconds.off.length = 0
     this.on = true
   }
 
+  private endBlock(): void {
+    this.blocks.push(median(this.block))
+    this.block = []
+    const done = this.blocks.length
+    if (done === 2 * rounds) this.decide()
+    else if (done % 2 === 1) this.on = !this.on // the next round begins with the way that this one ends with
+  }
+
   private decide(): void {
-    this.on = median(this.seconds.on) < median(this.seconds.off) * keepMargin
+    let sum = 0
+    for (let i = 0; i < rounds; i++) {
+      const [first, second] = this.blocks.slice(2 * i, 2 * i + 2)
+      sum += Math.log(first / second) * (i % 2 === 0 ? 1 : -1)
+    }
+    this.blocks = []
+    const seen = sum / rounds
+    const before = this.evidence
+    this.evidence = before === null ? seen : (before + seen) / 2
+    const pays = (ratio: number) => ratio < Math.log(keepMargin)
+    this.on = pays(this.evidence)
+    const agrees = before !== null && pays(before) === this.on
+    this.hold = agrees ? Math.min(longestHold, 2 * this.hold) : firstHold
     this.trying = false
-    this.steps = 0
   }
 }

@@ -21,6 +21,7 @@ export function simulateTrace(trace: RoutingTrace, policy: PolicyName, slots: nu
     {
       layers: trace.layers,
       experts: trace.experts,
+      expertsPerToken: trace.expertsPerToken,
       expertSize: trace.expertBytes,
       slotBank: new Int32Array(slots),
       slotOffset: new Float64Array(slots),

@@ -53,6 +53,7 @@ function start(slots: number, reads: ReadMode, faults?: ReadFaults) {
   const plan = {
     layers,
     experts,
+    expertsPerToken: 2,
     expertSize,
     slotBank: new Int32Array(slots),
     slotOffset: Float64Array.from({ length: slots }, (_, i) => i * expertSize),
@@ -90,7 +91,7 @@ describe.each(['buffered', 'direct'] as const)('reader threads, %s', reads => {
     for (let round = 0; round < 40; round++) {
       streamer.beginStep()
       for (let layer = 0; layer < layers; layer++) {
-        streamer.prefetch(layer, [round % experts, (round * 5) % experts])
+        streamer.guess(layer, [[round % experts, (round * 5) % experts]])
         const wanted = Array.from({ length: experts }, (_, e) => e).filter(e => (e * 7 + round) % 3 !== 0)
         expect(compute(layer, wanted)).toEqual(wanted)
       }

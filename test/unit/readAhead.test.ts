@@ -1,12 +1,11 @@
 // What is read of the guesses about coming layers, and when.
 import { describe, expect, it } from 'vitest'
-import { type GuessSlots, ReadAhead } from '#moeflux/compute/webgpu/readAhead.js'
+import { type GuessedSlots, ReadAhead } from '#moeflux/experts/readAhead.js'
 
-const shape = { layers: 8, experts: 16, k: 2, distances: 3, least: 0.6, leastSpare: 0.3 }
+const shape = { layers: 8, experts: 16, k: 2, sources: 3, least: 0.6, leastSpare: 0.3 }
 
 /** Slots that note what they are asked for, and read it only when the test says so. */
-class NotedSlots implements GuessSlots {
-  onRead: (() => void) | null = null
+class NotedSlots implements GuessedSlots {
   reading = 0
   readonly asked: string[] = []
 
@@ -18,76 +17,77 @@ class NotedSlots implements GuessSlots {
     this.asked.push(`${layer}/${expert}`)
     this.reading++
   }
-
-  end(): void {
-    this.reading--
-    this.onRead?.()
-  }
 }
 
-/** Reading ahead that has seen how often each rank comes true at each distance. */
+/** Reading ahead that has seen how often each rank of each source comes true; source i speaks of the layer i + 1 further on. */
 function taught(rates: readonly (readonly number[])[]) {
   const slots = new NotedSlots()
   const ahead = new ReadAhead(slots, shape)
   for (const [i, ranks] of rates.entries()) {
     for (const [rank, rate] of ranks.entries()) {
-      for (let at = 0; at < 1000; at++) ahead.trust.observe(i + 1, rank, (at * rate) % 1 < rate)
+      for (let at = 0; at < 1000; at++) ahead.trust.observe(i, rank, (at * rate) % 1 < rate)
     }
   }
-  return { slots, ahead }
+  const guess = (layer: number, ...choices: number[][]) => {
+    for (const [i, choice] of choices.entries()) ahead.guess(layer + 1 + i, i, choice)
+    ahead.readSpare()
+  }
+  const end = () => {
+    slots.reading--
+    ahead.readSpare()
+  }
+  return { slots, ahead, guess, end }
 }
-
-const guesses = (...choices: number[][]) => choices.map(choice => Uint32Array.from(choice))
 
 describe('ReadAhead', () => {
   it('reads at once what it trusts, and of the rest only what an idle disk has time for, the best first', () => {
-    const { slots, ahead } = taught([
+    const { slots, guess, end } = taught([
       [1, 0.4],
       [0.5, 0.1],
       [0.35, 0.45],
     ])
     slots.reading = 3
-    ahead.guess(0, guesses([1, 2], [3, 4], [5, 6]))
+    guess(0, [1, 2], [3, 4], [5, 6])
     expect(slots.asked).toEqual(['1/1'])
-    slots.end()
+    end()
     expect(slots.asked).toEqual(['1/1', '2/3'])
-    slots.end()
-    slots.end()
+    end()
+    end()
     expect(slots.asked).toEqual(['1/1', '2/3', '3/6', '1/2'])
-    for (let i = 0; i < 4; i++) slots.end()
+    for (let i = 0; i < 4; i++) end()
     // What hardly ever comes true is never read.
     expect(slots.asked).toEqual(['1/1', '2/3', '3/6', '1/2', '3/5'])
   })
 
   it('reads nothing more for a layer whose choice is known', () => {
-    const { slots, ahead } = taught([[0.5, 0.5], [0.4]])
+    const { slots, ahead, guess, end } = taught([[0.5, 0.5], [0.4]])
     slots.reading = 4
-    ahead.guess(2, guesses([1, 2], [3]))
+    guess(2, [1, 2], [3])
     ahead.judge(3, new Set([1, 2]))
-    slots.end()
-    slots.end()
+    end()
+    end()
     expect(slots.asked).toEqual(['4/3'])
   })
 
   it('reads nothing more after a step has ended', () => {
-    const { slots, ahead } = taught([[0.5, 0.5]])
+    const { slots, ahead, guess, end } = taught([[0.5, 0.5]])
     slots.reading = 4
-    ahead.guess(2, guesses([1, 2]))
+    guess(2, [1, 2])
     ahead.forget()
-    slots.end()
+    end()
     expect(slots.asked).toEqual([])
   })
 
   it('learns from guesses that nobody acted on', () => {
-    const { slots, ahead } = taught([[0, 0]])
+    const { slots, ahead, guess } = taught([[0, 0]])
     for (let i = 0; i < 200; i++) {
-      ahead.guess(0, guesses([1, 2]))
+      guess(0, [1, 2])
       ahead.judge(1, new Set([1]))
       ahead.forget()
       slots.asked.length = 0
       slots.reading = 4
     }
-    ahead.guess(0, guesses([1, 2]))
+    guess(0, [1, 2])
     expect(slots.asked).toEqual(['1/1'])
   })
 })

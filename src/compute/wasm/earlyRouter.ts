@@ -1,6 +1,6 @@
 // Guesses what a layer's router will pick while the layer before still computes: runs the router on the residual stream as
 // it is now, which is close to what it will be. The leader's alone, for a few decode rows; a wrong guess costs a read.
-import { PreviousExperts, predictExperts } from '../../experts/prediction.js'
+import { PreviousExperts } from '../../experts/previousExperts.js'
 import { type Lane, type Need, needsOf } from './lane.js'
 
 /** Sequences whose last picks are remembered; the engine gives a sequence a new number when it forgets. */
@@ -42,8 +42,8 @@ export class EarlyRouter {
     this.previous.forget(oldest)
   }
 
-  /** Experts that `layer` will probably want for the present rows, most likely first. */
-  predict(layer: number): number[] {
+  /** Experts that `layer` will probably want for the present rows: by its router, and by the tokens before. */
+  guesses(layer: number): ArrayLike<number>[] {
     const { lane } = this
     const { scratch, model, board, rows } = lane
     const { router, postAttentionNorm } = model.layers[layer]
@@ -56,12 +56,8 @@ export class EarlyRouter {
     const { numExperts } = model.config
     const logits = earlyLogits.address
     lane.home.route(address, earlyWeights, logits, earlyLogits.stride, numExperts, k, 0, rows, lane.own.route)
-    const byRank: number[] = []
-    for (let rank = 0; rank < k; rank++) {
-      for (let row = 0; row < rows; row++) byRank.push(this.picks[row * k + rank])
-    }
     const before: number[] = []
     for (let run = 0; run < board.runs; run++) before.push(...this.previous.of(board.run(run).sequence, layer))
-    return predictExperts(byRank, before, rows * k)
+    return [this.picks.subarray(0, rows * k), before]
   }
 }

@@ -101,7 +101,7 @@ export class ExpertFeed {
   /** Reads ahead for the next layer while this one computes, where steps read at all and the streamer is for it. */
   prefetch(layer: number): void {
     if (!this.reading || layer >= this.model.layers.length || !this.streamer.wantsPrefetch) return
-    this.streamer.prefetch(layer, this.early.predict(layer))
+    this.streamer.guess(layer, this.early.guesses(layer))
   }
 
   /** Whether `nextWave` would return at once. */

@@ -19,6 +19,7 @@ export function nodeHost(): WasmHost {
         banks: memories.map(memory => memory.buffer as unknown as SharedArrayBuffer),
         entries,
         slotBytes,
+        yieldsToDemands: true,
         reads: options.expertReads,
         faults: options.readFaults,
         onNotice: options.onNotice,

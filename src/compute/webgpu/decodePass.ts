@@ -4,6 +4,7 @@
 // choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
 // while the GPU is busy. How many layers go into one follows the measured distance between misses: all of them when
 // nothing misses, one when every layer does.
+import { ReadAhead } from '../../experts/readAhead.js'
 import type { ModelConfig } from '../../model/config.js'
 import { argmaxOp } from './argmax.js'
 import { attentionPartsBytes } from './attentionShape.js'
@@ -18,7 +19,6 @@ import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
 import type { Op } from './op.js'
 import type { LayerParts } from './promptLayer.js'
-import { ReadAhead } from './readAhead.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
 import { MOST_AHEAD } from './routers.js'
@@ -82,9 +82,10 @@ export class DecodePass {
       choice: storageBuffer(device, choiceBytes, 'decode choice'),
       logits: storageBuffer(device, MAX_DECODE_BATCH * shape.logitsStride * 4, 'decode router logits'),
     }
-    const guesses = { distances: ahead, least: tuning.TRUST, leastSpare: tuning.TRUST_SPARE }
+    const guesses = { sources: ahead, least: tuning.TRUST, leastSpare: tuning.TRUST_SPARE }
     const { numLayers: layers, numExperts: experts } = config
     this.#readAhead = ahead > 0 ? new ReadAhead(parts.slots, { layers, experts, k, ...guesses }) : null
+    parts.slots.onRead = () => this.#readAhead?.readSpare()
     this.#winnersAt = STATUS_BYTES + this.#space.choice.size
     const size = this.#winnersAt + MAX_DECODE_BATCH * 4
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
@@ -105,7 +106,7 @@ export class DecodePass {
     const bytes = attentionPartsBytes(config, MAX_DECODE_BATCH, splits)
     const attentionParts = storageBuffer(gpu.device, bytes, 'attention parts')
     const own = { ...parts, space }
-    const ahead = pass.#readAhead?.distances ?? 0
+    const ahead = pass.#readAhead?.sources ?? 0
     const options = { splits, attentionParts, ahead }
     const layers = Promise.all(weights.layers.map((_, i) => decodeLayer(own, weights, i, options)))
     const project = {
@@ -167,7 +168,10 @@ export class DecodePass {
           holding = this.#slots.hold(reached, chosen, signal)
           holding.catch(() => {}) // awaited below
         }
-        readAhead?.guess(reached, this.#guesses(seen.routing, reached, tokens))
+        this.#guesses(seen.routing, reached, tokens).forEach((choice, ahead) => {
+          readAhead?.guess(reached + 1 + ahead, ahead, choice)
+        })
+        readAhead?.readSpare()
         from = reached
         const isNext = reached === to
         to = isNext ? next : this.#reach(from)

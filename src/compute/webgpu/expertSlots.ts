@@ -1,6 +1,7 @@
 // Experts in GPU memory: pool buffers of slots, and which expert is in which. Which one stays is decided by the ExpertCache
 // of each pool, reading is the reader's, and the bytes' way into a slot that of ExpertUploads; this joins them.
 import { ExpertCache } from '../../experts/expertCache.js'
+import type { GuessedSlots } from '../../experts/readAhead.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { ExpertReader, ReadPriority } from './expertReader.js'
@@ -21,7 +22,7 @@ interface Pool {
   readonly loading: Map<number, Promise<void>> // by slot
 }
 
-export class ExpertSlots {
+export class ExpertSlots implements GuessedSlots {
   readonly waveTable: GPUBuffer // [layers, experts]: only the experts of a wave
   stallSeconds = 0
   onRead: (() => void) | null = null // an expert has arrived, or failed to
