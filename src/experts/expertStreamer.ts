@@ -62,7 +62,7 @@ export const aborted = -1
 const abortCheckMs = 10
 const sources = 2 // of guesses: the next layer's router, the token before
 const leastTrue = 0.6 // share of a kind of guess that must come true for it to be read
-const mostAhead = 64 // what the disk reads while a prompt chunk is in its next mixer
+const mostAhead = 64 // experts
 
 export class ExpertStreamer implements GuessedSlots {
   private readonly cache: ExpertCache
@@ -119,9 +119,9 @@ export class ExpertStreamer implements GuessedSlots {
     this.readAhead.forget()
   }
 
-  /** After a step that was neither aborted nor failed. `decode`: it had a single token per sequence. */
-  endStep(seconds: number, decode: boolean): void {
-    if (decode) this.governor.stepDone(seconds, this.readsSoFar() - this.readsAtStep)
+  /** After a step that was neither aborted nor failed. `mayGuess`: it was of a kind for which guesses are made. */
+  endStep(seconds: number, mayGuess: boolean): void {
+    if (mayGuess) this.governor.stepDone(seconds, this.readsSoFar() - this.readsAtStep)
   }
 
   /** Asks for a layer's experts, each once: pins those that are there and begins to read the others in this order. */
@@ -241,7 +241,7 @@ export class ExpertStreamer implements GuessedSlots {
     this.ahead.push(slot)
   }
 
-  /** Waits until nothing is in flight: before clear, restore and close. Reads that have not begun are called off. */
+  /** Waits until nothing is in flight. Reads that have not begun are called off. */
   drain(): void {
     this.release()
     this.callOffAhead(() => true)

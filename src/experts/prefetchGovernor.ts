@@ -9,6 +9,7 @@ const blockSteps = 8 // of one way before switching to the other
 const rounds = 4 // of a trial: a block each way
 const firstHold = 64 // steps until the next trial
 const longestHold = 256
+const leastSeconds = 1e-4 // some clocks are so coarse that a step takes none
 const keepMargin = 0.99 // prefetch must win by a percent, or it is left off
 
 export class PrefetchGovernor {
@@ -42,7 +43,7 @@ export class PrefetchGovernor {
   }
 
   private endBlock(): void {
-    this.blocks.push(median(this.block))
+    this.blocks.push(Math.max(leastSeconds, median(this.block)))
     this.block = []
     const done = this.blocks.length
     if (done === 2 * rounds) this.decide()

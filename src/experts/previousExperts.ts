@@ -17,7 +17,6 @@ export class PreviousExperts {
     return this.sets.get(sequence)?.[layer] ?? []
   }
 
-  /** After clear, rewind, restore and loadState the last token is another one. */
   forget(sequence: number): void {
     this.sets.delete(sequence)
   }

@@ -312,7 +312,10 @@ export class ReadRing {
 
   private oneDemandLess(): void {
     const isLast = Atomics.sub(this.words, openDemands, 1) === 1
-    if (isLast && Atomics.load(this.words, yields) !== 0) this.wake(Number.POSITIVE_INFINITY, true)
+    if (!isLast || Atomics.load(this.words, yields) === 0) return
+    // What is pushed after this look wakes a reader itself.
+    const hasAhead = Atomics.load(this.words, aheadHead) !== Atomics.load(this.words, aheadTail)
+    if (hasAhead) this.wake(Number.POSITIVE_INFINITY, true)
   }
 
   // One reader per read: waking them all would take the processor from the compute threads.
@@ -338,6 +341,7 @@ export class ReadRing {
         this.push(entry, ahead)
         return
       }
+      if (this.lostReaders > 0) return // it will not be read: whoever waits for it sees that too
       this.wake(1, ahead)
       Atomics.wait(this.words, answers, this.answers, 1)
     }

@@ -160,6 +160,18 @@ describe('faults', () => {
   })
 })
 
+describe('a dead reader', () => {
+  it('does not block whoever asks for more than the ring holds', () => {
+    const ring = new ReadRing(ReadRing.create(4, 1))
+    ring.readerLost()
+    const request = { file: 0, offset: 0, size: expertSize, bank: 0, target: 0 }
+    for (let i = 0; i < 200; i++) {
+      ring.submit(i % 4, request, true)
+      expect(ring.cancel(i % 4)).toBe(true)
+    }
+  })
+})
+
 describe('closing', () => {
   it('ends the threads also when reads are queued', async () => {
     const faults = new ReadFaults()

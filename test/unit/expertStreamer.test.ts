@@ -329,6 +329,12 @@ describe('prefetch governor', () => {
     expect(on / 2000).toBeGreaterThan(0.8)
   })
 
+  it('learns on after steps that a coarse clock says took no time', () => {
+    const governor = new PrefetchGovernor(true)
+    for (let i = 0; i < 64; i++) governor.stepDone(0, 10)
+    expect(drive(governor, 0.5, 1, 2000)).toBeGreaterThan(0.7)
+  })
+
   it('stays off when it is not allowed, and learns nothing from steps without reads', () => {
     expect(new PrefetchGovernor(false).on).toBe(false)
     const governor = new PrefetchGovernor(true)

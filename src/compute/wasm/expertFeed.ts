@@ -28,7 +28,7 @@ export class ExpertFeed {
   private readonly early: EarlyRouter
 
   constructor(
-    lane: Lane,
+    private readonly lane: Lane,
     private readonly streamer: ExpertStreamer,
     memories: readonly WebAssembly.Memory[],
   ) {
@@ -61,8 +61,7 @@ export class ExpertFeed {
   /** Leaves nothing pinned and tells the main thread what was counted. */
   endJob(finished: boolean): void {
     this.streamer.release()
-    const decode = this.board.rows === this.board.runs
-    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, decode)
+    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.mayPrefetch)
     const { stats } = this.streamer
     const reads = readsOf(this.streamer)
     this.reading = reads > this.readsSeen
@@ -100,8 +99,13 @@ export class ExpertFeed {
 
   /** Reads ahead for the next layer while this one computes, where steps read at all and the streamer is for it. */
   prefetch(layer: number): void {
-    if (!this.reading || layer >= this.model.layers.length || !this.streamer.wantsPrefetch) return
+    if (!this.mayPrefetch || !this.reading || layer >= this.model.layers.length || !this.streamer.wantsPrefetch) return
     this.streamer.guess(layer, this.early.guesses(layer))
+  }
+
+  /** A few decode rows: guesses are made for no others. */
+  private get mayPrefetch(): boolean {
+    return this.lane.alone && this.board.rows === this.board.runs
   }
 
   /** Whether `nextWave` would return at once. */

@@ -54,7 +54,7 @@ export class Moe {
     this.route()
     feed?.request(this.index, rows)
     feed?.routed(startedAt)
-    if (lane.alone && rows === lane.board.runs) feed?.prefetch(this.index + 1)
+    feed?.prefetch(this.index + 1)
     const act = lane.stage('sharedAct')
     lane.eachRow(rows, (begin, end) => lane.prepare(act, this.actNeeds, begin, end))
     lane.multiply(act, [[layer.shared.down, scratch.sharedOut]], rows)

@@ -171,7 +171,7 @@ function streamerPlan(packed: PackedModel, plan: MemoryPlan, options: BackendOpt
   return {
     layers: packed.config.numLayers,
     experts: packed.config.numExperts,
-    expertsPerToken: options.expertsPerToken ?? packed.config.expertsPerToken,
+    expertsPerToken: options.expertsPerToken,
     expertSize: packed.experts.layout.expertSize,
     slotBank: Int32Array.from(plan.slots, slot => slot.bank),
     slotOffset: Float64Array.from(plan.slots, slot => slot.address),

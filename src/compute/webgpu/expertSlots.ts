@@ -197,7 +197,7 @@ export class ExpertSlots implements GuessedSlots {
         while (slot < 0) {
           slot = cache.claim(layer - firstLayer, expert)
           if (slot >= 0) this.#load(layer, expert, slot, 'demand')
-          else await Promise.race(loading.values()) // prefetches hold every slot for now
+          else await slotFree(loading) // prefetches hold every slot for now
         }
         if (loading.has(slot)) this.#reader.promote(layer, expert)
         pinned.push(slot)
@@ -253,7 +253,7 @@ export class ExpertSlots implements GuessedSlots {
         wave = next.length > 0 ? next : claim()
         next = []
         if (wave.length === 0 && missing.length === 0) return
-        if (wave.length === 0) await Promise.race(loading.values()) // prefetches hold every slot for now
+        if (wave.length === 0) await slotFree(loading) // prefetches hold every slot for now
       }
     } finally {
       unpin(wave)
@@ -396,4 +396,9 @@ export class ExpertSlots implements GuessedSlots {
     this.#missing[Math.floor(key / this.#config.numExperts)]++
     this.#uploads.hide(key)
   }
+}
+
+/** Whether the read that ends first failed is the business of whoever asked for it. */
+async function slotFree(loading: ReadonlyMap<number, Promise<void>>): Promise<void> {
+  await Promise.race(loading.values()).catch(() => {})
 }
