@@ -56,9 +56,13 @@ export class EngineModel {
     this.folder = packed.folder
   }
 
+  protected checkOpen(): void {
+    if (this.closed) throw new ClosedError('model')
+  }
+
   /** A new, empty sequence. Several may live at once. */
   createContext(options?: ContextOptions): Context {
-    if (this.closed) throw new ClosedError('model')
+    this.checkOpen()
     const host = {
       backend: this.compute,
       scheduler: this.scheduler,
@@ -78,13 +82,13 @@ export class EngineModel {
 
   /** Calls `listener` with what the engine does, at most ten times a second, until the returned function is called. */
   watch(listener: (frame: EngineFrame) => void): () => void {
-    if (this.closed) throw new ClosedError('model')
+    this.checkOpen()
     return this.monitor.watch(listener)
   }
 
   /** The bytes of one expert's record, as the packed file has them. */
   async readExpert(layer: number, expert: number): Promise<Uint8Array> {
-    if (this.closed) throw new ClosedError('model')
+    this.checkOpen()
     checkIndex('layer', layer, this.config.numLayers)
     checkIndex('expert', expert, this.config.numExperts)
     const { files, layout } = this.packed.experts

@@ -59,6 +59,7 @@ function eventBytes(
   const encoder = new TextEncoder()
   let pending: Promise<IteratorResult<ServerSentEvent>> | null = first
   let readerTimer: NodeJS.Timeout | undefined
+  let isCancelled = false
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
@@ -66,6 +67,7 @@ function eventBytes(
         pending ??= messages.next()
         try {
           const result = await within(pending, keepAliveMs)
+          if (isCancelled) return
           if (result === 'late') controller.enqueue(encoder.encode(': keep-alive\n\n'))
           else {
             pending = null
@@ -83,6 +85,7 @@ function eventBytes(
           }, readerTimeoutMs)
           readerTimer.unref()
         } catch (error) {
+          if (isCancelled) return // nobody is there to be told
           const last = options.onError(error)
           if (last !== null) controller.enqueue(encoder.encode(eventText(last)))
           controller.close()
@@ -90,6 +93,7 @@ function eventBytes(
         }
       },
       async cancel() {
+        isCancelled = true
         clearTimeout(readerTimer)
         options.cancel()
         await messages.return(undefined)

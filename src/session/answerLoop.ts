@@ -80,7 +80,7 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
     }
   }
   yield* events(splitter.push(detokenizer.end()))
-  yield* events(splitter.end())
+  yield* events(splitter.end(progress.reason === 'length'))
   if (progress.reason === 'stop' && progress.stopSequence === null && progress.calls.length > 0) {
     progress.reason = 'tool_calls'
   }

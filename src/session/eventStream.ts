@@ -1,6 +1,7 @@
 // The stream of events that a session hands out. Leaving the loop early, or an abort while a token is being computed,
 // cancels the work at once; a generator alone would finish the token, or the whole prompt, first. An abort also ends a
 // stream that nobody reads any more, so that what it holds is free.
+import { ClosedError } from '../errors.js'
 import type { Answer, SessionEvent, Usage } from './events.js'
 
 export class EventStream implements AsyncIterableIterator<SessionEvent> {
@@ -75,7 +76,7 @@ export class EventStream implements AsyncIterableIterator<SessionEvent> {
         return { text, thinking, toolCalls, usage: usage as Usage, reason, stopSequence }
       }
     }
-    throw new Error('the stream was read before')
+    throw new ClosedError('stream of events')
   }
 
   private finish(): void {

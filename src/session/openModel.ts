@@ -45,6 +45,7 @@ export class Model extends EngineModel {
 
   /** Conversations with a prefix cache of their own. */
   createSession(options: SessionOptions = {}): Session {
+    this.checkOpen()
     const session: Session = new Session(this, this.text, options, () => this.sessions.delete(session))
     this.sessions.add(session)
     return session

@@ -1,6 +1,7 @@
 // Conversations over one model: messages or text in, a stream of events out. Every request gets a sequence of its own;
 // what makes later requests cheap are the states that are kept along the way, at turn boundaries, and that any later
 // prompt with the same beginning goes on from. Rendering, matching, choosing tokens and storing are done elsewhere.
+import { checkRequest } from '../constrain/checkRequest.js'
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest } from '../constrain/constraintFactory.js'
 import type { ToolSchema } from '../constrain/toolCallGrammar.js'
@@ -187,6 +188,9 @@ export class Session {
       signal.throwIfAborted()
       const sampler = new Sampler(withDefaults(options, this.text.defaults))
       logprobCount(options.logprobs)
+      if (!((options.thinkingBudget ?? 0) >= 0)) {
+        throw new OptionError('thinkingBudget', options.thinkingBudget, 'a number of tokens')
+      }
       const { prompt, splitter, wanted } = await prepare()
       const limit = this.answerLimit(prompt, options)
       constraint = await this.openConstraint(options, wanted)
@@ -298,6 +302,7 @@ export class Session {
 
   /** What is asked for and cannot be guaranteed is refused: an answer that ignores it would be worse. */
   private async openConstraint(options: AnswerOptions, wanted: AnswerRequest): Promise<TokenConstraint | null> {
+    checkRequest(wanted)
     const open = options.openConstraint ?? this.text.openConstraint
     if (open !== null) return await open(wanted)
     const { responseFormat, toolChoice } = wanted

@@ -66,6 +66,9 @@ export class Sampler {
     if (options.seed !== undefined && !Number.isFinite(options.seed)) {
       throw new OptionError('seed', options.seed, 'a finite number')
     }
+    if (options.logitBias !== undefined && !(options.logitBias instanceof Map)) {
+      throw new OptionError('logitBias', options.logitBias, 'a Map from token ids to numbers')
+    }
     this.random = new Random(options.seed)
   }
 

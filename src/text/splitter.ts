@@ -1,6 +1,7 @@
 // Splits the text of an answer, as it streams in, into thinking, text and tool calls, and finds stop sequences. A state
 // machine over characters, so that the events do not depend on how the text was cut into pieces. Text is held back only
-// while it could still be the beginning of a tag or a stop sequence. A tool call that does not parse comes out as text.
+// while it could still be the beginning of a tag or a stop sequence. A tool call that does not parse comes out as text,
+// unless it lacks its end because the answer was cut off.
 import { parseToolCall, type ToolCall, ToolCallScanner } from './toolCall.js'
 
 export interface SplitterOptions {
@@ -58,12 +59,13 @@ export class Splitter {
     return this.take()
   }
 
-  /** The answer is over: what was held back comes out. */
-  end(): SplitEvent[] {
+  /** The answer is over: what was held back comes out, but not the beginning of a call that a limit has cut off. */
+  end(isCutOff = false): SplitEvent[] {
     if (this.stopped !== null) return this.take()
     if (this.mode === 'call') {
       const call = parseToolCall(this.scanner.text, this.options.parameterType)
       if (call !== null) this.emitCall(call)
+      else if (isCutOff) this.newlines = ''
       else this.callIsText()
     }
     this.release(this.held.length)

@@ -51,6 +51,24 @@ describe('events', () => {
     await model.close()
   })
 
+  it('show nothing of a tool call that a limit cuts off, and all of one that the model did not finish', async () => {
+    const { model } = await open(() => 'Let me add.\n<tool_call>\n{"name": "add", "argu')
+    const tools = [{ name: 'add' }]
+    const cut = await model.generate({ prompt: 'Add', tools, maxTokens: 8 })
+    expect(cut).toMatchObject({ text: 'Let me add.', toolCalls: [], reason: 'length' })
+    const odd = await model.generate({ prompt: 'Add', tools })
+    expect(odd).toMatchObject({ text: 'Let me add.\n<tool_call>\n{"name": "add", "argu', reason: 'stop' })
+    await model.close()
+  })
+
+  it('can be read once', async () => {
+    const { model } = await open(() => 'ok')
+    const stream = model.stream({ prompt: 'go' })
+    await collect(stream)
+    await expect(stream.answer()).rejects.toMatchObject({ code: 'CLOSED' })
+    await model.close()
+  })
+
   it('end at stop sequences and limits', async () => {
     const { model } = await open(() => 'one two three four')
     const session = model.createSession()
@@ -460,6 +478,7 @@ describe('requests that end early', () => {
     await expect(running).rejects.toMatchObject({ code: 'CLOSED' })
     await closing
     await expect(session.chat({ messages: hello }).next()).rejects.toMatchObject({ code: 'CLOSED' })
+    expect(() => model.createSession()).toThrow('the model is closed')
   })
 })
 
@@ -482,6 +501,16 @@ describe('what cannot be answered', () => {
       code: 'BAD_MESSAGE',
     })
     await expect(session.complete({ prompt: '' }).answer()).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    // As callers without types may write it.
+    const formats = ['json_object', {}, { type: 'xml' }, { type: 'grammar' }, { type: 'json_schema' }, null]
+    for (const responseFormat of formats as unknown as ChatOptions['responseFormat'][]) {
+      await expect(run({ responseFormat })).rejects.toThrow(/^responseFormat: got .*, want an object of type/)
+    }
+    for (const toolChoice of ['any', {}, 3] as unknown as ChatOptions['toolChoice'][]) {
+      await expect(run({ toolChoice })).rejects.toThrow(/^toolChoice: got .*, want 'none'/)
+    }
+    await expect(run({ thinkingBudget: -1 })).rejects.toThrow(/^thinkingBudget/)
+    await expect(run({ logitBias: { 5: 1 } as never })).rejects.toThrow(/^logitBias: got .*, want a Map/)
     expect(evaluated()).toBe(0)
     expect(() => model.createSession({ maxSequences: 0 })).toThrow(/maxSequences/)
     await model.close()
