@@ -170,6 +170,19 @@ describe('errors', () => {
       error => error,
     )
 
+  it('tell that an answer cannot be begun by the client, though its tokens can be counted', async () => {
+    const messages = [...story, { role: 'assistant' as const, content: 'Once upon a' }]
+    for (const stream of [false, true]) {
+      const begun = await refused(client.messages.create({ ...greedy, messages, stream }))
+      expect(begun).toBeInstanceOf(Anthropic.BadRequestError)
+      expect(begun.error.error).toMatchObject({
+        type: 'invalid_request_error',
+        message: expect.stringMatching(/^messages: assistant message prefill is not supported/),
+      })
+    }
+    expect((await client.messages.countTokens({ model, messages })).input_tokens).toBeGreaterThan(0)
+  })
+
   it('have their own shape and status', async () => {
     const long = await refused(
       client.messages.create({ ...greedy, messages: [{ role: 'user', content: 'dog '.repeat(3000) }] }),
