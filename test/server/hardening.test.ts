@@ -168,6 +168,7 @@ const REFUSED: [path: string, fields: Body[], names: string][] = [
   ],
   ['/v1/completions', [{ prompt: [99_999_999] }], '99999999'],
   ['/v1/completions', [{ best_of: 3 }], 'best_of'],
+  ['/v1/completions', [0, 5].map(logprobs => ({ echo: true, logprobs })), 'echo'],
   ['/v1/completions', [{ prompt: 'dog '.repeat(2000) }], 'maximum context length'],
   ['/v1/responses', [{ previous_response_id: 5 }, { input: 5 }, { input: [{ type: 'message' }] }], ''],
   ['/v1/responses', [{ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }], 'input_image'],

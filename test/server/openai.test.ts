@@ -202,10 +202,9 @@ describe('chat completions', () => {
 describe('completions', () => {
   it('go on with text and with token ids', async () => {
     const options = { model, temperature: 0, max_tokens: 6 }
-    const whole = await client.completions.create({ ...options, prompt: 'Once upon a', echo: true, logprobs: 2 })
+    const whole = await client.completions.create({ ...options, prompt: 'Once upon a', echo: true })
     expect(whole.object).toBe('text_completion')
     expect(whole.choices[0].text).toMatch(/^Once upon a time/)
-    expect(whole.choices[0].logprobs?.tokens).toHaveLength(6)
     const byId = await client.completions.create({ ...options, prompt: [440, 451, 258] })
     expect(`Once upon a${byId.choices[0].text}`).toBe(whole.choices[0].text)
     const two = await client.completions.create({ ...options, prompt: ['Once upon a', 'The dog'], n: 2 })
@@ -214,6 +213,20 @@ describe('completions', () => {
     let text = ''
     for await (const chunk of stream) text += chunk.choices[0]?.text ?? ''
     expect(text).toBe(byId.choices[0].text)
+  })
+
+  it('tell how likely tokens of the answer were, and refuse to tell it of an echoed prompt', async () => {
+    const options = { model, temperature: 0, max_tokens: 6, prompt: 'Once upon a', logprobs: 2 }
+    const { choices } = await client.completions.create(options)
+    const { tokens = [], text_offset: offsets } = choices[0].logprobs ?? {}
+    expect(tokens).toHaveLength(6)
+    expect(tokens.join('')).toBe(choices[0].text)
+    expect(offsets).toEqual(tokens.map((_, i) => tokens.slice(0, i).join('').length))
+    await expect(client.completions.create({ ...options, echo: true })).rejects.toMatchObject({
+      status: 400,
+      param: 'echo',
+      message: expect.stringContaining('logprobs'),
+    })
   })
 })
 

@@ -47,7 +47,7 @@ export async function completions(c: Context, service: Service): Promise<Respons
       choices: answers.map((answer, index) => ({
         index,
         text: echoes[index] + answer.text,
-        logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs, echoes[index].length),
+        logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs),
         finish_reason: answer.finish,
       })),
       usage: sumUsage(usages, perPrompt),
@@ -95,7 +95,7 @@ async function collect(events: AsyncIterable<SessionEvent>) {
   return { text, finish, logprobs, usage: usage as Usage }
 }
 
-function logprobsBody(tokens: readonly TokenLogprobs[], offset: number) {
+function logprobsBody(tokens: readonly TokenLogprobs[], offset = 0) {
   const offsets: number[] = []
   for (const token of tokens) {
     offsets.push(offset)
@@ -118,7 +118,7 @@ async function* streamChunks(
 ): AsyncGenerator<ServerSentEvent> {
   const withUsage = request.stream_options?.include_usage === true
   const usages: Usage[] = []
-  const offsets = echoes.map(echo => echo.length)
+  const offsets = streams.map(() => 0)
   const chunk = (choices: unknown[], usage: unknown = null): ServerSentEvent => ({
     data: JSON.stringify({ ...head, choices, ...(withUsage && { usage }) }),
   })

@@ -100,7 +100,7 @@ export const chatRequest = z.object({
 })
 export type ChatRequest = z.infer<typeof chatRequest>
 
-export const completionRequest = z.object({
+const completionFields = z.object({
   model: z.string().optional(),
   prompt: z.union([
     text,
@@ -131,5 +131,9 @@ export const completionRequest = z.object({
   logprobs: z.number().int().min(0).max(20).nullish(),
   grammar: z.string().max(400_000).nullish(),
   response_format: responseFormat,
+})
+export const completionRequest = completionFields.refine(({ echo, logprobs }) => !echo || logprobs == null, {
+  path: ['echo'],
+  error: 'not supported together with logprobs, which are known of the answer alone',
 })
 export type CompletionRequest = z.infer<typeof completionRequest>
