@@ -246,10 +246,34 @@ describe('responses', () => {
     })
     expect(second.usage?.input_tokens).toBeGreaterThan(first.usage?.input_tokens ?? 0)
     expect(second.usage?.input_tokens_details.cached_tokens).toBeGreaterThan(0)
+    expect(await client.responses.retrieve(first.id, { stream: false })).toMatchObject({ id: first.id })
+    const streamed = client.responses.retrieve(first.id, { stream: true })
+    await expect(streamed).rejects.toMatchObject({ status: 400, param: 'stream' })
     await client.responses.delete(first.id)
     await expect(client.responses.retrieve(first.id)).rejects.toMatchObject({ status: 404 })
     const unstored = await client.responses.create({ ...options, input: 'Hello', store: false })
     await expect(client.responses.retrieve(unstored.id)).rejects.toMatchObject({ status: 404 })
+  })
+
+  it('refuse what they would have to ignore, by its name', async () => {
+    const refused = [
+      ['conversation', { input: 'Hi', conversation: 'conv_1' }],
+      ['conversation', { input: 'Hi', conversation: { id: 'conv_1' } }],
+      ['prompt', { input: 'Hi', prompt: { id: 'pmpt_1' } }],
+      ['prompt', { prompt: { id: 'pmpt_1' } }],
+      ['truncation', { input: 'Hi', truncation: 'auto' }],
+    ] as const
+    for (const [param, fields] of refused) {
+      await expect(client.responses.create({ model, ...fields })).rejects.toMatchObject({
+        status: 400,
+        param,
+        message: expect.stringContaining(param),
+      })
+    }
+    for (const truncation of ['disabled', null] as const) {
+      const options = { model, input: 'Hi', max_output_tokens: 2, conversation: null, prompt: null, truncation }
+      expect(await client.responses.create(options)).toMatchObject({ object: 'response', truncation: 'disabled' })
+    }
   })
 
   it('stream events in order, numbered', async () => {

@@ -92,6 +92,9 @@ export async function responses(c: Context, service: Service, store: ResponseSto
 }
 
 export function storedResponse(c: Context, store: ResponseStore, id: string): Response {
+  if ((c.req.query('stream') ?? 'false') !== 'false') {
+    throw new ApiError('invalid_request', 'stream is not supported for retrieval', { param: 'stream' })
+  }
   const entry = store.get(id)
   if (entry === undefined) throw new ApiError('not_found', `there is no response ${id}`)
   return c.json(entry.body)

@@ -36,9 +36,11 @@ const format = z
 
 export const responsesRequest = z.object({
   model: z.string().optional(),
+  prompt: z.null({ error: 'stored prompts are not supported' }).optional(), // first: beside it, input may be missing
   input: z.union([text, z.array(item).max(10_000)]),
   instructions: text.nullish(),
   previous_response_id: z.string().nullish(),
+  conversation: z.null({ error: 'not supported, use previous_response_id' }).optional(),
   store: z.boolean().nullish(),
   stream: z.boolean().nullish(),
   max_output_tokens: z.number().int().min(1).nullish(),
@@ -65,6 +67,7 @@ export const responsesRequest = z.object({
   reasoning: z.looseObject({ effort: z.string().nullish() }).nullish(),
   metadata: z.record(z.string(), z.string()).nullish(),
   background: z.literal(false, { error: 'background responses are not supported' }).nullish(),
+  truncation: z.literal('disabled', { error: "only 'disabled' is supported" }).nullish(),
 })
 export type ResponsesRequest = z.infer<typeof responsesRequest>
 
