@@ -98,21 +98,22 @@ export function stoppingError(): ApiError {
   return new ApiError('overloaded', 'the server is shutting down')
 }
 
-function contextError({ wanted, position, limit, message }: ContextLimitError): ApiError {
-  const prompt = wanted?.promptTokens ?? position
-  const answer = wanted?.answerTokens ?? 0
+function contextError({ wanted, limit, message }: ContextLimitError): ApiError {
   const details = { code: 'context_length_exceeded', param: 'messages' }
   if (wanted === null) return new ApiError('invalid_request', message, details)
+  const { promptTokens: prompt, answerTokens: answer } = wanted
+  const maximum = `This model's maximum context length is ${limit} tokens.`
+  // A prompt that fills the context is refused before anybody looks at how long the answer may get.
+  if (prompt >= limit) {
+    return new ApiError(
+      'invalid_request',
+      `${maximum} However, the prompt has ${prompt} tokens, which leaves none for the answer.`,
+      { ...details, anthropicMessage: `prompt is too long: ${prompt} tokens > ${limit} maximum` },
+    )
+  }
   const sizes = `${prompt} in the prompt, ${answer} for the answer`
-  return new ApiError(
-    'invalid_request',
-    `This model's maximum context length is ${limit} tokens. However, you requested ${prompt + answer} tokens (${sizes}).`,
-    {
-      ...details,
-      anthropicMessage:
-        prompt >= limit
-          ? `prompt is too long: ${prompt} tokens > ${limit} maximum`
-          : `input length and \`max_tokens\` exceed context limit: ${prompt} + ${answer} > ${limit}, decrease input length or \`max_tokens\` and try again`,
-    },
-  )
+  return new ApiError('invalid_request', `${maximum} However, you requested ${prompt + answer} tokens (${sizes}).`, {
+    ...details,
+    anthropicMessage: `input length and \`max_tokens\` exceed context limit: ${prompt} + ${answer} > ${limit}, decrease input length or \`max_tokens\` and try again`,
+  })
 }

@@ -192,6 +192,18 @@ describe('a request past the edges', () => {
     }
   })
 
+  it('of the context is told how long the prompt is, and the answer where that is what is too much', async () => {
+    const ask = (tokens: number, max_tokens: number) =>
+      post('/v1/completions', { prompt: Array(tokens).fill(440), max_tokens })
+    for (const tokens of [1024, 1500]) {
+      const message = await expectRefusal('/v1/completions', await ask(tokens, 3))
+      expect(message).toContain(`the prompt has ${tokens} tokens, which leaves none for the answer`)
+    }
+    const message = await expectRefusal('/v1/completions', await ask(1022, 3))
+    expect(message).toContain('you requested 1025 tokens (1022 in the prompt, 3 for the answer)')
+    expect((await ask(1022, 2)).status).toBe(200)
+  })
+
   it('at the edges is answered', async () => {
     const edges: Body[] = [
       { n: 16, max_tokens: 1 },
