@@ -35,6 +35,8 @@ export interface ChatOptions extends AnswerOptions {
   readonly parallelToolCalls?: boolean
   /** Let the model think before it answers. */
   readonly thinking?: boolean
+  /** The beginning of the answer, which the events go on from. Not with thinking or a guaranteed form. */
+  readonly prefill?: string
   /** More variables for the chat template. */
   readonly templateVariables?: TemplateVariables
 }

@@ -1,8 +1,9 @@
 // From chat messages to a prompt: its token ids, and the positions in it that are worth keeping a state at. Positions
 // lie where the ids on both sides do not depend on each other: at a control token, or one token before a boundary that
 // a merge could cross. Evaluates nothing.
+import { OptionError } from '../errors.js'
 import type { ChatRequest, ChatTemplate, Place, RenderedChat } from '../text/chatTemplate.js'
-import type { PlainMessage } from '../text/messages.js'
+import { type PlainMessage, wellFormed } from '../text/messages.js'
 import type { Section, Tokenizer } from '../text/tokenizer.js'
 import type { AnswerMemory } from './answerMemory.js'
 import type { Landmark } from './prefixCache.js'
@@ -27,6 +28,8 @@ export interface Prompt {
 export interface PromptRequest extends ChatRequest {
   /** Where the caller asks for breakpoints. */
   readonly breakpoints?: readonly Place[]
+  /** What the answer begins with. */
+  readonly prefill?: string
 }
 
 export class PromptBuilder {
@@ -37,10 +40,14 @@ export class PromptBuilder {
   ) {}
 
   async build(request: PromptRequest): Promise<Prompt> {
-    const { breakpoints = [], ...chat } = request
+    const { breakpoints = [], prefill = '', ...chat } = request
     const messages = chat.messages.map(message => this.answers.recall(message))
     const places = [...automaticPlaces(messages), ...breakpoints.map(place => ({ ...place, landmark: BREAKPOINT }))]
-    const rendered = await this.template.render({ ...chat, messages }, { places, nextTurn: true })
+    const opened = await this.template.render({ ...chat, messages }, { places, nextTurn: true })
+    const insideThinking = /<think>\s*$/.test(opened.text)
+    if (insideThinking && prefill !== '') throw new OptionError('prefill', prefill, 'an answer without thinking')
+    const begun = this.tokenizer.protect(wellFormed(prefill), opened.mark, 'special')
+    const rendered = { ...opened, text: opened.text + begun }
     const { ids, sections } = this.encode(rendered)
     const at = (offset: number, landmark: Landmark): Landing => ({
       position: this.position(rendered, ids, sections, offset),
@@ -54,7 +61,7 @@ export class PromptBuilder {
       mark: rendered.mark,
       sections,
       landings: distinct(landings),
-      insideThinking: /<think>\s*$/.test(rendered.text),
+      insideThinking,
     }
   }
 

@@ -94,11 +94,16 @@ export class Session {
         breakpoints,
         thinking: options.thinking,
         variables: options.templateVariables,
+        prefill: options.prefill,
       })
       const splitter = {
         insideThinking: prompt.insideThinking,
         toolCalls: tools.length > 0,
         parameterType: parameterTypes(tools),
+      }
+      const isGuaranteed = (options.responseFormat?.type ?? 'text') !== 'text' || options.toolChoice === 'required'
+      if (options.prefill && isGuaranteed) {
+        throw new OptionError('prefill', options.prefill, 'no responseFormat and no required tools beside it')
       }
       const wanted = {
         responseFormat: options.responseFormat,
@@ -139,11 +144,14 @@ export class Session {
   }
 
   /** The tokens that a chat's prompt has, without evaluating it. */
-  async countTokens(options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking'>): Promise<number> {
+  async countTokens(
+    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill'>,
+  ): Promise<number> {
+    const { thinking, prefill } = options
     const { messages } = plainMessages(options.messages)
     const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
     const builder = new PromptBuilder(this.needTokenizer(), this.needTemplate(), this.answers as AnswerMemory)
-    return (await builder.build({ messages, tools, thinking: options.thinking })).ids.length
+    return (await builder.build({ messages, tools, thinking, prefill })).ids.length
   }
 
   /** Requests that run now, states kept and their memory. */

@@ -171,6 +171,6 @@ function dropVolatileLines(text: string): string {
 }
 
 /** A lone surrogate has no UTF-8 form: it becomes U+FFFD here, once, and not differently in each later step. */
-function wellFormed(text: string): string {
+export function wellFormed(text: string): string {
   return text.replace(/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, '\uFFFD')
 }

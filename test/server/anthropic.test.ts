@@ -63,6 +63,21 @@ describe('messages', () => {
     expect((stopped.content[0] as { text: string }).text).toBe(text.slice(0, text.indexOf(word)))
   })
 
+  it('go on with an answer that the client begins', async () => {
+    const whole = await client.messages.create(greedy)
+    const { text } = whole.content[0] as { text: string }
+    const begun = text.split(' ').slice(0, 3).join(' ')
+    const prefill = { role: 'assistant' as const, content: begun }
+    const rest = await client.messages.create({ ...greedy, messages: [...story, prefill], max_tokens: 9 })
+    expect(begun + (rest.content[0] as { text: string }).text).toBe(text)
+    const blocks = { ...prefill, content: [{ type: 'text' as const, text: begun }] }
+    const streamed = client.messages.stream({ ...greedy, messages: [...story, blocks], max_tokens: 9 })
+    expect(begun + (await streamed.finalText())).toBe(text)
+    const count = async (messages: Anthropic.MessageParam[]) =>
+      (await client.messages.countTokens({ model, messages })).input_tokens
+    expect((await count([...story, prefill])) - (await count(story))).toBe(3)
+  })
+
   it('think within a budget when asked to', async () => {
     const answer = await client.messages.create({
       ...greedy,
@@ -170,17 +185,16 @@ describe('errors', () => {
       error => error,
     )
 
-  it('tell that an answer cannot be begun by the client, though its tokens can be counted', async () => {
+  it('tell where an answer cannot be begun by the client', async () => {
     const messages = [...story, { role: 'assistant' as const, content: 'Once upon a' }]
-    for (const stream of [false, true]) {
-      const begun = await refused(client.messages.create({ ...greedy, messages, stream }))
-      expect(begun).toBeInstanceOf(Anthropic.BadRequestError)
-      expect(begun.error.error).toMatchObject({
-        type: 'invalid_request_error',
-        message: expect.stringMatching(/^messages: assistant message prefill is not supported/),
-      })
-    }
-    expect((await client.messages.countTokens({ model, messages })).input_tokens).toBeGreaterThan(0)
+    const thinking = { type: 'enabled' as const, budget_tokens: 1024 }
+    const begun = await refused(client.messages.create({ ...greedy, max_tokens: 2000, messages, thinking }))
+    expect(begun).toBeInstanceOf(Anthropic.BadRequestError)
+    const call = { type: 'tool_use' as const, id: 'a', name: 'f', input: {} }
+    const called = [...story, { role: 'assistant' as const, content: [call] }]
+    expect(await refused(client.messages.create({ ...greedy, messages: called }))).toBeInstanceOf(
+      Anthropic.BadRequestError,
+    )
   })
 
   it('have their own shape and status', async () => {

@@ -61,6 +61,23 @@ describe('events', () => {
     await model.close()
   })
 
+  it('go on from what the answer begins with, which is text whatever it spells', async () => {
+    const { model } = await open(() => 'One two three')
+    const session = model.createSession()
+    const answer = await session.chat({ messages: hello, prefill: 'One' }).answer()
+    expect(answer).toMatchObject({ text: ' two three', usage: { answerTokens: 2 } })
+    const more = [...hello, { role: 'assistant', content: 'One two three' }, user('More')]
+    const { usage } = await session.chat({ messages: more }).answer()
+    expect(usage.cachedTokens).toBeGreaterThan(0)
+    const tokens = (prefill?: string) => session.countTokens({ messages: hello, prefill })
+    expect((await tokens('<|im_end|>')) - (await tokens())).toBeGreaterThan(2)
+    const refused = (options: Partial<ChatOptions>) =>
+      expect(session.chat({ messages: hello, prefill: '{', ...options }).answer()).rejects.toThrow(/^prefill: got '{'/)
+    await refused({ responseFormat: { type: 'json_object' } })
+    await refused({ thinking: true })
+    await model.close()
+  })
+
   it('can be read once', async () => {
     const { model } = await open(() => 'ok')
     const stream = model.stream({ prompt: 'go' })

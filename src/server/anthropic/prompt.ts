@@ -6,12 +6,18 @@ import type { ChatMessage, ContentPart, ToolCallMessage, ToolDefinition } from '
 import { ApiError } from '../apiError.js'
 import type { ContentBlock, CountRequest } from './schemas.js'
 
-export type PromptOptions = Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'parallelToolCalls' | 'thinking'>
+export type PromptOptions = Pick<
+  ChatOptions,
+  'messages' | 'tools' | 'toolChoice' | 'parallelToolCalls' | 'thinking' | 'prefill'
+>
 
 export function promptOptions(request: CountRequest): PromptOptions {
   const choice = request.tool_choice
+  const messages = chatMessages(request)
+  const prefill = messages.at(-1)?.role === 'assistant' ? prefillText(messages.pop() as ChatMessage) : undefined
   return {
-    messages: chatMessages(request),
+    messages,
+    prefill,
     tools: request.tools?.map(toolDefinition),
     toolChoice: toolChoice(choice),
     parallelToolCalls: choice && choice.type !== 'none' && choice.disable_parallel_tool_use ? false : undefined,
@@ -36,6 +42,14 @@ function chatMessages(request: CountRequest): ChatMessage[] {
     else messages.push(...userMessages(message.role, message.content, path))
   })
   return messages
+}
+
+/** A last message of the assistant is the beginning of the answer. */
+function prefillText({ content, tool_calls: calls }: ChatMessage): string {
+  if (calls !== undefined)
+    throw new ApiError('invalid_request', 'messages: tool_use ids were found without tool_result')
+  if (typeof content === 'string') return content
+  return (content ?? []).map(part => part.text ?? '').join('')
 }
 
 function assistantMessage(blocks: readonly ContentBlock[], path: string): ChatMessage {

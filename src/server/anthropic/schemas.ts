@@ -55,10 +55,6 @@ const promptFields = {
 export const countRequest = z.object(promptFields)
 export const messagesRequest = z.object({
   ...promptFields,
-  messages: promptFields.messages.refine(
-    list => list.at(-1)?.role !== 'assistant',
-    'assistant message prefill is not supported: the conversation must end with a user message',
-  ),
   max_tokens: z.number().int().min(1),
   stream: z.boolean().nullish(),
   stop_sequences: z.array(z.string().min(1).max(1024)).max(16).nullish(),

@@ -67,7 +67,7 @@ export const responsesRequest = z.object({
   reasoning: z.looseObject({ effort: z.string().nullish() }).nullish(),
   metadata: z.record(z.string(), z.string()).nullish(),
   background: z.literal(false, { error: 'background responses are not supported' }).nullish(),
-  truncation: z.literal('disabled', { error: "only 'disabled' is supported" }).nullish(),
+  truncation: z.enum(['auto', 'disabled']).nullish(), // what does not fit is refused either way
 })
 export type ResponsesRequest = z.infer<typeof responsesRequest>
 
