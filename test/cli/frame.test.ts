@@ -27,6 +27,7 @@ describe('the moeflux command', () => {
     [['inspect', 'a3b', 'a17b'], /too many arguments/],
     [['inspect', 'a3b', '--context', '0'], /--context <tokens>.*'0'.*at least 1/],
     [['inspect', 'a3b', '--context', '1e3'], /--context <tokens>.*'1e3'/],
+    [['serve', '--host', '0.0.0.0', '--api-key', ''], /--api-key: the key is empty/],
     [['inspect', 'a3b', '--memory', '6 apples'], /--memory <size>.*'6 apples'.*6GB/],
   ])('refuses %j with one line and exit code 2', async (args, line) => {
     const { code, stdout, stderr } = await moeflux(args)

@@ -28,6 +28,12 @@ describe('a server', () => {
     expect(milliseconds).toBeLessThan(10_000)
   })
 
+  it('warns where the network can use it without a key, also when the key is an empty variable', async () => {
+    const server = await startServer(['--host', '0.0.0.0'], { MOEFLUX_API_KEY: '' })
+    await expect.poll(() => server.log()).toContain('warning: anyone who reaches this address')
+    expect(await server.stop()).toMatchObject({ code: 0 })
+  })
+
   it('lets answers finish when it is stopped, and takes no new ones', async () => {
     const server = await startServer()
     const response = await postJson(`${server.url}/v1/chat/completions`, { ...chat, max_tokens: 60, stream: true })

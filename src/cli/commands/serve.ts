@@ -1,5 +1,6 @@
 // `moeflux serve`: the HTTP server for OpenAI and Anthropic clients, and the web UI.
 import type { Command } from 'commander'
+import { UsageError } from '../../errors.js'
 import { action, type Cli } from '../action.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, byteSizeOption, integerOption } from '../optionValues.js'
@@ -49,18 +50,20 @@ export function registerServe(program: Command): void {
 }
 
 async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void> {
+  // Often a variable that is not set: whoever gives a key does not want an open server.
+  if (options.apiKey === '') throw new UsageError('--api-key: the key is empty')
   const [{ openCliModel }, { serve }] = await Promise.all([
     import('../openCliModel.js'),
     import('../../server/serve.js'),
   ])
   const { fileURLToPath } = await import('node:url')
-  const apiKey = options.apiKey ?? process.env.MOEFLUX_API_KEY
+  const apiKey = options.apiKey ?? (process.env.MOEFLUX_API_KEY || undefined)
   const model = await openCliModel(cli, options)
   try {
     const server = await serve(model, {
       host: options.host,
       port: options.port,
-      apiKey: apiKey === '' ? undefined : apiKey,
+      apiKey,
       corsOrigins: options.cors,
       allowedHosts: options.allowHost,
       modelId: options.name,
