@@ -20,6 +20,7 @@ export async function recordTrace(cli: Cli, prompt: string | undefined, options:
     throw new UsageError('give either a prompt or --prompt-file')
   }
   const text = options.promptFile === undefined ? prompt : await readFile(options.promptFile, 'utf8')
+  if (text?.trim() === '') throw new UsageError('the prompt is empty')
   const model = await openCliModel(cli, { ...options, prefetch: options.backend === 'reference' })
   try {
     const record = (await model.readExpert(0, 0)).length

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, statSync } from 'node:fs'
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -77,6 +77,18 @@ describe('moeflux trace and simulate', () => {
     const bad = await run('simulate', join(import.meta.dirname, 'moeflux.ts'))
     expect(bad.code).toBe(1)
     expect(bad.stderr).toContain('is not a trace')
+  })
+})
+
+describe('moeflux trace', () => {
+  it('refuses an empty prompt, given or from a file', async () => {
+    const empty = join(home, 'empty.txt')
+    const file = join(home, 'empty.trace')
+    writeFileSync(empty, '\n')
+    const refused = { code: 2, stdout: '', stderr: 'error: the prompt is empty\n' }
+    expect(await run('trace', '', '-o', file)).toEqual(refused)
+    expect(await run('trace', '--prompt-file', empty, '-o', file)).toEqual(refused)
+    expect(existsSync(file)).toBe(false)
   })
 })
 
