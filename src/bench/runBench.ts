@@ -127,7 +127,8 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
 
 /** At least one short run. A small model gets as many as compilers need to have seen its code often enough. */
 async function warmUp(model: EngineModel, source: TokenSource, options: BenchOptions): Promise<void> {
-  const short = { ...options, promptTokens: 16, decodeTokens: 8 }
+  const promptTokens = Math.min(16, options.promptTokens) // a context may have room for no more
+  const short = { ...options, promptTokens, decodeTokens: Math.min(8, options.decodeTokens) }
   const until = performance.now() + WARM_UP_MS
   do await oneRun(model, source, short, -1, () => {})
   while (performance.now() < until)

@@ -11,6 +11,7 @@ import { openNodeFolder } from '../storage/nodeFolder.js'
 import { openPacked } from '../storage/openPacked.js'
 import { preparePacked } from '../storage/preparePacked.js'
 import type { Cli } from './action.js'
+import { checkContextRoom } from './checkContextRoom.js'
 import type { BenchCommandOptions } from './commands/bench.js'
 import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from './format.js'
 import { openCliModel } from './openCliModel.js'
@@ -37,6 +38,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
   const model = await openCliModel(cli, { ...options, model: folder })
   let result: BenchResult
   try {
+    checkContextRoom(model, options.prompt, options.tokens)
     const source = await tokenSourceFor(model, { greedy: options.greedy === true, seed: options.seed })
     const bar = cli.progressBar('tokens')
     result = await runBench(model, source, {

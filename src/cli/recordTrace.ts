@@ -8,6 +8,8 @@ import type { Model } from '../session/openModel.js'
 import { Sampler } from '../text/sampler.js'
 import { loadTokenizer } from '../text/tokenizer.js'
 import type { Cli } from './action.js'
+import { checkContextRoom } from './checkContextRoom.js'
+import { checkWritable } from './checkWritable.js'
 import type { TraceCommandOptions } from './commands/trace.js'
 import { formatBytes, formatInteger, formatPercent } from './format.js'
 import { openCliModel } from './openCliModel.js'
@@ -21,6 +23,7 @@ export async function recordTrace(cli: Cli, prompt: string | undefined, options:
   }
   const text = options.promptFile === undefined ? prompt : await readFile(options.promptFile, 'utf8')
   if (text?.trim() === '') throw new UsageError('the prompt is empty')
+  await checkWritable(options.out)
   const model = await openCliModel(cli, { ...options, prefetch: options.backend === 'reference' })
   try {
     const record = (await model.readExpert(0, 0)).length
@@ -64,6 +67,7 @@ async function evaluate(
   const stream = new TokenStream(model.vocabSize, options.seed)
   if (!tokenizer && text !== undefined) throw new UsageError('this model has no tokenizer: give no prompt')
   const prompt = tokenizer?.encode(text ?? defaultPrompt) ?? stream.take(promptTokensWithoutText)
+  checkContextRoom(model, prompt.length, options.tokens)
   const sampler = new Sampler({ temperature: options.temp, seed: options.seed })
   const context = model.createContext({ maxCheckpoints: 0 })
   const bar = cli.progressBar('tokens')

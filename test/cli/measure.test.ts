@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -45,6 +45,14 @@ describe('moeflux bench', () => {
     )
   })
 
+  it('refuses at once what is longer than the context, and warms up within it', async () => {
+    const { code, stdout, stderr } = await run('bench', '--prompt', '5000', '--no-disk')
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+    expect(stderr).toMatch(/^error: the prompt has 5000 tokens and the answer may take 64, past .* of 4096 tokens\n$/)
+    const small = 'bench --context 8 --prompt 5 --tokens 3 --repeat 1 --no-disk'.split(' ')
+    expect(await run(...small)).toMatchObject({ code: 0, stderr: '' })
+  })
+
   it('refuses flags that cannot act', async () => {
     expect(await run('bench', '--skew', '1')).toMatchObject({ code: 2 })
     expect(await run('bench', '--synthetic', 'a3b:1', '--model', 'demo')).toMatchObject({ code: 2 })
@@ -88,6 +96,29 @@ describe('moeflux trace', () => {
     const refused = { code: 2, stdout: '', stderr: 'error: the prompt is empty\n' }
     expect(await run('trace', '', '-o', file)).toEqual(refused)
     expect(await run('trace', '--prompt-file', empty, '-o', file)).toEqual(refused)
+    expect(existsSync(file)).toBe(false)
+  })
+
+  it('says before the work that its file cannot be written', async () => {
+    // Of a model that is not there it would say so next.
+    const trace = (file: string) => run('trace', 'hi', '--model', 'no-such-model', '-o', file)
+    const lost = await trace(join(home, 'no', 'such', 'folder', 'x'))
+    expect(lost).toMatchObject({ code: 1, stderr: expect.stringMatching(/^error: .*no.such.folder.x.*\n$/) })
+    expect(await trace(home)).toMatchObject({ code: 1, stderr: expect.stringContaining('EISDIR') })
+    const old = join(home, 'old.trace')
+    writeFileSync(old, 'kept')
+    for (const file of [old, join(home, 'new.trace')]) {
+      expect(await trace(file)).toMatchObject({ code: 1, stderr: expect.stringContaining('no-such-model') })
+    }
+    expect(readFileSync(old, 'utf8')).toBe('kept')
+    expect(existsSync(join(home, 'new.trace'))).toBe(false)
+  })
+
+  it('refuses at once what is longer than the context', async () => {
+    const file = join(home, 'long.trace')
+    const { code, stderr } = await run('trace', 'hi', '-o', file, '--context', '20', '--tokens', '30')
+    expect(code).toBe(1)
+    expect(stderr).toMatch(/^error: the prompt has \d tokens and the answer may take 30, past .* of 20 tokens\n$/)
     expect(existsSync(file)).toBe(false)
   })
 })
