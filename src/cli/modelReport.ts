@@ -107,7 +107,7 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
       [
         ['processor', `${machine.processor}, ${machine.threads} threads`],
         ['memory', `${formatBytes(machine.totalMemory)}; planned with ${formatBytes(rates.memory)}`],
-        ['verdict', verdict(estimate, bytes)],
+        ['verdict', verdict(estimate, rates)],
         [
           'needs',
           `${formatBytes(bytes.resident)} resident, ${formatBytes(estimate.stateBytes)} for ${formatInteger(estimate.contextTokens)} tokens`,
@@ -121,10 +121,12 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
   return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report)}`
 }
 
-function verdict(estimate: Estimate, bytes: ModelBytes): string {
+function verdict(estimate: Estimate, { memory }: MachineRates): string {
   if (estimate.fits === 'everything') return 'fits whole: after a first pass nothing is read from disk'
   if (estimate.fits === 'streaming') return 'runs by streaming experts from disk'
-  return `too small: the resident part alone takes ${formatBytes(bytes.resident)}`
+  const { leastMemory, contextTokens } = estimate
+  const parts = `the resident part, ${formatInteger(contextTokens)} tokens and a token's experts of two layers`
+  return `too small by ${formatBytes(leastMemory - memory)}: ${parts} take ${formatBytes(leastMemory)}`
 }
 
 function speed(estimate: Estimate): string {

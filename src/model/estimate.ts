@@ -19,9 +19,10 @@ export interface MachineRates {
 export interface Estimate {
   readonly contextTokens: number
   readonly stateBytes: number // of one sequence with that many tokens
+  readonly leastMemory: number // the resident part, that sequence, and a token's experts of two layers
   readonly expertMemory: number // what is left for cached experts
   readonly cachedShare: number // of all experts
-  readonly fits: 'everything' | 'streaming' | 'no' // 'no': not even the resident part and a few experts
+  readonly fits: 'everything' | 'streaming' | 'no' // 'no': not even `leastMemory`
   readonly bytesPerToken: number // of weights, that a token computes with
   readonly readPerToken: number // expected from disk
   readonly computeSeconds: number
@@ -39,6 +40,8 @@ export function estimateModel(
 ): Estimate {
   const stateBytes = contextTokens * kvBytesPerToken(config) + recurrentBytes(config)
   const room = machine.memory - bytes.resident - stateBytes
+  // A layer's experts must have room while the next one's are read.
+  const leastExperts = Math.min(bytes.allExperts, 2 * expertsPerToken * bytes.expert)
   const expertMemory = Math.max(0, Math.min(bytes.allExperts, room))
   const cachedShare = expertMemory / bytes.allExperts
   const expertsTouched = config.numLayers * expertsPerToken * bytes.expert
@@ -50,9 +53,10 @@ export function estimateModel(
   return {
     contextTokens,
     stateBytes,
+    leastMemory: bytes.resident + stateBytes + leastExperts,
     expertMemory,
     cachedShare,
-    fits: cachedShare === 1 ? 'everything' : expertMemory >= 2 * expertsPerToken * bytes.expert ? 'streaming' : 'no',
+    fits: cachedShare === 1 ? 'everything' : expertMemory >= leastExperts ? 'streaming' : 'no',
     bytesPerToken,
     readPerToken,
     computeSeconds,

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { formatBytes, formatInteger } from '#moeflux/cli/format.js'
 import { moeflux } from './moeflux.js'
 
 describe('moeflux inspect', () => {
@@ -50,6 +51,24 @@ describe('moeflux inspect', () => {
     // 40 layers × 8 experts × 1.77 MB, of which the uncached share is read at 1 GB/s.
     expect(half.readPerToken).toBeCloseTo(40 * 8 * 1_769_472 * (1 - half.cachedShare), 0)
     expect(half.tokensPerSecond).toBeCloseTo(1e9 / half.readPerToken, 3)
+  })
+
+  it.each([
+    ['1GB', '4096'], // less than the resident part
+    ['1.5GB', '4096'], // the resident part, and no room for the context
+    ['1.63GB', '4096'], // both, and no room for experts
+    ['8GB', '262144'], // the context alone takes more
+  ])('says how much is missing of %s for %s tokens', async (memory, context) => {
+    const options = ['inspect', 'a3b', '--memory', memory, '--context', context]
+    const [text, json] = await Promise.all([moeflux(options), moeflux([...options, '--json'])])
+    const { bytes, estimate } = JSON.parse(json.stdout)
+    expect(estimate.fits).toBe('no')
+    expect(estimate.leastMemory).toBe(bytes.resident + estimate.stateBytes + 2 * 8 * bytes.expert)
+    const missing = formatBytes(estimate.leastMemory - Number.parseFloat(memory) * 1e9)
+    expect(text.stdout).toContain(
+      `too small by ${missing}: the resident part, ${formatInteger(Number(context))} tokens and a token's experts ` +
+        `of two layers take ${formatBytes(estimate.leastMemory)}\n`,
+    )
   })
 
   it('shows the same for people', async () => {
