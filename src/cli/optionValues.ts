@@ -35,6 +35,13 @@ export function byteSizeOption(text: string): number {
   }
 }
 
+/** For speeds and limits, which mean nothing at zero. */
+export function positiveByteSizeOption(text: string): number {
+  const bytes = byteSizeOption(text)
+  if (bytes === 0) throw new InvalidArgumentError('Want a size above zero, like 6GB, 512MiB or 1000000.')
+  return bytes
+}
+
 /** For options that may be given several times. */
 export function collectOption(text: string, earlier: readonly string[] = []): string[] {
   return [...earlier, text]

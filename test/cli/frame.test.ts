@@ -29,6 +29,10 @@ describe('the moeflux command', () => {
     [['inspect', 'a3b', '--context', '1e3'], /--context <tokens>.*'1e3'/],
     [['serve', '--host', '0.0.0.0', '--api-key', ''], /--api-key: the key is empty/],
     [['inspect', 'a3b', '--memory', '6 apples'], /--memory <size>.*'6 apples'.*6GB/],
+    [['inspect', 'a3b', '--read-speed', '0'], /--read-speed <size>.*'0'.*above zero/],
+    [['inspect', 'a3b', '--compute-speed', '0GB'], /--compute-speed <size>.*'0GB'.*above zero/],
+    [['simulate', 'x.trace', '--disk', '0'], /--disk <size>.*'0'.*above zero/],
+    [['serve', '--max-body', '0'], /--max-body <size>.*'0'.*above zero/],
   ])('refuses %j with one line and exit code 2', async (args, line) => {
     const { code, stdout, stderr } = await moeflux(args)
     expect(code).toBe(2)

@@ -9,7 +9,7 @@ import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
 import { thisMachine } from '../machine.js'
 import { type ModelReport, type ModelSubject, reportJson, reportText } from '../modelReport.js'
-import { addExamples, byteSizeOption, integerOption } from '../optionValues.js'
+import { addExamples, byteSizeOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
 
 interface InspectOptions {
   readonly json?: boolean
@@ -39,12 +39,12 @@ export function registerInspect(program: Command): void {
     .option(
       '--read-speed <size>',
       `bytes per second of the disk (default: measured, or ${formatBytes(READ_SPEED)})`,
-      byteSizeOption,
+      positiveByteSizeOption,
     )
     .option(
       '--compute-speed <size>',
       `bytes of weights computed per second (default: ${formatBytes(WEIGHTS_PER_THREAD)} a thread)`,
-      byteSizeOption,
+      positiveByteSizeOption,
     )
     .action(action(inspect))
   addExamples(command, [

@@ -3,7 +3,7 @@ import type { Command } from 'commander'
 import { UsageError } from '../../errors.js'
 import { action, type Cli } from '../action.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
-import { addExamples, byteSizeOption, integerOption } from '../optionValues.js'
+import { addExamples, integerOption, positiveByteSizeOption } from '../optionValues.js'
 
 interface ServeCommandOptions extends ModelOptions {
   readonly host: string
@@ -35,7 +35,7 @@ export function registerServe(program: Command): void {
     .option('--name <id>', "the model's name for clients (default: its own)")
     .option('--parallel <n>', 'answers computed at once', integerOption(1, 256), 8)
     .option('--max-queue <n>', 'requests that may wait; more get a 429', integerOption(0, 100_000), 64)
-    .option('--max-body <size>', 'largest request body (default 32MiB)', byteSizeOption)
+    .option('--max-body <size>', 'largest request body (default 32MiB)', positiveByteSizeOption)
     .option('--timeout <seconds>', 'longest time for one answer', integerOption(1, 86_400), 3600)
     .option('--receive-timeout <seconds>', 'longest time for a request to arrive', integerOption(1, 3600), 60)
     .option('--reader-timeout <seconds>', 'cut off a client that stops reading', integerOption(1, 3600), 60)

@@ -1,7 +1,7 @@
 // `moeflux simulate`: replays a recorded trace against cache policies and budgets, and predicts hit rates and speed.
 import type { Command } from 'commander'
 import { action, type Cli } from '../action.js'
-import { addExamples, byteSizeOption, numberOption } from '../optionValues.js'
+import { addExamples, byteSizeOption, numberOption, positiveByteSizeOption } from '../optionValues.js'
 
 export interface SimulateCommandOptions {
   readonly budgets?: readonly number[]
@@ -21,7 +21,7 @@ export function registerSimulate(program: Command): void {
     .option(
       '--disk <size>',
       'bytes that the disk reads per second, like 2.5GB (default: measured here)',
-      byteSizeOption,
+      positiveByteSizeOption,
     )
     .option('--compute-ms <x>', 'time to compute a token (default: as recorded)', numberOption(0, 1e6))
     .option('--json', 'print the numbers as JSON')
