@@ -31,6 +31,8 @@ describe('the moeflux command', () => {
     [['inspect', 'a3b', '--memory', '6 apples'], /--memory <size>.*'6 apples'.*6GB/],
     [['inspect', 'a3b', '--read-speed', '0'], /--read-speed <size>.*'0'.*above zero/],
     [['inspect', 'a3b', '--compute-speed', '0GB'], /--compute-speed <size>.*'0GB'.*above zero/],
+    [['inspect', 'a3b', '--experts-per-token', '9'], /--experts-per-token: got 9, want an integer from 1 to 8/],
+    [['inspect', 'a3b', '--context', '262145'], /--context: got 262145, want an integer from 1 to 262144/],
     [['simulate', 'x.trace', '--disk', '0'], /--disk <size>.*'0'.*above zero/],
     [['serve', '--max-body', '0'], /--max-body <size>.*'0'.*above zero/],
   ])('refuses %j with one line and exit code 2', async (args, line) => {

@@ -1,6 +1,7 @@
 // `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect. Opens no backend;
 // of the weights it reads only some experts, to see how fast the disk is.
 import type { Command } from 'commander'
+import { OptionError } from '../../errors.js'
 import { estimateModel, type MachineRates } from '../../model/estimate.js'
 import { type PresetName, presets } from '../../model/presets.js'
 import { allExpertsBytes, expertBytes, FOUR_BIT, matrixBytes, residentBytes, TWO_BIT } from '../../model/sizes.js'
@@ -13,7 +14,7 @@ import { addExamples, byteSizeOption, integerOption, positiveByteSizeOption } fr
 
 interface InspectOptions {
   readonly json?: boolean
-  readonly context: number
+  readonly context?: number
   readonly expertsPerToken?: number
   readonly memory?: number
   readonly readSpeed?: number
@@ -24,6 +25,7 @@ interface InspectOptions {
 const WEIGHTS_PER_THREAD = 6e9
 /** Random reads of one expert, eight at a time, from a good NVMe disk. */
 const READ_SPEED = 2.5e9
+const CONTEXT = 4096 // tokens
 const READS_AT_ONCE = 8
 const MEASURE_SECONDS = 1
 
@@ -33,7 +35,11 @@ export function registerInspect(program: Command): void {
     .description("show a model's shapes and sizes, what fits this machine, and the speed to expect")
     .argument('<model>', 'a model of the local store, a folder, or a preset: a3b, a17b')
     .option('--json', 'print everything as JSON')
-    .option('--context <tokens>', 'length of the conversation to plan for', integerOption(1), 4096)
+    .option(
+      '--context <tokens>',
+      `length of the conversation to plan for (default: ${CONTEXT}, or what the model allows)`,
+      integerOption(1),
+    )
     .option('--experts-per-token <n>', "plan with fewer experts than the model's own", integerOption(1, 1024))
     .option('--memory <size>', 'plan with this much memory (default: what is free here)', byteSizeOption)
     .option(
@@ -56,6 +62,11 @@ export function registerInspect(program: Command): void {
 
 async function inspect(cli: Cli, model: string, options: InspectOptions): Promise<void> {
   const subject = await findSubject(cli, model)
+  const { config } = subject
+  refuseAbove('contextLength', options.context, config.maxPositionEmbeddings)
+  refuseAbove('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
+  const context = options.context ?? Math.min(CONTEXT, config.maxPositionEmbeddings)
+  const experts = options.expertsPerToken ?? config.expertsPerToken
   const machine = thisMachine()
   const measured = options.readSpeed === undefined ? await measureReads(subject, cli.signal) : null
   const rates: MachineRates = {
@@ -63,12 +74,16 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
     weightsPerSecond: options.computeSpeed ?? WEIGHTS_PER_THREAD * machine.threads,
     readsPerSecond: options.readSpeed ?? measured ?? READ_SPEED,
   }
-  const experts = Math.min(options.expertsPerToken ?? Number.POSITIVE_INFINITY, subject.config.expertsPerToken)
-  const estimate = estimateModel(subject.config, subject.bytes, rates, options.context, experts)
+  const estimate = estimateModel(config, subject.bytes, rates, context, experts)
   const readSpeedFrom = options.readSpeed !== undefined ? 'given' : measured !== null ? 'measured' : 'assumed'
   const report: ModelReport = { subject, machine, rates, readSpeedFrom, estimate, expertsPerToken: experts }
   if (options.json) await cli.printJson(reportJson(report))
   else await cli.print(reportText(report, text => cli.bold(text)))
+}
+
+/** What no run of the model would take, in the words of `run`. */
+function refuseAbove(option: string, value: number | undefined, max: number): void {
+  if (value !== undefined && value > max) throw new OptionError(option, value, `an integer from 1 to ${max}`)
 }
 
 async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {
