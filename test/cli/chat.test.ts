@@ -164,6 +164,13 @@ describe('moeflux chat', () => {
     expect(stdout.split('\n').filter(line => line.startsWith('I am '))).toHaveLength(2)
   })
 
+  it('counts the tokens of answers as the lines after them do', async () => {
+    const { stderr } = await moeflux(['chat', '--seed', '1', '-n', '8'], { input: 'Hi\nHello\n/clear\n/stats\n' })
+    const lines = [...stderr.matchAll(/^(\d+) tokens, [\d.]+ tok\/s/gm)].map(([, tokens]) => Number(tokens))
+    expect(lines).toHaveLength(2)
+    expect(stderr).toMatch(new RegExp(`^ *tokens +\\d+ of prompts, ${lines[0] + lines[1]} of answers$`, 'm'))
+  })
+
   it('says before anything is lost that a conversation has outgrown the context', async () => {
     const options = ['chat', '--temp', '0', '--max-tokens', '12', '--context', '48']
     const input = `Who are you?\n${'Tell me more. '.repeat(20)}\n/clear\nWho are you?\n`

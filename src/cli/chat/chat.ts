@@ -3,7 +3,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { ContextLimitError, type Model, MoefluxError, type Session } from '../../index.js'
+import { ContextLimitError, type Model, type ModelStats, MoefluxError, type Session } from '../../index.js'
 import { type Cli, errorLine, Interrupted } from '../action.js'
 import { formatBytes, formatFields, formatInteger, formatPercent } from '../format.js'
 import { type SamplingOptions, samplerOptions } from '../samplingOptions.js'
@@ -23,6 +23,7 @@ export class Chat {
   private turns: Turn[] = []
   private system: string | null
   private thinking: boolean
+  private answerTokens = 0 // of all answers, also of those forgotten
   private readonly session: Session
 
   constructor(
@@ -83,6 +84,7 @@ export class Chat {
       this.cli.onInterrupt = null
       bar.clear()
       this.remember(question, shown)
+      this.answerTokens += answerLength(shown, before, this.model.stats())
     }
     if (shown.usage === null || stop.signal.aborted) return
     if (shown.reason === 'length') this.cli.notice('the answer was cut: --max-tokens or the context limit')
@@ -151,13 +153,18 @@ export class Chat {
     return formatFields([
       ['model', `${this.model.name}, ${this.model.backendDescription}`],
       ['messages', String(this.turns.length)],
-      ['tokens', `${formatInteger(stats.promptTokens)} of prompts, ${formatInteger(stats.decodeTokens)} of answers`],
+      ['tokens', `${formatInteger(stats.promptTokens)} of prompts, ${formatInteger(this.answerTokens)} of answers`],
       ['experts in memory', `${formatPercent(stats.expertHits / wanted)} of ${formatInteger(wanted)} wanted`],
       ['read from disk', formatBytes(stats.bytesRead)],
       ['expert memory', `${stats.expertSlotsUsed} of ${stats.expertSlots} slots, ${formatBytes(stats.expertMemory)}`],
       ['kept states', `${states}, ${formatBytes(bytes)}`],
     ])
   }
+}
+
+/** The last token of an answer is never evaluated; of one that was cut off only the evaluated tokens are known. */
+function answerLength({ usage, reason }: ShownAnswer, before: ModelStats, after: ModelStats): number {
+  return usage !== null && reason !== null ? usage.answerTokens : after.decodeTokens - before.decodeTokens
 }
 
 function userPath(file: string): string {
