@@ -1,4 +1,5 @@
 // Where a prompt comes from: the command line, or stdin when it is asked for (`-`) or piped in.
+import { fstatSync } from 'node:fs'
 import { UsageError } from '../errors.js'
 
 /** The prompt's text. One newline at the end of stdin is the shell's and not the user's. */
@@ -21,5 +22,8 @@ export async function readStdin(signal: AbortSignal): Promise<string> {
     signal.removeEventListener('abort', stop)
   }
   signal.throwIfAborted()
-  return text + decoder.decode()
+  text += decoder.decode()
+  // Node gives a stream without anything for it, and no error.
+  if (text === '' && fstatSync(0).isDirectory()) throw new UsageError('stdin is a folder')
+  return text
 }

@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { closeSync, openSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { MAIN, moeflux } from './moeflux.js'
 
@@ -100,6 +101,19 @@ describe('moeflux run', () => {
     expect(stderr).toMatch(/^error: [^\n]*\n$/)
     expect(stdout).toBe('')
     expect(code).toBe(2)
+  })
+
+  // Windows opens no folder as a file.
+  it.skipIf(process.platform === 'win32')('says that stdin is a folder', async () => {
+    const folder = openSync(import.meta.dirname, 'r')
+    for (const args of [['run'], ['eval', '--text-file', '-']]) {
+      const child = spawn(process.execPath, [MAIN, ...args], { stdio: [folder, 'ignore', 'pipe'] })
+      let stderr = ''
+      child.stderr?.setEncoding('utf8').on('data', text => (stderr += text))
+      const [code] = await once(child, 'close')
+      expect({ code, stderr }).toEqual({ code: 2, stderr: 'error: stdin is a folder\n' })
+    }
+    closeSync(folder)
   })
 
   it('fails with one line for a model that is not there, and with a stack when asked', async () => {
