@@ -164,6 +164,14 @@ describe('moeflux chat', () => {
     expect(stdout.split('\n').filter(line => line.startsWith('I am '))).toHaveLength(2)
   })
 
+  it('takes a line of a pipe as it is, with a backslash at its end', async () => {
+    const file = join(home, 'pipe.json')
+    const input = `C:\\\nWho are you?\\\n/save ${file}\n`
+    expect(await moeflux(['chat', '--temp', '0', '-n', '4', '-q'], { input })).toMatchObject({ code: 0, stderr: '' })
+    const { turns } = JSON.parse(readFileSync(file, 'utf8'))
+    expect([turns[0].content, turns[2].content]).toEqual(['C:\\', 'Who are you?\\'])
+  })
+
   it('counts the tokens of answers as the lines after them do', async () => {
     const { stderr } = await moeflux(['chat', '--seed', '1', '-n', '8'], { input: 'Hi\nHello\n/clear\n/stats\n' })
     const lines = [...stderr.matchAll(/^(\d+) tokens, [\d.]+ tok\/s/gm)].map(([, tokens]) => Number(tokens))

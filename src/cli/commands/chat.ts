@@ -83,18 +83,8 @@ async function talk(cli: Cli, conversation: Chat): Promise<void> {
   }
 }
 
-/** Without a terminal every line is a message; a backslash at its end joins it with the next. */
+/** Without a terminal every line is a message, as it is: what writes into a pipe does not mean a backslash for the chat. */
 async function readPipe(cli: Cli, conversation: Chat): Promise<void> {
   const lines = createInterface({ input: process.stdin, signal: cli.signal })
-  let message = ''
-  for await (const line of lines) {
-    if (line.endsWith('\\')) {
-      message += `${line.slice(0, -1)}\n`
-      continue
-    }
-    const more = await conversation.enter(message + line)
-    message = ''
-    if (!more) return
-  }
-  if (message !== '') await conversation.enter(message)
+  for await (const line of lines) if (!(await conversation.enter(line))) return
 }
