@@ -2,13 +2,24 @@
 import { fstatSync } from 'node:fs'
 import { UsageError } from '../errors.js'
 
-/** The prompt's text. One newline at the end of stdin is the shell's and not the user's. */
+/** The prompt's text. */
 export async function readPrompt(argument: string | undefined, signal: AbortSignal): Promise<string> {
-  const fromStdin = argument === '-' || (argument === undefined && !process.stdin.isTTY)
-  if (!fromStdin && argument === undefined) throw new UsageError('no prompt: give one, or pipe it in')
-  const text = fromStdin ? (await readStdin(signal)).replace(/\r?\n$/, '') : (argument as string)
-  if (text.trim() === '') throw new UsageError('the prompt is empty')
-  return text
+  const text = await readPromptIfAny(argument, signal)
+  if (text !== null) return text
+  throw new UsageError(process.stdin.isTTY ? 'no prompt: give one, or pipe it in' : 'the prompt is empty')
+}
+
+/**
+ * The same where it may be missing: null at a terminal, and where stdin has nothing that was not asked for, as in a cron
+ * job. One newline at the end of stdin is the shell's and not the user's.
+ */
+export async function readPromptIfAny(argument: string | undefined, signal: AbortSignal): Promise<string | null> {
+  if (argument === undefined && process.stdin.isTTY) return null
+  const fromStdin = argument === undefined || argument === '-'
+  const text = fromStdin ? (await readStdin(signal)).replace(/\r?\n$/, '') : argument
+  if (text.trim() !== '') return text
+  if (argument === undefined) return null
+  throw new UsageError('the prompt is empty')
 }
 
 export async function readStdin(signal: AbortSignal): Promise<string> {

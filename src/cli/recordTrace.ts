@@ -10,18 +10,17 @@ import { loadTokenizer } from '../text/tokenizer.js'
 import type { Cli } from './action.js'
 import { checkContextRoom } from './checkContextRoom.js'
 import { checkWritable } from './checkWritable.js'
-import type { TraceCommandOptions } from './commands/trace.js'
+import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from './commands/trace.js'
 import { formatBytes, formatInteger, formatPercent } from './format.js'
 import { openCliModel } from './openCliModel.js'
-
-const defaultPrompt = 'Once upon a time there was a little dog who'
-const promptTokensWithoutText = 64
+import { readPromptIfAny } from './promptInput.js'
 
 export async function recordTrace(cli: Cli, prompt: string | undefined, options: TraceCommandOptions): Promise<void> {
   if (prompt !== undefined && options.promptFile !== undefined) {
     throw new UsageError('give either a prompt or --prompt-file')
   }
-  const text = options.promptFile === undefined ? prompt : await readFile(options.promptFile, 'utf8')
+  const { promptFile } = options
+  const text = promptFile === undefined ? await readPromptIfAny(prompt, cli.signal) : await readFile(promptFile, 'utf8')
   if (text?.trim() === '') throw new UsageError('the prompt is empty')
   await checkWritable(options.out)
   const model = await openCliModel(cli, { ...options, prefetch: options.backend === 'reference' })
@@ -60,13 +59,14 @@ export async function recordTrace(cli: Cli, prompt: string | undefined, options:
 async function evaluate(
   cli: Cli,
   model: Model,
-  text: string | undefined,
+  text: string | null,
   options: TraceCommandOptions,
 ): Promise<{ steps: TraceStep[]; decodeSeconds: number }> {
   const tokenizer = await loadTokenizer(model.folder, model.vocabSize)
   const stream = new TokenStream(model.vocabSize, options.seed)
-  if (!tokenizer && text !== undefined) throw new UsageError('this model has no tokenizer: give no prompt')
-  const prompt = tokenizer?.encode(text ?? defaultPrompt) ?? stream.take(promptTokensWithoutText)
+  if (!tokenizer && text !== null) throw new UsageError('this model has no tokenizer: give no prompt')
+  const prompt = tokenizer?.encode(text ?? DEFAULT_PROMPT) ?? stream.take(PROMPT_TOKENS_WITHOUT_TEXT)
+  if (text === null) cli.notice(`no prompt: begins with ${tokenizer ? `'${DEFAULT_PROMPT}'` : 'random tokens'}`)
   checkContextRoom(model, prompt.length, options.tokens)
   const sampler = new Sampler({ temperature: options.temp, seed: options.seed })
   const context = model.createContext({ maxCheckpoints: 0 })

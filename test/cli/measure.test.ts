@@ -2,6 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { decodeTrace } from '#moeflux/experts/routingTrace.js'
 import { moeflux } from './moeflux.js'
 
 let home: string
@@ -11,6 +12,7 @@ beforeAll(() => {
 afterAll(() => rmSync(home, { recursive: true, force: true }))
 
 const run = (...args: string[]) => moeflux(args, { env: { MOEFLUX_HOME: home } })
+const runWith = (input: string, ...args: string[]) => moeflux(args, { input, env: { MOEFLUX_HOME: home } })
 
 describe('moeflux bench', () => {
   it('measures the built-in model and counts what was read', async () => {
@@ -97,6 +99,22 @@ describe('moeflux trace', () => {
     expect(await run('trace', '', '-o', file)).toEqual(refused)
     expect(await run('trace', '--prompt-file', empty, '-o', file)).toEqual(refused)
     expect(existsSync(file)).toBe(false)
+  })
+
+  it('reads its prompt from a pipe, asked for or not, and says what it uses without one', async () => {
+    const flags = ['--tokens', '4', '--backend', 'reference', '-o']
+    const fox = 'Once there was a fox who'
+    const file = (name: string) => join(home, `${name}.trace`)
+    expect(await run('trace', fox, ...flags, file('argument'))).toMatchObject({ code: 0 })
+    expect(await runWith(`${fox}\n`, 'trace', ...flags, file('pipe'))).toMatchObject({ code: 0 })
+    expect(await runWith(fox, 'trace', '-', ...flags, file('dash'))).toMatchObject({ code: 0 })
+    const steps = (name: string) => decodeTrace(readFileSync(file(name)), name).steps
+    expect(steps('pipe')).toEqual(steps('argument'))
+    expect(steps('dash')).toEqual(steps('argument'))
+    expect((await runWith('', 'trace', '-', ...flags, file('none'))).stderr).toBe('error: the prompt is empty\n')
+    const { code, stderr } = await run('trace', ...flags, file('none'))
+    expect(code).toBe(0)
+    expect(stderr).toContain("no prompt: begins with 'Once upon a time there was a little dog who'\n")
   })
 
   it('says before the work that its file cannot be written', async () => {

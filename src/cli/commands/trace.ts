@@ -12,11 +12,18 @@ export interface TraceCommandOptions extends ModelOptions {
   readonly seed: number
 }
 
+export const DEFAULT_PROMPT = 'Once upon a time there was a little dog who'
+export const PROMPT_TOKENS_WITHOUT_TEXT = 64
+
 export function registerTrace(program: Command): void {
   const command = program
     .command('trace')
     .description('record which experts a prompt and its answer are routed to')
-    .argument('[prompt]', 'the text to begin with')
+    .argument(
+      '[prompt]',
+      `the text to begin with; '-' or a pipe: read it from stdin; none: '${DEFAULT_PROMPT}', or ` +
+        `${PROMPT_TOKENS_WITHOUT_TEXT} random tokens where the model has no tokenizer`,
+    )
     .requiredOption('-o, --out <file>', 'where to write the trace')
     .option('--prompt-file <file>', 'a prompt from a file')
     .option('--tokens <n>', 'tokens to generate', integerOption(1), 256)
@@ -31,6 +38,7 @@ export function registerTrace(program: Command): void {
   )
   addExamples(command, [
     ['moeflux trace "Tell me a story" -o story.trace', 'with the built-in model'],
+    ['cat essay.txt | moeflux trace -o essay.trace', 'the prompt from a pipe'],
     'moeflux trace --model qwen --prompt-file essay.txt --tokens 500 -o essay.trace',
   ])
 }
