@@ -7,6 +7,7 @@ import { parseConfig } from '../model/config.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
 import type { Folder } from './byteSource.js'
 import { ConversionJournal } from './conversionJournal.js'
+import { changedTexts } from './copiedTexts.js'
 import { type FileChecksum, formatManifest, formatMetadata, type Metadata, parseMetadata } from './manifest.js'
 import { readJson } from './openPacked.js'
 import type { OutputFile, OutputFolder } from './outputFolder.js'
@@ -117,10 +118,7 @@ class Conversion {
       size: this.plan.residentBytes,
       write: context => writeResident(this.model, this.plan, context),
     })
-    for (const [name, text] of await this.texts(about.model)) {
-      const bytes = new TextEncoder().encode(text)
-      jobs.push({ name, size: null, write: ({ file }) => file.append(bytes) })
-    }
+    for (const [name, text] of await this.texts(about.model)) jobs.push(textJob(name, text))
 
     const bytesReused = jobs.reduce((sum, job) => sum + (journal.get(job.name) && job.size ? job.size : 0), 0)
     const free = await this.output.freeBytes()
@@ -142,14 +140,7 @@ class Conversion {
     }
     const experts = new Map(this.plan.expertSets.map(set => [set.name, set.parts]))
     const metadata: Metadata = { ...about, files, experts }
-    await this.writeFile(
-      {
-        name: METADATA_NAME,
-        size: null,
-        write: ({ file }) => file.append(new TextEncoder().encode(formatMetadata(metadata))),
-      },
-      scratch,
-    )
+    await this.writeFile(textJob(METADATA_NAME, formatMetadata(metadata)), scratch)
     await journal.close()
     return { metadata, bytes: this.total, bytesReused }
   }
@@ -185,7 +176,7 @@ class Conversion {
     this.options.onProgress?.({ phase: 'convert', loaded: this.loaded, total: this.total })
   }
 
-  /** The same model is there already: nothing to do. Another one is never written over. */
+  /** The same model is there already: at most its small files are copied again. Another one is never written over. */
   private async alreadyThere(metadata: Metadata, about: Pick<Metadata, 'source' | 'options'>): Promise<ConvertResult> {
     const same =
       metadata.source.identity === about.source.identity &&
@@ -193,17 +184,39 @@ class Conversion {
     if (!same) {
       throw new TargetError(this.output.location, `holds another packed model already (${metadata.model})`)
     }
+    // An identity that was given stands for the whole source; one made here leaves the small files out.
+    const isWhole = this.options.identity !== undefined
+    const changed = isWhole ? new Map<string, string | null>() : await changedTexts(this.source, this.output, metadata)
     for (const [name, { size }] of metadata.files) {
       const got = await this.output.sizeOf(name)
-      if (got !== size) {
+      if (got !== size && !changed.has(name)) {
         throw new TargetError(
           this.output.location,
           `${name} has ${got ?? 'no'} bytes, want ${size}: remove the folder first`,
         )
       }
     }
+    const refreshed = changed.size === 0 ? metadata : await this.refresh(metadata, changed)
     this.advance(this.total)
-    return { metadata, bytes: this.total, bytesReused: this.total }
+    return { metadata: refreshed, bytes: this.total, bytesReused: this.total }
+  }
+
+  /** Ends with the bytes that packing all of it would give. */
+  private async refresh(metadata: Metadata, changed: ReadonlyMap<string, string | null>): Promise<Metadata> {
+    const scratch = new PackScratch()
+    const files = new Map([...metadata.files].filter(([name]) => !COPIED_NAMES.includes(name)))
+    for (const name of COPIED_NAMES) {
+      const text = changed.get(name)
+      const kept = metadata.files.get(name)
+      if (text === null) await this.output.remove(name)
+      else if (text !== undefined) files.set(name, await this.writeFile(textJob(name, text), scratch))
+      else if (kept !== undefined) files.set(name, kept)
+    }
+    const refreshed = { ...metadata, files }
+    await this.writeFile(textJob(METADATA_NAME, formatMetadata(refreshed)), scratch)
+    const names = [...changed.keys()].join(', ')
+    this.options.onNotice?.(`${names} changed in ${this.source.location}: taken over into ${this.output.location}`)
+    return refreshed
   }
 
   private describe(identity: string): Pick<Metadata, 'model' | 'source' | 'options'> {
@@ -253,6 +266,10 @@ interface Job {
   readonly name: string
   readonly size: number | null // null: small
   write(context: WriteContext & { readonly file: OutputFile }): Promise<void>
+}
+
+function textJob(name: string, text: string): Job {
+  return { name, size: null, write: ({ file }) => file.append(new TextEncoder().encode(text)) }
 }
 
 function isDiskFull(error: unknown): boolean {

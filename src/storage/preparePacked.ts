@@ -1,12 +1,13 @@
 // Whatever folder a user names, a packed one comes back: packed folders as they are, MLX and HF folders packed once into
-// the cache, found there again by what they hold.
+// the cache, found there again by what they hold. Small files that changed since are copied into the same pack.
 import { createHash } from 'node:crypto'
 import { ModelNotFoundError } from '../errors.js'
 import { CONVERTER_VERSION, modelNameOf } from './convert.js'
+import { changedTexts } from './copiedTexts.js'
 import { packedCacheFolder, storeRoot } from './modelStore.js'
 import { openNodeFolder } from './nodeFolder.js'
-import { refuseUnfinished } from './openPacked.js'
-import { CONFIG_NAME, MANIFEST_NAME, METADATA_NAME } from './packedNames.js'
+import { readMetadata, refuseUnfinished } from './openPacked.js'
+import { CONFIG_NAME, MANIFEST_NAME } from './packedNames.js'
 import { packFolder } from './packFolder.js'
 import { INDEX_NAME, openShardedModel, SINGLE_NAME } from './shardedModel.js'
 import { sourceIdentity } from './sourceIdentity.js'
@@ -38,8 +39,9 @@ export async function preparePacked(folder: string, options: PreparePackedOption
   const target = packedCacheFolder(options.root ?? storeRoot(), name, key)
 
   const there = await openNodeFolder(target, { links: 'any' }).catch(() => null)
-  if (there !== null && (await there.readText(METADATA_NAME)) !== null) return target
-  options.onNotice?.(`${source.location} is packed once into ${target}`)
+  const metadata = there && (await readMetadata(there))
+  if (there && metadata && (await changedTexts(source, there, metadata)).size === 0) return target
+  if (metadata === null) options.onNotice?.(`${source.location} is packed once into ${target}`)
   await packFolder(source.location, target, {
     name,
     onNotice: options.onNotice,

@@ -1,5 +1,6 @@
-// A hash that tells one source model from another without reading all of it: its config, and for each shard the name,
-// the size, and samples spread over it, among them the start with the header. The same on every machine.
+// A hash that tells the weights of one source model from another's without reading all of them: its config, and for each
+// shard the name, the size, and samples spread over it, among them the start with the header. The same on every machine.
+// Leaves out the small files that are copied as they are (see copiedTexts.ts): a change of those packs no weights anew.
 import { createHash } from 'node:crypto'
 import { sampleHash } from './fingerprint.js'
 import { CONFIG_NAME } from './packedNames.js'

@@ -1,6 +1,6 @@
 // Conversions that do not run to their end: killed, aborted, out of disk space. A later run must end with the same bytes.
 import { spawn } from 'node:child_process'
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { DiskFullError } from '#moeflux/errors.js'
@@ -156,6 +156,37 @@ describe('raw folders', () => {
     expect(notices).toEqual([])
     expect(hashFolder(root)).toEqual(before)
     expect(await preparePacked(folders[0], { root })).toBe(folders[0])
+  })
+
+  test('whose small files changed are not packed again: those files alone are copied', async () => {
+    const [root, raw, fresh] = [temporaryFolder(), join(temporaryFolder(), 'demo'), temporaryFolder()]
+    cpSync(demoSource, raw, { recursive: true })
+    const notices: string[] = []
+    const ask = () => preparePacked(raw, { root, onNotice: line => notices.push(line) })
+    const packed = await ask()
+    const written = statSync(join(packed, 'packed_experts/layer_00.bin')).mtimeMs
+
+    writeFileSync(join(raw, 'chat_template.jinja'), 'changed')
+    writeFileSync(join(raw, 'chat_template.json'), '{}')
+    rmSync(join(raw, 'generation_config.json'))
+    notices.length = 0
+    expect(await ask()).toBe(packed)
+    expect(notices).toEqual([
+      `generation_config.json, chat_template.jinja, chat_template.json changed in ${raw}: taken over into ${packed}`,
+    ])
+    expect(statSync(join(packed, 'packed_experts/layer_00.bin')).mtimeMs).toBe(written)
+    await packFolder(raw, fresh)
+    expect(hashFolder(packed)).toEqual(hashFolder(fresh))
+    expect(await ask()).toBe(packed)
+    expect(notices).toHaveLength(1)
+
+    // A refresh that was cut off: the file is new, its checksum is not.
+    writeFileSync(join(raw, 'chat_template.jinja'), 'changed again')
+    writeFileSync(join(packed, 'chat_template.jinja'), 'changed again')
+    const result = await packFolder(raw, packed)
+    expect(result.bytesReused).toBe(result.bytes)
+    await packFolder(raw, fresh)
+    expect(hashFolder(packed)).toEqual(hashFolder(fresh))
   })
 
   test('a lock that a killed process left does not hold anyone up', async () => {
