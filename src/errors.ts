@@ -25,16 +25,16 @@ export class FormatError extends MoefluxError {
   }
 }
 
-/** A read that failed, came up short, or went past the end of its file. */
+/** A read that failed, came up short, or went past the end of its file; none wanted: it could not be opened. */
 export class ReadError extends MoefluxError {
   constructor(
     readonly file: string,
     readonly offset: number,
     readonly wanted: number,
-    detail: string,
+    readonly detail: string,
     options?: { cause?: unknown },
   ) {
-    super('READ_FAILED', `${file}: ${detail} (${wanted} bytes at ${offset})`, options)
+    super('READ_FAILED', `${file}: ${detail}${wanted === 0 ? '' : ` (${wanted} bytes at ${offset})`}`, options)
   }
 }
 

@@ -1,6 +1,6 @@
 // The safetensors files of a source model (one file, or shards listed by an index) as one table of tensors. Shards stay
 // open until close(). Knows nothing of what tensors mean.
-import { FormatError, HubError, ModelNotFoundError, MoefluxError } from '../errors.js'
+import { FormatError, HubError, ModelNotFoundError, MoefluxError, ReadError } from '../errors.js'
 import type { ByteSource, Folder } from './byteSource.js'
 import { readSafetensorsHeader, type SafetensorsTensor } from './safetensors.js'
 import { asObject, asString, parseStrictJson } from './strictJson.js'
@@ -77,8 +77,7 @@ async function openShard(folder: Folder, name: string, listed: boolean): Promise
     if (cause instanceof FormatError || cause instanceof HubError || !(cause instanceof MoefluxError)) throw cause
     if (!listed)
       throw new ModelNotFoundError(folder.location, `holds neither ${INDEX_NAME} nor a readable ${SINGLE_NAME}`)
-    throw new FormatError('MISSING_SHARD', `${folder.location}/${INDEX_NAME}`, `shard ${name}: ${cause.message}`, {
-      cause,
-    })
+    const detail = cause instanceof ReadError ? cause.detail : cause.message
+    throw new FormatError('MISSING_SHARD', `${folder.location}/${INDEX_NAME}`, `shard ${name}: ${detail}`, { cause })
   }
 }

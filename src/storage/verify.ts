@@ -1,7 +1,7 @@
 // Reads a whole packed folder and says what is wrong with it. With checksums every file is compared with its own; a
 // folder packed by others has none, and its scales are looked at instead: a broken one would poison every token.
 import { createHash } from 'node:crypto'
-import { FormatError, MoefluxError } from '../errors.js'
+import { FormatError, MoefluxError, ReadError } from '../errors.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
 import { findNonFinite } from '../model/floats.js'
 import type { ByteRange, Matrix } from '../model/tensors.js'
@@ -60,7 +60,8 @@ async function checkFile(
     source = await folder.open(name)
   } catch (error) {
     if (!(error instanceof MoefluxError)) throw error
-    return new FormatError('MISSING_FILE', file, error.message, { cause: error })
+    const detail = error instanceof ReadError ? error.detail : error.message
+    return new FormatError('MISSING_FILE', file, detail, { cause: error })
   }
   try {
     if (source.size !== want.size) {

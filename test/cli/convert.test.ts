@@ -1,5 +1,14 @@
 // The commands around packed models, as a user runs them.
-import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
+import {
+  appendFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { demoSource, hashFolder, temporaryFolder, tinySource } from '../support/packedFiles.js'
@@ -40,6 +49,12 @@ describe('convert', () => {
   test('says what is missing in one line', async () => {
     const result = await moeflux(['convert', '/nowhere/at/all', temporaryFolder()])
     expect(result).toMatchObject({ code: 1, stderr: 'error: /nowhere/at/all: no such folder\n' })
+    const cut = temporaryFolder()
+    const shard = 'model-00002-of-00002.safetensors'
+    cpSync(demoSource, cut, { recursive: true, filter: path => !path.endsWith(shard) })
+    const index = join(cut, 'model.safetensors.index.json')
+    const halved = await moeflux(['convert', cut, temporaryFolder()])
+    expect(halved).toMatchObject({ code: 1, stderr: `error: ${index}: shard ${shard}: no such file\n` })
     expect((await moeflux(['convert', tinySource])).code).toBe(2)
     expect((await moeflux(['convert', tinySource, temporaryFolder(), '--bits', '5'])).code).toBe(2)
   })
@@ -68,6 +83,7 @@ describe('verify, list and rm', () => {
       'SIZE_MISMATCH',
     ])
     expect(result.stderr.split('\n').filter(Boolean)).toHaveLength(4)
+    expect(result.stderr).toContain(`error: ${join(target, 'packed_experts/layer_02.bin')}: no such file\n`)
   })
 
   test('show and remove what the store holds, and nothing else', async () => {
