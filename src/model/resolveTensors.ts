@@ -28,9 +28,15 @@ export interface StoredTensor {
 
 export type StoredTensors = ReadonlyMap<string, StoredTensor>
 
-export function resolveTensors(config: ModelConfig, stored: StoredTensors, fileSize: number): ModelTensors {
+/** The file that the tensors lie in. */
+interface TensorFile {
+  readonly name: string
+  readonly size: number
+}
+
+export function resolveTensors(config: ModelConfig, stored: StoredTensors, file: TensorFile): ModelTensors {
   const plan = planTensors(config)
-  const resolver = new Resolver(stored, fileSize)
+  const resolver = new Resolver(stored, file)
   const embed = resolver.matrix(plan.embed)
   return {
     embed,
@@ -43,7 +49,7 @@ export function resolveTensors(config: ModelConfig, stored: StoredTensors, fileS
 class Resolver {
   constructor(
     private readonly stored: StoredTensors,
-    private readonly fileSize: number,
+    private readonly file: TensorFile,
   ) {}
 
   layer(plan: LayerPlan, layer: number): LayerTensors {
@@ -150,8 +156,9 @@ class Resolver {
     const { offset, size } = this.find(name)
     if (size !== want) throw new TensorError(name, `has ${size} bytes, want ${want}`)
     if (offset % 4 !== 0) throw new TensorError(name, `starts at ${offset}, want a multiple of 4`)
-    if (offset + size > this.fileSize) {
-      throw new TensorError(name, `reaches from ${offset} to ${offset + size}, past its file's ${this.fileSize} bytes`)
+    if (offset + size > this.file.size) {
+      const detail = `reaches from ${offset} to ${offset + size}, past the ${this.file.size} bytes of ${this.file.name}`
+      throw new TensorError(name, detail)
     }
     return { offset, size }
   }

@@ -1,6 +1,6 @@
 // Opens a packed model folder: reads its JSON files, checks that every tensor and every expert file is what the model's
 // shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
-import { FormatError, ModelNotFoundError, OptionError, TensorError } from '../errors.js'
+import { FormatError, ModelNotFoundError, OptionError } from '../errors.js'
 import { type ModelConfig, parseConfig } from '../model/config.js'
 import { defaultExpertFormats, type ExpertPart, expertLayout, expertParts } from '../model/expertLayout.js'
 import { resolveTensors } from '../model/resolveTensors.js'
@@ -41,14 +41,14 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
   }
   try {
     const weights = await open(WEIGHTS_NAME)
-    const tensors = resolveTensors(config, manifest.tensors, weights.size)
+    const tensors = resolveTensors(config, manifest.tensors, weights)
     const files: ByteSource[] = []
     for (let layer = 0; layer < config.numLayers; layer++) {
       const file = await open(expertFileName(set, layer))
       const want = config.numExperts * layout.expertSize
       if (file.size !== want) {
         const detail = `has ${file.size} bytes, want ${want} (${config.numExperts} experts of ${layout.expertSize})`
-        throw new TensorError(file.name, detail)
+        throw new FormatError('BAD_TENSOR', file.name, detail)
       }
       files.push(file)
     }

@@ -82,12 +82,13 @@ export function randomModel(shape: RandomShape): PackedModel {
   const files = config.layerKinds.map((_, layer) =>
     memorySource(randomExperts(random, config.numExperts, shape, formats, layout.expertSize), `experts ${layer}`),
   )
+  const weights = memorySource(bytes, 'weights')
   return {
     name: 'random',
     folder: memoryFolder(new Map()),
     config,
-    tensors: resolveTensors(config, stored, size),
-    weights: memorySource(bytes, 'weights'),
+    tensors: resolveTensors(config, stored, weights),
+    weights,
     experts: { layout, files },
     fingerprint: `random ${shape.seed}`,
     async close() {},

@@ -154,6 +154,15 @@ describe('a damaged packed folder is refused at open', () => {
     expect(error.message).not.toMatch(/\n/)
   })
 
+  test('a cut file is named', async () => {
+    const cut = (name: string) => damagedCopy(folder => truncateSync(join(folder, name), 0))
+    const experts = cut('packed_experts/layer_00.bin')
+    const error = await open(experts).catch(error => error)
+    expect(error.message.startsWith(`${join(experts, 'packed_experts/layer_00.bin')}: has 0 bytes, want `)).toBe(true)
+    const weights = cut('model_weights.bin')
+    await expect(open(weights)).rejects.toThrow(`past the 0 bytes of ${join(weights, 'model_weights.bin')}`)
+  })
+
   test('a 2-bit set that is not there is a bad option', async () => {
     await expect(open(packed4, { expertBits: 2 })).rejects.toMatchObject({ code: 'BAD_OPTION' })
   })
