@@ -59,7 +59,7 @@ export async function convert(
   try {
     const model = new SourceModel(sharded, config)
     const plan = planPacking(model, options)
-    return await new Conversion(source, output, model, plan, configJson as JsonConfig, options).run()
+    return await new Conversion(source, output, model, plan, configJson, options).run()
   } finally {
     await sharded.close()
   }

@@ -101,15 +101,21 @@ export async function readMetadata(folder: Folder): Promise<Metadata | null> {
   return text === null ? null : parseMetadata(text, `${folder.location}/${METADATA_NAME}`)
 }
 
-/** A whole JSON file, or null where there is none. */
-export async function readJson(folder: Folder, name: string): Promise<unknown> {
+/** A JSON file that holds one object, or null where there is no file. */
+export async function readJson(folder: Folder, name: string): Promise<Readonly<Record<string, unknown>> | null> {
   const text = await folder.readText(name)
   if (text === null) return null
+  const file = `${folder.location}/${name}`
+  let json: unknown
   try {
-    return JSON.parse(text)
+    json = JSON.parse(text)
   } catch (cause) {
-    throw new FormatError('BAD_JSON', `${folder.location}/${name}`, (cause as Error).message, { cause })
+    throw new FormatError('BAD_JSON', file, (cause as Error).message, { cause })
   }
+  if (json === null || typeof json !== 'object' || Array.isArray(json)) {
+    throw new FormatError('BAD_JSON', file, 'the file is not an object')
+  }
+  return json as Readonly<Record<string, unknown>>
 }
 
 /** Folders packed by others have no table: their experts are 4-bit (or 2-bit, in the second set) in groups of 64. */

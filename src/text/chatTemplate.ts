@@ -83,6 +83,8 @@ export class ChatTemplate {
     const texts = renderings.map(rendering => ('text' in rendering ? rendering.text : null))
     const [text] = texts
     if (text === null) throw new TemplateError(`chat template: ${(renderings[0] as { error: string }).error}`)
+    // The engine has no answer to a prompt without tokens.
+    if (text === '') throw new TemplateError('chat template: rendered nothing from the messages')
     return {
       text,
       mark,

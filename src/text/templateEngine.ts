@@ -66,13 +66,16 @@ export type Rendering = { readonly text: string } | { readonly error: string }
 
 /** Renders the same template with several sets of variables; each may fail on its own. */
 export function renderTemplate(source: string, sets: readonly TemplateVariables[], maxOutput: number): Rendering[] {
+  let parsed: unknown
   try {
-    const { parsed } = new jinja.Template(source)
-    completeStringMethods()
-    return sets.map(variables => renderOne(parsed, variables, maxOutput))
+    ;({ parsed } = new jinja.Template(source))
   } catch (cause) {
-    return sets.map(() => ({ error: messageOf(cause) }))
+    // The library looks past the last token of a template that is cut off, which says nothing to people.
+    const detail = cause instanceof TypeError ? 'it seems to be cut off' : messageOf(cause)
+    return sets.map(() => ({ error: `does not parse: ${detail}` }))
   }
+  completeStringMethods()
+  return sets.map(variables => renderOne(parsed, variables, maxOutput))
 }
 
 function renderOne(parsed: unknown, variables: TemplateVariables, maxOutput: number): Rendering {

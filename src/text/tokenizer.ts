@@ -50,6 +50,7 @@ export class Tokenizer {
   /** `json` is the parsed tokenizer.json, `config` the parsed tokenizer_config.json. */
   constructor(json: unknown, config: unknown = {}) {
     const file = checkTokenizerFile(json)
+    const settings = record(config, 'the file', 'tokenizer_config.json')
     const vocabulary = new Map<string, number>()
     for (const [text, id] of Object.entries(file.model.vocab)) vocabulary.set(text, checkId(id, text))
     this.addedTokens = file.added_tokens.map(checkAddedToken)
@@ -80,7 +81,7 @@ export class Tokenizer {
           post_processor: null,
           normalizer: file.normalizer ?? null,
         },
-        config !== null && typeof config === 'object' ? config : {},
+        settings,
       )
     } catch (cause) {
       throw new TokenizerError(`tokenizer.json: ${(cause as Error).message}`, { cause })
@@ -271,9 +272,9 @@ function checkAddedToken(value: unknown, index: number): AddedToken {
   return { id: checkId(token.id, text), text, special: token.special === true }
 }
 
-function record(value: unknown, name: string): Record<string, unknown> {
+function record(value: unknown, name: string, file = 'tokenizer.json'): Record<string, unknown> {
   if (value === null || typeof value !== 'object' || Array.isArray(value)) {
-    throw new TokenizerError(`tokenizer.json: ${name} is ${value === undefined ? 'missing' : 'not an object'}`)
+    throw new TokenizerError(`${file}: ${name} is ${value === undefined ? 'missing' : 'not an object'}`)
   }
   return value as Record<string, unknown>
 }

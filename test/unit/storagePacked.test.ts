@@ -104,6 +104,15 @@ describe('a damaged packed folder is refused at open', () => {
       'BAD_JSON',
       folder => writeFileSync(join(folder, 'config.json'), '['.repeat(1e5)),
     ],
+    ['config.json is a list', 'BAD_JSON', folder => writeFileSync(join(folder, 'config.json'), '[]')],
+    ...['[]', 'null', '3', '{'].map(
+      text =>
+        [
+          `generation_config.json is ${text}`,
+          'BAD_JSON',
+          (folder: string) => writeFileSync(join(folder, 'generation_config.json'), text),
+        ] as const,
+    ),
     ['K > experts', 'UNSUPPORTED_MODEL', textConfig(config => (config.num_experts_per_tok = 9))],
     ['zero layers', 'UNSUPPORTED_MODEL', textConfig(config => (config.num_hidden_layers = 0))],
     ['no manifest', 'MODEL_NOT_FOUND', folder => rmSync(join(folder, 'model_weights.json'))],

@@ -164,7 +164,9 @@ describe('hostile templates', () => {
     ['a huge indent', '{{ "a\\nb" | indent(width=100000000) }}', /a text of \d+ characters/],
     ['endless recursion', '{% macro f(g) %}{{ g(g) }}{% endmacro %}{{ f(f) }}', /call stack/],
     ['a refusal', '{{ raise_exception("no such role") }}', /no such role/],
-    ['bad syntax', '{% for %}', /Unexpected token/],
+    ['bad syntax', '{% for %}', /does not parse: .*Unexpected token/],
+    ['cut off', '{% if messages[', /^chat template: does not parse: it seems to be cut off$/],
+    ['empty', '', /^chat template: rendered nothing/],
   ])('end in an error: %s', async (_name, source, message) => {
     await expect(template(source).render({ messages })).rejects.toMatchObject({
       code: 'TEMPLATE',

@@ -123,6 +123,9 @@ describe('the file', () => {
     for (const broken of [null, 3, [], {}, { model: null }, { model: { type: 'BPE' } }]) {
       expect(() => new Tokenizer(broken)).toThrow(/tokenizer.json/)
     }
+    for (const broken of [null, 3, []]) {
+      expect(() => new Tokenizer(json, broken)).toThrow('tokenizer_config.json: the file is not an object')
+    }
   })
 
   it('may not have more tokens than the model', async () => {
