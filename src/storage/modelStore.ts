@@ -6,7 +6,7 @@ import { join, resolve } from 'node:path'
 import { ModelNotFoundError } from '../errors.js'
 import { demoModelPath } from './demoModel.js'
 import type { Metadata } from './manifest.js'
-import { openNodeFolder } from './nodeFolder.js'
+import { openNodeFolder, refuseEmptyName } from './nodeFolder.js'
 import { readMetadata } from './openPacked.js'
 import { JOURNAL_NAME, METADATA_NAME } from './packedNames.js'
 
@@ -54,6 +54,7 @@ export async function listModels(root: string): Promise<StoredModel[]> {
 
 /** The folder of a model: a path that is there, the name of a stored model, or the built-in demo's. */
 export async function findModel(nameOrFolder: string, root = storeRoot()): Promise<string> {
+  refuseEmptyName(nameOrFolder)
   if (await isFolder(resolve(nameOrFolder))) return resolve(nameOrFolder)
   const { model, others } = await pickModel(nameOrFolder, root)
   if (model !== null) return model.folder

@@ -17,6 +17,7 @@ export interface NodeFolderOptions {
 }
 
 export async function openNodeFolder(path: string, options: NodeFolderOptions): Promise<Folder> {
+  refuseEmptyName(path)
   const location = resolve(path)
   const info = await stat(location).catch(() => null)
   if (info === null) throw new ModelNotFoundError(location, 'no such folder')
@@ -71,6 +72,11 @@ class NodeFolder implements Folder {
     const snapshots = dirname(root)
     return basename(snapshots) === 'snapshots' ? [root, join(dirname(snapshots), 'blobs')] : [root]
   }
+}
+
+/** An empty name, as of a variable that is not set, would resolve to the current folder. */
+export function refuseEmptyName(nameOrFolder: string): void {
+  if (nameOrFolder === '') throw new ModelNotFoundError("''", 'an empty name is no model')
 }
 
 /** Relative, with `/` between its parts, and none of them `..`: whatever the system, such a name stays inside. */

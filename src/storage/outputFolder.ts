@@ -3,6 +3,7 @@
 import { createHash } from 'node:crypto'
 import { type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
+import { TargetError } from '../errors.js'
 import type { FileChecksum } from './manifest.js'
 import { LOCK_NAME } from './packedNames.js'
 
@@ -29,6 +30,7 @@ export interface OutputFile {
 const TEMPORARY = '.partial'
 
 export async function openOutputFolder(path: string): Promise<OutputFolder> {
+  if (path === '') throw new TargetError("''", 'an empty name is no folder')
   const location = resolve(path)
   await mkdir(location, { recursive: true })
   return new NodeOutputFolder(location)

@@ -49,6 +49,10 @@ describe('convert', () => {
   test('says what is missing in one line', async () => {
     const result = await moeflux(['convert', '/nowhere/at/all', temporaryFolder()])
     expect(result).toMatchObject({ code: 1, stderr: 'error: /nowhere/at/all: no such folder\n' })
+    const unnamed = await moeflux(['convert', '', temporaryFolder()])
+    expect(unnamed).toMatchObject({ code: 1, stderr: "error: '': an empty name is no model\n" })
+    const nowhere = await moeflux(['convert', tinySource, ''])
+    expect(nowhere).toMatchObject({ code: 1, stderr: "error: '': an empty name is no folder\n" })
     const cut = temporaryFolder()
     const shard = 'model-00002-of-00002.safetensors'
     cpSync(demoSource, cut, { recursive: true, filter: path => !path.endsWith(shard) })

@@ -85,5 +85,12 @@ describe('moeflux inspect', () => {
     expect(code).toBe(1)
     expect(stdout).toBe('')
     expect(stderr).toMatch(/^error: .*no-such-model.*\n$/)
+    for (const args of [
+      ['inspect', ''],
+      ['verify', ''],
+      ['eval', '--tokens', '1', '--model', ''],
+    ]) {
+      expect(await moeflux(args)).toMatchObject({ code: 1, stderr: "error: '': an empty name is no model\n" })
+    }
   })
 })
