@@ -1,12 +1,12 @@
 // A folder that any static web host can serve: the web UI, and models that it runs in the visitor's tab. Files of a model
 // are those of its manifest, compared by size; the list of models is written last, so that no page finds a half-made one.
 import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import { FormatError, ModelNotFoundError } from '../errors.js'
 import { openNodeFolder } from '../storage/nodeFolder.js'
 import { readMetadata } from '../storage/openPacked.js'
 import { isPackedName, METADATA_NAME } from '../storage/packedNames.js'
-import { type ModelEntry, modelEntry, type SiteIndex } from '../storage/siteIndex.js'
+import { distinctEntries, type ModelEntry, modelEntry, type SiteIndex } from '../storage/siteIndex.js'
 
 export interface WriteSiteOptions {
   readonly signal?: AbortSignal
@@ -21,7 +21,9 @@ export async function writeSite(
   options: WriteSiteOptions = {},
 ): Promise<SiteIndex> {
   const { signal, onProgress } = options
-  const plans = await Promise.all(models.map(planModel))
+  const planned = await Promise.all([...new Set(models.map(path => resolve(path)))].map(planModel))
+  const entries = distinctEntries(planned.map(({ entry }) => entry))
+  const plans = planned.map((plan, index) => ({ ...plan, entry: entries[index] }))
   const total = plans.reduce((sum, { files }) => sum + files.reduce((bytes, { size }) => bytes + size, 0), 0)
   let loaded = 0
   await mkdir(target, { recursive: true })
@@ -38,7 +40,7 @@ export async function writeSite(
       onProgress?.({ phase: `copying ${entry.name}`, loaded, total })
     }
   }
-  const index: SiteIndex = { models: plans.map(({ entry }) => entry) }
+  const index: SiteIndex = { models: entries }
   await mkdir(join(target, 'models'), { recursive: true })
   await writeFile(join(target, 'models/index.json'), `${JSON.stringify(index, null, 2)}\n`)
   return index

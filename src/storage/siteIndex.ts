@@ -28,3 +28,21 @@ export function modelEntry(name: string, metadata: Metadata): ModelEntry {
   }
   return { name, path: `${siteName(name)}/`, residentBytes, expertBytes }
 }
+
+/** No name and no folder twice: later ones get a number. Disks that fold case take `A` and `a` for one folder. */
+export function distinctEntries(entries: readonly ModelEntry[]): ModelEntry[] {
+  const names = new Set<string>()
+  const folders = new Set<string>()
+  return entries.map(entry => {
+    const name = unused(entry.name, names)
+    const folder = unused(siteName(name), folders)
+    return { ...entry, name, path: `${folder}/` }
+  })
+}
+
+function unused(name: string, taken: Set<string>): string {
+  let free = name
+  for (let number = 2; taken.has(free.toLowerCase()); number++) free = `${name}-${number}`
+  taken.add(free.toLowerCase())
+  return free
+}

@@ -109,3 +109,20 @@ describe('verify, list and rm', () => {
     expect(hashFolder(home).size).toBe(0)
   })
 })
+
+describe('web', () => {
+  test('gives each model a folder of its own, also where two have the same name', async () => {
+    const folder = temporaryFolder()
+    const [first, second, site] = ['first', 'second', 'site'].map(name => join(folder, name))
+    await moeflux(['convert', tinySource, first, '--name', 'tiny'])
+    await moeflux(['convert', tinySource, second, '--name', 'tiny', '--bits', '8'])
+    const { code, stderr } = await moeflux(['web', '--out', site, '-m', first, '-m', second, '-m', first])
+    expect({ code, stderr }).toEqual({ code: 0, stderr: expect.stringMatching(/tiny \(.*\), tiny-2 \(/) })
+    expect(JSON.parse(readFileSync(join(site, 'models/index.json'), 'utf8')).models).toMatchObject([
+      { name: 'tiny', path: 'tiny/' },
+      { name: 'tiny-2', path: 'tiny-2/' },
+    ])
+    expect(hashFolder(join(site, 'models/tiny'))).toEqual(hashFolder(first))
+    expect(hashFolder(join(site, 'models/tiny-2'))).toEqual(hashFolder(second))
+  })
+})
