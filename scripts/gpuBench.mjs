@@ -156,7 +156,7 @@ function syntheticModel(name, layers) {
     },
     async close() {},
   }))
-  const tensors = resolveTensors(config, stored, size)
+  const tensors = resolveTensors(config, stored, weights)
   return { name, config, tensors, weights, experts: { layout, files }, fingerprint: name, async close() {} }
 }
 
