@@ -13,6 +13,15 @@ export function checkRequest({ responseFormat, toolChoice }: AnswerRequest): voi
   }
 }
 
+/** Whether the answer must take a form from its first token on: one that text alone does not have. */
+export function asksForForm({
+  responseFormat,
+  toolChoice,
+}: Pick<AnswerRequest, 'responseFormat' | 'toolChoice'>): boolean {
+  const isFree = toolChoice === undefined || toolChoice === 'auto' || toolChoice === 'none'
+  return !isFree || (responseFormat?.type ?? 'text') !== 'text'
+}
+
 function isResponseFormat(format: unknown): boolean {
   if (typeof format !== 'object' || format === null || !('type' in format)) return false
   const { type } = format

@@ -1,4 +1,5 @@
 // The public `openModel`: the engine's model together with the text side of its folder, and the sessions on it.
+import { asksForForm } from '../constrain/checkRequest.js'
 import type { StartGrammarWorker, TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest, ConstraintFactory } from '../constrain/constraintFactory.js'
 import { EngineModel, type ModelParts } from '../engine/model.js'
@@ -98,9 +99,7 @@ class LazyConstraints {
   ) {}
 
   async open(request: AnswerRequest): Promise<TokenConstraint | null> {
-    const { responseFormat, tools = [], toolChoice } = request
-    const free = toolChoice === undefined || toolChoice === 'auto' || toolChoice === 'none'
-    if (free && (responseFormat?.type ?? 'text') === 'text' && !tools.some(tool => tool.strict)) return null
+    if (!asksForForm(request) && !request.tools?.some(tool => tool.strict)) return null
     this.factory ??= this.load()
     return (await this.factory).open(request)
   }

@@ -1,7 +1,7 @@
 // Conversations over one model: messages or text in, a stream of events out. Every request gets a sequence of its own;
 // what makes later requests cheap are the states that are kept along the way, at turn boundaries, and that any later
 // prompt with the same beginning goes on from. Rendering, matching, choosing tokens and storing are done elsewhere.
-import { checkRequest } from '../constrain/checkRequest.js'
+import { asksForForm, checkRequest } from '../constrain/checkRequest.js'
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest } from '../constrain/constraintFactory.js'
 import type { ToolSchema } from '../constrain/toolCallGrammar.js'
@@ -101,8 +101,7 @@ export class Session {
         toolCalls: tools.length > 0,
         parameterType: parameterTypes(tools),
       }
-      const isGuaranteed = (options.responseFormat?.type ?? 'text') !== 'text' || options.toolChoice === 'required'
-      if (options.prefill && isGuaranteed) {
+      if (options.prefill && asksForForm(options)) {
         throw new OptionError('prefill', options.prefill, 'no responseFormat and no required tools beside it')
       }
       const wanted = {

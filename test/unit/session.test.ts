@@ -75,6 +75,8 @@ describe('events', () => {
       expect(session.chat({ messages: hello, prefill: '{', ...options }).answer()).rejects.toThrow(/^prefill: got '{'/)
     await refused({ responseFormat: { type: 'json_object' } })
     await refused({ thinking: true })
+    for (const toolChoice of ['required', { name: 'add' }] as const)
+      await refused({ tools: [{ name: 'add' }], toolChoice })
     await model.close()
   })
 
