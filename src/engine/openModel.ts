@@ -8,6 +8,7 @@ import { parseByteSize } from '../model/byteSize.js'
 import type { Folder } from '../storage/byteSource.js'
 import { openPacked } from '../storage/openPacked.js'
 import type { PackedModel } from '../storage/packedModel.js'
+import { countWithin } from './countWithin.js'
 import type { ModelParts } from './model.js'
 
 export interface OpenModelOptions {
@@ -49,8 +50,8 @@ export async function openModelParts(folder: string | Folder, options: OpenModel
   const packed = await openPacked(packedFolder, { expertBits: options.expertBits })
   try {
     const { config } = packed
-    const contextLength = within('contextLength', options.contextLength, config.maxPositionEmbeddings)
-    const expertsPerToken = within('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
+    const contextLength = countWithin('contextLength', options.contextLength, config.maxPositionEmbeddings)
+    const expertsPerToken = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
     if (expertMemory !== undefined) checkExpertMemory(expertMemory, packed, expertsPerToken)
     const backend = await chooseBackend(options.backend ?? 'auto', packed, {
       threads: options.threads,
@@ -86,21 +87,12 @@ function checkOptions(options: OpenModelOptions): number | undefined {
   oneOf('precision', options.precision, ['fast', 'exact'])
   oneOf('expertBits', options.expertBits, [2])
   oneOf('expertReads', options.expertReads, ['auto', 'direct', 'buffered'])
-  within('threads', options.threads, 1024)
+  countWithin('threads', options.threads, 1024)
   return options.expertMemory === undefined ? undefined : parseByteSize(options.expertMemory, 'expertMemory')
 }
 
 function oneOf(option: string, value: unknown, choices: readonly unknown[]) {
   if (value !== undefined && !choices.includes(value)) throw new OptionError(option, value, choices.join(', '))
-}
-
-/** `value`, or `max` where there is none. */
-function within(option: string, value: number | undefined, max: number): number {
-  if (value === undefined) return max
-  if (!Number.isInteger(value) || value < 1 || value > max) {
-    throw new OptionError(option, value, `an integer from 1 to ${max}`)
-  }
-  return value
 }
 
 /** A layer's experts must have room while the next one's are read. */

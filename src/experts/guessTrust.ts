@@ -1,7 +1,7 @@
 // Which guesses about coming layers are worth a read. A guess is of a kind: who made it (the router of a layer so many
-// layers ahead, the token before), and at which rank it put the expert. For each kind the share that came true of late is known, also of guesses that
-// nobody acted on, so a kind that becomes good is trusted again without a trial. Only guesses of experts that were not
-// in memory count: the others are easy to guess and cost nothing. Pure.
+// layers ahead, the token before), and at which rank it put the expert. For each kind the share that came true of late
+// is known, also of guesses that nobody acted on, so a kind that becomes good is trusted again without a trial. Only
+// guesses of experts that were not in memory count: the others are easy to guess and cost nothing. Pure.
 
 const memory = 64 // guesses of a kind that the estimate remembers, about
 const firstRate = 0.75 // before anything was seen

@@ -88,8 +88,11 @@ export class ReadAhead {
     const { source, rank, expert } = guess
     if (this.slots.has(layer, expert)) return
     this.open[layer].push(guess)
+    if (this.trust.trusts(source, rank)) {
+      this.slots.prefetch(layer, expert)
+      return
+    }
     const rate = this.trust.rate(source, rank)
-    if (this.trust.trusts(source, rank)) this.slots.prefetch(layer, expert)
-    else if (rate >= this.options.leastSpare) this.spare.set(layer * this.options.experts + expert, rate)
+    if (rate >= this.options.leastSpare) this.spare.set(layer * this.options.experts + expert, rate)
   }
 }

@@ -1,7 +1,7 @@
 // `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect. Opens no backend;
 // of the weights it reads only some experts, to see how fast the disk is.
 import type { Command } from 'commander'
-import { OptionError } from '../../errors.js'
+import { countWithin } from '../../engine/countWithin.js'
 import { estimateModel, type MachineRates } from '../../model/estimate.js'
 import { type PresetName, presets } from '../../model/presets.js'
 import { allExpertsBytes, expertBytes, FOUR_BIT, matrixBytes, residentBytes, TWO_BIT } from '../../model/sizes.js'
@@ -63,10 +63,9 @@ export function registerInspect(program: Command): void {
 async function inspect(cli: Cli, model: string, options: InspectOptions): Promise<void> {
   const subject = await findSubject(cli, model)
   const { config } = subject
-  refuseAbove('contextLength', options.context, config.maxPositionEmbeddings)
-  refuseAbove('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
-  const context = options.context ?? Math.min(CONTEXT, config.maxPositionEmbeddings)
-  const experts = options.expertsPerToken ?? config.expertsPerToken
+  const longest = config.maxPositionEmbeddings
+  const context = countWithin('contextLength', options.context ?? Math.min(CONTEXT, longest), longest)
+  const experts = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
   const machine = thisMachine()
   const measured = options.readSpeed === undefined ? await measureReads(subject, cli.signal) : null
   const rates: MachineRates = {
@@ -79,11 +78,6 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
   const report: ModelReport = { subject, machine, rates, readSpeedFrom, estimate, expertsPerToken: experts }
   if (options.json) await cli.printJson(reportJson(report))
   else await cli.print(reportText(report, text => cli.bold(text)))
-}
-
-/** What no run of the model would take, in the words of `run`. */
-function refuseAbove(option: string, value: number | undefined, max: number): void {
-  if (value !== undefined && value > max) throw new OptionError(option, value, `an integer from 1 to ${max}`)
 }
 
 async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {

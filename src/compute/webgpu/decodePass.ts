@@ -168,10 +168,11 @@ export class DecodePass {
           holding = this.#slots.hold(reached, chosen, signal)
           holding.catch(() => {}) // awaited below
         }
-        this.#guesses(seen.routing, reached, tokens).forEach((choice, ahead) => {
-          readAhead?.guess(reached + 1 + ahead, ahead, choice)
-        })
-        readAhead?.readSpare()
+        if (readAhead !== null) {
+          const guesses = this.#guesses(seen.routing, reached, tokens)
+          for (const [ahead, choice] of guesses.entries()) readAhead.guess(reached + 1 + ahead, ahead, choice)
+          readAhead.readSpare()
+        }
         from = reached
         const isNext = reached === to
         to = isNext ? next : this.#reach(from)
