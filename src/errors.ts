@@ -68,13 +68,17 @@ export class ModelNotFoundError extends MoefluxError {
   }
 }
 
+/** `path` is what could not be written, or would not have fitted. */
 export class DiskFullError extends MoefluxError {
   constructor(
-    readonly folder: string,
-    readonly needed: number,
-    readonly free: number,
+    readonly path: string,
+    readonly needed: number | null, // null: nobody knows how much more there would have been
+    readonly free: number | null,
+    options?: { cause?: unknown },
   ) {
-    super('DISK_FULL', `${folder}: needs ${needed} bytes, ${free} are free`)
+    const sizes = [needed === null ? '' : `needs ${needed} bytes`, free === null ? '' : `${free} are free`]
+    const detail = sizes.filter(size => size !== '').join(', ')
+    super('DISK_FULL', `${path}: the disk is full${detail === '' ? '' : `: ${detail}`}`, options)
   }
 }
 
@@ -85,6 +89,25 @@ export class TargetError extends MoefluxError {
     detail: string,
   ) {
     super('BAD_TARGET', `${folder}: ${detail}`)
+  }
+}
+
+/** Another process works there. */
+export class LockedError extends MoefluxError {
+  constructor(readonly lock: string) {
+    super('LOCKED', `${lock}: another process is at work there`)
+  }
+}
+
+/** Another process has taken over what this one was doing; this one has stopped, and nothing of both is mixed. */
+export class LockLostError extends MoefluxError {
+  constructor(
+    readonly lock: string,
+    options?: { cause?: unknown },
+  ) {
+    const detail =
+      'the lock was taken away: this process was suspended, or silent, for too long. It has written nothing since'
+    super('LOCK_LOST', `${lock}: ${detail}`, options)
   }
 }
 

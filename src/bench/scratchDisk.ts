@@ -2,6 +2,7 @@
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { directAlignment } from '../experts/readMode.js'
+import { writing } from '../storage/diskFull.js'
 import { ChunkWriter } from './chunkWriter.js'
 import { type DiskMeasurement, measureDisk } from './diskSpeed.js'
 
@@ -21,12 +22,19 @@ export async function measureScratchDisk(
   const piece = new Uint8Array(1 << 20).map((_, i) => (i * 2654435761) >>> 16)
   const fileSize = Math.max(leastBytes, leastReads * readBytes)
   try {
-    const writer = await ChunkWriter.create(file)
-    while (writer.size < fileSize) {
-      signal?.throwIfAborted()
-      await writer.append(piece)
-    }
-    await writer.finish()
+    await writing(file, async () => {
+      const writer = await ChunkWriter.create(file)
+      try {
+        while (writer.size < fileSize) {
+          signal?.throwIfAborted()
+          await writer.append(piece)
+        }
+      } catch (error) {
+        await writer.discard()
+        throw error
+      }
+      await writer.finish()
+    })
     return await measureDisk({ files: [file], fileSize, readBytes, depths, seconds: 0.7, signal })
   } finally {
     await rm(file, { force: true })

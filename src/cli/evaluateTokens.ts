@@ -1,8 +1,8 @@
 // Evaluates a list of tokens and gathers the logits and log-probabilities that were asked for. A text that is longer than
 // the context is cut into windows, each evaluated from an empty context; the first token of a window has no logits before
 // it and is not scored.
-import { readFile } from 'node:fs/promises'
 import { type Context, ContextLimitError, type Model, MoefluxError, type Tokenizer, UsageError } from '../index.js'
+import { readRegular } from '../storage/regularFile.js'
 import { tokenLogprobs } from '../text/sampler.js'
 import type { Cli } from './action.js'
 import { formatFields, formatInteger, threeDigits } from './format.js'
@@ -145,7 +145,7 @@ async function textTokens(cli: Cli, model: Model, tokenizer: Tokenizer | null, f
       `${model.folder.location}: has no tokenizer.json; --tokens works without one`,
     )
   }
-  const text = file === '-' ? await readStdin(cli.signal) : await readFile(file, 'utf8')
+  const text = file === '-' ? await readStdin(cli.signal) : (await readRegular(file)).toString('utf8')
   const tokens = tokenizer.encode(text, { allowSpecial: false })
   if (tokens.length < 2) throw new UsageError(`${file}: want a text of at least two tokens`)
   return tokens

@@ -2,6 +2,7 @@
 // do not fit memory. A file that could not be finished is taken away.
 import { type FileHandle, open, rm, stat } from 'node:fs/promises'
 import { endianness } from 'node:os'
+import { writing } from '../storage/diskFull.js'
 
 export class LogitsFile {
   private constructor(
@@ -17,11 +18,13 @@ export class LogitsFile {
   async write(rows: Float32Array): Promise<void> {
     let bytes = Buffer.from(rows.buffer, rows.byteOffset, rows.byteLength)
     if (endianness() === 'BE') bytes = Buffer.from(bytes).swap32()
-    for (let at = 0; at < bytes.length; ) at += (await this.file.write(bytes, at)).bytesWritten
+    await writing(this.path, async () => {
+      for (let at = 0; at < bytes.length; ) at += (await this.file.write(bytes, at)).bytesWritten
+    })
   }
 
   close(): Promise<void> {
-    return this.file.close()
+    return writing(this.path, () => this.file.close())
   }
 
   async discard(): Promise<void> {

@@ -1,10 +1,12 @@
 // What `moeflux trace` does: evaluates a prompt, generates, and keeps every step's routing and the engine's own counts.
 // Nothing is read ahead meanwhile, so that the counts are those of the cache alone.
-import { readFile, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { TokenStream } from '../bench/tokenStream.js'
 import { UsageError } from '../errors.js'
 import { encodeTrace, type TraceStep } from '../experts/routingTrace.js'
 import type { Model } from '../session/openModel.js'
+import { writing } from '../storage/diskFull.js'
+import { readRegular } from '../storage/regularFile.js'
 import { Sampler } from '../text/sampler.js'
 import { loadTokenizer } from '../text/tokenizer.js'
 import type { Cli } from './action.js'
@@ -20,7 +22,10 @@ export async function recordTrace(cli: Cli, prompt: string | undefined, options:
     throw new UsageError('give either a prompt or --prompt-file')
   }
   const { promptFile } = options
-  const text = promptFile === undefined ? await readPromptIfAny(prompt, cli.signal) : await readFile(promptFile, 'utf8')
+  const text =
+    promptFile === undefined
+      ? await readPromptIfAny(prompt, cli.signal)
+      : (await readRegular(promptFile)).toString('utf8')
   if (text?.trim() === '') throw new UsageError('the prompt is empty')
   await checkWritable(options.out)
   const model = await openCliModel(cli, { ...options, prefetch: options.backend === 'reference' })
@@ -44,7 +49,7 @@ export async function recordTrace(cli: Cli, prompt: string | undefined, options:
       },
       steps,
     })
-    await writeFile(options.out, bytes)
+    await writing(options.out, () => writeFile(options.out, bytes))
     const tokens = steps.reduce((sum, step) => sum + step.tokens, 0)
     const rate = stats.expertHits / (stats.expertHits + stats.expertMisses)
     cli.notice(

@@ -1,7 +1,7 @@
 // The flags that say how the next token is chosen. What is not given comes from the model's generation_config.json.
-import { readFileSync } from 'node:fs'
 import { type Command, InvalidArgumentError } from 'commander'
 import type { AnswerOptions } from '../index.js'
+import { readRegularSync } from '../storage/regularFile.js'
 import { collectOption, integerOption, numberOption } from './optionValues.js'
 
 export interface SamplingOptions {
@@ -47,7 +47,7 @@ export function samplerOptions(options: SamplingOptions): AnswerOptions {
 /** A schema as it is, or the file that holds it. */
 function parseSchema(text: string): object {
   try {
-    const schema: unknown = JSON.parse(text.trimStart().startsWith('{') ? text : readFileSync(text, 'utf8'))
+    const schema: unknown = JSON.parse(text.trimStart().startsWith('{') ? text : readRegularSync(text).toString('utf8'))
     if (schema !== null && typeof schema === 'object' && !Array.isArray(schema)) return schema
   } catch (error) {
     throw new InvalidArgumentError(`Want a JSON schema or a file with one: ${(error as Error).message}.`)

@@ -1,12 +1,12 @@
 // What `moeflux simulate` does. The prediction of speed is simple on purpose: computing a token and reading what it
 // misses, one after the other; overlap makes the real thing a little faster, a slow start of each read a little slower.
-import { readFile } from 'node:fs/promises'
 import { measureScratchDisk } from '../bench/scratchDisk.js'
 import type { PolicyName } from '../experts/evictionPolicy.js'
 import { slotsInBudget } from '../experts/expertCache.js'
 import { decodeTrace, type RoutingTrace } from '../experts/routingTrace.js'
 import { type SimulationResult, simulateTrace } from '../experts/simulateTrace.js'
 import { storeRoot } from '../storage/modelStore.js'
+import { readRegular } from '../storage/regularFile.js'
 import type { Cli } from './action.js'
 import type { SimulateCommandOptions } from './commands/simulate.js'
 import { formatBytes, formatInteger, formatPercent, formatTable, threeDigits } from './format.js'
@@ -20,7 +20,7 @@ export interface SimulatedRow extends SimulationResult {
 }
 
 export async function simulate(cli: Cli, file: string, options: SimulateCommandOptions): Promise<void> {
-  const trace = decodeTrace(await readFile(file), file)
+  const trace = decodeTrace(await readRegular(file), file)
   const disk =
     options.disk ?? (await measureScratchDisk(storeRoot(), trace.expertBytes, [8], cli.signal)).speeds[0].bytesPerSecond
   const computeSeconds =

@@ -3,9 +3,11 @@
 import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { FormatError, ModelNotFoundError } from '../errors.js'
+import { writing } from '../storage/diskFull.js'
 import { openNodeFolder } from '../storage/nodeFolder.js'
 import { readMetadata } from '../storage/openPacked.js'
 import { isPackedName, METADATA_NAME } from '../storage/packedNames.js'
+import { openRegular } from '../storage/regularFile.js'
 import { distinctEntries, type ModelEntry, modelEntry, type SiteIndex } from '../storage/siteIndex.js'
 
 export interface WriteSiteOptions {
@@ -27,13 +29,14 @@ export async function writeSite(
   const total = plans.reduce((sum, { files }) => sum + files.reduce((bytes, { size }) => bytes + size, 0), 0)
   let loaded = 0
   await mkdir(target, { recursive: true })
-  await cp(webFolder, target, { recursive: true })
+  await writing(target, () => cp(webFolder, target, { recursive: true }))
   for (const { folder, entry, files } of plans) {
     for (const { name, size } of files) {
       signal?.throwIfAborted()
       const to = join(target, 'models', entry.path, name)
       await mkdir(dirname(to), { recursive: true })
-      await cp(join(folder, name), to, { dereference: true })
+      await (await openRegular(join(folder, name))).close() // anything else would be copied as what it is
+      await writing(to, () => cp(join(folder, name), to, { dereference: true }))
       const copied = (await stat(to)).size
       if (copied !== size) throw new FormatError('WRONG_SIZE', join(folder, name), `${copied} bytes, want ${size}`)
       loaded += size
@@ -42,7 +45,8 @@ export async function writeSite(
   }
   const index: SiteIndex = { models: entries }
   await mkdir(join(target, 'models'), { recursive: true })
-  await writeFile(join(target, 'models/index.json'), `${JSON.stringify(index, null, 2)}\n`)
+  const list = join(target, 'models/index.json')
+  await writing(list, () => writeFile(list, `${JSON.stringify(index, null, 2)}\n`))
   return index
 }
 

@@ -1,8 +1,9 @@
 // Starts and stops the reader threads of one model in Node, and opens its expert files: buffered, or with O_DIRECT where
 // that is better and the filesystem takes it. Threads of our own, because libuv's pool has four and others use it too.
-import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, constants, fstatSync, readSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
-import { ReadError } from '../errors.js'
+import { FormatError, ReadError } from '../errors.js'
+import { openRegularSync } from '../storage/regularFile.js'
 import { availableMemory } from './nodeMemory.js'
 import type { ReaderThreadData } from './nodeReaderThread.js'
 import { chooseReadMode, directAlignment, type ReadMode } from './readMode.js'
@@ -104,12 +105,13 @@ function openExpertFiles(options: ReaderOptions): { descriptors: number[]; direc
   let expertBytes = 0
   try {
     for (const file of options.files) {
-      const descriptor = openSync(file, 'r')
+      const descriptor = openRegularSync(file)
       descriptors.push(descriptor)
       expertBytes += fstatSync(descriptor).size
     }
   } catch (error) {
     for (const descriptor of descriptors) closeSync(descriptor)
+    if (error instanceof FormatError) throw error
     const file = options.files[descriptors.length]
     throw new ReadError(file, 0, options.expertSize, (error as Error).message, { cause: error })
   }
@@ -134,7 +136,7 @@ function openExpertFiles(options: ReaderOptions): { descriptors: number[]; direc
 function reopenDirect(files: readonly string[], descriptors: number[]): string | null {
   const direct: number[] = []
   try {
-    for (const file of files) direct.push(openSync(file, constants.O_RDONLY | constants.O_DIRECT))
+    for (const file of files) direct.push(openRegularSync(file, constants.O_DIRECT))
     // Some filesystems accept the flag and refuse the read.
     const probe = new Uint8Array(alignedSharedBuffer(directAlignment))
     readSync(direct[0], probe, 0, directAlignment, 0)

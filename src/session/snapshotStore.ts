@@ -1,9 +1,11 @@
 // States of sequences in a folder, one file each, for several processes at once. A file appears whole or not at all; the
 // ones least recently used go when the folder holds more than its budget. What is in a file, the store does not look at.
 import { randomUUID } from 'node:crypto'
-import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises'
+import { mkdir, open, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { OptionError } from '../errors.js'
+import { writing } from '../storage/diskFull.js'
+import { readRegular } from '../storage/regularFile.js'
 import type { Prefix } from './prefixMatch.js'
 import type { StateStore } from './storeWriter.js'
 
@@ -47,7 +49,7 @@ export class SnapshotStore implements StateStore {
   async read(fingerprint: string, prefix: Prefix): Promise<Uint8Array | null> {
     const path = this.path(fingerprint, prefix)
     try {
-      const bytes = await readFile(path)
+      const bytes = await readRegular(path)
       const now = new Date()
       await utimes(path, now, now).catch(() => {}) // a read-only folder serves all the same
       return bytes
@@ -63,14 +65,16 @@ export class SnapshotStore implements StateStore {
     await this.makeRoom(bytes.length)
     const temporary = join(this.folder, `.${randomUUID()}.part`)
     try {
-      const file = await open(temporary, 'wx')
-      try {
-        await file.writeFile(bytes)
-        await file.sync()
-      } finally {
-        await file.close()
-      }
-      await rename(temporary, this.path(fingerprint, prefix))
+      await writing(this.path(fingerprint, prefix), async () => {
+        const file = await open(temporary, 'wx')
+        try {
+          await file.writeFile(bytes)
+          await file.sync()
+        } finally {
+          await file.close()
+        }
+        await rename(temporary, this.path(fingerprint, prefix))
+      })
     } catch (error) {
       await rm(temporary, { force: true }).catch(() => {})
       throw error

@@ -1,19 +1,19 @@
 // A file of the local disk as a ByteSource: positional reads, whole or not at all. No caching, no retries.
-import { type FileHandle, open } from 'node:fs/promises'
-import { ReadError } from '../errors.js'
+import type { FileHandle } from 'node:fs/promises'
+import { FormatError, ReadError } from '../errors.js'
 import type { ByteSource } from './byteSource.js'
+import { openRegular } from './regularFile.js'
 
 export async function openFileSource(path: string): Promise<ByteSource> {
   let handle: FileHandle
   try {
-    handle = await open(path, 'r')
+    handle = await openRegular(path)
   } catch (cause) {
+    if (cause instanceof FormatError) throw cause
     throw new ReadError(path, 0, 0, describe(cause), { cause })
   }
   try {
-    const stat = await handle.stat()
-    if (!stat.isFile()) throw new ReadError(path, 0, 0, 'is not a file')
-    return new FileSource(path, stat.size, handle)
+    return new FileSource(path, (await handle.stat()).size, handle)
   } catch (error) {
     await handle.close()
     throw error

@@ -1,9 +1,10 @@
 // A directory of the local disk as a Folder. Names that would leave the folder are refused before the disk is asked.
-import { readFile, realpath, stat } from 'node:fs/promises'
+import { realpath, stat } from 'node:fs/promises'
 import { basename, dirname, join, resolve, sep } from 'node:path'
-import { FormatError, ModelNotFoundError, ReadError } from '../errors.js'
+import { FormatError, ModelNotFoundError, MoefluxError, ReadError } from '../errors.js'
 import type { ByteSource, Folder } from './byteSource.js'
 import { openFileSource } from './fileSource.js'
+import { openRegular } from './regularFile.js'
 import { decodeUtf8 } from './strictJson.js'
 
 const MAX_TEXT_BYTES = 512 * 2 ** 20 // more than any tokenizer or index has
@@ -33,19 +34,23 @@ class NodeFolder implements Folder {
 
   async readText(name: string): Promise<string | null> {
     const path = await this.locate(name)
-    const info = await stat(path).catch(() => null)
-    if (info === null) return null
-    if (!info.isFile()) throw new ReadError(path, 0, 0, 'is not a file')
-    if (info.size > MAX_TEXT_BYTES) {
-      throw new FormatError('TEXT_TOO_LARGE', path, `${info.size} bytes, want at most ${MAX_TEXT_BYTES}`)
-    }
     let bytes: Uint8Array
     try {
-      bytes = await readFile(path)
+      const handle = await openRegular(path)
+      try {
+        const { size } = await handle.stat()
+        if (size > MAX_TEXT_BYTES) {
+          throw new FormatError('TEXT_TOO_LARGE', path, `${size} bytes, want at most ${MAX_TEXT_BYTES}`)
+        }
+        bytes = await handle.readFile()
+      } finally {
+        await handle.close()
+      }
     } catch (cause) {
-      throw new ReadError(path, 0, info.size, `the read failed with ${(cause as NodeJS.ErrnoException).code}`, {
-        cause,
-      })
+      const { code } = cause as NodeJS.ErrnoException
+      if (code === 'ENOENT') return null
+      if (cause instanceof MoefluxError) throw cause
+      throw new ReadError(path, 0, 0, `the read failed with ${code}`, { cause })
     }
     return decodeUtf8(bytes, path)
   }

@@ -229,7 +229,7 @@ describe('files of the disk', () => {
     await source.close()
   })
 
-  test('reads past the end, missing files and folders are ReadErrors', async () => {
+  test('reads past the end and missing files are ReadErrors, a folder is no file', async () => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'file'), new Uint8Array(10))
     const source = await openFileSource(join(folder, 'file'))
@@ -238,7 +238,7 @@ describe('files of the disk', () => {
     await expect(source.read(0, new Uint8Array(1), AbortSignal.abort())).rejects.toThrow(/abort/)
     await source.close()
     await expect(openFileSource(join(folder, 'none'))).rejects.toMatchObject({ code: 'READ_FAILED' })
-    await expect(openFileSource(folder)).rejects.toMatchObject({ code: 'READ_FAILED' })
+    await expect(openFileSource(folder)).rejects.toMatchObject({ code: 'NOT_A_FILE' })
   })
 })
 

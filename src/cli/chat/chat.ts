@@ -1,9 +1,11 @@
 // A conversation at the terminal: keeps the turns, sends each message with all that was said before (the session evaluates
 // only what is new), and does what slash commands ask. Where lines come from is given to it.
-import { readFile, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { ContextLimitError, type Model, type ModelStats, MoefluxError, type Session } from '../../index.js'
+import { writing } from '../../storage/diskFull.js'
+import { readRegular } from '../../storage/regularFile.js'
 import { type Cli, errorLine, Interrupted } from '../action.js'
 import { formatBytes, formatFields, formatInteger, formatPercent } from '../format.js'
 import { type SamplingOptions, samplerOptions } from '../samplingOptions.js'
@@ -134,12 +136,14 @@ export class Chat {
 
   private async save(file: string): Promise<void> {
     const { system, turns } = this
-    await writeFile(userPath(file), formatTranscript({ model: this.model.name, system, turns }), { mode: 0o600 })
-    this.cli.notice(`${turns.length} messages saved to ${userPath(file)}`)
+    const path = userPath(file)
+    const text = formatTranscript({ model: this.model.name, system, turns })
+    await writing(path, () => writeFile(path, text, { mode: 0o600 }))
+    this.cli.notice(`${turns.length} messages saved to ${path}`)
   }
 
   async load(file: string): Promise<void> {
-    const { system, turns, model } = parseTranscript(await readFile(userPath(file), 'utf8'), file)
+    const { system, turns, model } = parseTranscript((await readRegular(userPath(file))).toString('utf8'), file)
     this.system = system
     this.turns = [...turns]
     const other = model !== '' && model !== this.model.name ? `, from ${model}` : ''

@@ -1,8 +1,9 @@
 // What was typed in earlier chats, for the arrow keys: one entry a line, newest last. A convenience: a file that cannot be
 // read or written is nobody's trouble.
-import { mkdir, readFile, writeFile } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { storeRoot } from '../../storage/modelStore.js'
+import { readRegular } from '../../storage/regularFile.js'
 
 const MAX_ENTRIES = 500
 
@@ -12,7 +13,7 @@ function historyFile(): string {
 
 /** Newest first, as the line editor wants it. */
 export async function readHistory(): Promise<string[]> {
-  const text = await readFile(historyFile(), 'utf8').catch(() => '')
+  const text = await readRegular(historyFile()).then(String, () => '')
   return text
     .split('\n')
     .filter(line => line !== '')

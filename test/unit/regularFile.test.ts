@@ -1,0 +1,118 @@
+// Named pipes, sockets, devices and folders in place of files: opening a pipe waits for ever, a device may never end. Each
+// is refused in words that name it, wherever a file of a model, a store or a user is opened.
+import { execFileSync } from 'node:child_process'
+import { cpSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
+import { createServer, type Server } from 'node:net'
+import { join, relative } from 'node:path'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { writeSite } from '#moeflux/cli/writeSite.js'
+import { ExpertReaderPool } from '#moeflux/experts/expertReaderPool.js'
+import { alignedSharedBuffer } from '#moeflux/experts/nodeReaders.js'
+import { openModel } from '#moeflux/index.js'
+import { SnapshotStore } from '#moeflux/session/snapshotStore.js'
+import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
+import { packFolder } from '#moeflux/storage/packFolder.js'
+import { readRegular } from '#moeflux/storage/regularFile.js'
+import { verifyPacked } from '#moeflux/storage/verify.js'
+import { moeflux } from '../cli/moeflux.js'
+import { demoModel, packTiny } from '../support/models.js'
+import { temporaryFolder, tinySource } from '../support/packedFiles.js'
+
+const isPosix = process.platform !== 'win32' // Windows has no such things in folders
+const refused = expect.objectContaining({
+  code: 'NOT_A_FILE',
+  message: expect.stringMatching(/: is a (pipe|socket|device|folder), not a file$/),
+})
+
+type Kind = 'pipe' | 'socket' | 'device' | 'folder'
+const KINDS: readonly Kind[] = ['pipe', 'socket', 'device', 'folder']
+
+async function make(kind: Kind, path: string): Promise<void> {
+  rmSync(path, { recursive: true, force: true })
+  if (kind === 'pipe') execFileSync('mkfifo', [path])
+  else if (kind === 'device') symlinkSync('/dev/zero', path)
+  else if (kind === 'folder') mkdirSync(path)
+  else {
+    const server = createServer()
+    await new Promise<Server>(resolve => server.listen(path, () => resolve(server)))
+    onTestFinished(() => void server.close())
+  }
+}
+
+function filesOf(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter(entry => entry.isFile())
+    .map(entry => relative(folder, join(entry.parentPath, entry.name)))
+}
+
+describe.skipIf(!isPosix)('in place of a file', () => {
+  test.each(KINDS)('a %s is told from one', async kind => {
+    const path = join(temporaryFolder(), 'x')
+    await make(kind, path)
+    await expect(readRegular(path)).rejects.toEqual(refused)
+    await expect(readRegular(path)).rejects.toThrow(`${path}: is a ${kind}, not a file`)
+  })
+
+  test.each(KINDS)('a %s of a packed model is refused, whichever file it stands for', async kind => {
+    const folder = join(temporaryFolder(), 'm')
+    for (const name of filesOf(demoModel)) {
+      cpSync(demoModel, folder, { recursive: true })
+      await make(kind, join(folder, name))
+      await expect(openModel(folder, { backend: 'reference' }), name).rejects.toEqual(refused)
+      rmSync(folder, { recursive: true })
+    }
+  })
+
+  test('a pipe of a source is refused', async () => {
+    for (const name of ['config.json', 'generation_config.json', 'model.safetensors']) {
+      const folder = temporaryFolder()
+      cpSync(tinySource, folder, { recursive: true })
+      await make('pipe', join(folder, name))
+      const target = join(temporaryFolder(), 'packed')
+      await expect(packFolder(folder, target), name).rejects.toEqual(refused)
+    }
+  })
+
+  test('a pipe is refused by who looks at a model without opening it', async () => {
+    const folder = await packTiny()
+    await make('pipe', join(folder, 'packed_experts/layer_00.bin'))
+    const { problems } = await verifyPacked(await openNodeFolder(folder, { links: 'any' }))
+    expect(problems.map(({ message }) => message)).toEqual([
+      expect.stringMatching(/layer_00.bin: is a pipe, not a file/),
+    ])
+    await expect(writeSite(temporaryFolder(), [folder], temporaryFolder())).rejects.toEqual(refused)
+    const open = () =>
+      new ExpertReaderPool({
+        files: [join(folder, 'packed_experts/layer_00.bin')],
+        expertSize: 4096,
+        banks: [alignedSharedBuffer(4096)],
+        slotBytes: 0,
+        threads: 1,
+        depth: 1,
+      })
+    expect(open).toThrow(/is a pipe, not a file/)
+  })
+
+  test('a pipe in the snapshot store is trouble with the store', async () => {
+    const folder = temporaryFolder()
+    const store = new SnapshotStore(folder)
+    const prefix = { length: 3, key: '0'.repeat(16) }
+    await store.write('abcdef0123456789', prefix, Uint8Array.of(1))
+    await make('pipe', join(folder, readdirSync(folder)[0]))
+    await expect(store.read('abcdef0123456789', prefix)).rejects.toEqual(refused)
+  })
+
+  test('a pipe that a user names is refused, and stdin is there for pipes', async () => {
+    const path = join(temporaryFolder(), 'pipe')
+    await make('pipe', path)
+    const finished = await Promise.all([
+      moeflux(['simulate', path]),
+      moeflux(['eval', '--text-file', path]),
+      moeflux(['trace', '--prompt-file', path, '-o', join(temporaryFolder(), 'trace')]),
+      moeflux(['run', '--json-schema', path, 'Hi']),
+      moeflux(['chat'], { input: `/load ${path}\n` }),
+    ])
+    for (const { stderr } of finished) expect(stderr).toContain(`${path}: is a pipe, not a file`)
+    expect(finished.map(({ code }) => code)).toEqual([1, 1, 1, 2, 0])
+  })
+})
