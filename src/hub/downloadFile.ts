@@ -3,15 +3,15 @@
 import { createHash } from 'node:crypto'
 import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { HubError } from '../errors.js'
-import { type HubClient, type HubFile, isFinal } from './hubClient.js'
+import { writing } from '../storage/diskFull.js'
+import { type HubClient, type HubFile, isFinal, networkReason } from './hubClient.js'
+import { StallGuard } from './hubLimits.js'
 
 export interface DownloadOptions {
   readonly rangeBytes?: number // default 32 MiB
   readonly parallel?: number // default 4
-  readonly retries?: number // of one range, without a byte in between. Default 8
+  readonly retries?: number // of one range, with next to nothing in between. Default 8
   readonly retryMs?: number // before the first retry; doubles
-  readonly stallMs?: number // a connection that brings nothing for so long is dropped
   /** Bytes that arrived; negative where a file is begun anew. */
   readonly onBytes?: (bytes: number) => void
   readonly onNotice?: (line: string) => void
@@ -23,6 +23,9 @@ interface Ranges {
   readonly rangeBytes: number
   readonly done: readonly number[] // bytes of each range that are on the disk
 }
+
+/** How the name of a file ends that is not whole yet. */
+export const PART = '.part'
 
 const ATTEMPTS = 3 // at a file whose content changed or whose checksum was wrong
 
@@ -42,7 +45,7 @@ export async function downloadFile(
     } catch (error) {
       if (!(error instanceof ContentChanged)) throw error
       await download.startOver()
-      if (attempt === ATTEMPTS) throw new HubError(client.id, `${file.path}: ${error.message}`)
+      if (attempt === ATTEMPTS) throw client.error(`${file.path}: ${error.message}`)
       options.onNotice?.(`${file.path}: ${error.message}; downloading it again`)
     }
   }
@@ -66,7 +69,7 @@ class Download {
     private readonly path: string,
     private readonly options: DownloadOptions,
   ) {
-    this.part = `${path}.part`
+    this.part = path + PART
     this.notes = `${path}.ranges`
     this.rangeBytes = options.rangeBytes ?? 32 * 2 ** 20
   }
@@ -121,28 +124,33 @@ class Download {
       return
     }
     this.done = Array<number>(count).fill(0)
-    const handle = await open(this.part, 'w')
-    await handle.truncate(this.file.size).finally(() => handle.close())
+    await writing(this.path, async () => {
+      const handle = await open(this.part, 'w')
+      await handle.truncate(this.file.size).finally(() => handle.close())
+    })
     await this.save()
   }
 
   private async fetchRange(index: number, failed: AbortSignal): Promise<void> {
     const { retries = 8, retryMs = 500, signal } = this.options
+    const { leastBytes } = this.client.limits
+    const stop = signal === undefined ? failed : AbortSignal.any([failed, signal])
     let fruitless = 0
     while (this.done[index] < this.rangeSize(index)) {
-      signal?.throwIfAborted()
-      failed.throwIfAborted()
+      stop.throwIfAborted()
       const before = this.done[index]
       try {
         await this.fetchSome(index, failed)
       } catch (error) {
-        if (error instanceof ContentChanged || signal?.aborted || failed.aborted || isFinal(error)) throw error
-        fruitless = this.done[index] > before ? 0 : fruitless + 1
+        stop.throwIfAborted()
+        if (error instanceof ContentChanged || isFinal(error)) throw error
+        // A hub that sends a few bytes and breaks off would else be asked for ever.
+        fruitless = this.done[index] >= before + leastBytes ? 0 : fruitless + 1
         if (fruitless > retries) {
-          const detail = `${this.url}: gave up after ${retries} retries: ${(error as Error).message}`
-          throw new HubError(this.client.id, detail, { cause: error })
+          const detail = `${this.url}: gave up after ${retries} retries: ${networkReason(error)}`
+          throw this.client.error(detail, { cause: error })
         }
-        await sleep(Math.min(retryMs * 2 ** fruitless, 30_000), undefined, { signal })
+        await sleep(Math.min(retryMs * 2 ** fruitless, 30_000), undefined, { signal: stop })
       }
     }
   }
@@ -152,10 +160,9 @@ class Download {
     const start = index * this.rangeBytes
     const from = start + this.done[index]
     const to = start + this.rangeSize(index) - 1
-    const stall = new AbortController()
-    const { stallMs = 30_000, signal } = this.options
-    const timer = setTimeout(() => stall.abort(new Error(`nothing came for ${stallMs} ms`)), stallMs)
-    const signals = [stall.signal, failed, ...(signal === undefined ? [] : [signal])]
+    const guard = new StallGuard(this.client.limits)
+    const { signal } = this.options
+    const signals = [guard.signal, failed, ...(signal === undefined ? [] : [signal])]
     try {
       const headers = { range: `bytes=${from}-${to}`, ...(this.etag !== null && { 'if-range': this.etag }) }
       const response = await this.client.ask(this.url, headers, AbortSignal.any(signals))
@@ -163,17 +170,16 @@ class Download {
       if (body === null) throw new Error('an answer without a body')
       this.checkAnswer(response, from)
       for await (const chunk of body as unknown as AsyncIterable<Uint8Array>) {
-        timer.refresh()
+        guard.got(chunk.length)
         const place = start + this.done[index]
         const useful = chunk.subarray(0, to + 1 - place)
-        await this.handle?.write(useful, 0, useful.length, place)
+        await writing(this.path, () => writeAll(this.handle as FileHandle, useful, place))
         this.done[index] += useful.length
         this.options.onBytes?.(useful.length)
         if (useful.length < chunk.length || this.done[index] === this.rangeSize(index)) break
       }
     } finally {
-      clearTimeout(timer)
-      stall.abort()
+      guard.end()
       await this.save()
     }
   }
@@ -190,7 +196,7 @@ class Download {
         throw new ContentChanged(`it has ${total} bytes, the hub's list says ${this.file.size}`)
       }
     } else if (from !== 0) {
-      throw new HubError(this.client.id, `${this.url}: does not send parts of files`, { status })
+      throw this.client.error(`${this.url}: does not send parts of files`, { status })
     }
     if (etag !== null && !etag.startsWith('W/')) this.etag = etag
   }
@@ -210,11 +216,20 @@ class Download {
 
   /** Notes are written one after another; what a crash loses of them is downloaded again. */
   private save(): Promise<void> {
-    this.saving = this.saving.then(() => {
+    const saved = this.saving.then(() => {
       const { etag, rangeBytes, done } = this
-      return writeFile(this.notes, JSON.stringify({ etag, rangeBytes, done } satisfies Ranges))
+      const text = JSON.stringify({ etag, rangeBytes, done } satisfies Ranges)
+      return writing(this.notes, () => writeFile(this.notes, text))
     })
-    return this.saving
+    this.saving = saved.catch(() => {}) // seen by who waits for its own notes
+    return saved
+  }
+}
+
+/** Writes all bytes, also where the system takes a part of them at a time. */
+export async function writeAll(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+  for (let done = 0; done < bytes.length; ) {
+    done += (await handle.write(bytes, done, bytes.length - done, position + done)).bytesWritten
   }
 }
 

@@ -5,12 +5,13 @@
 import { createHash } from 'node:crypto'
 import { mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { HubError, ReadError } from '../errors.js'
+import { ReadError } from '../errors.js'
 import type { ByteSource, Folder } from '../storage/byteSource.js'
+import { writing } from '../storage/diskFull.js'
 import { openFileSource } from '../storage/fileSource.js'
 import { checkName } from '../storage/nodeFolder.js'
 import { readSafetensorsHeader } from '../storage/safetensors.js'
-import { type DownloadOptions, downloadFile } from './downloadFile.js'
+import { type DownloadOptions, downloadFile, PART, writeAll } from './downloadFile.js'
 import type { HubClient, HubFile } from './hubClient.js'
 
 const MAX_TEXT_BYTES = 512 * 2 ** 20
@@ -19,14 +20,19 @@ const MAX_HEADER_BYTES = 100_000_000
 export class HubFolder implements Folder {
   private readonly shards = new Map<string, HubShard>()
   private readonly whole = new Set<HubShard>()
+  private readonly over = new AbortController()
+  private readonly options: DownloadOptions
 
   constructor(
     private readonly client: HubClient,
     private readonly commit: string,
     private readonly files: ReadonlyMap<string, HubFile>,
     private readonly cache: string, // folder on the disk
-    private readonly options: DownloadOptions = {},
-  ) {}
+    options: DownloadOptions = {},
+  ) {
+    const signals = options.signal === undefined ? [] : [options.signal]
+    this.options = { ...options, signal: AbortSignal.any([...signals, this.over.signal]) }
+  }
 
   get location(): string {
     return this.client.id
@@ -36,7 +42,7 @@ export class HubFolder implements Folder {
     const file = this.files.get(name)
     if (file === undefined) return null
     if (file.size > MAX_TEXT_BYTES) {
-      throw new HubError(this.client.id, `${name}: ${file.size} bytes, want at most ${MAX_TEXT_BYTES}`)
+      throw this.client.error(`${name}: ${file.size} bytes, want at most ${MAX_TEXT_BYTES}`)
     }
     return await readFile(await this.download(file), 'utf8')
   }
@@ -57,15 +63,9 @@ export class HubFolder implements Folder {
   }
 
   /** Some bytes at the start of a file. */
-  async fetchStart(file: HubFile, bytes: number): Promise<Uint8Array> {
-    const { signal } = this.options
+  fetchStart(file: HubFile, bytes: number): Promise<Uint8Array> {
     const url = this.client.fileUrl(this.commit, file.path)
-    const { bytes: got, response } = await this.client.fetchSmall(url, { range: `bytes=0-${bytes - 1}` }, signal)
-    if (response.status !== 206 && file.size > bytes) {
-      throw new HubError(this.client.id, `${url}: does not send parts of files`)
-    }
-    if (got.length < bytes) throw new HubError(this.client.id, `${url}: sent ${got.length} bytes, want ${bytes}`)
-    return got.subarray(0, bytes)
+    return this.client.fetchStart(url, bytes, file.size, this.options.signal)
   }
 
   async download(file: HubFile): Promise<string> {
@@ -77,6 +77,11 @@ export class HubFolder implements Folder {
     await mkdir(dirname(path), { recursive: true })
     await downloadFile(this.client, this.commit, file, path, this.options)
     return path
+  }
+
+  /** Who reads the shards is done with them: nothing more is downloaded. */
+  end(): void {
+    this.over.abort()
   }
 
   /** A shard is being read as a whole: gives up earlier ones, as the converter goes through them in order. */
@@ -174,6 +179,7 @@ class HubShard implements ByteSource {
   }
 
   async close(): Promise<void> {
+    this.folder.end()
     const local = await this.local?.catch(() => null)
     this.local = null
     await local?.close()
@@ -193,10 +199,16 @@ class HubShard implements ByteSource {
   }
 
   private async keep(source: ByteSource): Promise<void> {
+    const path = this.folder.path(`${this.name}.kept`)
+    const ranges = await writing(path, () => this.writeKept(source, path))
+    await writeWhole(`${path}.json`, Buffer.from(JSON.stringify(ranges)))
+    this.kept = { source: await openFileSource(path), ranges }
+  }
+
+  private async writeKept(source: ByteSource, path: string): Promise<KeptRange[]> {
     const { tensors } = await readSafetensorsHeader(this)
     const ranges: KeptRange[] = []
-    const path = this.folder.path(`${this.name}.kept`)
-    const handle = await open(`${path}.part`, 'w')
+    const handle = await open(path + PART, 'w')
     try {
       const block = new Uint8Array(4 * 2 ** 20)
       let place = 0
@@ -206,7 +218,7 @@ class HubShard implements ByteSource {
         for (let done = 0; done < size; ) {
           const piece = block.subarray(0, Math.min(block.length, size - done))
           await source.read(offset + done, piece)
-          await handle.write(piece, 0, piece.length, place + done)
+          await writeAll(handle, piece, place + done)
           done += piece.length
         }
         place += size
@@ -215,9 +227,8 @@ class HubShard implements ByteSource {
     } finally {
       await handle.close()
     }
-    await rename(`${path}.part`, path)
-    await writeWhole(`${path}.json`, Buffer.from(JSON.stringify(ranges)))
-    this.kept = { source: await openFileSource(path), ranges }
+    await rename(path + PART, path)
+    return ranges
   }
 
   private async openKept() {
@@ -239,12 +250,14 @@ export function isExpert(tensor: string): boolean {
 async function writeWhole(path: string, bytes: Uint8Array): Promise<void> {
   await mkdir(dirname(path), { recursive: true })
   const temporary = `${path}.${createHash('sha256').update(bytes).digest('hex').slice(0, 8)}`
-  const handle = await open(temporary, 'w')
-  try {
-    await handle.writeFile(bytes)
-    await handle.sync()
-  } finally {
-    await handle.close()
-  }
-  await rename(temporary, path)
+  await writing(path, async () => {
+    const handle = await open(temporary, 'w')
+    try {
+      await handle.writeFile(bytes)
+      await handle.sync()
+    } finally {
+      await handle.close()
+    }
+    await rename(temporary, path)
+  })
 }

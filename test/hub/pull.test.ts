@@ -1,6 +1,7 @@
 // `pull` against a hub look-alike that drops connections, is slow, and changes its mind: what ends in the store is what
 // packing the same source from the disk gives, and the disk never holds twice the model.
 import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
@@ -155,7 +156,7 @@ describe('pull', () => {
       hub.behaviour.pauseMs = stalls-- > 0 ? 400 : 0
       return bytes
     }
-    await pullModel(ID, options(root, { download: { ...download, stallMs: 150 } }))
+    await pullModel(ID, options(root, { limits: { stallMs: 150 } }))
     await expectPacked(root)
   })
 
@@ -182,6 +183,40 @@ describe('pull', () => {
     const told = await moeflux(['run', '--model', ID, '--max-tokens', '8', 'Hi'], { env })
     expect(told.code).toBe(0)
     expect(told.stdout.length).toBeGreaterThan(5)
+  })
+})
+
+describe.skipIf(process.platform === 'win32')('a pull that was suspended', () => {
+  // Windows has no signals that suspend a process.
+  it('gives way to the next one for good, also in what it was downloading', async () => {
+    hub = await startHub(ID, files)
+    hub.behaviour.pauseMs = 1
+    const root = temporaryFolder()
+    const program = `
+      import { pullModel } from '${new URL('../../dist/hub/pullModel.js', import.meta.url).href}'
+      let stopped = false
+      const onProgress = ({ loaded, total }) => {
+        if (stopped || loaded < total * 0.4) return
+        stopped = true
+        process.send('stopping', () => process.kill(process.pid, 'SIGSTOP'))
+      }
+      await pullModel('${ID}', { ...${JSON.stringify(options(root))}, onProgress }).then(
+        () => process.send('finished'),
+        error => process.send(error.code ?? String(error)),
+      )`
+    const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    })
+    expect(await once(child, 'message')).toEqual(['stopping', undefined])
+    const before = hub.sent()
+    const lockPace = { touchMs: 20, pollMs: 10, silentPolls: 30 }
+    await pullModel(ID, options(root, { lockPace }))
+    expect(hub.sent() - before).toBeLessThan(0.9 * sourceBytes) // what was whole was not downloaded again
+    await expectPacked(root)
+    const told = once(child, 'message')
+    child.kill('SIGCONT')
+    expect(await told).toEqual(['LOCK_LOST', undefined])
+    await expectPacked(root)
   })
 })
 
