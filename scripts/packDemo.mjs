@@ -18,11 +18,7 @@ function newest(folder) {
 
 const inputs = [source, join(root, 'dist/storage'), join(root, 'dist/model')]
 if (!existsSync(finished) || Math.max(...inputs.map(newest)) > statSync(finished).mtimeMs) {
-  const { convert } = await import('../dist/storage/convert.js')
-  const { openNodeFolder } = await import('../dist/storage/nodeFolder.js')
-  const { openOutputFolder } = await import('../dist/storage/outputFolder.js')
+  const { packFolder } = await import('../dist/storage/packFolder.js')
   rmSync(target, { recursive: true, force: true })
-  await convert(await openNodeFolder(source, { links: 'inside' }), await openOutputFolder(target), {
-    name: 'moeflux-demo',
-  })
+  await packFolder(source, target, { name: 'moeflux-demo' })
 }

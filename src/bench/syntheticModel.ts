@@ -1,6 +1,6 @@
-// Writes a synthetic model as a packed folder, once: in a folder under a temporary name that is renamed when it is whole.
+// Writes a synthetic model as a packed folder, once: in the folder of a lock, from where it is moved when it is whole.
 import { createCipheriv, createHash } from 'node:crypto'
-import { mkdir, rename, rm, stat, statfs, writeFile } from 'node:fs/promises'
+import { mkdir, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Progress } from '../compute/backend.js'
 import { DiskFullError } from '../errors.js'
@@ -10,6 +10,8 @@ import type { StoredTensor } from '../model/resolveTensors.js'
 import { allExpertsBytes, residentBytes } from '../model/sizes.js'
 import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { QuantBits } from '../model/tensors.js'
+import { freeBytes, writing } from '../storage/diskFull.js'
+import { lockFolder } from '../storage/folderLock.js'
 import { formatManifest, formatMetadata } from '../storage/manifest.js'
 import { CONFIG_NAME, expertFileName, MANIFEST_NAME, METADATA_NAME, WEIGHTS_NAME } from '../storage/packedNames.js'
 import { ChunkWriter } from './chunkWriter.js'
@@ -18,6 +20,7 @@ import { fillGroups, type RandomBytes, SyntheticWeights } from './syntheticWeigh
 
 export interface SyntheticModelOptions {
   readonly onProgress?: (progress: Progress) => void
+  readonly onNotice?: (line: string) => void
   readonly signal?: AbortSignal
 }
 
@@ -26,30 +29,39 @@ const gateBits = 8
 const group = 64
 const pieceBytes = 4 << 20
 
-/** The model's folder under `home`, written first where it is not there yet. */
+/** The model's folder under `home`, written first where it is not there yet. Of several processes one writes. */
 export async function ensureSyntheticModel(
   spec: SyntheticSpec,
   home: string,
   options: SyntheticModelOptions = {},
 ): Promise<string> {
   const folder = join(home, 'synthetic', spec.name)
-  if ((await stat(join(folder, METADATA_NAME)).catch(() => null)) !== null) return folder
-  await mkdir(join(home, 'synthetic'), { recursive: true })
-  const total = expertsBytes(spec) + residentBytes(spec.config, { bits: 4, group })
-  const { bavail, bsize } = await statfs(home)
-  if (bavail * bsize < total * 1.02) throw new DiskFullError(folder, Math.ceil(total * 1.02), bavail * bsize)
-  const partial = `${folder}.partial-${process.pid}`
+  if (await isWhole(folder)) return folder
+  const lock = await lockFolder(join(home, 'synthetic', `.${spec.name}.lock`), {
+    signal: options.signal,
+    onWait: () => options.onNotice?.(`another process is writing ${folder}: waiting for it`),
+  })
   try {
-    await rm(partial, { recursive: true, force: true })
+    if (await isWhole(folder)) return folder
+    const total = expertsBytes(spec) + residentBytes(spec.config, { bits: 4, group })
+    const free = await freeBytes(home)
+    if (free !== null && free < total * 1.02) throw new DiskFullError(folder, Math.ceil(total * 1.02), free)
+    const partial = join(lock.folder, spec.name)
     await mkdir(join(partial, 'packed_experts'), { recursive: true })
-    await new ModelWriter(spec, partial, total, options).write()
-    await rm(folder, { recursive: true, force: true })
+    const signal = options.signal === undefined ? lock.signal : AbortSignal.any([options.signal, lock.signal])
+    await new ModelWriter(spec, partial, total, { ...options, signal }).write()
+    await rename(folder, join(lock.folder, 'unfinished')).catch(() => {}) // mostly there is none
     await rename(partial, folder)
+    return folder
   } catch (error) {
-    await rm(partial, { recursive: true, force: true })
-    throw error
+    throw await lock.explain(error)
+  } finally {
+    await lock.release()
   }
-  return folder
+}
+
+async function isWhole(folder: string): Promise<boolean> {
+  return (await stat(join(folder, METADATA_NAME)).catch(() => null)) !== null
 }
 
 function expertsBytes(spec: SyntheticSpec): number {
@@ -70,11 +82,11 @@ class ModelWriter {
   }
 
   async write(): Promise<void> {
-    const { spec, folder } = this
+    const { spec } = this
     const stored = await this.writeResident()
     for (let layer = 0; layer < spec.config.numLayers; layer++) await this.writeExperts(layer)
-    await writeFile(join(folder, CONFIG_NAME), `${JSON.stringify(spec.json, null, 2)}\n`)
-    await writeFile(join(folder, MANIFEST_NAME), formatManifest(spec.name, stored, spec.json))
+    await this.writeText(CONFIG_NAME, `${JSON.stringify(spec.json, null, 2)}\n`)
+    await this.writeText(MANIFEST_NAME, formatManifest(spec.name, stored, spec.json))
     const metadata = formatMetadata({
       model: spec.name,
       source: { name: spec.name, layout: 'synthetic', identity: `seed ${spec.seed}, skew ${spec.skew}` },
@@ -82,7 +94,7 @@ class ModelWriter {
       files: new Map(),
       experts: new Map([['packed_experts', expertParts(spec.config, defaultExpertFormats(spec.expertBits))]]),
     })
-    await writeFile(join(folder, METADATA_NAME), metadata)
+    await this.writeText(METADATA_NAME, metadata)
   }
 
   private async writeResident(): Promise<Map<string, StoredTensor>> {
@@ -169,14 +181,22 @@ class ModelWriter {
   }
 
   private async writeFile(name: string, fill: (writer: ChunkWriter) => Promise<void>): Promise<void> {
-    const writer = await ChunkWriter.create(join(this.folder, name))
-    try {
-      await fill(writer)
-    } catch (error) {
-      await writer.discard()
-      throw error
-    }
-    await writer.finish()
+    const path = join(this.folder, name)
+    await writing(path, async () => {
+      const writer = await ChunkWriter.create(path)
+      try {
+        await fill(writer)
+      } catch (error) {
+        await writer.discard()
+        throw error
+      }
+      await writer.finish()
+    })
+  }
+
+  private async writeText(name: string, text: string): Promise<void> {
+    const path = join(this.folder, name)
+    await writing(path, () => writeFile(path, text))
   }
 
   private async append(writer: ChunkWriter, bytes: Uint8Array): Promise<void> {

@@ -80,6 +80,7 @@ async function modelFolder(cli: Cli, options: BenchCommandOptions): Promise<stri
   try {
     return await ensureSyntheticModel(spec, storeRoot(), {
       onProgress: progress => bar.update(progress),
+      onNotice: line => cli.notice(line),
       signal: cli.signal,
     })
   } finally {

@@ -11,20 +11,36 @@ export class ConversionJournal {
     private readonly output: OutputFolder,
     private readonly key: string,
     private readonly files: Map<string, FileChecksum>,
+    private readonly useless: readonly string[],
+    readonly uselessBytes: number,
   ) {}
 
-  /** Takes up what an earlier run of the same key left in `names`, or removes it and starts anew. */
+  /** Finds what an earlier run of the same key left in `names`. Writes and removes nothing yet. */
   static async open(output: OutputFolder, key: string, names: readonly string[]): Promise<ConversionJournal> {
     const earlier = parseJournal(await output.readText(JOURNAL_NAME), output.location)
     const files = new Map<string, FileChecksum>()
+    const useless: string[] = []
+    let uselessBytes = 0
     for (const name of names.filter(isPackedName)) {
       const checksum = earlier?.key === key ? earlier.files.get(name) : undefined
-      if (checksum !== undefined && (await output.sizeOf(name)) === checksum.size) files.set(name, checksum)
-      else await output.remove(name)
+      const size = (await output.sizeOf(name)) ?? 0
+      if (size === checksum?.size) files.set(name, checksum)
+      else {
+        useless.push(name)
+        uselessBytes += size
+      }
     }
-    const journal = new ConversionJournal(output, key, files)
-    await journal.save()
-    return journal
+    return new ConversionJournal(output, key, files, useless, uselessBytes)
+  }
+
+  /** Removes what is of no use. From here on the folder is one of an unfinished conversion. */
+  async start(): Promise<void> {
+    for (const name of this.useless) await this.output.remove(name)
+    await this.save()
+  }
+
+  get isEmpty(): boolean {
+    return this.files.size === 0
   }
 
   get(name: string): FileChecksum | undefined {
@@ -38,6 +54,13 @@ export class ConversionJournal {
 
   close(): Promise<void> {
     return this.output.remove(JOURNAL_NAME)
+  }
+
+  /** Removes all that was written. */
+  async discard(): Promise<void> {
+    for (const name of this.files.keys()) await this.output.remove(name)
+    this.files.clear()
+    await this.close()
   }
 
   private async save(): Promise<void> {

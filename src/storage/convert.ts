@@ -1,13 +1,21 @@
 // Turns a downloaded model (MLX or Hugging Face, safetensors) into a packed folder. Streams: memory stays at a few
 // blocks and one expert, whatever the model's size. Each file is finished before the next is begun, so that a run that
 // was stopped goes on where it was; the same source and options always give the same bytes.
-import { basename, dirname } from 'node:path'
-import { DiskFullError, ModelNotFoundError, TargetError } from '../errors.js'
+import { basename, dirname, join } from 'node:path'
+import {
+  DiskFullError,
+  FormatError,
+  ModelNotFoundError,
+  TargetError,
+  TensorError,
+  UnsupportedModelError,
+} from '../errors.js'
 import { parseConfig } from '../model/config.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
 import type { Folder } from './byteSource.js'
 import { ConversionJournal } from './conversionJournal.js'
 import { changedTexts } from './copiedTexts.js'
+import { isDiskFull } from './diskFull.js'
 import { type FileChecksum, formatManifest, formatMetadata, type Metadata, parseMetadata } from './manifest.js'
 import { readJson } from './openPacked.js'
 import type { OutputFile, OutputFolder } from './outputFolder.js'
@@ -87,7 +95,7 @@ class Conversion {
 
   async run(): Promise<ConvertResult> {
     const identity = this.options.identity ?? (await sourceIdentity(this.model.sharded))
-    const names = await this.output.sweep()
+    const names = await this.output.names()
     const finished = await this.output.readText(METADATA_NAME)
     const about = this.describe(identity)
     if (finished !== null) return this.alreadyThere(parseMetadata(finished, this.output.location), about)
@@ -96,15 +104,26 @@ class Conversion {
     }
     const key = JSON.stringify([CONVERTER_VERSION, about.source.identity, about.options])
     const journal = await ConversionJournal.open(this.output, key, names)
+    const jobs = await this.jobs(about.model)
+    const bytesReused = jobs.reduce((sum, job) => sum + (journal.get(job.name) && job.size ? job.size : 0), 0)
+    const free = (await this.output.freeBytes()) + journal.uselessBytes
+    const needed = this.total - bytesReused
+    if (free < needed) throw new DiskFullError(this.output.location, needed, free)
+    if (bytesReused > 0) {
+      const share = Math.floor((bytesReused / this.total) * 100)
+      this.options.onNotice?.(`going on with the conversion in ${this.output.location}: ${share}% was done`)
+    }
     try {
-      return await this.writeAll(journal, about)
+      const metadata = await this.writeAll(jobs, journal, about)
+      return { metadata, bytes: this.total, bytesReused }
     } catch (error) {
-      if (!isDiskFull(error)) throw error
-      throw new DiskFullError(this.output.location, this.total - this.loaded, await this.output.freeBytes())
+      // What the source holds cannot be packed, now or later; else what is done is there for the next run.
+      if (isRefusal(error) || journal.isEmpty) await journal.discard().catch(() => {})
+      throw error
     }
   }
 
-  private async writeAll(journal: ConversionJournal, about: Pick<Metadata, 'model' | 'source' | 'options'>) {
+  private async jobs(model: string): Promise<Job[]> {
     const { config } = this.model
     const jobs: Job[] = this.layersByShard().flatMap(layer =>
       this.plan.expertSets.map(set => ({
@@ -118,31 +137,42 @@ class Conversion {
       size: this.plan.residentBytes,
       write: context => writeResident(this.model, this.plan, context),
     })
-    for (const [name, text] of await this.texts(about.model)) jobs.push(textJob(name, text))
+    for (const [name, text] of await this.texts(model)) jobs.push(textJob(name, text))
+    return jobs
+  }
 
-    const bytesReused = jobs.reduce((sum, job) => sum + (journal.get(job.name) && job.size ? job.size : 0), 0)
-    const free = await this.output.freeBytes()
-    const needed = this.total - bytesReused
-    if (free < needed) throw new DiskFullError(this.output.location, needed, free)
-    if (bytesReused > 0) {
-      const share = Math.floor((bytesReused / this.total) * 100)
-      this.options.onNotice?.(`going on with the conversion in ${this.output.location}: ${share}% was done`)
-    }
-
+  private async writeAll(
+    jobs: readonly Job[],
+    journal: ConversionJournal,
+    about: Pick<Metadata, 'model' | 'source' | 'options'>,
+  ): Promise<Metadata> {
+    await this.naming(JOURNAL_NAME, () => journal.start())
     const scratch = new PackScratch()
     const files = new Map<string, FileChecksum>()
     for (const job of jobs) {
       const done = journal.get(job.name)
       if (done !== undefined) this.advance(job.size ?? 0)
       const checksum = done ?? (await this.writeFile(job, scratch))
-      if (done === undefined && job.size !== null) await journal.add(job.name, checksum)
+      if (done === undefined && job.size !== null)
+        await this.naming(JOURNAL_NAME, () => journal.add(job.name, checksum))
       files.set(job.name, checksum)
     }
     const experts = new Map(this.plan.expertSets.map(set => [set.name, set.parts]))
     const metadata: Metadata = { ...about, files, experts }
     await this.writeFile(textJob(METADATA_NAME, formatMetadata(metadata)), scratch)
     await journal.close()
-    return { metadata, bytes: this.total, bytesReused }
+    return metadata
+  }
+
+  /** A disk that is full where nobody expected it: says at which file, and what is missing. */
+  private async naming<T>(name: string, write: () => Promise<T>): Promise<T> {
+    try {
+      return await write()
+    } catch (error) {
+      if (!isDiskFull(error)) throw error
+      const path = join(this.output.location, name)
+      throw new DiskFullError(path, this.total - this.loaded, await this.output.freeBytes(), { cause: error })
+    }
   }
 
   /** Layers in the order in which the shards hold them, so that each shard is read once and in one go. */
@@ -160,15 +190,17 @@ class Conversion {
   private async writeFile(job: Job, scratch: PackScratch): Promise<FileChecksum> {
     const { signal } = this.options
     signal?.throwIfAborted()
-    const file = await this.output.create(job.name)
-    try {
-      const advance = (bytes: number) => this.advance(bytes)
-      await job.write({ file, scratch, signal, advance })
-      return await file.finish()
-    } catch (error) {
-      await file.discard()
-      throw error
-    }
+    return await this.naming(job.name, async () => {
+      const file = await this.output.create(job.name)
+      try {
+        const advance = (bytes: number) => this.advance(bytes)
+        await job.write({ file, scratch, signal, advance })
+        return await file.finish()
+      } catch (error) {
+        await file.discard()
+        throw error
+      }
+    })
   }
 
   private advance(bytes: number): void {
@@ -272,9 +304,9 @@ function textJob(name: string, text: string): Job {
   return { name, size: null, write: ({ file }) => file.append(new TextEncoder().encode(text)) }
 }
 
-function isDiskFull(error: unknown): boolean {
-  const code = (error as NodeJS.ErrnoException | null)?.code
-  return code === 'ENOSPC' || code === 'EDQUOT'
+/** The source itself is at fault, and its weights will be no better next time. */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof FormatError || error instanceof TensorError || error instanceof UnsupportedModelError
 }
 
 /** The folder's own name; in the hub's cache, where folders are named after commits, the repository's. */

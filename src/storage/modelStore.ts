@@ -5,10 +5,11 @@ import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { ModelNotFoundError } from '../errors.js'
 import { demoModelPath } from './demoModel.js'
+import { lockFolder } from './folderLock.js'
 import type { Metadata } from './manifest.js'
 import { openNodeFolder, refuseEmptyName } from './nodeFolder.js'
 import { readMetadata } from './openPacked.js'
-import { JOURNAL_NAME, METADATA_NAME } from './packedNames.js'
+import { JOURNAL_NAME, LOCK_NAME, METADATA_NAME } from './packedNames.js'
 
 export const DEMO_NAME = 'demo'
 
@@ -69,11 +70,16 @@ export async function removeModel(nameOrId: string, root = storeRoot()): Promise
   const { model, others } = await pickModel(nameOrId, root)
   if (others.length > 0) throw ambiguous(nameOrId, others)
   if (model === null) throw new ModelNotFoundError(nameOrId, "the store has no such model ('moeflux list' shows them)")
-  // Under another name first: a removal that is cut off must not leave half a model that looks whole.
-  const doomed = join(root, model.shelf, REMOVING + model.id)
-  await rm(doomed, { recursive: true, force: true })
-  await rename(model.folder, doomed)
-  await rm(doomed, { recursive: true, force: true })
+  const lock = await lockFolder(join(model.folder, LOCK_NAME), { wait: false }) // not while it is being written
+  try {
+    // Under another name first: a removal that is cut off must not leave half a model that looks whole.
+    const doomed = join(root, model.shelf, REMOVING + model.id)
+    await rm(doomed, { recursive: true, force: true })
+    await rename(model.folder, doomed)
+    await rm(doomed, { recursive: true, force: true })
+  } finally {
+    await lock.release()
+  }
   return model
 }
 

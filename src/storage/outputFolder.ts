@@ -1,21 +1,23 @@
-// Where a conversion writes: files that appear under their name only when they are whole and on the disk. The interface
-// is small so that tests can stand in for a disk that fills up.
+// Where a conversion writes: files that appear under their name only when they are whole and on the disk. They grow in a
+// work folder that the writer has to itself (see folderLock.ts), and what is removed goes through it: without that folder
+// nothing can be changed here any more. The interface is small so that tests can stand in for a disk that fills up.
 import { createHash } from 'node:crypto'
-import { type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises'
-import { dirname, join, resolve } from 'node:path'
-import { TargetError } from '../errors.js'
+import { type FileHandle, mkdir, open, readdir, rename, rm, rmdir, stat, statfs } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import type { FileChecksum } from './manifest.js'
 import { LOCK_NAME } from './packedNames.js'
+import { readRegular } from './regularFile.js'
 
 export interface OutputFolder {
   readonly location: string
   freeBytes(): Promise<number>
-  /** Names of all files, with `/`; those that a crash left unfinished are removed. */
-  sweep(): Promise<string[]>
+  /** Names of all files, with `/`. */
+  names(): Promise<string[]>
   sizeOf(name: string): Promise<number | null>
   readText(name: string): Promise<string | null>
-  /** Starts a file under a temporary name. */
+  /** Starts a file in the work folder. */
   create(name: string): Promise<OutputFile>
+  /** Removes a file where there is one, and the folder that it leaves empty. */
   remove(name: string): Promise<void>
 }
 
@@ -27,32 +29,32 @@ export interface OutputFile {
   discard(): Promise<void>
 }
 
-const TEMPORARY = '.partial'
-
-export async function openOutputFolder(path: string): Promise<OutputFolder> {
-  if (path === '') throw new TargetError("''", 'an empty name is no folder')
-  const location = resolve(path)
-  await mkdir(location, { recursive: true })
-  return new NodeOutputFolder(location)
+/** Both folders must be there, on one disk. */
+export function openOutputFolder(location: string, work: string): OutputFolder {
+  return new NodeOutputFolder(location, work)
 }
 
 class NodeOutputFolder implements OutputFolder {
-  constructor(readonly location: string) {}
+  private temporaries = 0
+
+  constructor(
+    readonly location: string,
+    private readonly work: string,
+  ) {}
 
   async freeBytes(): Promise<number> {
     const { bavail, bsize } = await statfs(this.location)
     return bavail * bsize
   }
 
-  async sweep(): Promise<string[]> {
+  async names(): Promise<string[]> {
     const names: string[] = []
     for (const entry of await readdir(this.location, { recursive: true, withFileTypes: true })) {
       if (entry.isDirectory()) continue
       const name = join(entry.parentPath, entry.name)
         .slice(this.location.length + 1)
         .replaceAll('\\', '/')
-      if (name.endsWith(TEMPORARY)) await this.remove(name)
-      else if (!name.startsWith(LOCK_NAME)) names.push(name)
+      if (!name.startsWith(LOCK_NAME)) names.push(name)
     }
     return names.sort()
   }
@@ -62,21 +64,36 @@ class NodeOutputFolder implements OutputFolder {
     return info?.isFile() ? info.size : null
   }
 
-  readText(name: string): Promise<string | null> {
-    return readFile(this.path(name), 'utf8').catch((error: NodeJS.ErrnoException) => {
-      if (error.code === 'ENOENT') return null
+  async readText(name: string): Promise<string | null> {
+    try {
+      return (await readRegular(this.path(name))).toString('utf8')
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null
       throw error
-    })
+    }
   }
 
   async create(name: string): Promise<OutputFile> {
-    const path = this.path(name)
-    await mkdir(dirname(path), { recursive: true })
-    return new NodeOutputFile(path, await open(path + TEMPORARY, 'w'))
+    const temporary = this.temporary()
+    return new NodeOutputFile(this.path(name), temporary, await open(temporary, 'wx'))
   }
 
-  remove(name: string): Promise<void> {
-    return rm(this.path(name), { force: true })
+  async remove(name: string): Promise<void> {
+    const path = this.path(name)
+    const temporary = this.temporary()
+    try {
+      await rename(path, temporary)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+      await stat(this.work) // where that is gone, nothing is ours to remove
+      return
+    }
+    await rm(temporary, { force: true })
+    if (dirname(path) !== this.location) await rmdir(dirname(path)).catch(() => {})
+  }
+
+  private temporary(): string {
+    return join(this.work, String(this.temporaries++))
   }
 
   private path(name: string): string {
@@ -90,6 +107,7 @@ class NodeOutputFile implements OutputFile {
 
   constructor(
     private readonly path: string,
+    private readonly temporary: string,
     private readonly handle: FileHandle,
   ) {}
 
@@ -106,14 +124,15 @@ class NodeOutputFile implements OutputFile {
   async finish(): Promise<FileChecksum> {
     await this.handle.sync()
     await this.handle.close()
-    await rename(this.path + TEMPORARY, this.path)
+    await mkdir(dirname(this.path), { recursive: true })
+    await rename(this.temporary, this.path)
     await syncFolder(dirname(this.path))
     return { size: this.size, sha256: this.hash.digest('hex') }
   }
 
   async discard(): Promise<void> {
     await this.handle.close().catch(() => {})
-    await rm(this.path + TEMPORARY, { force: true })
+    await rm(this.temporary, { force: true })
   }
 }
 

@@ -1,25 +1,54 @@
-// Converts one folder of the disk into another, alone: a second process that wants the same target waits.
-import { rmdir, stat } from 'node:fs/promises'
-import { join, resolve } from 'node:path'
+// Converts into a folder of the disk, alone: a second process that wants the same target waits. Where it fails before
+// anything is worth keeping, the disk is as it was before, folders included.
+import { mkdir, rmdir } from 'node:fs/promises'
+import { dirname, join, resolve } from 'node:path'
+import { TargetError } from '../errors.js'
+import type { Folder } from './byteSource.js'
 import { type ConvertOptions, type ConvertResult, convert } from './convert.js'
-import { lockFile } from './folderLock.js'
+import { type LockPace, lockFolder } from './folderLock.js'
 import { openNodeFolder } from './nodeFolder.js'
 import { openOutputFolder } from './outputFolder.js'
 import { LOCK_NAME } from './packedNames.js'
 
-export async function packFolder(source: string, target: string, options: ConvertOptions = {}): Promise<ConvertResult> {
-  const from = await openNodeFolder(source, { links: 'inside' })
-  const wasThere = (await stat(target).catch(() => null)) !== null
-  const to = await openOutputFolder(target)
-  const lock = await lockFile(join(resolve(target), LOCK_NAME), {
-    signal: options.signal,
-    onWait: () => options.onNotice?.(`another process is writing ${to.location}: waiting for it`),
-  })
+export interface PackOptions extends ConvertOptions {
+  /** For tests: how soon a silent process counts as gone. */
+  readonly lockPace?: Partial<LockPace>
+}
+
+export async function packFolder(source: string, target: string, options: PackOptions = {}): Promise<ConvertResult> {
+  return await packInto(await openNodeFolder(source, { links: 'inside' }), target, options)
+}
+
+export async function packInto(source: Folder, target: string, options: PackOptions = {}): Promise<ConvertResult> {
+  if (target === '') throw new TargetError("''", 'an empty name is no folder')
+  const location = resolve(target)
+  const made = await mkdir(location, { recursive: true })
   try {
-    return await convert(from, to, options)
-  } finally {
-    await lock.release()
-    // A conversion that was refused leaves no empty folder behind.
-    if (!wasThere) await rmdir(to.location).catch(() => {})
+    const lock = await lockFolder(join(location, LOCK_NAME), {
+      signal: options.signal,
+      pace: options.lockPace,
+      onWait: () => options.onNotice?.(`another process is writing ${location}: waiting for it`),
+    })
+    try {
+      const signal = options.signal === undefined ? lock.signal : AbortSignal.any([options.signal, lock.signal])
+      return await convert(source, openOutputFolder(location, lock.folder), { ...options, signal })
+    } catch (error) {
+      throw await lock.explain(error)
+    } finally {
+      await lock.release()
+    }
+  } catch (error) {
+    if (made !== undefined) await removeEmpty(location, made)
+    throw error
   }
+}
+
+/** Removes `folder` and those above it up to `top`, as far as they are empty. */
+async function removeEmpty(folder: string, top: string): Promise<void> {
+  try {
+    for (let path = folder; ; path = dirname(path)) {
+      await rmdir(path)
+      if (path === top) return
+    }
+  } catch {} // somebody else uses it
 }

@@ -6,13 +6,12 @@ import { beforeAll, describe, expect, test } from 'vitest'
 import { MoefluxError, ReadError } from '#moeflux/errors.js'
 import type { Matrix } from '#moeflux/model/tensors.js'
 import type { Folder } from '#moeflux/storage/byteSource.js'
-import { type ConvertOptions, convert } from '#moeflux/storage/convert.js'
+import type { ConvertOptions } from '#moeflux/storage/convert.js'
 import { parseManifest, parseMetadata } from '#moeflux/storage/manifest.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
-import { openOutputFolder } from '#moeflux/storage/outputFolder.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
-import { packFolder } from '#moeflux/storage/packFolder.js'
+import { packFolder, packInto } from '#moeflux/storage/packFolder.js'
 import { verifyPacked } from '#moeflux/storage/verify.js'
 import { matrixValues, temporaryFolder, tinySource, vectorValues } from '../support/packedFiles.js'
 import {
@@ -503,7 +502,7 @@ describe('sources', () => {
         }
       },
     }
-    await expect(convert(flaky, await openOutputFolder(target))).rejects.toMatchObject({ code: 'READ_FAILED' })
+    await expect(packInto(flaky, target)).rejects.toMatchObject({ code: 'READ_FAILED' })
     const result = await packFolder(tinySource, target)
     expect(result.bytesReused).toBeGreaterThan(0)
     expect(weightsOf(target)).toEqual(weightsOf(packed4))

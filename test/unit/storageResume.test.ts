@@ -8,6 +8,7 @@ import { convert } from '#moeflux/storage/convert.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import { type OutputFolder, openOutputFolder } from '#moeflux/storage/outputFolder.js'
+import { isPackedName } from '#moeflux/storage/packedNames.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { preparePacked } from '#moeflux/storage/preparePacked.js'
 import { demoSource, hashFolder, temporaryFolder, tinySource } from '../support/packedFiles.js'
@@ -30,7 +31,7 @@ function smallDisk(output: OutputFolder, capacity: number): OutputFolder {
   return {
     location: output.location,
     freeBytes: async () => Number.MAX_SAFE_INTEGER, // the check before is tested by itself
-    sweep: () => output.sweep(),
+    names: () => output.names(),
     sizeOf: name => output.sizeOf(name),
     readText: name => output.readText(name),
     remove: name => output.remove(name),
@@ -49,7 +50,14 @@ function smallDisk(output: OutputFolder, capacity: number): OutputFolder {
   }
 }
 
-const partial = (folder: string) => [...hashFolder(folder).keys()].filter(name => name.endsWith('.partial'))
+/** Files that are no part of a packed folder. */
+const leftovers = (folder: string) =>
+  [...hashFolder(folder).keys()].filter(name => !isPackedName(name) && name !== 'converting.json')
+
+/** A folder to convert into, without a lock. */
+function outputFolder(target: string): OutputFolder {
+  return openOutputFolder(target, temporaryFolder())
+}
 
 describe('a conversion that was stopped', () => {
   test.each([0.1, 0.45, 0.8])('killed at %f of its way goes on and ends the same', async share => {
@@ -88,7 +96,7 @@ describe('a conversion that was stopped', () => {
     const stopped = packFolder(tinySource, target, { experts2bit: true, onProgress, signal: controller.signal })
     await expect(stopped).rejects.toThrow(/abort/)
     expect(existsSync(join(target, 'packed_experts/layer_00.bin'))).toBe(true)
-    expect(partial(target)).toEqual([])
+    expect(leftovers(target)).toEqual([])
     const result = await packFolder(tinySource, target, { bits: 8 })
     expect(result.bytesReused).toBe(0)
     await packFolder(tinySource, fresh, { bits: 8 })
@@ -114,13 +122,13 @@ describe('a conversion that was stopped', () => {
 
 describe('a full disk', () => {
   test('is found before anything is written', async () => {
-    const output = await openOutputFolder(temporaryFolder())
+    const output = outputFolder(temporaryFolder())
     const full: OutputFolder = Object.assign(Object.create(output), { freeBytes: async () => 1000 })
     const source = await openNodeFolder(demoSource, { links: 'inside' })
     const error = await convert(source, full).catch(error => error)
     expect(error).toBeInstanceOf(DiskFullError)
     expect(error).toMatchObject({ code: 'DISK_FULL', needed: 18_252_800, free: 1000 })
-    expect([...hashFolder(output.location).keys()]).toEqual(['converting.json'])
+    expect(readdirSync(output.location)).toEqual([])
   })
 
   test('in the middle is a typed error, and when there is space again the conversion goes on', async () => {
@@ -128,9 +136,9 @@ describe('a full disk', () => {
     await packFolder(demoSource, fresh)
     const source = await openNodeFolder(demoSource, { links: 'inside' })
     for (const capacity of [4_000_000, 8_000_000]) {
-      const output = smallDisk(await openOutputFolder(target), capacity)
+      const output = smallDisk(outputFolder(target), capacity)
       await expect(convert(source, output)).rejects.toMatchObject({ code: 'DISK_FULL' })
-      expect(partial(target)).toEqual([])
+      expect(leftovers(target)).toEqual([])
       expect(existsSync(join(target, 'moeflux.json'))).toBe(false)
     }
     const result = await packFolder(demoSource, target)
