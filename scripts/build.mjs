@@ -14,6 +14,7 @@ import {
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { isNoted, LICENCES_NAME, licencesText, notePackages, packagesOf } from './thirdParty.mjs'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..')
 const require = createRequire(import.meta.url)
@@ -111,6 +112,7 @@ const steps = {
         return null
       },
     }
+    const chunks = []
     for (const [entry, name] of Object.entries(browserWorkers)) {
       const bundle = await rolldown({
         input: join(folder, `${entry}.js`),
@@ -120,7 +122,9 @@ const steps = {
       const { output } = await bundle.generate({ format: 'es', codeSplitting: false, minify: true })
       await bundle.close()
       writeChanged(join(folder, `${name}.worker.js`), output[0].code)
+      chunks.push(...output)
     }
+    notePackages('browser', packagesOf(chunks))
   },
   /** The web UI, bundled from its sources and from the compiled package. */
   web() {
@@ -131,9 +135,15 @@ const steps = {
       .map(entry => join(entry.parentPath, entry.name))
       .filter(file => !file.startsWith(join(root, 'dist/web')) && !file.endsWith('.d.ts'))
     const lock = join(root, 'package-lock.json')
-    if (isNewer(join(root, 'dist/web/index.html'), [...inputs, lock, fileURLToPath(import.meta.url)])) return
+    const isNew = isNewer(join(root, 'dist/web/index.html'), [...inputs, lock, fileURLToPath(import.meta.url)])
+    if (isNew && isNoted('web')) return
     const vite = join(dirname(require.resolve('vite/package.json')), 'bin', 'vite.js')
     node(vite, 'build', '--config', 'src/web/vite.config.mjs')
+  },
+  /** The licences of all that was bundled: with the package, and with the site that `moeflux web` makes of it. */
+  licences() {
+    const text = licencesText()
+    for (const folder of ['dist', 'dist/web']) writeChanged(join(root, folder, LICENCES_NAME), text)
   },
 }
 

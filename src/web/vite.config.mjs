@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto'
 import { fileURLToPath } from 'node:url'
 import { gzipSync } from 'node:zlib'
 import { defineConfig } from 'vite'
+import { notePackages, packagesOf } from '../../scripts/thirdParty.mjs'
 
 const root = fileURLToPath(new URL('.', import.meta.url))
 
@@ -41,14 +42,26 @@ function reportSize() {
   }
 }
 
+/** Notes whose code the page and its workers hold, for the list of licences. */
+const bundled = new Set()
+function noteBundled() {
+  return {
+    name: 'moeflux-bundled',
+    generateBundle(_, bundle) {
+      for (const name of packagesOf(Object.values(bundle))) bundled.add(name)
+    },
+    closeBundle: () => notePackages('web', [...bundled].sort()),
+  }
+}
+
 export default defineConfig({
   root,
   base: './',
   publicDir: 'public',
   logLevel: 'warn',
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
-  plugins: [precache(), reportSize()],
-  worker: { format: 'es', rollupOptions: { checks: QUIET } },
+  plugins: [precache(), reportSize(), noteBundled()],
+  worker: { format: 'es', plugins: () => [noteBundled()], rollupOptions: { checks: QUIET } },
   build: {
     outDir: fileURLToPath(new URL('../../dist/web', import.meta.url)),
     emptyOutDir: true,

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process'
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
@@ -14,6 +15,38 @@ const npm = process.platform === 'win32' ? 'npm.cmd' : 'npm'
 /** Runs a program and gives its stdout. npm is a script on Windows, which only a shell starts. */
 async function run(file: string, args: readonly string[], cwd: string): Promise<string> {
   return (await execute(file, args, { cwd, shell: file.endsWith('.cmd') })).stdout
+}
+
+/** Packages that modules reach by what they import, and by what those packages depend on. */
+function importedPackages(entries: readonly string[]): Set<string> {
+  const packages = new Set<string>()
+  const seen = new Set<string>()
+  const addPackage = (name: string) => {
+    if (packages.has(name)) return
+    packages.add(name)
+    const { dependencies = {} } = JSON.parse(readFileSync(join(root, 'node_modules', name, 'package.json'), 'utf8'))
+    for (const dependency of Object.keys(dependencies)) addPackage(dependency)
+  }
+  const visit = (file: string) => {
+    // What only Node reaches is left out of bundles.
+    if (seen.has(file) || /[\\/](node[A-Z]\w*|preparePacked|snapshotStore)\.js$/.test(file)) return
+    seen.add(file)
+    if (!/\.(js|tsx?)$/.test(file)) return
+    const text = readFileSync(file, 'utf8')
+    for (const [, how, name] of text.matchAll(/(\bfrom|\bimport\(?|new URL\()\s*['"]([^'"]+)['"]/g)) {
+      if (name.startsWith('#moeflux/')) visit(join(root, 'dist', name.slice('#moeflux/'.length)))
+      else if (name.startsWith('.')) {
+        const path = join(dirname(file), name)
+        const sources = [path, path.replace(/\.js$/, '.ts'), path.replace(/\.js$/, '.tsx')]
+        const source = sources.find(source => existsSync(source))
+        if (source !== undefined) visit(source)
+      } else if (!how.startsWith('new') && /^(@[\w.-]+\/)?[\w.-]+(\/|$)/.test(name)) {
+        addPackage(/^(@[^/]+\/)?[^/]+/.exec(name)?.[0] as string)
+      }
+    }
+  }
+  for (const entry of entries) visit(join(root, entry))
+  return packages
 }
 
 interface Packed {
@@ -45,6 +78,31 @@ describe('the package as users get it', () => {
     expect(paths.filter(path => /\.safetensors$|\.tsbuildinfo$|\.test\./.test(path))).toEqual([])
     expect(paths.filter(path => path.endsWith('/model_weights.bin'))).toHaveLength(1)
     expect(packed.size).toBeLessThan(32e6)
+  })
+
+  it('brings the licences of all that its bundles hold, and so does the site that it writes', async () => {
+    expect(packed.files.map(file => file.path)).toContain('dist/THIRD-PARTY-LICENSES.txt')
+    const installed = join(folder, 'node_modules', 'moeflux', 'dist')
+    const text = await readFile(join(installed, 'THIRD-PARTY-LICENSES.txt'), 'utf8')
+    // Found by following imports, without the bundler that the list is made from.
+    const workers = ['engineWorker', 'computeThread', 'templateThread', 'grammarThread']
+    const bundled = importedPackages([...workers.map(name => `dist/browser/${name}.js`), 'src/web/main.tsx'])
+    expect([...bundled]).toEqual(expect.arrayContaining(['@mlc-ai/web-xgrammar', 'marked', '@preact/signals-core']))
+    for (const name of bundled) {
+      const home = join(root, 'node_modules', name)
+      const { version, license } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'))
+      expect(text).toContain(`\n${name} ${version}\n${license}\n`)
+      const file = readdirSync(home).find(file => /^licen[cs]e(\.(md|txt))?$/i.test(file))
+      // One library brings none; ours for it is the text of the licence that it names.
+      const licence =
+        file === undefined
+          ? 'Apache License\n                           Version 2.0'
+          : readFileSync(join(home, file), 'utf8')
+      expect(text).toContain(licence.replaceAll('\r\n', '\n').trim())
+    }
+    const site = join(folder, 'site')
+    await run(process.execPath, [join(installed, 'cli', 'main.js'), 'web', '--out', site], folder)
+    expect(await readFile(join(site, 'THIRD-PARTY-LICENSES.txt'), 'utf8')).toBe(text)
   })
 
   it('tells a story', async () => {
