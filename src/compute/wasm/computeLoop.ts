@@ -1,14 +1,17 @@
 // The life of a compute worker, whatever kind of thread it is: kernels over every bank, then job after job from the board
-// until it is told to stop. It blocks between jobs and never returns to an event loop.
-import { ExpertReadError } from '../../errors.js'
+// until it is told to stop. It blocks between jobs and never returns to an event loop. Whatever is thrown here and
+// is no error of the engine's own is the end of the worker: its share of the next barrier will never come.
+import { ExpertReadError, type MoefluxError } from '../../errors.js'
 import { ExpertStreamer, type StreamerPlan } from '../../experts/expertStreamer.js'
 import { ReadRing } from '../../experts/readRing.js'
 import { ExpertFeed } from './expertFeed.js'
 import { Forward } from './forward.js'
 import { type BoardShape, JobBoard } from './jobBoard.js'
+import { serveJobs } from './jobCourse.js'
 import { instantiateKernels, type KernelModule } from './kernels.js'
 import { Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
+import { gatedParts } from './stepGate.js'
 import { Team } from './team.js'
 
 /** Can be posted to a worker. */
@@ -21,6 +24,7 @@ export interface ComputeSetup {
   readonly model: PlacedModel
   readonly streamer: StreamerPlan
   readonly ring: ArrayBufferLike // of a ReadRing
+  readonly gate?: SharedArrayBuffer // for tests: of a StepGate
 }
 
 /** An error that survives being posted. */
@@ -39,33 +43,32 @@ export type WorkerReport =
 export async function runComputeLoop(setup: ComputeSetup, report: (report: WorkerReport) => void): Promise<void> {
   const { index, memories, model } = setup
   const kernels = await Promise.all(memories.map(memory => instantiateKernels(setup.kernels, memory)))
-  const board = new JobBoard(setup.boardShape, setup.board)
-  const team = new Team(index, board.teamWords)
+  const { board, team, ring } = openParts(setup)
   const lane = new Lane(model, team, board, kernels, memories)
-  const feed = index === 0 ? new ExpertFeed(lane, makeStreamer(setup, board), memories) : null
-  const forward = new Forward(lane, feed)
+  const feed = index === 0 ? new ExpertFeed(lane, makeStreamer(setup, board, ring), memories) : null
+  const forward = new Forward(lane, feed, isFinished => report(reportOf(isFinished, feed?.failure ?? null)))
   report({ kind: 'ready' })
-  for (let job = board.next(index, 0); job !== 0; job = board.next(index, job)) {
-    team.start(board.workers)
-    feed?.beginJob()
-    const finished = forward.run()
-    if (!feed) continue
-    team.finish()
-    board.waited[0] = team.waited
-    feed.endJob(finished)
-    if (finished) report({ kind: 'done' })
-    else if (feed.failure === null) report({ kind: 'aborted' })
-    else report({ kind: 'failed', failure: postFailure(feed.failure) })
-  }
+  serveJobs(board, team, forward)
+}
+
+function openParts({ index, gate, boardShape, board, ring }: ComputeSetup) {
+  if (gate) return gatedParts(gate, index, boardShape, board, ring)
+  const words = new JobBoard(boardShape, board)
+  return { board: words, team: new Team(index, words.words, words.teamBase), ring: new ReadRing(ring) }
 }
 
 /** The leader's. */
-export function makeStreamer(setup: ComputeSetup, board: JobBoard): ExpertStreamer {
-  return new ExpertStreamer(setup.streamer, new ReadRing(setup.ring), board.abortWord, board.resident)
+export function makeStreamer(setup: ComputeSetup, board: JobBoard, ring = new ReadRing(setup.ring)): ExpertStreamer {
+  return new ExpertStreamer(setup.streamer, ring, board.abortWord, board.resident)
 }
 
-function postFailure(error: unknown): PostedFailure {
-  const message = error instanceof Error ? error.message : String(error)
+function reportOf(isFinished: boolean, failure: MoefluxError | null): WorkerReport {
+  if (isFinished) return { kind: 'done' }
+  return failure === null ? { kind: 'aborted' } : { kind: 'failed', failure: postFailure(failure) }
+}
+
+function postFailure(error: MoefluxError): PostedFailure {
+  const { message } = error
   if (!(error instanceof ExpertReadError)) return { message }
   const { layer, expert, file, offset, detail } = error
   return { message, read: { layer, expert, file, offset, detail } }

@@ -1,5 +1,6 @@
 // The leader's side of the MoE block: turns a layer's routing into requests to the streamer and the streamer's ready
 // slots into waves on the board. Runs in the leading worker alone; the others only see waves.
+import { MoefluxError } from '../../errors.js'
 import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
 import { EarlyRouter } from './earlyRouter.js'
 import { COUNTERS, type JobBoard, WAVE } from './jobBoard.js'
@@ -8,7 +9,7 @@ import type { PlacedModel } from './placedModel.js'
 
 export class ExpertFeed {
   /** Why the last wave was an abandoned one; null for an abort. */
-  failure: unknown = null
+  failure: MoefluxError | null = null
   private readonly counts: Int32Array // [experts]: pairs of each in this layer
   private readonly starts: Int32Array // [experts]: first pair
   private readonly wanted: Int32Array // [experts]
@@ -136,6 +137,7 @@ export class ExpertFeed {
     try {
       return this.streamer.next(this.batch)
     } catch (error) {
+      if (!(error instanceof MoefluxError)) throw error // the cache is not to be trusted any more
       this.failure = error
       return 0
     }

@@ -1,9 +1,10 @@
-// What one worker does for a job: embedding, layers, logits. All workers run this in step over shared memory. Barriers
-// stand where a worker needs what others wrote; everything between two barriers touches each word from one worker only,
-// or writes the same value from all. The leader also times the phases and feeds the experts.
+// One worker's share of a job: embedding, layers, logits. All workers run this in step over shared memory, on the course
+// of jobCourse.ts. Barriers stand where a worker needs what others wrote; everything between two barriers touches each
+// word from one worker only, or writes the same value from all. The leader also times the phases and feeds the experts.
 import type { ExpertFeed } from './expertFeed.js'
 import { FullMixer } from './fullMixer.js'
 import { PHASES } from './jobBoard.js'
+import type { LayerRange, Share } from './jobCourse.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import { LinearMixer } from './linearMixer.js'
 import { Moe } from './moe.js'
@@ -13,14 +14,17 @@ interface Block {
   readonly moe: Moe
 }
 
-export class Forward {
+export class Forward implements Share {
   private readonly blocks: readonly Block[]
   private readonly headNeeds: readonly Need[]
+  private layer = 0 // of the present job
   private mark = 0
 
   constructor(
     private readonly lane: Lane,
     private readonly feed: ExpertFeed | null, // the leader's
+    /** The leader has put the results of a job down. */
+    private readonly ended: (isFinished: boolean) => void,
   ) {
     const { model } = lane
     const entries = Array.from({ length: model.config.numExperts }, () => ({
@@ -40,65 +44,74 @@ export class Forward {
     this.headNeeds = needsOf(model.lmHead)
   }
 
-  /** Runs the job on the board. False: given up in the middle, at the same point in every worker. */
-  run(): boolean {
-    const { firstLayer, endLayer, headCount } = this.begin()
-    for (let layer = firstLayer; layer < endLayer; layer++) {
-      const moe = this.mix(layer)
-      let wave = moe.wave()
-      while (wave === false) wave = moe.wave()
-      this.endLayer()
-      if (wave === null) return false
-    }
-    this.end(headCount)
-    return true
-  }
-
-  /** The same for a thread that may not block: `pause` before every layer, `ready` before experts are computed. */
-  async runPatiently(pause: () => Promise<void>, ready: () => Promise<void>): Promise<boolean> {
-    const { firstLayer, endLayer, headCount } = this.begin()
-    for (let layer = firstLayer; layer < endLayer; layer++) {
-      await pause()
-      const moe = this.mix(layer)
-      let wave: boolean | null = false
-      while (wave === false) {
-        await ready()
-        wave = moe.wave()
-      }
-      this.endLayer()
-      if (wave === null) return false
-    }
-    this.end(headCount)
-    return true
-  }
-
-  private begin(): { firstLayer: number; endLayer: number; headCount: number } {
+  begin(): LayerRange {
     const { lane } = this
     lane.begin()
-    // Read once: past its last barrier a worker may lag behind while the next job is being written.
-    const { embed, probe, firstLayer, endLayer, headCount } = lane.board
+    this.feed?.beginJob()
+    const { embed, probe, firstLayer, endLayer } = lane.board
     this.mark = performance.now()
     if (embed) this.embed()
     if (embed || probe) this.ropeTables()
-    return { firstLayer, endLayer, headCount }
+    return { firstLayer, endLayer }
   }
 
-  private mix(layer: number): Moe {
+  mix(layer: number): void {
+    this.layer = layer
     const { mixer, moe } = this.blocks[layer]
     mixer.run()
     this.count('mixer')
     moe.begin()
-    return moe
   }
 
-  private endLayer(): void {
+  nextWave(): void {
+    this.feed?.nextWave()
+  }
+
+  wave(isLast: boolean): void {
+    this.blocks[this.layer].moe.computeWave(isLast)
+  }
+
+  endLayer(): void {
     this.feed?.release()
     this.count('experts')
   }
 
-  private end(headCount: number): void {
-    if (headCount > 0) this.head()
+  /** Logits of the wanted rows. Every worker norms them for itself: they are few. */
+  head(): void {
+    const { lane } = this
+    const { board, model } = lane
+    const { hidden, logits } = lane.scratch
+    const { lmHead, config } = model
+    const stage = lane.own.head
+    const count = board.headCount
+    if (count === 0) return
+    for (let i = 0; i < count; i++) {
+      const x = hidden.address + board.headRow(i) * hidden.stride
+      const out = stage.x.address + i * stage.x.stride
+      lane.home.rmsNorm(out, stage.x.stride, x, hidden.stride, model.norm, config.hiddenSize, config.rmsNormEps, 1)
+    }
+    lane.prepare(stage, this.headNeeds, 0, count)
+    lane.team.ranges(lmHead.rows, lane.rowGrain(lmHead.rows, lmHead.cols * count), (begin, end) => {
+      lane.product(lmHead, lmHead.bank, 0, stage, 0, 0, logits, 0, 0, count, begin, end)
+    })
+  }
+
+  conclude(isFinished: boolean): void {
+    const { lane, feed } = this
+    if (!feed) return
+    if (isFinished && lane.board.argmax) this.argmax()
     this.count('head')
+    lane.board.waited[0] = lane.team.waited
+    feed.endJob(isFinished)
+    this.ended(isFinished)
+  }
+
+  private argmax(): void {
+    const { board, scratch, kernels, model } = this.lane
+    const { address, stride } = scratch.logits
+    for (let i = 0; i < board.headCount; i++) {
+      board.setArgmax(i, kernels[model.lmHead.bank].argmax(address + i * stride, model.config.vocabSize))
+    }
   }
 
   private count(phase: (typeof PHASES)[number]): void {
@@ -135,47 +148,26 @@ export class Forward {
   /** Angles in float64, as the reference has them. */
   private ropeTables(): void {
     const { lane } = this
-    const { ropeTable } = lane.scratch
-    const { config } = lane.model
-    const half = config.rotaryDim / 2
-    for (let run = 0; run < lane.board.runs; run++) {
-      const { rowStart, rows, position } = lane.board.run(run)
-      lane.team.ranges(rows, 8, (begin, end) => {
-        for (let row = begin; row < end; row++) {
-          const table = lane.row(ropeTable, rowStart + row, config.rotaryDim)
-          for (let i = 0; i < half; i++) {
-            const angle = (position + row) * config.ropeTheta ** ((-2 * i) / config.rotaryDim)
-            table[i] = Math.cos(angle)
-            table[half + i] = Math.sin(angle)
-          }
-        }
-      })
-    }
+    lane.team.ranges(lane.rows, 8, (begin, end) => {
+      for (let run = 0; run < lane.board.runs; run++) this.ropeRows(run, begin, end)
+    })
     lane.team.barrier()
   }
 
-  /** Logits of the wanted rows. Every worker norms them for itself: they are few. */
-  private head(): void {
+  /** Of rows [begin, end) those that are the run's. */
+  private ropeRows(run: number, begin: number, end: number): void {
     const { lane } = this
-    const { board, model } = lane
-    const { hidden, logits } = lane.scratch
-    const { lmHead, config } = model
-    const stage = lane.own.head
-    const count = board.headCount
-    for (let i = 0; i < count; i++) {
-      const x = hidden.address + board.headRow(i) * hidden.stride
-      const out = stage.x.address + i * stage.x.stride
-      lane.home.rmsNorm(out, stage.x.stride, x, hidden.stride, model.norm, config.hiddenSize, config.rmsNormEps, 1)
-    }
-    lane.prepare(stage, this.headNeeds, 0, count)
-    lane.team.ranges(lmHead.rows, lane.rowGrain(lmHead.rows, lmHead.cols * count), (begin, end) => {
-      lane.product(lmHead, lmHead.bank, 0, stage, 0, 0, logits, 0, 0, count, begin, end)
-    })
-    lane.team.barrier()
-    if (!lane.team.isLeader || !board.argmax) return
-    for (let i = 0; i < count; i++) {
-      const token = lane.kernels[lmHead.bank].argmax(logits.address + i * logits.stride, config.vocabSize)
-      board.setArgmax(i, token)
+    const { ropeTable } = lane.scratch
+    const { rotaryDim, ropeTheta } = lane.model.config
+    const { rowStart, rows, position } = lane.board.run(run)
+    const half = rotaryDim / 2
+    for (let row = Math.max(begin, rowStart); row < Math.min(end, rowStart + rows); row++) {
+      const table = lane.row(ropeTable, row, rotaryDim)
+      for (let i = 0; i < half; i++) {
+        const angle = (position + row - rowStart) * ropeTheta ** ((-2 * i) / rotaryDim)
+        table[i] = Math.cos(angle)
+        table[half + i] = Math.sin(angle)
+      }
     }
   }
 }

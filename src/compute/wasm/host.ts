@@ -1,6 +1,7 @@
 // What the wasm backend asks of the place it runs in: kernels, threads, readers of experts, and how much there is of each.
 // Node has one (nodeHost.ts), the tab another (src/browser). A place without shared memory has no threads: everything
 // runs on the caller's, step by step between turns of its event loop.
+import type { DeviceLostError } from '../../errors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { BackendOptions } from '../backend.js'
 import type { ComputeSetup, WorkerReport } from './computeLoop.js'
@@ -49,8 +50,10 @@ export interface ThreadEvents {
 
 /** What runs the job on the board: workers, or the caller's own thread. */
 export interface ComputePool {
+  /** Why nothing can be run any more, from the moment on when that is so. */
+  readonly failure: DeviceLostError | null
   /** Runs what is on the board, on so many workers. Rejects with the signal's reason, ExpertReadError or DeviceLostError. */
   run(workers: number, signal?: AbortSignal): Promise<void>
-  /** Lets a running job stop, then ends the workers. */
+  /** Lets a running job stop, then ends the workers. One that does not stop in time is ended as well. */
   close(): Promise<void>
 }

@@ -1,6 +1,9 @@
 // The shared words through which the main thread gives jobs to the compute workers and the leader gives expert waves to
-// the others. The main thread writes a job only while no job runs; the leader writes a wave only before a barrier. So
-// plain loads and stores do, except for the words that somebody waits on or that change while a job runs.
+// the others. The main thread writes a job only while no job runs; the leader writes a wave only before a barrier that
+// the others have not passed. So plain loads and stores do, except for the words that somebody waits on or that change
+// while a job runs. Who may write which word when, and why that is enough: docs/architecture.md, "The protocol of the
+// workers".
+import { SharedWords, type Words } from './sharedWords.js'
 import { TEAM_WORDS } from './team.js'
 
 export interface BoardShape {
@@ -74,13 +77,13 @@ const ASLEEP = 1
 const JOB_SPINS = 20_000
 
 export class JobBoard {
-  readonly teamWords: Int32Array
+  readonly words: Words
+  readonly teamBase = TEAM
+  readonly abortWord: Int32Array // [1], not 0 when the running job should stop
   readonly seconds: Float64Array // by `PHASES`, written by the leader
   readonly counters: Float64Array // by `COUNTERS`, written by the leader
   readonly waited: Float64Array // [1]: seconds that the leader has waited for other workers
   readonly resident: Uint8Array // [layers, experts], 1: in memory; written by the leader while jobs run
-  private readonly words: Int32Array
-  private jobs = 0
   private readonly bellList: number
   private readonly tokenList: number
   private readonly runList: number
@@ -96,6 +99,8 @@ export class JobBoard {
   constructor(
     private readonly shape: BoardShape,
     buffer?: ArrayBufferLike, // none: to ask for the size
+    words?: Words, // others than those of the buffer
+    private readonly jobSpins = JOB_SPINS,
   ) {
     let at = LISTS
     const list = (words: number) => {
@@ -115,8 +120,8 @@ export class JobBoard {
     const residentAt = (doublesAt + (PHASES.length + COUNTERS.length + 1) * 2) * 4
     this.size = residentAt + shape.layers * shape.experts
     const memory = buffer ?? new ArrayBuffer(this.size)
-    this.words = new Int32Array(memory, 0, doublesAt)
-    this.teamWords = this.words.subarray(TEAM, TEAM + TEAM_WORDS)
+    this.words = words ?? new SharedWords(new Int32Array(memory, 0, doublesAt))
+    this.abortWord = new Int32Array(memory, ABORT * 4, 1)
     this.seconds = new Float64Array(memory, doublesAt * 4, PHASES.length)
     this.counters = new Float64Array(memory, doublesAt * 4 + PHASES.length * 8, COUNTERS.length)
     this.waited = new Float64Array(memory, doublesAt * 4 + (PHASES.length + COUNTERS.length) * 8, 1)
@@ -127,184 +132,190 @@ export class JobBoard {
 
   writeParts(parts: JobParts): void {
     const { words } = this
-    words[EMBED] = parts.embed ? 1 : 0
-    words[FIRST_LAYER] = parts.firstLayer
-    words[END_LAYER] = parts.endLayer
-    words[HEAD_COUNT] = parts.headRows.length
-    words[ARGMAX] = parts.argmax ? 1 : 0
-    words[PROBE] = parts.probe ? 1 : 0
-    words.set(parts.headRows, this.headList)
+    words.set(EMBED, parts.embed ? 1 : 0)
+    words.set(FIRST_LAYER, parts.firstLayer)
+    words.set(END_LAYER, parts.endLayer)
+    words.set(HEAD_COUNT, parts.headRows.length)
+    words.set(ARGMAX, parts.argmax ? 1 : 0)
+    words.set(PROBE, parts.probe ? 1 : 0)
+    this.writeList(this.headList, parts.headRows)
   }
 
   writeRows(rows: number, runs: number): void {
-    this.words[ROWS] = rows
-    this.words[RUNS] = runs
+    this.words.set(ROWS, rows)
+    this.words.set(RUNS, runs)
   }
 
   writeRun(run: number, job: JobRun, tokens: readonly number[]): void {
     const { rowStart, rows, position, sequence, pageBase } = job
-    this.words.set([rowStart, rows, position, sequence, pageBase], this.runList + run * RUN_WORDS)
-    this.words.set(tokens, this.tokenList + rowStart)
+    this.writeList(this.runList + run * RUN_WORDS, [rowStart, rows, position, sequence, pageBase])
+    this.writeList(this.tokenList + rowStart, tokens)
+  }
+
+  private writeList(at: number, values: readonly number[]): void {
+    for (let i = 0; i < values.length; i++) this.words.set(at + i, values[i])
   }
 
   writePage(index: number, fullLayer: number, address: number): void {
-    this.words[this.pageList + index * this.shape.fullLayers + fullLayer] = address
+    this.words.set(this.pageList + index * this.shape.fullLayers + fullLayer, address)
   }
 
   writeState(run: number, layer: number, first: number, second: number): void {
     const at = this.stateList + (run * this.shape.layers + layer) * 2
-    this.words[at] = first
-    this.words[at + 1] = second
+    this.words.set(at, first)
+    this.words.set(at + 1, second)
   }
 
-  /** Starts what was written, on the first `workers` workers. The others sleep on. */
+  /** Starts what was written, on the first `workers` workers. The others sleep on. Only while no job runs. */
   post(workers: number): void {
-    Atomics.store(this.words, ABORT, 0)
-    this.words[WORKERS] = workers
-    this.jobs = (this.jobs + 1) | 0 || 1
+    const { words, bellList } = this
+    words.store(ABORT, 0)
+    words.set(WORKERS, workers)
+    const job = (words.load(bellList) + 1) | 0 || 1 // the leader has had every job
     for (let worker = 0; worker < workers; worker++) {
-      const bell = this.bellList + worker * BELL_WORDS
-      Atomics.store(this.words, bell, this.jobs)
-      if (Atomics.load(this.words, bell + ASLEEP) === 1) Atomics.notify(this.words, bell)
+      const bell = bellList + worker * BELL_WORDS
+      words.store(bell, job)
+      if (words.load(bell + ASLEEP) === 1) words.notify(bell)
     }
   }
 
+  /** Asks the running job to stop. What comes after its end is forgotten with the next `post`. */
   abort(): void {
-    Atomics.store(this.words, ABORT, 1)
+    this.words.store(ABORT, 1)
   }
 
+  /** Ends all workers. Only while no job runs. */
   stop(): void {
-    Atomics.store(this.words, STOP, 1)
+    this.words.store(STOP, 1)
     this.post(this.shape.threads)
   }
 
   argmaxOf(headRow: number): number {
-    return this.words[this.argmaxList + headRow]
+    return this.words.get(this.argmaxList + headRow)
   }
 
   // --- workers -------------------------------------------------------------------------------------------------------
 
   /** Waits for a job other than `last` to be given to this worker; it, or 0 when the worker should end. */
   next(worker: number, last: number): number {
-    const { words } = this
     const bell = this.bellList + worker * BELL_WORDS
-    for (let spin = 0; spin < JOB_SPINS && Atomics.load(words, bell) === last; spin++);
-    if (Atomics.load(words, bell) === last) {
-      Atomics.store(words, bell + ASLEEP, 1)
-      while (Atomics.load(words, bell) === last) Atomics.wait(words, bell, last)
-      Atomics.store(words, bell + ASLEEP, 0)
+    this.awaitBell(bell, last)
+    return this.words.load(STOP) === 1 ? 0 : this.words.load(bell)
+  }
+
+  protected awaitBell(bell: number, last: number): void {
+    const { words } = this
+    for (let spin = 0; spin < this.jobSpins; spin++) {
+      if (words.load(bell) !== last) return
     }
-    return Atomics.load(words, STOP) === 1 ? 0 : Atomics.load(words, bell)
+    words.store(bell + ASLEEP, 1)
+    while (words.load(bell) === last) words.wait(bell, last)
+    words.store(bell + ASLEEP, 0)
   }
 
   /** How many workers take part in the job. */
   get workers(): number {
-    return this.words[WORKERS]
+    return this.words.get(WORKERS)
   }
 
   get aborted(): boolean {
-    return Atomics.load(this.words, ABORT) !== 0
-  }
-
-  /** The word that is not 0 when the running job should stop. */
-  get abortWord(): Int32Array {
-    return this.words.subarray(ABORT, ABORT + 1)
+    return this.words.load(ABORT) !== 0
   }
 
   get rows(): number {
-    return this.words[ROWS]
+    return this.words.get(ROWS)
   }
 
   get runs(): number {
-    return this.words[RUNS]
+    return this.words.get(RUNS)
   }
 
   get embed(): boolean {
-    return this.words[EMBED] === 1
+    return this.words.get(EMBED) === 1
   }
 
   get firstLayer(): number {
-    return this.words[FIRST_LAYER]
+    return this.words.get(FIRST_LAYER)
   }
 
   get endLayer(): number {
-    return this.words[END_LAYER]
+    return this.words.get(END_LAYER)
   }
 
   get headCount(): number {
-    return this.words[HEAD_COUNT]
+    return this.words.get(HEAD_COUNT)
   }
 
   get argmax(): boolean {
-    return this.words[ARGMAX] === 1
+    return this.words.get(ARGMAX) === 1
   }
 
   get probe(): boolean {
-    return this.words[PROBE] === 1
+    return this.words.get(PROBE) === 1
   }
 
   headRow(i: number): number {
-    return this.words[this.headList + i]
+    return this.words.get(this.headList + i)
   }
 
   setArgmax(headRow: number, token: number): void {
-    this.words[this.argmaxList + headRow] = token
+    this.words.set(this.argmaxList + headRow, token)
   }
 
   token(row: number): number {
-    return this.words[this.tokenList + row]
+    return this.words.get(this.tokenList + row)
   }
 
   run(i: number): JobRun {
     const at = this.runList + i * RUN_WORDS
     const { words } = this
     return {
-      rowStart: words[at],
-      rows: words[at + 1],
-      position: words[at + 2],
-      sequence: words[at + 3],
-      pageBase: words[at + 4],
+      rowStart: words.get(at),
+      rows: words.get(at + 1),
+      position: words.get(at + 2),
+      sequence: words.get(at + 3),
+      pageBase: words.get(at + 4),
     }
   }
 
   /** The n-th page that a run's rows touch in a full-attention layer: the address of its keys. */
   page(run: number, fullLayer: number, n: number): number {
-    const base = this.words[this.runList + run * RUN_WORDS + 4]
-    return this.words[this.pageList + (base + n) * this.shape.fullLayers + fullLayer] >>> 0
+    const base = this.words.get(this.runList + run * RUN_WORDS + 4)
+    return this.words.get(this.pageList + (base + n) * this.shape.fullLayers + fullLayer) >>> 0
   }
 
   /** The two addresses of a run's state in a layer, unsigned. */
   state(run: number, layer: number, which: 0 | 1): number {
-    return this.words[this.stateList + (run * this.shape.layers + layer) * 2 + which] >>> 0
+    return this.words.get(this.stateList + (run * this.shape.layers + layer) * 2 + which) >>> 0
   }
 
   setWave(kind: number, count: number): void {
-    this.words[WAVE_KIND] = kind
-    this.words[WAVE_COUNT] = count
+    this.words.set(WAVE_KIND, kind)
+    this.words.set(WAVE_COUNT, count)
   }
 
   get waveKind(): number {
-    return this.words[WAVE_KIND]
+    return this.words.get(WAVE_KIND)
   }
 
   get waveCount(): number {
-    return this.words[WAVE_COUNT]
+    return this.words.get(WAVE_COUNT)
   }
 
   setEntry(i: number, entry: WaveEntry): void {
     const at = this.entryList + i * ENTRY_WORDS
-    this.words[at] = entry.bank
-    this.words[at + 1] = entry.address
-    this.words[at + 2] = entry.pairStart
-    this.words[at + 3] = entry.pairs
+    this.words.set(at, entry.bank)
+    this.words.set(at + 1, entry.address)
+    this.words.set(at + 2, entry.pairStart)
+    this.words.set(at + 3, entry.pairs)
   }
 
   readEntry(i: number, into: WaveEntry): void {
     const at = this.entryList + i * ENTRY_WORDS
-    into.bank = this.words[at]
-    into.address = this.words[at + 1] >>> 0
-    into.pairStart = this.words[at + 2]
-    into.pairs = this.words[at + 3]
+    into.bank = this.words.get(at)
+    into.address = this.words.get(at + 1) >>> 0
+    into.pairStart = this.words.get(at + 2)
+    into.pairs = this.words.get(at + 3)
   }
 }
 

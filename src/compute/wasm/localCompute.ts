@@ -1,6 +1,6 @@
 // The wasm backend's jobs on the caller's own thread, for places without shared memory. It gives way to the event loop
 // before a layer and whenever experts have to come first, so that reads end, aborts are heard and nothing else starves.
-import { ClosedError } from '../../errors.js'
+import { ClosedError, DeviceLostError } from '../../errors.js'
 import type { ExpertStreamer } from '../../experts/expertStreamer.js'
 import { Breather } from '../breather.js'
 import { type ComputeSetup, makeStreamer } from './computeLoop.js'
@@ -8,6 +8,7 @@ import { ExpertFeed } from './expertFeed.js'
 import { Forward } from './forward.js'
 import type { ComputePool, Readers } from './host.js'
 import type { JobBoard } from './jobBoard.js'
+import { runJob } from './jobCourse.js'
 import { instantiateKernels, type Kernels } from './kernels.js'
 import { Lane } from './lane.js'
 import { Team } from './team.js'
@@ -26,7 +27,9 @@ export class LocalCompute implements ComputePool {
   private hands: Hands | null = null
   private running: Promise<void> = Promise.resolve()
   private stopJob = () => {}
+  private isFinished = false // the last job
   private closed = false
+  failure: DeviceLostError | null = null
 
   private constructor(
     private readonly setup: ComputeSetup,
@@ -34,7 +37,7 @@ export class LocalCompute implements ComputePool {
     private readonly readers: Readers,
     private readonly kernels: readonly Kernels[],
   ) {
-    this.team = new Team(0, board.teamWords)
+    this.team = new Team(0, board.words, board.teamBase)
     this.streamer = makeStreamer(setup, board)
   }
 
@@ -44,6 +47,7 @@ export class LocalCompute implements ComputePool {
   }
 
   run(workers: number, signal?: AbortSignal): Promise<void> {
+    if (this.failure) return Promise.reject(this.failure)
     if (this.closed) return Promise.reject(new ClosedError('model'))
     if (signal?.aborted) return Promise.reject(signal.reason)
     const job = this.runJob(workers, signal)
@@ -70,20 +74,20 @@ export class LocalCompute implements ComputePool {
     const abort = () => this.stopJob()
     signal?.addEventListener('abort', abort)
     try {
-      team.start(workers)
-      feed.beginJob()
-      const finished = await forward.runPatiently(
-        () => this.breather.pause(),
-        () => this.expertsReady(feed, stopped),
-      )
-      team.finish()
-      feed.endJob(finished)
-      if (finished) return
-      throw feed.failure ?? signal?.reason ?? new ClosedError('model')
+      for (const halt of runJob(board, team, forward)) {
+        if (halt === 'layer') await this.breather.pause()
+        else await this.expertsReady(feed, stopped)
+      }
+    } catch (cause) {
+      // What was thrown left the job in the middle: its counters and slots are not to be trusted any more.
+      const detail = cause instanceof Error ? cause.message : String(cause)
+      this.failure = new DeviceLostError('wasm', `computing failed: ${detail}; open the model again`, { cause })
+      throw this.failure
     } finally {
       signal?.removeEventListener('abort', abort)
       this.stopJob = () => {}
     }
+    if (!this.isFinished) throw feed.failure ?? signal?.reason ?? new ClosedError('model')
   }
 
   private async expertsReady(feed: ExpertFeed, stopped: Promise<void>): Promise<void> {
@@ -100,7 +104,7 @@ export class LocalCompute implements ComputePool {
     if (this.hands?.buffers.every((buffer, i) => buffer === buffers[i])) return this.hands
     const lane = new Lane(model, this.team, this.board, this.kernels, memories)
     const feed = new ExpertFeed(lane, this.streamer, memories)
-    this.hands = { buffers, feed, forward: new Forward(lane, feed) }
+    this.hands = { buffers, feed, forward: new Forward(lane, feed, isFinished => (this.isFinished = isFinished)) }
     return this.hands
   }
 }

@@ -2,7 +2,7 @@
 // become ready. Each expert is applied once to all rows routed to it. What the experts gave is kept per (row, rank) and
 // summed at the very end in the order of ranks, so arrival order, waves and batches change nothing.
 import type { ExpertFeed } from './expertFeed.js'
-import { WAVE, type WaveEntry } from './jobBoard.js'
+import type { WaveEntry } from './jobBoard.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import type { PlacedLayer } from './placedModel.js'
 import type { Stage } from './scratch.js'
@@ -61,19 +61,23 @@ export class Moe {
     this.prepared.clear()
   }
 
-  /**
-   * The experts that are ready, or the first to become so. True after the last of them; null: the leader gave up (abort,
-   * failed read). Every worker returns the same.
-   */
-  wave(): boolean | null {
-    const { lane } = this
-    this.feed?.nextWave()
-    lane.team.barrier()
-    const kind = lane.board.waveKind
-    if (kind === WAVE.abandon) return null
-    this.computeWave(lane.stage('input'), kind === WAVE.lastExperts, this.prepared)
-    lane.team.barrier()
-    return kind === WAVE.lastExperts
+  /** The experts that the leader has put on the board; after the last of them, the sum of all. */
+  computeWave(isLast: boolean): void {
+    const { lane, entries } = this
+    const { board, team } = lane
+    const input = lane.stage('input')
+    const count = board.waveCount
+    for (let i = 0; i < count; i++) board.readEntry(i, entries[i])
+
+    this.prepareInput(input, count)
+    this.gateUp(input, count)
+    team.barrier()
+    const act = lane.stage('expertAct')
+    this.prepareAct(act, count)
+    this.down(act, count)
+    if (!isLast) return
+    team.barrier()
+    this.combineAll()
   }
 
   private sharedGateUp(input: Stage): void {
@@ -104,26 +108,9 @@ export class Moe {
     else if (lane.team.isLeader) route(0, lane.rows)
   }
 
-  private computeWave(input: Stage, last: boolean, prepared: Set<number>): void {
-    const { lane, entries } = this
-    const { board, team } = lane
-    const count = board.waveCount
-    for (let i = 0; i < count; i++) board.readEntry(i, entries[i])
-
-    this.prepareInput(input, count, prepared)
-    this.gateUp(input, count)
-    team.barrier()
-    const act = lane.stage('expertAct')
-    this.prepareAct(act, count)
-    this.down(act, count)
-    if (!last) return
-    team.barrier()
-    this.combineAll()
-  }
-
   /** The input of the experts in every bank where one of the wave lies. */
-  private prepareInput(input: Stage, count: number, prepared: Set<number>): void {
-    const { lane } = this
+  private prepareInput(input: Stage, count: number): void {
+    const { lane, prepared } = this
     const needs: Need[] = []
     for (let i = 0; i < count; i++) {
       const { bank } = this.entries[i]

@@ -155,6 +155,7 @@ export async function openRuntime(
       model,
       streamer: streamerPlan(packed, plan, options),
       ring: readers.ring,
+      gate: internals.gate,
     }
     const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
     const pool = host.shared

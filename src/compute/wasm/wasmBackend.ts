@@ -29,6 +29,7 @@ export interface WasmInternals {
   readonly simd?: SimdLevel
   readonly bankLimit?: number // bytes per memory
   readonly chunkTokens?: number
+  readonly gate?: SharedArrayBuffer // of a StepGate
 }
 
 export async function openWasmBackend(

@@ -1,6 +1,6 @@
 // The compute workers of one model, as the main thread sees them: start them, give them the job on the board, hear how it
-// ended. A worker that dies takes the model with it (its share of a barrier will never come): everything pending and
-// everything later fails with DeviceLostError.
+// ended. A worker that dies takes the model with it (its share of a barrier will never come): all others are ended first,
+// so that nobody writes into memory any more, then everything pending and everything later fails with DeviceLostError.
 import { ClosedError, DeviceLostError, ExpertReadError, MoefluxError } from '../../errors.js'
 import type { ComputeSetup, PostedFailure, WorkerReport } from './computeLoop.js'
 import type { ComputePool, ComputeThread, WasmHost } from './host.js'
@@ -9,16 +9,18 @@ import type { JobBoard } from './jobBoard.js'
 const STOP_PATIENCE_MS = 2000
 
 interface Pending {
+  readonly isOver: Promise<void>
   resolve(): void
   reject(error: unknown): void
 }
 
 export class WorkerPool implements ComputePool {
   readonly threads: ComputeThread[] = []
+  failure: DeviceLostError | null = null
   private readonly ended: Promise<void>[] = []
-  private pending: Pending | null = null
-  private lost: Error | null = null
+  private pending: Pending | null = null // the job on the board, or the start of the workers
   private closing: Promise<void> | null = null
+  private mayEnd = false // workers were told to
   private ready = 0
 
   private constructor(
@@ -34,10 +36,9 @@ export class WorkerPool implements ComputePool {
   ): Promise<WorkerPool> {
     const pool = new WorkerPool(board, host)
     try {
-      await new Promise<void>((resolve, reject) => {
-        pool.pending = { resolve, reject }
-        for (const setup of setups) pool.startThread(setup, setups.length)
-      })
+      const started = pool.expect()
+      for (const setup of setups) pool.startThread(setup, setups.length)
+      await started
     } catch (error) {
       await pool.terminate()
       throw error
@@ -57,71 +58,70 @@ export class WorkerPool implements ComputePool {
       report: report => this.hear(report, count),
       ended: error => {
         markEnded()
-        if (!this.closing) this.lose(error ? error.message : `worker ${setup.index} ended`, error)
+        if (!this.mayEnd) void this.lose(error ? error.message : `worker ${setup.index} ended`, error)
       },
     })
     this.threads.push(thread)
   }
 
-  run(workers: number, signal?: AbortSignal): Promise<void> {
-    if (this.lost) return Promise.reject(this.lost)
-    if (this.closing) return Promise.reject(new ClosedError('model'))
-    if (signal?.aborted) return Promise.reject(signal.reason)
+  async run(workers: number, signal?: AbortSignal): Promise<void> {
+    if (this.failure) throw this.failure
+    if (this.closing) throw new ClosedError('model')
+    signal?.throwIfAborted()
     const abort = () => this.board.abort()
     signal?.addEventListener('abort', abort)
-    const done = new Promise<void>((resolve, reject) => {
-      this.pending = { resolve, reject }
-    })
     this.setRef(true)
+    const done = this.expect()
     this.board.post(workers)
-    return done
-      .catch(error => {
-        throw error === ABORTED ? (signal?.reason ?? new ClosedError('model')) : error
-      })
-      .finally(() => {
-        signal?.removeEventListener('abort', abort)
-        this.setRef(false)
-      })
+    try {
+      await done
+    } catch (error) {
+      throw error === ABORTED ? (signal?.reason ?? new ClosedError('model')) : error
+    } finally {
+      signal?.removeEventListener('abort', abort)
+      this.setRef(false)
+    }
   }
 
-  /** Lets a running job stop at its next layer, then ends the workers. */
+  /** Lets a running job stop at its next layer, then ends the workers; those that do not come are ended as they are. */
   close(): Promise<void> {
-    this.closing ??= (async () => {
-      this.board.abort()
-      this.setRef(true)
-      const pending = this.pending
-      if (pending) {
-        await new Promise<void>(resolve => {
-          this.pending = {
-            resolve: () => {
-              pending.resolve()
-              resolve()
-            },
-            reject: error => {
-              pending.reject(error)
-              resolve()
-            },
-          }
-        })
-      }
-      this.board.stop()
-      let timer: ReturnType<typeof setTimeout> | undefined
-      const patience = new Promise<void>(resolve => {
-        timer = setTimeout(resolve, STOP_PATIENCE_MS)
-      })
-      await Promise.race([Promise.all(this.ended), patience])
-      clearTimeout(timer)
-      await this.terminate()
-    })()
+    this.closing ??= this.shutDown()
     return this.closing
   }
 
+  private async shutDown(): Promise<void> {
+    this.setRef(true)
+    if (this.pending) {
+      this.board.abort()
+      await soon(this.pending.isOver)
+    }
+    this.mayEnd = true
+    if (!this.pending && !this.failure) {
+      this.board.stop()
+      await soon(Promise.all(this.ended))
+    }
+    await this.terminate()
+    this.settle(pending => pending.reject(new ClosedError('model')))
+  }
+
   private hear(report: WorkerReport, count: number): void {
+    if (this.failure) return // it has ended meanwhile, with the others
     if (report.kind === 'ready') {
       if (++this.ready === count) this.settle(pending => pending.resolve())
     } else if (report.kind === 'done') this.settle(pending => pending.resolve())
     else if (report.kind === 'aborted') this.settle(pending => pending.reject(ABORTED))
     else this.settle(pending => pending.reject(receiveFailure(report.failure)))
+  }
+
+  /** Settled by the next `settle`. */
+  private expect(): Promise<void> {
+    let over = () => {}
+    const isOver = new Promise<void>(resolve => {
+      over = resolve
+    })
+    return new Promise<void>((resolve, reject) => {
+      this.pending = { isOver, resolve, reject }
+    }).finally(over)
   }
 
   private settle(how: (pending: Pending) => void): void {
@@ -130,12 +130,12 @@ export class WorkerPool implements ComputePool {
     if (pending) how(pending)
   }
 
-  private lose(detail: string, cause: unknown): void {
-    if (this.lost) return
+  private async lose(detail: string, cause: unknown): Promise<void> {
+    if (this.failure) return
     const lost = new DeviceLostError('wasm', `a compute worker died: ${detail}; open the model again`, { cause })
-    this.lost = lost
+    this.failure = lost
+    await this.terminate()
     this.settle(pending => pending.reject(lost))
-    void this.terminate()
   }
 
   private async terminate(): Promise<void> {
@@ -148,6 +148,16 @@ export class WorkerPool implements ComputePool {
 }
 
 const ABORTED = Symbol('aborted')
+
+/** Waits for it, but not for ever. */
+async function soon(event: Promise<unknown>): Promise<void> {
+  let timer: ReturnType<typeof setTimeout> | undefined
+  const patience = new Promise<void>(resolve => {
+    timer = setTimeout(resolve, STOP_PATIENCE_MS)
+  })
+  await Promise.race([event, patience])
+  clearTimeout(timer)
+}
 
 function receiveFailure({ message, read }: PostedFailure): Error {
   if (!read) return new MoefluxError('EVALUATION', message)

@@ -1,0 +1,161 @@
+// A gate for tests: shared words that stop one worker at a chosen place of the protocol, counted and not timed, and let it
+// go on, or fail, when the tester says so. Without the words no worker knows that this exists.
+import { ReadRing } from '../../experts/readRing.js'
+import type { BoardShape } from './jobBoard.js'
+import { JobBoard } from './jobBoard.js'
+import { Team } from './team.js'
+
+/**
+ * meet: where a worker asks for a job, has one, comes to a barrier, has passed it. wait: where the leader waits for a
+ * read.
+ */
+export type GatePlace = 'meet' | 'wait'
+const places: readonly GatePlace[] = ['meet', 'wait']
+
+/** hold: stands there until `open`. throw: fails there, as a kernel that traps would. */
+export type GateAction = 'hold' | 'throw'
+const actions: readonly GateAction[] = ['hold', 'throw']
+
+const WORKER = 0
+const PLACE = 1
+const LEFT = 2 // passages until the worker is stopped
+const ACTION = 3
+const STATE = 4 // 0: nobody has come yet, 1: it stands there, or has failed, 2: it may go on
+const WORDS = 5
+
+const NOBODY = -1
+const STANDS = 1
+const OPEN = 2
+
+type WaitAsync = (words: Int32Array, index: number, value: number) => { readonly value: Promise<string> | string }
+
+/** The tester's side. */
+export class StepGate {
+  readonly buffer = new SharedArrayBuffer(WORDS * 4)
+  private readonly words = new Int32Array(this.buffer)
+
+  constructor() {
+    this.words[WORKER] = NOBODY
+  }
+
+  /** Stops a worker at its n-th passage of such a place from now on, counted from 1. Only while nobody stands there. */
+  arm(worker: number, n: number, action: GateAction = 'hold', place: GatePlace = 'meet'): void {
+    Atomics.store(this.words, WORKER, NOBODY)
+    Atomics.store(this.words, STATE, 0)
+    Atomics.store(this.words, PLACE, places.indexOf(place))
+    Atomics.store(this.words, LEFT, n)
+    Atomics.store(this.words, ACTION, actions.indexOf(action))
+    Atomics.store(this.words, WORKER, worker)
+  }
+
+  /** Nobody is stopped from now on. */
+  disarm(): void {
+    Atomics.store(this.words, WORKER, NOBODY)
+  }
+
+  get isReached(): boolean {
+    return Atomics.load(this.words, STATE) === STANDS
+  }
+
+  /** Resolves when the worker stands at the gate, or has failed there. */
+  async reached(): Promise<void> {
+    const { waitAsync } = Atomics as unknown as { waitAsync: WaitAsync }
+    while (!this.isReached) await waitAsync(this.words, STATE, 0).value
+  }
+
+  /** Lets whoever stands there go on. */
+  open(): void {
+    this.disarm()
+    Atomics.store(this.words, STATE, OPEN)
+    Atomics.notify(this.words, STATE)
+  }
+}
+
+/** A worker's side. */
+class Turnstile {
+  private readonly words: Int32Array
+
+  constructor(
+    buffer: SharedArrayBuffer,
+    private readonly worker: number,
+  ) {
+    this.words = new Int32Array(buffer)
+  }
+
+  pass(place: GatePlace): void {
+    const { words } = this
+    if (Atomics.load(words, WORKER) !== this.worker || places[Atomics.load(words, PLACE)] !== place) return
+    if (Atomics.sub(words, LEFT, 1) !== 1) return
+    Atomics.store(words, STATE, STANDS)
+    Atomics.notify(words, STATE)
+    if (actions[Atomics.load(words, ACTION)] === 'throw') throw new Error('injected failure')
+    while (Atomics.load(words, STATE) === STANDS) Atomics.wait(words, STATE, STANDS)
+  }
+}
+
+/** What a worker meets the others through, with a gate in every place. */
+export function gatedParts(
+  gate: SharedArrayBuffer,
+  worker: number,
+  shape: BoardShape,
+  buffer: ArrayBufferLike,
+  ring: ArrayBufferLike,
+): { board: JobBoard; team: Team; ring: ReadRing } {
+  const turnstile = new Turnstile(gate, worker)
+  const board = new GatedBoard(turnstile, shape, buffer)
+  return {
+    board,
+    team: new GatedTeam(turnstile, worker, board),
+    ring: new GatedRing(turnstile, ring),
+  }
+}
+
+class GatedBoard extends JobBoard {
+  constructor(
+    private readonly turnstile: Turnstile,
+    shape: BoardShape,
+    buffer: ArrayBufferLike,
+  ) {
+    super(shape, buffer)
+  }
+
+  override next(worker: number, last: number): number {
+    this.turnstile.pass('meet')
+    return super.next(worker, last)
+  }
+}
+
+class GatedTeam extends Team {
+  constructor(
+    private readonly turnstile: Turnstile,
+    index: number,
+    { words, teamBase }: JobBoard,
+  ) {
+    super(index, words, teamBase)
+  }
+
+  override start(size: number): void {
+    this.turnstile.pass('meet')
+    super.start(size)
+  }
+
+  override barrier(): void {
+    this.turnstile.pass('meet')
+    super.barrier()
+    this.turnstile.pass('meet')
+  }
+}
+
+class GatedRing extends ReadRing {
+  constructor(
+    private readonly turnstile: Turnstile,
+    buffer: ArrayBufferLike,
+  ) {
+    super(buffer)
+  }
+
+  override waitForAnswer(seen: number, timeoutMs: number): void {
+    this.turnstile.pass('wait')
+    super.waitForAnswer(seen, timeoutMs)
+  }
+}
