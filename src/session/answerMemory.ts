@@ -2,8 +2,10 @@
 // client sends an answer back: the spacing of a tool call (the client sends parsed JSON), the thinking before it (most
 // clients drop it), and the tokens themselves where the model did not write them in the tokenizer's own way. Each would end
 // a reusable prefix. Bounded; forgetting costs only speed.
+
+import type { Section } from '../text/encoder.js'
 import type { PlainMessage, PlainToolCall } from '../text/messages.js'
-import type { Section, Tokenizer } from '../text/tokenizer.js'
+import type { Tokenizer } from '../text/tokenizer.js'
 import { commonPrefix } from './prefixMatch.js'
 import type { Prompt } from './prompt.js'
 

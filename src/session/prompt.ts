@@ -3,8 +3,9 @@
 // a merge could cross. Evaluates nothing.
 import { OptionError } from '../errors.js'
 import type { ChatRequest, ChatTemplate, Place, RenderedChat } from '../text/chatTemplate.js'
+import type { Section } from '../text/encoder.js'
 import { type PlainMessage, wellFormed } from '../text/messages.js'
-import type { Section, Tokenizer } from '../text/tokenizer.js'
+import type { Tokenizer } from '../text/tokenizer.js'
 import type { AnswerMemory } from './answerMemory.js'
 import type { Landmark } from './prefixCache.js'
 import { commonPrefix } from './prefixMatch.js'
@@ -68,7 +69,10 @@ export class PromptBuilder {
   /** Ids of the text; where it begins with words of the model's own, those keep the ids that the model gave them. */
   private encode({ text, mark }: RenderedChat): { ids: number[]; sections: Section[] } {
     const known = this.answers.knownStart(text, mark)
-    if (known === null) return this.tokenizer.encodeSections(text, { mark })
+    if (known === null) {
+      const { ids, sections } = this.tokenizer.encodeSections(text, { mark })
+      return { ids: Array.from(ids), sections: [...sections] }
+    }
     const rest = this.tokenizer.encodeSections(text.slice(known.text.length), { mark })
     const before = known.sections
     const after = rest.sections.map(({ start, token }) => ({

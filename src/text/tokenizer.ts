@@ -1,63 +1,38 @@
-// Text to token ids and back, for byte-level BPE tokenizers (tokenizer.json). `@huggingface/tokenizers` reads the
-// normalizer and the pre-tokenizer; merging is ours (bytePairs.ts). Text that merely spells a special token can be kept
-// text: see `mark`. Knows nothing of chat templates or models.
-import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers'
+// A model's tokenizer (tokenizer.json of a byte-level BPE): text to token ids, which encoder.ts does, and ids back to text.
+// Knows nothing of chat templates or models.
 import { TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
-import { BytePairs, byteCharacters } from './bytePairs.js'
+import { type AddedToken, AddedTokens } from './addedTokens.js'
+import { bytesOfCharacters } from './byteCharacters.js'
+import { buildBytePairTables } from './bytePairs.js'
 import { Detokenizer, type DetokenizerOptions } from './detokenizer.js'
+import { byteShares, type EncodeOptions, Encoder, type EncoderData, type Encoding } from './encoder.js'
+import { buildWholeWords } from './wholeWords.js'
 
-const CACHED_SECTION_LENGTH = 64
-const CACHED_CHARACTERS = 4 * 2 ** 20
-
-export interface AddedToken {
-  readonly id: number
-  readonly text: string
-  /** Control tokens (`<|im_end|>`) are special; `<think>` and `<tool_call>` are not. */
-  readonly special: boolean
-}
-
-export interface EncodeOptions {
-  /** False: text that spells an added token is encoded as plain text. Default true. */
-  readonly allowSpecial?: boolean
-  /** A character that is not part of the text: it is taken out, and an added token's text with it inside stays text. */
-  readonly mark?: string
-}
-
-/** A part of an encoded text that begins right at an added token or right after one: its ids do not depend on others. */
-export interface Section {
-  readonly start: number // in the text, marks counted
-  readonly token: number // index of its first id
-}
+export type { AddedToken, EncodeOptions }
 
 export class Tokenizer {
   /** One more than the highest id. */
   readonly vocabSize: number
   readonly addedTokens: readonly AddedToken[]
+  /** What an encoder like this one's is made of, for another thread. */
+  readonly encoderData: EncoderData
+  private readonly encoder: Encoder
   private readonly texts: (string | undefined)[] // [vocabSize], in byte characters except for added tokens
-  private readonly addedByText = new Map<string, AddedToken>()
-  private readonly addedById = new Map<number, AddedToken>()
-  private readonly addedPattern: RegExp | null
-  private readonly pairs: BytePairs
-  private readonly normalize: (text: string) => string
-  private readonly split: (text: string) => string[]
-  private readonly bytesOfCharacter = new Map(byteCharacters().map((character, byte) => [character, byte]))
+  private readonly added: AddedTokens
+  private readonly addedById: ReadonlyMap<number, AddedToken>
   private readonly bytes: (Uint8Array | undefined)[] = [] // [vocabSize], filled on use
   private readonly utf8 = new TextEncoder()
-  private readonly known = new Map<string, readonly number[]>() // ids of sections: conversations repeat all but the last
-  private knownCharacters = 0
 
   /** `json` is the parsed tokenizer.json, `config` the parsed tokenizer_config.json. */
   constructor(json: unknown, config: unknown = {}) {
     const file = checkTokenizerFile(json)
-    const settings = record(config, 'the file', 'tokenizer_config.json')
+    record(config, 'the file', 'tokenizer_config.json')
     const vocabulary = new Map<string, number>()
     for (const [text, id] of Object.entries(file.model.vocab)) vocabulary.set(text, checkId(id, text))
     this.addedTokens = file.added_tokens.map(checkAddedToken)
-    for (const token of this.addedTokens) {
-      this.addedByText.set(token.text, token)
-      this.addedById.set(token.id, token)
-    }
+    this.added = new AddedTokens(this.addedTokens)
+    this.addedById = new Map(this.addedTokens.map(token => [token.id, token]))
     this.vocabSize = 1 + Math.max(maximum(vocabulary.values()), maximum(this.addedById.keys()))
     if (this.vocabSize > 4 * (vocabulary.size + this.addedTokens.length) + 1024) {
       throw new TokenizerError(`tokenizer.json: ids up to ${this.vocabSize - 1} for ${vocabulary.size} tokens`)
@@ -65,67 +40,31 @@ export class Tokenizer {
     this.texts = new Array(this.vocabSize)
     for (const [text, id] of vocabulary) this.texts[id] = text
     for (const token of this.addedTokens) this.texts[token.id] = token.text
-    const longestFirst = this.addedTokens.map(token => token.text).sort((a, b) => b.length - a.length)
-    this.addedPattern = longestFirst.length > 0 ? new RegExp(longestFirst.map(escapeRegExp).join('|'), 'g') : null
-    this.pairs = new BytePairs(vocabulary, file.model.merges, file.model.ignore_merges === true)
-
-    // The library is given no vocabulary: it would spend seconds and memory on merge tables that are not used.
-    let library: LibraryTokenizer
-    try {
-      library = new LibraryTokenizer(
-        {
-          ...file,
-          model: { type: 'BPE', vocab: {}, merges: [] },
-          added_tokens: [],
-          decoder: null,
-          post_processor: null,
-          normalizer: file.normalizer ?? null,
-        },
-        settings,
-      )
-    } catch (cause) {
-      throw new TokenizerError(`tokenizer.json: ${(cause as Error).message}`, { cause })
+    const isWholeWordsFirst = file.model.ignore_merges === true
+    this.encoderData = {
+      normalizer: file.normalizer,
+      preTokenizer: file.pre_tokenizer,
+      addedTokens: this.addedTokens,
+      pairs: buildBytePairTables(vocabulary, file.model.merges),
+      wholeWords: isWholeWordsFirst ? buildWholeWords(vocabulary, new Set(this.addedById.keys())) : null,
+      byteShares: byteShares(vocabularyBytes(vocabulary.keys())),
     }
-    const { normalizer, pre_tokenizer: preTokenizer } = library
-    this.normalize = normalizer === null ? text => text : text => (normalizer as unknown as Call<string>)(text)
-    this.split = text => (preTokenizer as unknown as Call<string[]>)(text, { section_index: 0 })
+    this.encoder = new Encoder(this.encoderData)
   }
 
+  /** All at once, on this thread: long texts are better given to a session, which encodes them beside. */
   encode(text: string, options: EncodeOptions = {}): number[] {
-    return this.encodeSections(text, options).ids
+    return Array.from(this.encodeSections(text, options).ids)
   }
 
   /** The ids, and where parts begin that can be encoded on their own. */
-  encodeSections(text: string, options: EncodeOptions = {}): { ids: number[]; sections: Section[] } {
-    const ids: number[] = []
-    const sections: Section[] = []
-    const unmarked = (part: string) => (options.mark ? part.replaceAll(options.mark, '') : part)
-    const plain = (start: number, end: number) => {
-      if (end <= start) return
-      sections.push({ start, token: ids.length })
-      this.encodePlain(unmarked(text.slice(start, end)), ids)
-    }
-    let start = 0
-    if (this.addedPattern !== null && options.allowSpecial !== false) {
-      for (const match of text.matchAll(this.addedPattern)) {
-        plain(start, match.index)
-        sections.push({ start: match.index, token: ids.length })
-        ids.push(this.addedByText.get(match[0])!.id)
-        start = match.index + match[0].length
-      }
-    }
-    plain(start, text.length)
-    return { ids, sections }
+  encodeSections(text: string, options: EncodeOptions = {}, limit?: number): Encoding {
+    return this.encoder.encode(text, options, limit)
   }
 
   /** Puts `mark` into whatever spells an added token (or only a special one), so that `encode` with it leaves it text. */
   protect(text: string, mark: string, which: 'added' | 'special'): string {
-    if (this.addedPattern === null) return text
-    return text.replace(this.addedPattern, found => {
-      if (which === 'special' && !this.addedByText.get(found)!.special) return found
-      const first = String.fromCodePoint(found.codePointAt(0)!)
-      return first + mark + found.slice(first.length)
-    })
+    return this.added.protect(text, mark, token => which === 'added' || token.special)
   }
 
   decode(ids: readonly number[], options?: DetokenizerOptions): string {
@@ -144,9 +83,7 @@ export class Tokenizer {
     const known = this.bytes[id]
     if (known !== undefined) return known
     const text = this.texts[id] ?? ''
-    const values = this.addedById.has(id) ? null : Array.from(text, character => this.bytesOfCharacter.get(character))
-    const bytes =
-      values === null || values.includes(undefined) ? this.utf8.encode(text) : Uint8Array.from(values as number[])
+    const bytes = (this.addedById.has(id) ? null : bytesOfCharacters(text)) ?? this.utf8.encode(text)
     if (id >= 0 && id < this.vocabSize) this.bytes[id] = bytes
     return bytes
   }
@@ -161,35 +98,12 @@ export class Tokenizer {
   }
 
   addedToken(text: string): AddedToken | null {
-    return this.addedByText.get(text) ?? null
+    return this.added.get(text)
   }
+}
 
-  private encodePlain(text: string, ids: number[]): void {
-    let own = this.known.get(text)
-    if (own === undefined) {
-      own = this.encodeWords(this.normalize(text))
-      if (text.length >= CACHED_SECTION_LENGTH && text.length <= CACHED_CHARACTERS) this.remember(text, own)
-    }
-    for (const id of own) ids.push(id)
-  }
-
-  private encodeWords(text: string): number[] {
-    const ids: number[] = []
-    if (text.length === 0) return ids
-    for (const word of this.split(text)) {
-      for (const id of this.pairs.encode(word)) ids.push(id)
-    }
-    return ids
-  }
-
-  private remember(text: string, ids: readonly number[]): void {
-    this.knownCharacters += text.length
-    if (this.knownCharacters > CACHED_CHARACTERS) {
-      this.known.clear()
-      this.knownCharacters = text.length
-    }
-    this.known.set(text, ids)
-  }
+function* vocabularyBytes(texts: Iterable<string>): Generator<Uint8Array> {
+  for (const text of texts) yield bytesOfCharacters(text) ?? new Uint8Array(0)
 }
 
 /** The tokenizer of a model folder, or null where the folder has none. `vocabSize` is the model's. */
@@ -223,8 +137,6 @@ export function parseJson(text: string, name: string): unknown {
 
 // --- checks of tokenizer.json: anything that this code would encode differently than its author meant is refused ------
 
-type Call<T> = (text: string, options?: unknown) => T
-
 interface TokenizerFile {
   readonly model: {
     readonly vocab: Readonly<Record<string, unknown>>
@@ -233,6 +145,7 @@ interface TokenizerFile {
   }
   readonly added_tokens: readonly unknown[]
   readonly normalizer?: unknown
+  readonly pre_tokenizer?: unknown
 }
 
 function checkTokenizerFile(json: unknown): TokenizerFile {
@@ -290,8 +203,4 @@ function maximum(values: Iterable<number>): number {
   let result = -1
   for (const value of values) if (value > result) result = value
   return result
-}
-
-function escapeRegExp(text: string): string {
-  return text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')
 }

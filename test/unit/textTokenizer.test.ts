@@ -1,6 +1,7 @@
 import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { normalizeText } from '#moeflux/text/normalizeText.js'
 import { checkVocabulary, loadTokenizer, Tokenizer } from '#moeflux/text/tokenizer.js'
 import { demoFiles, demoTokenizer, goldenPrompts, goldenTexts, textFolder } from '../support/textTools.js'
 
@@ -77,7 +78,7 @@ describe('encoding', () => {
     const { ids, sections } = tokenizer.encodeSections(text)
     expect(sections.map(section => section.start)).toEqual([0, 7, 17])
     for (const { start, token } of sections) {
-      expect(tokenizer.encode(text.slice(start))).toEqual(ids.slice(token))
+      expect(tokenizer.encode(text.slice(start))).toEqual([...ids.slice(token)])
     }
   })
 
@@ -87,6 +88,71 @@ describe('encoding', () => {
     expect(tokenizer.decode(tokenizer.encode('\ud800x\udc00'))).toBe('\ufffdx\ufffd')
   })
 
+  it('cuts text as the library does, whatever the steps', () => {
+    const split = (Regex: string, more = {}) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', ...more })
+    const bytes = { type: 'ByteLevel', add_prefix_space: false, use_regex: false }
+    const [words] = json.pre_tokenizer.pretokenizers
+    const steps: Record<string, unknown[]> = {
+      several: [split('\\p{N}{1,3}'), split('[一-龥ぁ-ん]+'), words, bytes],
+      'the pattern of the byte level': [{ ...bytes, use_regex: true, add_prefix_space: true }],
+      digits: [{ type: 'Digits', individual_digits: true }, { type: 'Punctuation' }, bytes],
+      'text left out': [split(' +', { behavior: 'Removed' }), bytes],
+      'matches alone': [split('\\p{L}+| +', { invert: true }), bytes],
+      'empty matches': [split('(?=[A-Z])|(?<=e)|o+'), bytes],
+      'a text': [{ type: 'Split', pattern: { String: 'on' }, behavior: 'Isolated' }, bytes],
+      'bytes before words': [bytes, words],
+    }
+    for (const [name, pretokenizers] of Object.entries(steps)) {
+      const changed = { ...json, pre_tokenizer: { type: 'Sequence', pretokenizers } }
+      const own = new Tokenizer(changed, config)
+      const reference = new LibraryTokenizer(changed, config)
+      fc.assert(
+        fc.property(awkward, text => {
+          expect(own.encode(text), name).toEqual(reference.encode(text).ids)
+        }),
+        { numRuns: 100 },
+      )
+    }
+  })
+
+  it('takes words that are tokens as they are where the file says so, and never an added token', () => {
+    const added = { id: 9000, content: 'once', special: true }
+    const changed = structuredClone({ ...json, added_tokens: [...json.added_tokens, added] })
+    Object.assign(changed.model, { ignore_merges: true, merges: [] })
+    changed.model.vocab.once = 9000
+    const whole = new Tokenizer(changed, config)
+    const id = (text: string): number => changed.model.vocab[text]
+    expect(whole.encode(' upon a')).toEqual([id('Ġupon'), id('Ġa')])
+    expect(whole.encode('zqzqz')).toEqual([...'zqzqz'].map(id))
+    expect(whole.encode('once')).toEqual([9000])
+    expect(whole.encode('once', { allowSpecial: false })).toEqual([...'once'].map(id))
+  })
+
+  it('gives up past a limit, and never says of a text that it has more tokens than it has', () => {
+    const long = fc.tuple(awkward, fc.integer({ min: 1, max: 400 })).map(([text, times]) => `${text} `.repeat(times))
+    fc.assert(
+      fc.property(long, fc.integer({ min: 0, max: 3000 }), (text, limit) => {
+        const { length } = tokenizer.encode(text)
+        const { ids, atLeast } = tokenizer.encodeSections(text, {}, limit)
+        if (length <= limit) expect([ids.length, atLeast]).toEqual([length, null])
+        else {
+          expect(atLeast).toBeGreaterThan(limit)
+          expect(atLeast).toBeLessThanOrEqual(length)
+        }
+      }),
+      { numRuns: 200 },
+    )
+    const started = performance.now()
+    expect(tokenizer.encodeSections('once upon a time '.repeat(1e6), {}, 4096).atLeast).toBeGreaterThan(500_000)
+    expect(performance.now() - started).toBeLessThan(3_000)
+  })
+
+  it('refuses a word that merging would need gigabytes for', () => {
+    for (const text of ['x'.repeat(2 ** 23), 'é'.repeat(2 ** 21 + 1), 'x'.repeat(2 ** 25)]) {
+      expect(() => tokenizer.encode(text)).toThrow(/prompt: got 'a word of .* want/)
+    }
+  })
+
   it('encodes a word of a megabyte in reasonable time', () => {
     for (const text of ['onceupon'.repeat(131072), 'x'.repeat(2 ** 20), ' '.repeat(2 ** 20), '<'.repeat(2 ** 20)]) {
       const start = performance.now()
@@ -94,6 +160,38 @@ describe('encoding', () => {
       expect(performance.now() - start).toBeLessThan(5_000)
       expect(tokenizer.decode(ids)).toBe(text)
     }
+  })
+})
+
+describe('normalizing', () => {
+  const marks: string[] = []
+  for (let code = 0x300; code < 0x1e950; code++) {
+    const mark = String.fromCodePoint(code)
+    if (/\p{M}/u.test(mark)) marks.push(mark)
+  }
+
+  it('gives what the engine gives, also for long runs of marks', () => {
+    const text = fc
+      .array(fc.tuple(fc.constantFrom('e', 'A', '가', 'ᄀ', '', '\ud800'), fc.array(fc.constantFrom(...marks))), {
+        maxLength: 4,
+      })
+      .chain(parts => fc.integer({ min: 1, max: 60 }).map(times => ({ parts, times })))
+      .map(({ parts, times }) => parts.map(([letter, run]) => letter + run.join('').repeat(times)).join(''))
+    for (const form of ['NFC', 'NFD', 'NFKC', 'NFKD'] as const) {
+      fc.assert(
+        fc.property(text, text => {
+          expect(normalizeText(text, form)).toBe(text.normalize(form))
+        }),
+        { numRuns: 150 },
+      )
+    }
+  })
+
+  it('takes no longer for marks than for letters', () => {
+    const text = '\u0301\u0323'.repeat(250_000)
+    const started = performance.now()
+    expect(normalizeText(text, 'NFC')).toBe('\u0323'.repeat(250_000) + '\u0301'.repeat(250_000))
+    expect(performance.now() - started).toBeLessThan(5_000)
   })
 })
 
