@@ -37,7 +37,7 @@ function writeChanged(file, text) {
 const browserWorkers = {
   engineWorker: 'engine',
   computeThread: 'compute',
-  templateThread: 'template',
+  textThread: 'text',
   grammarThread: 'grammar',
 }
 

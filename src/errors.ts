@@ -136,8 +136,13 @@ export class OptionError extends MoefluxError {
     readonly got: unknown,
     readonly want: string,
   ) {
-    super('BAD_OPTION', `${option}: got ${typeof got === 'string' ? `'${got}'` : String(got)}, want ${want}`)
+    super('BAD_OPTION', `${option}: got ${typeof got === 'string' ? `'${shortened(got)}'` : String(got)}, want ${want}`)
   }
+}
+
+/** What callers gave may have megabytes; what people read of it must not. */
+function shortened(text: string): string {
+  return text.length > 200 ? `${text.slice(0, 200)}…` : text
 }
 
 export class TokenError extends MoefluxError {
@@ -154,15 +159,22 @@ export class ContextLimitError extends MoefluxError {
   constructor(
     readonly position: number,
     readonly limit: number,
-    readonly wanted: { readonly promptTokens: number; readonly answerTokens: number } | null = null,
+    readonly wanted: WantedTokens | null = null,
   ) {
     super(
       'CONTEXT_LIMIT',
       wanted === null
         ? `position ${position} is past the context limit of ${limit} tokens`
-        : `the prompt has ${wanted.promptTokens} tokens and the answer may take ${wanted.answerTokens}, past the context limit of ${limit} tokens`,
+        : `the prompt has ${wanted.isAtLeast ? 'at least ' : ''}${wanted.promptTokens} tokens and the answer may take ${wanted.answerTokens}, past the context limit of ${limit} tokens`,
     )
   }
+}
+
+export interface WantedTokens {
+  readonly promptTokens: number
+  readonly answerTokens: number
+  /** The prompt is so long that nobody counted to its end. */
+  readonly isAtLeast?: boolean
 }
 
 export class PositionError extends MoefluxError {

@@ -3,13 +3,13 @@
 import type { Progress } from '../compute/backend.js'
 import type { WasmHost } from '../compute/wasm/host.js'
 import type { StartGrammarWorker } from '../constrain/constraint.js'
-import { ClosedError, MoefluxError, OptionError, TokenizerError } from '../errors.js'
+import { ClosedError, MoefluxError, OptionError } from '../errors.js'
 import { parseByteSize } from '../model/byteSize.js'
 import type { EventStream } from '../session/eventStream.js'
 import { type Model, openModel } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
 import type { PackedShapes } from '../storage/openPacked.js'
-import type { TemplateWorker } from '../text/templateRenderer.js'
+import type { StartTextWorker } from '../text/textWorkers.js'
 import { tabMemory } from './browserHost.js'
 import { ModelCache } from './modelCache.js'
 import {
@@ -31,7 +31,7 @@ const EXPERT_SHARE = 0.6
 
 export interface EngineEdges {
   readonly wasmHost: WasmHost
-  startTemplateWorker(): TemplateWorker
+  readonly startTextWorker: StartTextWorker
   readonly startGrammarWorker: StartGrammarWorker
 }
 
@@ -89,12 +89,10 @@ export class EngineService {
       return this.nextSession++
     }
     if (name === 'closeSession') return this.closeSession(first as number)
-    if (name === 'countTokens') {
-      const { tokenizer } = this.need().model
-      if (tokenizer === null) throw new TokenizerError('the model has no tokenizer')
-      return tokenizer.encode(first as string).length
+    if (name === 'countTokens') return this.need().model.countTokens(first as string, { signal })
+    if (name === 'countPrompt') {
+      return this.session(first as number).countTokens({ ...(second as { messages: [] }), signal })
     }
-    if (name === 'countPrompt') return this.session(first as number).countTokens(second as { messages: [] })
     return this.close()
   }
 

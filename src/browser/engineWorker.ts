@@ -2,7 +2,8 @@
 // into one file beside it, so that a page needs no bundler; the addresses below hold for both.
 import type { GrammarWorker } from '../constrain/constraint.js'
 import type { ConstraintReply, ConstraintWorkerData } from '../constrain/grammarMessages.js'
-import type { TemplateReply, TemplateWorker } from '../text/templateRenderer.js'
+import type { TextReply } from '../text/textService.js'
+import type { TextWorker } from '../text/textWorkers.js'
 import { browserHost } from './browserHost.js'
 import { EngineService } from './engineService.js'
 import type { ToEngine } from './protocol.js'
@@ -15,12 +16,12 @@ const wasmHost = browserHost({
   startCompute: () => new Worker(new URL('./compute.worker.js', import.meta.url), { type: 'module' }),
 })
 
-function startTemplateWorker(): TemplateWorker {
-  const worker = new Worker(new URL('./template.worker.js', import.meta.url), { type: 'module' })
+function startTextWorker(): TextWorker {
+  const worker = new Worker(new URL('./text.worker.js', import.meta.url), { type: 'module' })
   return {
-    post: request => worker.postMessage(request),
+    post: message => worker.postMessage(message),
     listen(reply, ended) {
-      worker.onmessage = ({ data }: MessageEvent<TemplateReply>) => reply(data)
+      worker.onmessage = ({ data }: MessageEvent<TextReply | 'ready'>) => reply(data)
       worker.onerror = event => ended(event.message || 'the worker could not be started')
     },
     setBusy() {},
@@ -44,7 +45,7 @@ function startGrammarWorker(data: ConstraintWorkerData): GrammarWorker {
 
 const service = new EngineService((message, transfer = []) => postMessage(message, { transfer }), {
   wasmHost,
-  startTemplateWorker,
+  startTextWorker,
   startGrammarWorker,
 })
 addEventListener('message', ({ data }: MessageEvent<ToEngine>) => service.hear(data))

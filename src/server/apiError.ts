@@ -102,13 +102,14 @@ function contextError({ wanted, limit, message }: ContextLimitError): ApiError {
   const details = { code: 'context_length_exceeded', param: 'messages' }
   if (wanted === null) return new ApiError('invalid_request', message, details)
   const { promptTokens: prompt, answerTokens: answer } = wanted
+  const count = wanted.isAtLeast ? `at least ${prompt}` : String(prompt)
   const maximum = `This model's maximum context length is ${limit} tokens.`
   // A prompt that fills the context is refused before anybody looks at how long the answer may get.
   if (prompt >= limit) {
     return new ApiError(
       'invalid_request',
-      `${maximum} However, the prompt has ${prompt} tokens, which leaves none for the answer.`,
-      { ...details, anthropicMessage: `prompt is too long: ${prompt} tokens > ${limit} maximum` },
+      `${maximum} However, the prompt has ${count} tokens, which leaves none for the answer.`,
+      { ...details, anthropicMessage: `prompt is too long: ${count} tokens > ${limit} maximum` },
     )
   }
   const sizes = `${prompt} in the prompt, ${answer} for the answer`

@@ -5,6 +5,7 @@
 
 import type { Section } from '../text/encoder.js'
 import type { PlainMessage, PlainToolCall } from '../text/messages.js'
+import type { TextWorkers } from '../text/textWorkers.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { commonPrefix } from './prefixMatch.js'
 import type { Prompt } from './prompt.js'
@@ -30,11 +31,15 @@ export class AnswerMemory {
   private callCharacters = 0 // of `calls`, keys and texts
   private readonly starts: KnownStart[] = [] // newest last
 
-  constructor(private readonly tokenizer: Tokenizer) {}
+  constructor(
+    private readonly tokenizer: Tokenizer,
+    private readonly workers: TextWorkers,
+  ) {}
 
   /** An answer with tool calls becomes the text that the model wrote for it, where that is known. */
   recall(message: PlainMessage): PlainMessage {
     if (message.role !== 'assistant' || !message.tool_calls) return message
+    if (message.content.length > this.callCharacters) return message // longer than all that is known together
     const key = messageKey(message.content, message.tool_calls)
     const written = this.calls.get(key)
     if (written === undefined) return message
@@ -68,14 +73,15 @@ export class AnswerMemory {
   }
 
   /** Remembers the ids of an answer where encoding its text would give others. */
-  rememberIds(prompt: Prompt, answer: readonly number[]): void {
+  async rememberIds(prompt: Prompt, answer: readonly number[], signal: AbortSignal): Promise<void> {
     const raw = this.tokenizer.decode(answer)
-    const { sections } = prompt
+    const { sections, mark } = prompt
     const last = sections.at(-1) ?? { start: 0, token: 0 }
-    const again = this.tokenizer.encode(prompt.text.slice(last.start) + raw, { mark: prompt.mark })
+    const text = prompt.text.slice(last.start) + raw
+    const again = (await this.workers.encode(text, { mark }, Number.POSITIVE_INFINITY, signal)).ids
     const ids = [...prompt.ids, ...answer]
     if (again.length === ids.length - last.token && commonPrefix(again, ids.slice(last.token)) === again.length) return
-    this.starts.push({ text: prompt.text + raw, mark: prompt.mark, ids, sections })
+    this.starts.push({ text: prompt.text + raw, mark, ids, sections })
     if (this.starts.length > REMEMBERED_STARTS) this.starts.shift()
   }
 

@@ -4,18 +4,19 @@ import type { StartGrammarWorker, TokenConstraint } from '../constrain/constrain
 import type { AnswerRequest, ConstraintFactory } from '../constrain/constraintFactory.js'
 import { EngineModel, type ModelParts } from '../engine/model.js'
 import { type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openModel.js'
+import { TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
 import { loadChatTemplate } from '../text/chatTemplate.js'
 import { readGenerationConfig } from '../text/generationConfig.js'
-import { TemplateRenderer, type TemplateWorker } from '../text/templateRenderer.js'
+import { type StartTextWorker, type TextWorker, TextWorkers } from '../text/textWorkers.js'
 import { loadTokenizer, type Tokenizer } from '../text/tokenizer.js'
 import type { EventStream } from './eventStream.js'
 import type { Answer, ChatOptions } from './events.js'
 import { Session, type SessionOptions, type TextParts } from './session.js'
 
 export interface OpenModelOptions extends EngineOptions {
-  /** Starts the worker that renders chat templates, where it is not a thread of Node. */
-  readonly startTemplateWorker?: () => TemplateWorker | Promise<TemplateWorker>
+  /** Starts the workers that render chat templates and encode text, where they are not threads of Node. */
+  readonly startTextWorker?: StartTextWorker
   /** The same for the worker that compiles grammars. */
   readonly startGrammarWorker?: StartGrammarWorker
 }
@@ -42,6 +43,14 @@ export class Model extends EngineModel {
   /** Null for a model without one: only token-level calls work then. */
   get tokenizer(): Tokenizer | null {
     return this.text.tokenizer
+  }
+
+  /** The tokens of a text, in which control tokens count as such. Nothing else waits, however long the text is. */
+  async countTokens(text: string, options: { readonly signal?: AbortSignal } = {}): Promise<number> {
+    const { workers } = this.text
+    if (workers === null)
+      throw new TokenizerError(`${this.name}: has no tokenizer.json, so only token-level calls work`)
+    return await workers.count(text, {}, options.signal)
   }
 
   /** Conversations with a prefix cache of their own. */
@@ -74,11 +83,11 @@ export class Model extends EngineModel {
 export async function openModel(folder: string | Folder, options: OpenModelOptions = {}): Promise<Model> {
   const parts = await openModelParts(folder, options)
   try {
-    const renderer = new TemplateRenderer(options.startTemplateWorker ?? startNodeWorker)
-    const text = await readTextParts(parts, renderer)
+    const text = await readTextParts(parts, options.startTextWorker ?? startNodeWorker)
     const constraints = new LazyConstraints(parts, text, options.startGrammarWorker)
     const close = async () => {
-      await Promise.all([renderer.close(), constraints.close()])
+      text.workers?.close()
+      await constraints.close()
     }
     return new Model(parts, { ...text, openConstraint: request => constraints.open(request) }, close)
   } catch (error) {
@@ -117,16 +126,17 @@ class LazyConstraints {
   }
 }
 
-async function readTextParts({ packed }: ModelParts, renderer: TemplateRenderer): Promise<TextParts> {
+async function readTextParts({ packed }: ModelParts, startWorker: StartTextWorker): Promise<TextParts> {
   const { folder, config } = packed
   const tokenizer = await loadTokenizer(folder, config.vocabSize)
-  const template = tokenizer && (await loadChatTemplate(folder, tokenizer, renderer))
-  return { tokenizer, template, defaults: await readGenerationConfig(folder), openConstraint: null }
+  const workers = tokenizer && new TextWorkers(startWorker, tokenizer)
+  const template = workers && (await loadChatTemplate(folder, workers))
+  return { tokenizer, workers, template, defaults: await readGenerationConfig(folder), openConstraint: null }
 }
 
-async function startNodeWorker(): Promise<TemplateWorker> {
-  const { startNodeTemplateWorker } = await import('../text/nodeTemplateWorker.js')
-  return startNodeTemplateWorker()
+async function startNodeWorker(): Promise<TextWorker> {
+  const { startNodeTextWorker } = await import('../text/nodeTextWorker.js')
+  return startNodeTextWorker()
 }
 
 function chatOptions(options: GenerateOptions): ChatOptions {

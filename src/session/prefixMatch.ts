@@ -53,7 +53,7 @@ export function matchingPrefixes<T extends Prefix>(tokens: readonly number[], kn
 }
 
 /** How many tokens two sequences have in common from the start. */
-export function commonPrefix(a: readonly number[], b: readonly number[]): number {
+export function commonPrefix(a: ArrayLike<number>, b: ArrayLike<number>): number {
   const end = Math.min(a.length, b.length)
   let length = 0
   while (length < end && a[length] === b[length]) length++

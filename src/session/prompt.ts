@@ -1,11 +1,12 @@
 // From chat messages to a prompt: its token ids, and the positions in it that are worth keeping a state at. Positions
 // lie where the ids on both sides do not depend on each other: at a control token, or one token before a boundary that
-// a merge could cross. Evaluates nothing.
-import { OptionError } from '../errors.js'
-import type { ChatRequest, ChatTemplate, Place, RenderedChat } from '../text/chatTemplate.js'
+// a merge could cross. Evaluates nothing; rendering and encoding happen in workers, so that nothing waits for them.
+import { ContextLimitError, OptionError } from '../errors.js'
+import type { ChatRequest, Place, RenderedChat } from '../text/chatRenderer.js'
+import type { ChatTemplate } from '../text/chatTemplate.js'
 import type { Section } from '../text/encoder.js'
 import { type PlainMessage, wellFormed } from '../text/messages.js'
-import type { Tokenizer } from '../text/tokenizer.js'
+import type { TextWorkers } from '../text/textWorkers.js'
 import type { AnswerMemory } from './answerMemory.js'
 import type { Landmark } from './prefixCache.js'
 import { commonPrefix } from './prefixMatch.js'
@@ -17,7 +18,7 @@ export interface Landing {
 
 export interface Prompt {
   readonly ids: readonly number[]
-  readonly text: string
+  readonly text: string // of a chat
   /** Stands inside text that only looks like a control token. */
   readonly mark: string
   readonly sections: readonly Section[]
@@ -33,76 +34,105 @@ export interface PromptRequest extends ChatRequest {
   readonly prefill?: string
 }
 
+type Encoded = Pick<Prompt, 'ids' | 'sections'>
+
+const BREAKPOINT: Landmark = 'breakpoint'
+const MAX_BREAKPOINTS = 8 // hints: each costs another look at the text, and the last ones are worth most
+
 export class PromptBuilder {
   constructor(
-    private readonly tokenizer: Tokenizer,
+    private readonly workers: TextWorkers,
     private readonly template: ChatTemplate,
     private readonly answers: AnswerMemory,
+    private readonly contextLength: number,
   ) {}
 
-  async build(request: PromptRequest): Promise<Prompt> {
-    const { breakpoints = [], prefill = '', ...chat } = request
-    const messages = chat.messages.map(message => this.answers.recall(message))
-    const places = [...automaticPlaces(messages), ...breakpoints.map(place => ({ ...place, landmark: BREAKPOINT }))]
-    const opened = await this.template.render({ ...chat, messages }, { places, nextTurn: true })
-    const insideThinking = /<think>\s*$/.test(opened.text)
-    if (insideThinking && prefill !== '') throw new OptionError('prefill', prefill, 'an answer without thinking')
-    const begun = this.tokenizer.protect(wellFormed(prefill), opened.mark, 'special')
-    const rendered = { ...opened, text: opened.text + begun }
-    const { ids, sections } = this.encode(rendered)
-    const at = (offset: number, landmark: Landmark): Landing => ({
-      position: this.position(rendered, ids, sections, offset),
+  /** Throws where it leaves no room in the context for an answer. */
+  async build(request: PromptRequest, signal?: AbortSignal): Promise<Prompt> {
+    const { breakpoints = [], prefill = '', ...rest } = request
+    const chat = this.recall(rest)
+    const asked = breakpoints.slice(-MAX_BREAKPOINTS).map(place => ({ ...place, landmark: BREAKPOINT }))
+    const places = [...automaticPlaces(chat.messages), ...asked]
+    const options = { places, nextTurn: true, prefill: wellFormed(prefill), maxTokens: this.contextLength - 1 }
+    const rendered = await this.template.render(chat, options, signal)
+    if ('atLeast' in rendered) throw this.tooLong(rendered.atLeast, true)
+    checkPrefill(rendered, prefill)
+    const encoded = await this.encode(rendered, signal)
+    const at = async (offset: number, landmark: Landmark): Promise<Landing> => ({
+      position: await this.position(rendered, encoded, offset, signal),
       landmark,
     })
-    const landings = rendered.offsets.map((offset, index) => at(offset, places[index].landmark))
-    landings.push(at(rendered.nextTurn, 'promptEnd'), { position: ids.length, landmark: 'prompt' })
-    return {
-      ids,
-      text: rendered.text,
-      mark: rendered.mark,
-      sections,
-      landings: distinct(landings),
-      insideThinking,
-    }
+    const landings = await Promise.all(rendered.offsets.map((offset, index) => at(offset, places[index].landmark)))
+    landings.push(await at(rendered.nextTurn, 'promptEnd'), { position: encoded.ids.length, landmark: 'prompt' })
+    const { text, mark, insideThinking } = rendered
+    return { ...encoded, text, mark, insideThinking, landings: distinct(landings) }
+  }
+
+  /** The tokens that `build` would give, also where they are past the context. */
+  async count({ breakpoints: _, prefill = '', ...rest }: PromptRequest, signal?: AbortSignal): Promise<number> {
+    const rendered = (await this.template.render(
+      this.recall(rest),
+      { prefill: wellFormed(prefill) },
+      signal,
+    )) as RenderedChat
+    checkPrefill(rendered, prefill)
+    const { text, mark } = rendered
+    const known = this.answers.knownStart(text, mark)
+    const after = known === null ? text : text.slice(known.text.length)
+    return (known?.ids.length ?? 0) + (await this.workers.count(after, { mark }, signal))
+  }
+
+  private recall(chat: ChatRequest): ChatRequest {
+    return { ...chat, messages: chat.messages.map(message => this.answers.recall(message)) }
   }
 
   /** Ids of the text; where it begins with words of the model's own, those keep the ids that the model gave them. */
-  private encode({ text, mark }: RenderedChat): { ids: number[]; sections: Section[] } {
-    const known = this.answers.knownStart(text, mark)
-    if (known === null) {
-      const { ids, sections } = this.tokenizer.encodeSections(text, { mark })
-      return { ids: Array.from(ids), sections: [...sections] }
-    }
-    const rest = this.tokenizer.encodeSections(text.slice(known.text.length), { mark })
-    const before = known.sections
-    const after = rest.sections.map(({ start, token }) => ({
+  private async encode({ text, mark }: RenderedChat, signal?: AbortSignal): Promise<Encoded> {
+    const known = this.answers.knownStart(text, mark) ?? { text: '', ids: [], sections: [] }
+    const after = known.text === '' ? text : text.slice(known.text.length)
+    const limit = this.contextLength - 1 - known.ids.length
+    const { ids, sections, past } = await this.workers.encode(after, { mark }, limit, signal)
+    if (past !== null) throw this.tooLong(known.ids.length + past.tokens, past.isAtLeast)
+    const moved = sections.map(({ start, token }) => ({
       start: start + known.text.length,
       token: token + known.ids.length,
     }))
-    return { ids: [...known.ids, ...rest.ids], sections: [...before, ...after] }
+    return { ids: [...known.ids, ...ids], sections: [...known.sections, ...moved] }
   }
 
   /** The number of tokens that certainly lie before a place in the text; 0 where the place is unknown. */
-  private position(
+  private async position(
     { text, mark }: RenderedChat,
-    ids: readonly number[],
-    sections: readonly Section[],
+    { ids, sections }: Encoded,
     offset: number,
-  ): number {
+    signal?: AbortSignal,
+  ): Promise<number> {
     if (offset <= 0) return 0
-    const section = sections.findLast(({ start }) => start <= offset)
-    if (section === undefined) return 0
+    const index = sections.findLastIndex(({ start }) => start <= offset)
+    if (index < 0) return 0
+    const section = sections[index]
     if (section.start === offset) return section.token
-    const next = sections.find(({ start }) => start > section.start)
-    if (next === undefined && offset >= text.length) return ids.length
-    const part = this.tokenizer.encode(text.slice(section.start, offset), { mark })
+    if (index === sections.length - 1 && offset >= text.length) return ids.length
+    const before = text.slice(section.start, offset)
+    const part = (await this.workers.encode(before, { mark }, Number.POSITIVE_INFINITY, signal)).ids
     const common = commonPrefix(part, ids.slice(section.token, section.token + part.length))
     // An added token is a section of its own, so a place inside a section is one where a merge may cross.
     return section.token + Math.max(0, common - 1)
   }
+
+  private tooLong(promptTokens: number, isAtLeast: boolean): ContextLimitError {
+    return promptTooLong(promptTokens, this.contextLength, isAtLeast)
+  }
 }
 
-const BREAKPOINT: Landmark = 'breakpoint'
+/** A prompt that leaves no room in the context for an answer. */
+export function promptTooLong(promptTokens: number, contextLength: number, isAtLeast = false): ContextLimitError {
+  return new ContextLimitError(promptTokens + 1, contextLength, { promptTokens, answerTokens: 1, isAtLeast })
+}
+
+function checkPrefill({ insideThinking }: RenderedChat, prefill: string): void {
+  if (insideThinking && prefill !== '') throw new OptionError('prefill', prefill, 'an answer without thinking')
+}
 
 /** The end of system prompt and tools, and the start of the last user turn. */
 function automaticPlaces(messages: readonly PlainMessage[]): (Place & { landmark: Landmark })[] {

@@ -11,6 +11,7 @@ import type { ChatTemplate } from '../text/chatTemplate.js'
 import { plainMessages, plainTools } from '../text/messages.js'
 import { Sampler, type SamplerOptions } from '../text/sampler.js'
 import type { SplitterOptions } from '../text/splitter.js'
+import type { TextWorkers } from '../text/textWorkers.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { AnswerProgress, answerLoop } from './answerLoop.js'
 import { AnswerMemory } from './answerMemory.js'
@@ -18,7 +19,7 @@ import { EventStream } from './eventStream.js'
 import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
 import { parameterTypes } from './parameterTypes.js'
 import { PrefixCache } from './prefixCache.js'
-import { type Landing, type Prompt, PromptBuilder } from './prompt.js'
+import { type Landing, type Prompt, PromptBuilder, promptTooLong } from './prompt.js'
 import { requestLine } from './requestLine.js'
 import { Slots } from './slots.js'
 import { StateCache } from './stateCache.js'
@@ -40,6 +41,8 @@ export interface SessionOptions {
 /** The text side of a model. */
 export interface TextParts {
   readonly tokenizer: Tokenizer | null
+  /** Render and encode for it; there where it is. */
+  readonly workers: TextWorkers | null
   readonly template: ChatTemplate | null
   readonly defaults: SamplerOptions
   /** Makes constraints for response formats and tool choices, where there is a way to. */
@@ -78,24 +81,24 @@ export class Session {
     const writer = store === undefined ? null : new StoreWriter(model, storeOpener(store), warn)
     this.cache = new StateCache(new PrefixCache({ bytes, conversations }), writer, warn)
     this.slots = new Slots(conversations)
-    this.answers = text.tokenizer === null ? null : new AnswerMemory(text.tokenizer)
+    const { tokenizer, workers } = text
+    this.answers = tokenizer === null || workers === null ? null : new AnswerMemory(tokenizer, workers)
   }
 
   /** Answers messages through the model's chat template. */
   chat(options: ChatOptions): EventStream {
-    return this.stream(options, async () => {
-      const tokenizer = this.needTokenizer()
+    return this.stream(options, async signal => {
       const { messages, breakpoints } = plainMessages(options.messages)
       const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
-      const builder = new PromptBuilder(tokenizer, this.needTemplate(), this.answers as AnswerMemory)
-      const prompt = await builder.build({
+      const request = {
         messages,
         tools,
         breakpoints,
         thinking: options.thinking,
         variables: options.templateVariables,
         prefill: options.prefill,
-      })
+      }
+      const prompt = await this.promptBuilder().build(request, signal)
       const splitter = {
         insideThinking: prompt.insideThinking,
         toolCalls: tools.length > 0,
@@ -117,15 +120,12 @@ export class Session {
 
   /** Goes on with raw text. */
   complete(options: CompleteOptions): EventStream {
-    return this.stream(options, async () => {
-      const tokenizer = this.needTokenizer()
-      const { prompt: given } = options
-      const text = typeof given === 'string' ? given : tokenizer.decode(given)
-      const ids = typeof given === 'string' ? tokenizer.encode(given) : [...given]
+    return this.stream(options, async signal => {
+      const ids = await this.rawIds(options.prompt, signal)
       if (ids.length === 0) throw new OptionError('prompt', 'no tokens', 'at least one token')
       const prompt: Prompt = {
         ids,
-        text,
+        text: '',
         mark: '',
         sections: [],
         landings: rawLandings(ids.length),
@@ -144,13 +144,12 @@ export class Session {
 
   /** The tokens that a chat's prompt has, without evaluating it. */
   async countTokens(
-    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill'>,
+    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'signal'>,
   ): Promise<number> {
-    const { thinking, prefill } = options
+    const { thinking, prefill, signal } = options
     const { messages } = plainMessages(options.messages)
     const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
-    const builder = new PromptBuilder(this.needTokenizer(), this.needTemplate(), this.answers as AnswerMemory)
-    return (await builder.build({ messages, tools, thinking, prefill })).ids.length
+    return await this.promptBuilder().count({ messages, tools, thinking, prefill }, signal)
   }
 
   /** Requests that run now, states kept and their memory. */
@@ -176,14 +175,14 @@ export class Session {
     this.onClosed()
   }
 
-  private stream(options: AnswerOptions, prepare: () => Promise<Prepared>): EventStream {
+  private stream(options: AnswerOptions, prepare: (signal: AbortSignal) => Promise<Prepared>): EventStream {
     return new EventStream((signal, stream) => this.request(stream, options, prepare, signal), options.signal)
   }
 
   private async *request(
     stream: EventStream,
     options: AnswerOptions,
-    prepare: () => Promise<Prepared>,
+    prepare: (signal: AbortSignal) => Promise<Prepared>,
     signal: AbortSignal,
   ): AsyncGenerator<SessionEvent, void> {
     if (this.closed) throw new ClosedError('session')
@@ -198,7 +197,7 @@ export class Session {
       if (!((options.thinkingBudget ?? 0) >= 0)) {
         throw new OptionError('thinkingBudget', options.thinkingBudget, 'a number of tokens')
       }
-      const { prompt, splitter, wanted } = await prepare()
+      const { prompt, splitter, wanted } = await prepare(signal)
       const limit = this.answerLimit(prompt, options)
       constraint = await this.openConstraint(options, wanted)
       await this.slots.take(signal)
@@ -271,7 +270,7 @@ export class Session {
       )
       yield* loop
       outcome = progress.reason
-      this.remember(prompt, progress)
+      await this.remember(prompt, progress, signal)
       await this.cache.keep(context, context.tokens, 'answer', resumed.conversation)
       yield { type: 'usage', ...usage() }
       yield { type: 'end', reason: progress.reason, stopSequence: progress.stopSequence }
@@ -284,9 +283,11 @@ export class Session {
     }
   }
 
-  private remember(prompt: Prompt, { tokens, calls, text, thinking }: AnswerProgress) {
+  private async remember(prompt: Prompt, progress: AnswerProgress, signal: AbortSignal): Promise<void> {
+    const { tokens, calls, text, thinking } = progress
     if (prompt.mark === '' || tokens.length === 0) return
-    this.answers?.rememberIds(prompt, tokens)
+    // An answer is no worse for being forgotten.
+    await this.answers?.rememberIds(prompt, tokens, signal).catch(() => signal.throwIfAborted())
     if (calls.length === 0) return
     const raw = (this.text.tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
     const thought = raw.indexOf(THINK_END)
@@ -298,12 +299,13 @@ export class Session {
   private answerLimit({ ids }: Prompt, { maxTokens }: AnswerOptions): number {
     const { contextLength } = this.model
     const room = contextLength - ids.length
-    const tooLong = (answerTokens: number) =>
-      new ContextLimitError(ids.length + answerTokens, contextLength, { promptTokens: ids.length, answerTokens })
-    if (room < 1) throw tooLong(1)
+    if (room < 1) throw promptTooLong(ids.length, contextLength)
     if (maxTokens === undefined) return room
     if (!Number.isInteger(maxTokens) || maxTokens < 0) throw new OptionError('maxTokens', maxTokens, 'a whole number')
-    if (maxTokens > room) throw tooLong(maxTokens)
+    if (maxTokens > room) {
+      const wanted = { promptTokens: ids.length, answerTokens: maxTokens }
+      throw new ContextLimitError(ids.length + maxTokens, contextLength, wanted)
+    }
     return maxTokens
   }
 
@@ -323,18 +325,33 @@ export class Session {
     return null
   }
 
-  private needTokenizer(): Tokenizer {
-    if (this.text.tokenizer === null) {
-      throw new TokenizerError(`${this.model.name}: has no tokenizer.json, so only token-level calls work`)
+  /** Ids of a raw prompt; what cannot fit is refused before it is encoded to its end, or copied. */
+  private async rawIds(prompt: string | readonly number[], signal: AbortSignal): Promise<number[]> {
+    const workers = this.needWorkers()
+    const { contextLength } = this.model
+    if (typeof prompt !== 'string') {
+      if (prompt.length >= contextLength) throw promptTooLong(prompt.length, contextLength)
+      return [...prompt]
     }
-    return this.text.tokenizer
+    const { ids, past } = await workers.encode(prompt, {}, contextLength - 1, signal)
+    if (past !== null) throw promptTooLong(past.tokens, contextLength, past.isAtLeast)
+    return Array.from(ids)
   }
 
-  private needTemplate(): ChatTemplate {
-    if (this.text.template === null) {
+  private needWorkers(): TextWorkers {
+    if (this.text.workers === null) {
+      throw new TokenizerError(`${this.model.name}: has no tokenizer.json, so only token-level calls work`)
+    }
+    return this.text.workers
+  }
+
+  private promptBuilder(): PromptBuilder {
+    const workers = this.needWorkers()
+    const { template } = this.text
+    if (template === null) {
       throw new TemplateError(`${this.model.name}: has no chat template; raw completion works without one`)
     }
-    return this.text.template
+    return new PromptBuilder(workers, template, this.answers as AnswerMemory, this.model.contextLength)
   }
 }
 

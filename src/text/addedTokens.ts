@@ -21,24 +21,51 @@ export class AddedTokens {
     return this.byText.get(text) ?? null
   }
 
-  /** From left to right; of those that begin at one place, the longest. */
-  *find(text: string): Generator<{ at: number; token: AddedToken }> {
-    if (this.pattern === null) return
-    for (const match of text.matchAll(this.pattern)) yield { at: match.index, token: this.byText.get(match[0])! }
+  /** From left to right; of those that begin at one place, the longest. With `mark` inside, or right behind, it is none. */
+  *find(text: string, mark = ''): Generator<FoundToken> {
+    for (let found = this.next(text, 0); found !== null; found = this.next(text, found.end)) {
+      if (mark === '' || !text.startsWith(mark, found.end)) yield found
+    }
   }
 
   /** Puts `mark` into those that `isForged` picks, so that an encoder that is told of the mark leaves them text. */
-  protect(text: string, mark: string, isForged: (token: AddedToken, at: number) => boolean): string {
-    let result = ''
+  protect(text: string, mark: string, isForged: (found: FoundToken) => boolean): MarkedText {
+    const cuts: number[] = []
+    const parts: string[] = []
     let done = 0
-    for (const { at, token } of this.find(text)) {
-      if (!isForged(token, at)) continue
-      const cut = at + (token.text.codePointAt(0)! > 0xffff ? 2 : 1)
-      result += text.slice(done, cut) + mark
-      done = cut
+    let from = 0
+    for (let found = this.next(text, 0); found !== null; found = this.next(text, from)) {
+      from = found.end
+      if (!isForged(found)) continue
+      // Another one may begin inside of what is none.
+      from = found.at + (text.codePointAt(found.at)! > 0xffff ? 2 : 1)
+      parts.push(text.slice(done, from))
+      cuts.push(from)
+      done = from
     }
-    return result + text.slice(done)
+    parts.push(text.slice(done))
+    return { text: parts.join(mark), offset: offset => offset + cuts.filter(cut => cut < offset).length }
   }
+
+  private next(text: string, from: number): FoundToken | null {
+    if (this.pattern === null) return null
+    this.pattern.lastIndex = from
+    const match = this.pattern.exec(text)
+    if (match === null) return null
+    return { at: match.index, end: match.index + match[0].length, token: this.byText.get(match[0])! }
+  }
+}
+
+export interface FoundToken {
+  readonly at: number
+  readonly end: number
+  readonly token: AddedToken
+}
+
+export interface MarkedText {
+  readonly text: string
+  /** Where a place of the text is now. */
+  offset(offset: number): number
 }
 
 function escapeRegExp(text: string): string {

@@ -37,11 +37,12 @@ export interface Section {
 export interface Encoding {
   readonly ids: Int32Array
   readonly sections: readonly Section[]
-  /** Encoding was given up at the limit: the text has so many tokens, or more. Null: the ids are all there are. */
-  readonly atLeast: number | null
+  /** The tokens that the text has where they are more than the limit; where it was not encoded to the end, or more. */
+  readonly past: { readonly tokens: number; readonly isAtLeast: boolean } | null
 }
 
-const LONG_TEXT = 4096 // characters: what it comes to at least is worth knowing before it is encoded
+/** Shorter texts are encoded to the end whatever the limit, so that people are told their exact length. */
+export const COUNTED_CHARACTERS = 2 ** 18
 const PIECE = 4096
 
 export class Encoder {
@@ -59,19 +60,20 @@ export class Encoder {
     this.splitter = new WordSplitter(preTokenizer)
   }
 
-  /** The ids, and where parts begin that can be encoded on their own. Gives up when there are more ids than `limit`. */
+  /** The ids, and where parts begin that can be encoded on their own. A long text is given up at more ids than `limit`. */
   encode(text: string, options: EncodeOptions = {}, limit = Number.POSITIVE_INFINITY): Encoding {
     const ids = new IdList()
     const sections: Section[] = []
-    if (text.length > LONG_TEXT && limit !== Number.POSITIVE_INFINITY) {
-      const least = this.leastTokens(text, options)
-      if (least > limit) return { ids: ids.take(), sections, atLeast: least }
+    const isLong = text.length > COUNTED_CHARACTERS && limit !== Number.POSITIVE_INFINITY
+    const least = isLong ? this.leastTokens(text, options) : 0
+    if (least <= limit) {
+      this.run(text, options, isLong ? limit : Number.POSITIVE_INFINITY, {
+        section: start => sections.push({ start, token: ids.length }),
+        ids: own => ids.pushAll(own),
+      })
     }
-    const atLeast = this.run(text, options, limit, {
-      section: start => sections.push({ start, token: ids.length }),
-      ids: own => ids.pushAll(own),
-    })
-    return { ids: ids.take(), sections, atLeast }
+    const tokens = Math.max(least, ids.length)
+    return { ids: ids.take(), sections, past: tokens > limit ? { tokens, isAtLeast: isLong } : null }
   }
 
   /** How many ids there are. */
@@ -106,8 +108,8 @@ export class Encoder {
     return Math.ceil(sum * (1 - 1e-9))
   }
 
-  /** Gives what it finds to `out`. Returns null at the end; past the limit, a number that the ids reach at least. */
-  private run(text: string, options: EncodeOptions, limit: number, out: Sink): number | null {
+  /** Gives what it finds to `out`, until there are more ids than `limit`. */
+  private run(text: string, options: EncodeOptions, limit: number, out: Sink): void {
     const { splitter, pairs } = this
     let count = 0
     const add = (ids: readonly number[]) => {
@@ -123,19 +125,18 @@ export class Encoder {
           : this.forEachWord(this.normalPart(text, start, end, options), word =>
               add(pairs.encode(word, splitter.givesText)),
             )
-      if (!isWithin) return count
+      if (!isWithin) return
     }
-    return null
   }
 
   /** The added tokens in the text, and what is between them. */
-  private *parts(text: string, { allowSpecial }: EncodeOptions): Generator<Part> {
+  private *parts(text: string, { allowSpecial, mark }: EncodeOptions): Generator<Part> {
     let start = 0
     if (allowSpecial !== false) {
-      for (const { at, token } of this.added.find(text)) {
+      for (const { at, end, token } of this.added.find(text, mark)) {
         if (at > start) yield { start, end: at, token: null }
-        start = at + token.text.length
-        yield { start: at, end: start, token }
+        yield { start: at, end, token }
+        start = end
       }
     }
     if (start < text.length) yield { start, end: text.length, token: null }

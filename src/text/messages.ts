@@ -167,10 +167,12 @@ function plainContent(
 
 /** Some clients put a line into the system prompt that differs in every request, so that no prefix ever repeats. */
 function dropVolatileLines(text: string): string {
-  return wellFormed(text).replace(/^x-anthropic-billing-header:.*(?:\r?\n|$)/gm, '')
+  const clean = wellFormed(text)
+  if (!clean.includes('x-anthropic-billing-header:')) return clean
+  return clean.replace(/^x-anthropic-billing-header:.*(?:\r?\n|$)/gm, '')
 }
 
 /** A lone surrogate has no UTF-8 form: it becomes U+FFFD here, once, and not differently in each later step. */
 export function wellFormed(text: string): string {
-  return text.replace(/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/g, '\uFFFD')
+  return (text as string & { toWellFormed(): string }).toWellFormed() // of ES2024: Node 20 and browsers have it
 }

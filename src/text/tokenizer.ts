@@ -62,11 +62,6 @@ export class Tokenizer {
     return this.encoder.encode(text, options, limit)
   }
 
-  /** Puts `mark` into whatever spells an added token (or only a special one), so that `encode` with it leaves it text. */
-  protect(text: string, mark: string, which: 'added' | 'special'): string {
-    return this.added.protect(text, mark, token => which === 'added' || token.special)
-  }
-
   decode(ids: readonly number[], options?: DetokenizerOptions): string {
     const detokenizer = new Detokenizer(this, options)
     let text = ''

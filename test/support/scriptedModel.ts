@@ -7,8 +7,8 @@ import { Model } from '#moeflux/session/openModel.js'
 import { prefixKey } from '#moeflux/session/prefixMatch.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { loadChatTemplate } from '#moeflux/text/chatTemplate.js'
-import { startNodeTemplateWorker } from '#moeflux/text/nodeTemplateWorker.js'
-import { TemplateRenderer } from '#moeflux/text/templateRenderer.js'
+import { startNodeTextWorker } from '#moeflux/text/nodeTextWorker.js'
+import { TextWorkers } from '#moeflux/text/textWorkers.js'
 import type { Tokenizer } from '#moeflux/text/tokenizer.js'
 import { demoFiles, demoTokenizer, textFolder } from './textTools.js'
 
@@ -53,9 +53,9 @@ const config = {
   eosTokenIds: [END_TOKEN, 8183],
 } as unknown as ModelConfig
 
-// One worker for all models of a test file; it does not keep the process alive.
-const renderer = new TemplateRenderer(startNodeTemplateWorker)
+// One set of workers for all models of a test file; they do not keep the process alive.
 const sharedTokenizer = demoTokenizer()
+const sharedWorkers = sharedTokenizer.then(tokenizer => new TextWorkers(startNodeTextWorker, tokenizer))
 
 export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedModel> {
   const alive = { sequences: 0, held: 0 }
@@ -151,10 +151,12 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     close: async () => {},
   } as unknown as PackedModel
   const tokenizer = await sharedTokenizer
-  const template = await loadChatTemplate(folder, tokenizer, renderer)
+  const workers = await sharedWorkers
+  const template = await loadChatTemplate(folder, workers)
   const parts = { packed, backend, contextLength: options.contextLength ?? 4096, expertsPerToken: 1 }
   const text = {
     tokenizer: options.withTokenizer === false ? null : tokenizer,
+    workers: options.withTokenizer === false ? null : workers,
     template,
     defaults: { temperature: 0 },
     openConstraint: null,

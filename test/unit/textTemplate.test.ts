@@ -1,19 +1,22 @@
 import { afterAll, describe, expect, it } from 'vitest'
+import type { RenderedChat } from '#moeflux/text/chatRenderer.js'
 import { ChatTemplate, loadChatTemplate, readTemplate } from '#moeflux/text/chatTemplate.js'
 import { type ChatMessage, plainMessages, plainTools } from '#moeflux/text/messages.js'
-import { startNodeTemplateWorker } from '#moeflux/text/nodeTemplateWorker.js'
-import { TemplateRenderer } from '#moeflux/text/templateRenderer.js'
+import { startNodeTextWorker } from '#moeflux/text/nodeTextWorker.js'
+import { TextWorkers } from '#moeflux/text/textWorkers.js'
 import { demoFiles, demoTokenizer, goldenPrompts, textFolder } from '../support/textTools.js'
 
 const tokenizer = await demoTokenizer()
-const renderer = new TemplateRenderer(startNodeTemplateWorker, { milliseconds: 1_500, characters: 8 * 2 ** 20 })
-const demo = (await loadChatTemplate(textFolder(await demoFiles()), tokenizer, renderer))!
-afterAll(() => renderer.close())
+const workers = new TextWorkers(startNodeTextWorker, tokenizer, { milliseconds: 1_500, characters: 8 * 2 ** 20 })
+const demo = (await loadChatTemplate(textFolder(await demoFiles()), workers))!
+afterAll(() => workers.close())
 
-const template = (source: string) => new ChatTemplate(source, tokenizer, renderer)
+const template = (source: string) => new ChatTemplate(source, workers)
+const render = async (from: ChatTemplate, ...args: Parameters<ChatTemplate['render']>) =>
+  (await from.render(...args)) as RenderedChat
 const hello: ChatMessage[] = [{ role: 'user', content: 'Hello' }]
 const ids = async (messages: ChatMessage[], extra = {}) => {
-  const { text, mark } = await demo.render({ messages: plainMessages(messages).messages, ...extra })
+  const { text, mark } = await render(demo, { messages: plainMessages(messages).messages, ...extra })
   return tokenizer.encode(text, { mark })
 }
 
@@ -61,7 +64,7 @@ describe('what the library does otherwise than Python', () => {
     const { messages } = plainMessages(hello)
     const source = `{% for v in [true, false, none, 1.5, 3, 'x'] %}{{ v | string }} {% endfor -%}
 {{ '\\n x \\n'.strip('\\n') }}|{{ 'xxaxx'.lstrip('x') }}|{{ 'xxaxx'.rstrip('x') }}|{{ ' a '.strip() }}|{{ '' .strip('a') }}`
-    expect((await template(source).render({ messages })).text).toBe('True False None 1.5 3 x  x |axx|xxa|a|')
+    expect((await render(template(source), { messages })).text).toBe('True False None 1.5 3 x  x |axx|xxa|a|')
   })
 
   it('gives late system messages to templates that refuse them as a user message', async () => {
@@ -74,8 +77,8 @@ describe('what the library does otherwise than Python', () => {
       { role: 'user', content: 'b' },
       { role: 'system', content: 'c' },
     ])
-    expect((await strict.render({ messages })).text).toBe('[system: a][user: b][user: c]')
-    const { text } = await demo.render({ messages })
+    expect((await render(strict, { messages })).text).toBe('[system: a][user: b][user: c]')
+    const { text } = await render(demo, { messages })
     expect(text).toContain('<|im_start|>system\nc<|im_end|>')
   })
 })
@@ -122,7 +125,8 @@ describe('places in the prompt', () => {
       },
       { role: 'user', content: '  Hi there  ', cache_control: { type: 'ephemeral' } },
     ])
-    const { text, offsets } = await demo.render(
+    const { text, offsets } = await render(
+      demo,
       { messages },
       { places: [{ message: 1, characters: 0 }, ...breakpoints] },
     )
@@ -133,7 +137,7 @@ describe('places in the prompt', () => {
 
   it('say what of the prompt stays when the conversation goes on', async () => {
     const { messages } = plainMessages(hello)
-    const { text, nextTurn } = await demo.render({ messages }, { nextTurn: true })
+    const { text, nextTurn } = await render(demo, { messages }, { nextTurn: true })
     expect(text.slice(nextTurn)).toBe('<think>\n\n</think>\n\n')
     const single = template('{{ messages[0].content }}{{ raise_exception("one") if messages | length > 1 }}')
     expect(await single.render({ messages }, { nextTurn: true })).toMatchObject({ text: 'Hello', nextTurn: 0 })
@@ -142,7 +146,7 @@ describe('places in the prompt', () => {
   it('are unknown where the template changes the text', async () => {
     const { messages } = plainMessages(hello)
     const upper = template('{{ messages[0].content | length }}')
-    expect((await upper.render({ messages }, { places: [{ message: 0, characters: 2 }] })).offsets).toEqual([-1])
+    expect((await render(upper, { messages }, { places: [{ message: 0, characters: 2 }] })).offsets).toEqual([-1])
   })
 })
 
@@ -172,7 +176,7 @@ describe('hostile templates', () => {
       code: 'TEMPLATE',
       message: expect.stringMatching(message),
     })
-    expect((await demo.render({ messages })).text).toContain('Hello')
+    expect((await render(demo, { messages })).text).toContain('Hello')
   })
 
   it('do not stop the event loop', async () => {
@@ -188,11 +192,12 @@ describe('hostile templates', () => {
   })
 
   it('wait for each other, and a closed renderer refuses', async () => {
-    const own = new TemplateRenderer(startNodeTemplateWorker)
-    const both = Promise.all([own.render('{{ x }}', [{ x: 1 }, { x: 2 }]), own.render('b', [{}])])
-    expect(await both).toEqual([[{ text: '1' }, { text: '2' }], [{ text: 'b' }]])
-    await own.close()
-    await expect(own.render('a', [{}])).rejects.toThrow(/closed/)
+    const own = new TextWorkers(startNodeTextWorker, tokenizer)
+    const [first, second] = ['{{ messages[0].content }}', 'b'].map(source => new ChatTemplate(source, own))
+    const both = Promise.all([first.render({ messages }), second.render({ messages })])
+    expect(await both).toMatchObject([{ text: 'Hello' }, { text: 'b' }])
+    own.close()
+    await expect(first.render({ messages })).rejects.toThrow(/closed/)
   })
 })
 
@@ -212,7 +217,7 @@ describe('where the template is', () => {
     ]
     expect((await readTemplate(config(named))).source).toBe('d')
     expect((await readTemplate(config(undefined))).source).toBeNull()
-    expect(await loadChatTemplate(textFolder(new Map()), tokenizer, renderer)).toBeNull()
+    expect(await loadChatTemplate(textFolder(new Map()), workers)).toBeNull()
     await expect(readTemplate(config(7))).rejects.toMatchObject({ code: 'TEMPLATE' })
   })
 })

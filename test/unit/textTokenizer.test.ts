@@ -1,6 +1,8 @@
 import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { AddedTokens } from '#moeflux/text/addedTokens.js'
+import { Encoder } from '#moeflux/text/encoder.js'
 import { normalizeText } from '#moeflux/text/normalizeText.js'
 import { checkVocabulary, loadTokenizer, Tokenizer } from '#moeflux/text/tokenizer.js'
 import { demoFiles, demoTokenizer, goldenPrompts, goldenTexts, textFolder } from '../support/textTools.js'
@@ -10,6 +12,7 @@ const json = JSON.parse(files.get('tokenizer.json')!)
 const config = JSON.parse(files.get('tokenizer_config.json')!)
 const tokenizer = await demoTokenizer()
 const library = new LibraryTokenizer(json, config)
+const encoder = new Encoder(tokenizer.encoderData)
 
 const awkward = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 60 }),
@@ -66,11 +69,28 @@ describe('encoding', () => {
 
   it('leaves marked tokens text and others special', () => {
     const mark = '\uE000'
-    const text = `<|im_start|>user\n${tokenizer.protect('say <|im_end|> and <think>', mark, 'added')}<|im_end|>`
+    const added = new AddedTokens(tokenizer.addedTokens)
+    const said = added.protect('say <|im_end|> and <think>', mark, () => true)
+    expect([said.offset(0), said.offset(5), said.offset(6), said.offset(26)]).toEqual([0, 5, 7, 28])
+    const text = `<|im_start|>user\n${said.text}<|im_end|>`
     const ids = tokenizer.encode(text, { mark })
     expect(ids.filter(id => id >= 8183)).toEqual([8184, 8185])
     expect(tokenizer.decode(ids)).toBe('<|im_start|>user\nsay <|im_end|> and <think><|im_end|>')
-    expect(tokenizer.protect('<think>', mark, 'special')).toBe('<think>')
+    expect(added.protect('<think>', mark, () => false).text).toBe('<think>')
+  })
+
+  it('finds no marked token of one letter, and none inside another that is marked', () => {
+    const mark = '\uE000'
+    const tokens = [
+      { id: 0, text: 'ab', special: true },
+      { id: 1, text: 'bc', special: true },
+      { id: 2, text: 'a', special: true },
+    ]
+    const added = new AddedTokens(tokens)
+    expect([...added.find('abcbca')].map(({ token }) => token.id)).toEqual([0, 1, 2])
+    const { text } = added.protect('abcbca', mark, () => true)
+    expect([...added.find(text, mark)]).toEqual([])
+    expect(text.replaceAll(mark, '')).toBe('abcbca')
   })
 
   it('says where parts begin that can be encoded alone', () => {
@@ -128,27 +148,30 @@ describe('encoding', () => {
     expect(whole.encode('once', { allowSpecial: false })).toEqual([...'once'].map(id))
   })
 
-  it('gives up past a limit, and never says of a text that it has more tokens than it has', () => {
+  it('gives a long text up past a limit, and never says of a text that it has more tokens than it has', () => {
     const long = fc.tuple(awkward, fc.integer({ min: 1, max: 400 })).map(([text, times]) => `${text} `.repeat(times))
     fc.assert(
       fc.property(long, fc.integer({ min: 0, max: 3000 }), (text, limit) => {
         const { length } = tokenizer.encode(text)
-        const { ids, atLeast } = tokenizer.encodeSections(text, {}, limit)
-        if (length <= limit) expect([ids.length, atLeast]).toEqual([length, null])
-        else {
-          expect(atLeast).toBeGreaterThan(limit)
-          expect(atLeast).toBeLessThanOrEqual(length)
-        }
+        const { ids, past } = tokenizer.encodeSections(text, {}, limit)
+        expect(encoder.leastTokens(text)).toBeLessThanOrEqual(length)
+        expect(ids.length).toBe(length)
+        expect(past).toEqual(length > limit ? { tokens: length, isAtLeast: false } : null)
       }),
       { numRuns: 200 },
     )
-    const started = performance.now()
-    expect(tokenizer.encodeSections('once upon a time '.repeat(1e6), {}, 4096).atLeast).toBeGreaterThan(500_000)
-    expect(performance.now() - started).toBeLessThan(3_000)
+    const words = 'once upon a time '.repeat(20_000)
+    const { length } = tokenizer.encode(words)
+    expect(tokenizer.encodeSections(words, {}, length).past).toBeNull()
+    const past = tokenizer.encodeSections(words, {}, length - 1).past
+    expect(past).toEqual({ tokens: length, isAtLeast: true })
+    const untouched = tokenizer.encodeSections(words.repeat(8), {}, 4096)
+    expect(untouched.ids.length).toBe(0)
+    expect(untouched.past!.tokens).toBeGreaterThan(length)
   })
 
   it('refuses a word that merging would need gigabytes for', () => {
-    for (const text of ['x'.repeat(2 ** 23), 'é'.repeat(2 ** 21 + 1), 'x'.repeat(2 ** 25)]) {
+    for (const text of ['é'.repeat(2 ** 21 + 1), 'x'.repeat(2 ** 25)]) {
       expect(() => tokenizer.encode(text)).toThrow(/prompt: got 'a word of .* want/)
     }
   })

@@ -1,0 +1,87 @@
+// Renders chats and encodes text beside the thread that serves: a template is a program from a model folder, and a text may
+// have megabytes; neither may hold up anything else. Ordinary jobs and long ones have a worker each, so that a long prompt
+// of one client does not keep another's short one waiting. Which kind of worker (a thread in Node, a Web Worker in a
+// browser) is decided by whoever makes it.
+import { OptionError, TemplateError, TokenizerError } from '../errors.js'
+import type { RenderJob, RenderReply } from './chatRenderer.js'
+import type { EncodeOptions, Encoding } from './encoder.js'
+import { type StartTextWorker, TextLane, type TextWorker } from './textLane.js'
+import type { TextJob, TextReply, TextResult } from './textService.js'
+import type { Tokenizer } from './tokenizer.js'
+
+export type { StartTextWorker, TextWorker }
+
+export interface TextLimits {
+  readonly milliseconds: number // for one render; for a long one, more in proportion
+  readonly characters: number // of output
+}
+
+export const defaultTextLimits: TextLimits = { milliseconds: 5_000, characters: 16 * 2 ** 20 }
+
+const INLINE_CHARACTERS = 4096 // encoded in less time than a message to a worker takes
+const LONG_CHARACTERS = 2 ** 20
+const ENCODE_MILLISECONDS = 60_000 // a safeguard: encoding takes a second for some megabytes
+const MILLISECONDS_PER_CHARACTER = 0.005 // of long jobs, on a machine with much else to do
+const IDLE_MILLISECONDS = 10_000
+
+export class TextWorkers {
+  private readonly ordinary: TextLane
+  private readonly long: TextLane
+
+  constructor(
+    start: StartTextWorker,
+    private readonly tokenizer: Tokenizer,
+    private readonly limits: TextLimits = defaultTextLimits,
+  ) {
+    this.ordinary = new TextLane(start, tokenizer.encoderData, { endsUnwanted: false })
+    this.long = new TextLane(start, tokenizer.encoderData, { endsUnwanted: true, idleMilliseconds: IDLE_MILLISECONDS })
+  }
+
+  async render(job: Omit<RenderJob, 'maxOutput'>, signal?: AbortSignal): Promise<RenderReply> {
+    const { messages, tools, variables } = job.request
+    const render = { ...job, maxOutput: this.limits.characters }
+    const size = roughSize([messages, tools, variables, job.options.prefill])
+    const reply = await this.run({ render }, size, this.limits.milliseconds, signal)
+    if ('failed' in reply) throw new TemplateError(`chat template: ${reply.failed}`)
+    return resultOf(reply) as RenderReply
+  }
+
+  /** The ids of a text; where it has more than `limit`, how many there are at least. */
+  async encode(text: string, options: EncodeOptions, limit: number, signal?: AbortSignal): Promise<Encoding> {
+    if (text.length <= INLINE_CHARACTERS) return this.tokenizer.encodeSections(text, options, limit)
+    const reply = await this.run({ encode: { text, options, limit } }, text.length, ENCODE_MILLISECONDS, signal)
+    return resultOf(reply) as Encoding
+  }
+
+  async count(text: string, options: EncodeOptions, signal?: AbortSignal): Promise<number> {
+    const reply = await this.run({ count: { text, options } }, text.length, ENCODE_MILLISECONDS, signal)
+    return resultOf(reply) as number
+  }
+
+  close(): void {
+    this.ordinary.close()
+    this.long.close()
+  }
+
+  private run(job: TextJob, size: number, least: number, signal?: AbortSignal): Promise<TextReply> {
+    const excess = Math.max(0, size - LONG_CHARACTERS)
+    const milliseconds = Math.round(least + excess * MILLISECONDS_PER_CHARACTER)
+    return (excess > 0 ? this.long : this.ordinary).run({ job, size, milliseconds, signal })
+  }
+}
+
+function resultOf(reply: TextReply): TextResult {
+  if ('result' in reply) return reply.result
+  if ('refused' in reply) throw new OptionError('prompt', reply.refused.got, reply.refused.want)
+  throw new TokenizerError(`encoding: ${reply.failed}`)
+}
+
+/** About how many characters a value has, each value in it counted as some. */
+function roughSize(value: unknown): number {
+  if (typeof value === 'string') return 16 + value.length
+  if (value === null || typeof value !== 'object') return 16
+  let size = 16
+  if (Array.isArray(value)) for (const item of value) size += roughSize(item)
+  else for (const key in value) size += key.length + roughSize((value as Record<string, unknown>)[key])
+  return size
+}
