@@ -1,0 +1,57 @@
+// Memory, open handles and threads of a process, once a second, and whether they stay flat: the median of the last
+// quarter of the time against that of the second, because the first is warming up. Linux alone tells these from outside.
+import { readdirSync, readFileSync } from 'node:fs'
+
+const MIB = 2 ** 20
+/** What may be more at the end than in the second quarter: a share of it, and a little of its own. */
+const TOLERANCE = {
+  memoryBytes: { share: 0.1, more: 32 * MIB },
+  handles: { share: 0.1, more: 8 },
+  threads: { share: 0, more: 2 },
+}
+
+export class Gauges {
+  #samples = []
+  #timer
+
+  constructor(pid) {
+    this.pid = pid
+    if (process.platform !== 'linux') return
+    this.#timer = setInterval(() => this.#sample(), 1000)
+  }
+
+  get last() {
+    return this.#samples.at(-1) ?? null
+  }
+
+  stop() {
+    clearInterval(this.#timer)
+  }
+
+  /** Per gauge the medians of the second and the last quarter, the peak, and whether it is flat. */
+  summary() {
+    const quarter = Math.floor(this.#samples.length / 4)
+    const part = from => this.#samples.slice(from * quarter, (from + 1) * quarter)
+    return Object.fromEntries(
+      Object.entries(TOLERANCE).map(([name, { share, more }]) => {
+        const [second, last] = [part(1), part(3)].map(samples => median(samples.map(sample => sample[name])))
+        const peak = Math.max(...this.#samples.map(sample => sample[name]))
+        return [name, { second, last, peak, isFlat: quarter === 0 || last <= second * (1 + share) + more }]
+      }),
+    )
+  }
+
+  #sample() {
+    try {
+      const status = readFileSync(`/proc/${this.pid}/status`, 'utf8')
+      const field = name => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1])
+      const handles = readdirSync(`/proc/${this.pid}/fd`).length
+      this.#samples.push({ memoryBytes: field('VmRSS') * 1024, handles, threads: field('Threads') })
+    } catch {} // it has ended; that is for others to notice
+  }
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b)
+  return sorted[Math.floor(sorted.length / 2)] ?? 0
+}
