@@ -28,7 +28,7 @@ export function judge(request, reply, during) {
     if (end === 'left') {
       const isExcused = (status === 500 && during.isFileBroken) || (status === 503 && during.isStopping)
       const isRight = status === null || isExcused || request.statuses.includes(status)
-      return isRight ? verdict('left') : isWrong(`status ${status}`)
+      return isRight ? verdict('left') : isWrong(`status ${status}: ${reply.text.slice(0, 200)}`)
     }
     if (during.isStopping && (end !== 'whole' || status === 503)) return verdict('stopped')
     if (end !== 'whole') {
@@ -37,7 +37,7 @@ export function judge(request, reply, during) {
     }
     if (!request.statuses.includes(status)) {
       if (isReadFault(request, reply, during)) return verdict('read fault')
-      return isWrong(`status ${status}`)
+      return isWrong(`status ${status}: ${reply.text.slice(0, 200)}`)
     }
     if (status >= 400) return refusal(request, reply, verdict, isWrong)
     if (request.wantBytes !== undefined) {
@@ -50,9 +50,8 @@ export function judge(request, reply, during) {
       return during.isStopping ? verdict('stopped') : isWrong('the stream ends without its end event')
     if (answer.error !== null) {
       if (during.isStopping) return verdict('stopped')
-      return isReadFault(request, reply, during, answer.error)
-        ? verdict('read fault')
-        : isWrong('an error in the stream')
+      if (isReadFault(request, reply, during, answer.error)) return verdict('read fault')
+      return isWrong(`an error in the stream: ${JSON.stringify(answer.error).slice(0, 200)}`)
     }
     return answerVerdict(request, answer, verdict, isWrong)
   } catch (error) {
