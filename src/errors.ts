@@ -5,10 +5,28 @@ export class MoefluxError extends Error {
   readonly code: string
 
   constructor(code: string, message: string, options?: { cause?: unknown }) {
-    super(message, options)
+    super(shortened(message), options)
     this.name = new.target.name
     this.code = code
   }
+}
+
+const LONGEST_MESSAGE = 800
+
+/** A message may quote what a stranger wrote, however much that is; people and logs get the beginning and the end. */
+function shortened(message: string): string {
+  if (message.length <= LONGEST_MESSAGE) return message
+  const end = LONGEST_MESSAGE / 4
+  return `${message.slice(0, LONGEST_MESSAGE - end)} … ${message.slice(-end)}`
+}
+
+/** A value of a JSON file in a few words. Lists and objects may be nested deeper than JSON.stringify can follow. */
+function shown(value: unknown): string {
+  if (value === undefined) return 'missing'
+  if (typeof value === 'number') return String(value)
+  if (value === null || typeof value !== 'object') return JSON.stringify(value)
+  if (!Array.isArray(value)) return 'an object'
+  return value.some(item => typeof item === 'object') ? 'a list' : JSON.stringify(value)
 }
 
 // --- bytes at rest -------------------------------------------------------------------------------------------------
@@ -45,7 +63,7 @@ export class UnsupportedModelError extends MoefluxError {
     readonly got: unknown,
     readonly want: string,
   ) {
-    super('UNSUPPORTED_MODEL', `config.json: ${field} is ${JSON.stringify(got) ?? 'missing'}, want ${want}`)
+    super('UNSUPPORTED_MODEL', `config.json: ${field} is ${shown(got)}, want ${want}`)
   }
 }
 
@@ -54,8 +72,10 @@ export class TensorError extends MoefluxError {
   constructor(
     readonly tensor: string,
     readonly detail: string,
+    /** That it lies in or is listed in, or the folder where none is known; null: see `namingFile`. */
+    readonly file: string | null = null,
   ) {
-    super('BAD_TENSOR', `tensor ${tensor}: ${detail}`)
+    super('BAD_TENSOR', `${file === null ? '' : `${file}: `}tensor ${tensor}: ${detail}`)
   }
 }
 

@@ -31,6 +31,7 @@ export interface RoutingTrace extends TraceFacts {
 const formatName = 'moeflux-trace'
 const version = 1
 const longestHeader = 16 << 20
+const mostExperts = 1 << 22 // of all layers; a simulation has memory for each
 
 export function encodeTrace(trace: RoutingTrace): Uint8Array {
   const { steps, ...facts } = trace
@@ -56,23 +57,11 @@ export function decodeTrace(bytes: Uint8Array, file: string): RoutingTrace {
   } catch (cause) {
     throw bad('is not a trace: the first line is not JSON', { cause })
   }
-  if (header?.format !== formatName || header.version !== version) {
-    throw bad(`format is ${JSON.stringify(header?.format)}, version ${header?.version}; want ${formatName}, ${version}`)
-  }
-  const {
-    format: _format,
-    version: _version,
-    stepTokens,
-    ...facts
-  } = header as unknown as TraceFacts & {
-    format: string
-    version: number
-    stepTokens: number[]
-  }
-  for (const field of ['layers', 'experts', 'expertsPerToken', 'expertBytes'] as const) {
-    if (!Number.isSafeInteger(facts[field]) || facts[field] < 1) throw bad(`${field} is ${facts[field]}, want a count`)
-  }
-  if (!Array.isArray(stepTokens) || !stepTokens.every(tokens => Number.isSafeInteger(tokens) && tokens > 0)) {
+  if (header?.format !== formatName) throw bad(`is not a trace: its format is not ${formatName}`)
+  if (header.version !== version) throw bad(`is a trace of another version than ${version}`)
+  const facts = readFacts(header, bad)
+  const { stepTokens } = header
+  if (!Array.isArray(stepTokens) || stepTokens.length === 0 || !stepTokens.every(tokens => isCount(tokens, 1))) {
     throw bad('stepTokens is not a list of counts')
   }
   const perToken = facts.layers * facts.expertsPerToken
@@ -87,6 +76,41 @@ export function decodeTrace(bytes: Uint8Array, file: string): RoutingTrace {
     return { tokens, experts }
   })
   return { ...facts, steps }
+}
+
+function readFacts(header: Record<string, unknown>, bad: (detail: string) => FormatError): TraceFacts {
+  const engine = new Map(Object.entries((header.engine ?? {}) as object))
+  const count = (name: string, value: unknown, least: number, most = Number.MAX_SAFE_INTEGER): number => {
+    if (isCount(value, least, most)) return value
+    throw bad(`${name} is ${typeof value === 'number' ? value : 'no number'}, want a count from ${least} to ${most}`)
+  }
+  const text = (name: string, value: unknown): string => {
+    if (typeof value !== 'string') throw bad(`${name} is not text`)
+    return value
+  }
+  const layers = count('layers', header.layers, 1, mostExperts)
+  const experts = count('experts', header.experts, 1, Math.min(2 ** 16, Math.floor(mostExperts / layers)))
+  const seconds = engine.get('computeSecondsPerToken')
+  if (typeof seconds !== 'number' || !(seconds >= 0)) throw bad('engine.computeSecondsPerToken is not a time')
+  return {
+    model: text('model', header.model),
+    layers,
+    experts,
+    expertsPerToken: count('expertsPerToken', header.expertsPerToken, 1, experts),
+    expertBytes: count('expertBytes', header.expertBytes, 1),
+    engine: {
+      backend: text('engine.backend', engine.get('backend')),
+      policy: text('engine.policy', engine.get('policy')),
+      slots: count('engine.slots', engine.get('slots'), 1, 2 * mostExperts),
+      hits: count('engine.hits', engine.get('hits'), 0),
+      misses: count('engine.misses', engine.get('misses'), 0),
+      computeSecondsPerToken: seconds,
+    },
+  }
+}
+
+function isCount(value: unknown, least: number, most = Number.MAX_SAFE_INTEGER): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most
 }
 
 /** The distinct experts of all tokens of a step in one layer, ascending: what the streamer is asked for. */

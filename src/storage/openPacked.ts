@@ -8,6 +8,7 @@ import type { ExpertLayout } from '../model/tensors.js'
 import type { ByteSource, Folder } from './byteSource.js'
 import { fingerprintOf } from './fingerprint.js'
 import { type Metadata, parseManifest, parseMetadata } from './manifest.js'
+import { namingFile } from './namingFile.js'
 import type { ExpertFiles, PackedModel } from './packedModel.js'
 import {
   CONFIG_NAME,
@@ -19,6 +20,7 @@ import {
   METADATA_NAME,
   WEIGHTS_NAME,
 } from './packedNames.js'
+import { checkNesting } from './strictJson.js'
 
 export interface OpenPackedOptions {
   /** Use the second set of experts, in 2 bits. */
@@ -28,7 +30,8 @@ export interface OpenPackedOptions {
 export async function openPacked(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedModel> {
   await refuseUnfinished(folder)
   const { config, metadata, set, layout } = await readShapes(folder, options)
-  const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), `${folder.location}/${MANIFEST_NAME}`)
+  const manifestFile = `${folder.location}/${MANIFEST_NAME}`
+  const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), manifestFile)
 
   const opened: ByteSource[] = []
   const open = async (name: string): Promise<ByteSource> => {
@@ -41,7 +44,7 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
   }
   try {
     const weights = await open(WEIGHTS_NAME)
-    const tensors = resolveTensors(config, manifest.tensors, weights)
+    const tensors = namingFile(manifestFile, () => resolveTensors(config, manifest.tensors, weights))
     const files: ByteSource[] = []
     for (let layer = 0; layer < config.numLayers; layer++) {
       const file = await open(expertFileName(set, layer))
@@ -81,7 +84,9 @@ export async function readShapes(folder: Folder, options: OpenPackedOptions = {}
   const config = await readConfig(folder)
   const metadata = await readMetadata(folder)
   const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
-  return { config, metadata, set, layout: expertLayout(config, partsOf(config, metadata, set), set) }
+  const tableFile = `${folder.location}/${metadata === null ? CONFIG_NAME : METADATA_NAME}` // where their shapes stand
+  const layout = namingFile(tableFile, () => expertLayout(config, partsOf(config, metadata, set), set))
+  return { config, metadata, set, layout }
 }
 
 /** A conversion that is under way, or was stopped, must not pass for a model. */
@@ -106,6 +111,7 @@ export async function readJson(folder: Folder, name: string): Promise<Readonly<R
   const text = await folder.readText(name)
   if (text === null) return null
   const file = `${folder.location}/${name}`
+  checkNesting(text, file)
   let json: unknown
   try {
     json = JSON.parse(text)

@@ -85,7 +85,8 @@ function converter(source: SourceMatrix, format: MatrixFormat, blockRows: number
     return out
   }
   if (format.kind === 'plain') {
-    if (format.type !== 'BF16') throw new TensorError(source.name, `cannot be stored as ${format.type}`)
+    if (format.type !== 'BF16')
+      throw new TensorError(source.name, `cannot be stored as ${format.type}`, source.weight.source.name)
     const narrow = new Uint16Array(scratch.get('narrow', blockRows * cols * 2), 0, blockRows * cols)
     return async (row, count, signal) => {
       narrowToBfloat16(await readFloats(row, count, signal), narrow)
@@ -103,7 +104,8 @@ function converter(source: SourceMatrix, format: MatrixFormat, blockRows: number
     const badGroup = quantizeRows(await readFloats(row, count, signal), bits, group, out)
     if (badGroup >= 0) {
       const badRow = row + Math.floor((badGroup * group) / cols)
-      throw new TensorError(source.name, `row ${badRow} holds NaN, infinity or values too large to quantize`)
+      const detail = `row ${badRow} holds NaN, infinity or values too large to quantize`
+      throw new TensorError(source.name, detail, source.weight.source.name)
     }
     const sizes = quantizedSizes(count, cols, bits, group)
     return {
@@ -145,5 +147,5 @@ function checkFinite(source: SourceMatrix, bytes: Uint8Array, row: number, what:
   const index = findNonFinite(source.scaleType, bytes)
   if (index < 0) return
   const badRow = row + Math.floor(index / (source.cols / source.group))
-  throw new TensorError(source.name, `a ${what} of row ${badRow} is NaN or infinite`)
+  throw new TensorError(source.name, `a ${what} of row ${badRow} is NaN or infinite`, source.weight.source.name)
 }

@@ -153,7 +153,8 @@ function planExperts(
         const [got, want] = [describe(other[projection]), describe(formats[projection])]
         if (got === want) continue
         const name = `model.layers.${layer}.mlp expert ${expert} ${projection}_proj`
-        throw new TensorError(name, `is ${got}, but the first expert of layer 0 has ${want}: all must agree`)
+        const detail = `is ${got}, but the first expert of layer 0 has ${want}: all must agree`
+        throw new TensorError(name, detail, source.sharded.folder.location)
       }
     }
   }

@@ -67,7 +67,8 @@ export class SourceModel {
   vector({ name, length }: VectorSpec): SourceVector {
     const tensor = this.find(name)
     const count = tensor.shape.reduce((product, dim) => product * dim, 1)
-    if (count !== length) throw new TensorError(name, `the shape is [${tensor.shape}], want ${length} values`)
+    if (count !== length)
+      throw new TensorError(name, `the shape is [${tensor.shape}], want ${length} values`, tensor.source.name)
     return { name, shape: tensor.shape, type: floatType(tensor), data: sliceOf(tensor, 1, 0) }
   }
 
@@ -104,15 +105,18 @@ export class SourceModel {
     const scaleType = scales.dtype
     if ((scaleType !== 'BF16' && scaleType !== 'F16') || biases.dtype !== scaleType) {
       const detail = `scales are ${scaleType} and biases ${biases.dtype}, want both BF16 or both F16`
-      throw new TensorError(scales.name, detail)
+      throw new TensorError(scales.name, detail, scales.source.name)
     }
-    if (tensor.dtype !== 'U32') throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want U32`)
+    if (tensor.dtype !== 'U32') {
+      throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want U32`, tensor.source.name)
+    }
     // Shapes say exactly what the bits and the group are, for each tensor by itself.
     const bits = ((tensor.shape.at(-1) ?? 0) * 32) / cols
     const group = cols / (scales.shape.at(-1) ?? 0)
     if (!isBits(bits) || !isGroup(group)) {
       const detail = `${bits} bits in groups of ${group}, want 2, 4 or 8 bits in groups of 32, 64 or 128`
-      throw new TensorError(tensor.name, `the shapes [${tensor.shape}] and [${scales.shape}] mean ${detail}`)
+      const shapes = `the shapes [${tensor.shape}] and [${scales.shape}] mean ${detail}`
+      throw new TensorError(tensor.name, shapes, tensor.source.name)
     }
     checkShape(tensor, [...stack, rows, (cols * bits) / 32])
     checkShape(scales, [...stack, rows, cols / group])
@@ -133,7 +137,7 @@ export class SourceModel {
 
   private find(name: string): SourceTensor {
     const tensor = this.tensors.get(name)
-    if (tensor === undefined) throw new TensorError(name, 'is missing')
+    if (tensor === undefined) throw new TensorError(name, 'is missing', this.sharded.folder.location)
     return tensor
   }
 
@@ -146,7 +150,8 @@ export class SourceModel {
     const shape = conv.shape.join()
     if (shape === `${channels},1,${taps}`) return 'hf'
     if (shape === `${channels},${taps},1`) return 'mlx'
-    throw new TensorError(conv.name, `the shape is [${shape}], want [${channels},1,${taps}] or [${channels},${taps},1]`)
+    const detail = `the shape is [${shape}], want [${channels},1,${taps}] or [${channels},${taps},1]`
+    throw new TensorError(conv.name, detail, conv.source.name)
   }
 }
 
@@ -164,14 +169,14 @@ function sliceOf(tensor: SourceTensor, count: number, index: number): Slice {
 
 function floatType(tensor: SourceTensor): FloatType {
   if (!(tensor.dtype in FLOAT_BYTES)) {
-    throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want BF16, F16 or F32`)
+    throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want BF16, F16 or F32`, tensor.source.name)
   }
   return tensor.dtype as FloatType
 }
 
 function checkShape(tensor: SourceTensor, want: readonly number[]): void {
   if (tensor.shape.join() !== want.join()) {
-    throw new TensorError(tensor.name, `the shape is [${tensor.shape}], want [${want}]`)
+    throw new TensorError(tensor.name, `the shape is [${tensor.shape}], want [${want}]`, tensor.source.name)
   }
 }
 

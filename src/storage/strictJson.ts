@@ -17,6 +17,23 @@ export function decodeUtf8(bytes: Uint8Array, file: string): string {
   }
 }
 
+/** Refuses brackets that are nested deeper than what goes through values recursively can follow. */
+export function checkNesting(text: string, file: string): void {
+  let depth = 0
+  let inString = false
+  for (let i = 0; i < text.length; i++) {
+    const code = text.charCodeAt(i)
+    if (inString) {
+      if (code === 0x5c) i++
+      else if (code === 0x22) inString = false
+    } else if (code === 0x22) inString = true
+    else if (code === 0x7d || code === 0x5d) depth--
+    else if ((code === 0x7b || code === 0x5b) && ++depth > MAX_DEPTH) {
+      throw new FormatError('JSON_TOO_DEEP', file, `more than ${MAX_DEPTH} nested brackets at character ${i}`)
+    }
+  }
+}
+
 export function parseStrictJson(text: string, file: string): JsonValue {
   let at = 0
 

@@ -106,7 +106,7 @@ async function packVector(
   const { data, type, name } = model.vector(item.spec)
   const bytes = new Uint8Array(data.size)
   await data.source.read(data.offset, bytes)
-  if (findNonFinite(type, bytes) >= 0) throw new TensorError(name, 'holds NaN or infinity')
+  if (findNonFinite(type, bytes) >= 0) throw new TensorError(name, 'holds NaN or infinity', data.source.name)
   if (item.type === type && !item.addOne) return bytes
   const values = new Float32Array(bytes.byteLength / FLOAT_BYTES[type])
   widenFloats(type, bytes, values)

@@ -51,6 +51,26 @@ describe('routing trace', () => {
       }),
     )
   })
+
+  it('refuses facts that no simulation could use', () => {
+    const steps = [{ tokens: 1, experts: Uint16Array.of(1, 2, 3, 4) }]
+    const good = { model: 'demo', ...shape, engine, steps }
+    const broken: object[] = [
+      { engine: undefined },
+      { engine: { ...engine, slots: -1 } },
+      { engine: { ...engine, slots: 1e15 } },
+      { engine: { ...engine, computeSecondsPerToken: null } },
+      { model: 5 },
+      { experts: 2 ** 40 },
+      { layers: 2 ** 30, experts: 65_535, steps: [] },
+      { expertsPerToken: 99 },
+      { steps: [] },
+    ]
+    for (const facts of broken) {
+      const bytes = encodeTrace({ ...good, ...facts })
+      expect(() => decodeTrace(bytes, 'x.trace'), JSON.stringify(facts)).toThrow(FormatError)
+    }
+  })
 })
 
 describe('simulation', () => {

@@ -31,12 +31,17 @@ export function parseTranscript(text: string, file: string): Transcript {
   }
   const fields = new Map(json !== null && typeof json === 'object' ? Object.entries(json) : [])
   if (fields.get('kind') !== KIND) throw refuse('is not a saved chat')
-  if (fields.get('version') !== VERSION) throw refuse(`has version ${String(fields.get('version'))}, want ${VERSION}`)
+  if (fields.get('version') !== VERSION)
+    throw refuse(`has version ${versionText(fields.get('version'))}, want ${VERSION}`)
   const turns = fields.get('turns')
   const system = fields.get('system') ?? null
   if (!Array.isArray(turns) || !turns.every(isTurn)) throw refuse('has turns that are not messages')
   if (system !== null && typeof system !== 'string') throw refuse('has a system prompt that is not text')
   return { model: String(fields.get('model') ?? ''), system, turns }
+}
+
+function versionText(value: unknown): string {
+  return typeof value === 'number' ? String(value) : 'unknown'
 }
 
 function isTurn(value: unknown): value is Turn {

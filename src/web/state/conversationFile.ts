@@ -36,7 +36,7 @@ export function fromJson(text: string): Conversation[] {
   }
   const root = asObject(value)
   if (root?.format !== FORMAT) throw new ImportError(`the file is not an export of moeflux`)
-  if (root.version !== 1) throw new ImportError(`the export has version ${String(root.version)}, want 1`)
+  if (root.version !== 1) throw new ImportError(`the export has version ${named(root.version)}, want 1`)
   const { conversations } = root
   if (!Array.isArray(conversations)) throw new ImportError('the export has no list of conversations')
   if (conversations.length > MAX_CONVERSATIONS) throw new ImportError('the export has too many conversations')
@@ -72,7 +72,8 @@ function readMessage(value: unknown, where: string, ids: Map<string, string>): M
   const fields = asObject(value)
   if (fields === null || typeof fields.text !== 'string') throw new ImportError(`${where} has no text`)
   const { role } = fields
-  if (role !== 'user' && role !== 'assistant') throw new ImportError(`${where} has role ${JSON.stringify(role)}`)
+  if (role !== 'user' && role !== 'assistant')
+    throw new ImportError(`${where} has role ${named(role)}, want "user" or "assistant"`)
   // A parent comes before what answers it, so there are no loops.
   const parent = fields.parent === null || fields.parent === undefined ? null : ids.get(String(fields.parent))
   if (parent === undefined) throw new ImportError(`${where} answers a message that is not there`)
@@ -112,6 +113,12 @@ function asObject(value: unknown): Record<string, unknown> | null {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
     ? (value as Record<string, unknown>)
     : null
+}
+
+/** What the file has in a place, for a message; it may be anything and of any size. */
+function named(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, 40))
+  return typeof value === 'number' ? String(value) : 'unknown'
 }
 
 function textOf(value: unknown, otherwise: string): string {
