@@ -215,6 +215,13 @@ describe('completions', () => {
     expect(text).toBe(byId.choices[0].text)
   })
 
+  it('are refused by their status when streamed with an echo too', async () => {
+    const schema = { type: 'object', properties: { a: { not: {} } } }
+    const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } }
+    const body = { model, prompt: 'Once upon a', echo: true, stream: true, max_tokens: 2, response_format } as const
+    await expect(client.completions.create(body)).rejects.toMatchObject({ status: 400 })
+  })
+
   it('tell how likely tokens of the answer were, and refuse to tell it of an echoed prompt', async () => {
     const options = { model, temperature: 0, max_tokens: 6, prompt: 'Once upon a', logprobs: 2 }
     const { choices } = await client.completions.create(options)

@@ -122,10 +122,13 @@ async function* streamChunks(
   const chunk = (choices: unknown[], usage: unknown = null): ServerSentEvent => ({
     data: JSON.stringify({ ...head, choices, ...(withUsage && { usage }) }),
   })
-  for (const [index, echo] of echoes.entries()) {
-    if (echo !== '') yield chunk([{ index, text: echo, logprobs: null, finish_reason: null }])
-  }
+  const begun = streams.map(() => false)
   for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
+    // Not before the prompt is evaluated: what is wrong with the request is told by its status and not by an event.
+    if (!begun[index] && echoes[index] !== '') {
+      yield chunk([{ index, text: echoes[index], logprobs: null, finish_reason: null }])
+    }
+    begun[index] = true
     if (event.type === 'usage') usages[index] = event
     else if (event.type === 'end') {
       yield chunk([{ index, text: '', logprobs: null, finish_reason: finishReason(event.reason) }])
