@@ -91,6 +91,25 @@ export function exchange({ port, method = 'POST', path, headers = {}, body = nul
   })
 }
 
+/** The same with bytes that need not be HTTP. */
+export function rawExchange({ port, bytes, limitMs }) {
+  const started = performance.now()
+  return new Promise(resolve => {
+    const socket = connect({ port, host: '127.0.0.1' })
+    const reader = new ReplyReader('POST')
+    const finish = end => {
+      clearTimeout(timer)
+      socket.destroy()
+      resolve({ ...reader.reply(), end, milliseconds: performance.now() - started })
+    }
+    const timer = setTimeout(() => finish('late'), limitMs)
+    socket.on('data', chunk => reader.take(chunk))
+    socket.on('error', error => (reader.error = error.code ?? error.message))
+    socket.on('close', () => finish(reader.isWhole ? 'whole' : reader.status === null ? 'none' : 'broken'))
+    socket.end(bytes)
+  })
+}
+
 /** The status, headers and body of one reply, from chunks of any size. */
 class ReplyReader {
   status = null
