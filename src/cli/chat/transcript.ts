@@ -37,7 +37,8 @@ export function parseTranscript(text: string, file: string): Transcript {
   const system = fields.get('system') ?? null
   if (!Array.isArray(turns) || !turns.every(isTurn)) throw refuse('has turns that are not messages')
   if (system !== null && typeof system !== 'string') throw refuse('has a system prompt that is not text')
-  return { model: String(fields.get('model') ?? ''), system, turns }
+  const model = fields.get('model')
+  return { model: typeof model === 'string' ? model : '', system, turns }
 }
 
 function versionText(value: unknown): string {

@@ -54,7 +54,7 @@ function readConversation(value: unknown, where: string): Conversation {
     const message = readMessage(each, `message ${i + 1} of ${where}`, ids)
     messages.push(message)
   }
-  const head = ids.get(String(fields.head)) ?? messages.at(-1)?.id ?? null
+  const head = ids.get(idOf(fields.head)) ?? messages.at(-1)?.id ?? null
   const now = Date.now()
   return {
     id: newId(),
@@ -75,10 +75,10 @@ function readMessage(value: unknown, where: string, ids: Map<string, string>): M
   if (role !== 'user' && role !== 'assistant')
     throw new ImportError(`${where} has role ${named(role)}, want "user" or "assistant"`)
   // A parent comes before what answers it, so there are no loops.
-  const parent = fields.parent === null || fields.parent === undefined ? null : ids.get(String(fields.parent))
+  const parent = fields.parent === null || fields.parent === undefined ? null : ids.get(idOf(fields.parent))
   if (parent === undefined) throw new ImportError(`${where} answers a message that is not there`)
   const id = newId()
-  ids.set(String(fields.id), id)
+  ids.set(idOf(fields.id), id)
   const end = fields.end
   return {
     id,
@@ -113,6 +113,11 @@ function asObject(value: unknown): Record<string, unknown> | null {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
     ? (value as Record<string, unknown>)
     : null
+}
+
+/** What stands for a message in the file. An object has no text of its own, and asking for it may fail. */
+function idOf(value: unknown): string {
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : ''
 }
 
 /** What the file has in a place, for a message; it may be anything and of any size. */
