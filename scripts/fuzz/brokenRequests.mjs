@@ -1,14 +1,16 @@
 // Requests that are nearly right: a field of another type, past an edge, missing, twice, nested or huge; headers, methods,
 // paths and framings that no client library would send. Each says whether HTTP itself may refuse it, without a body.
-import { brokenJson } from './mutateJson.mjs'
-import { GET_PATHS, SAMPLES } from './requestSamples.mjs'
+import { breakText, brokenJson } from './mutateJson.mjs'
+import { GET_PATHS, SAMPLES, SCHEMA_NAMES, SCHEMA_VALUES, SCHEMAS, withForm } from './requestSamples.mjs'
 
 const POST_PATHS = Object.keys(SAMPLES)
+const FORM_PATHS = POST_PATHS.filter(path => !path.endsWith('count_tokens'))
 const json = { 'content-type': 'application/json' }
 
 /** `[weight, kind]` */
 const KINDS = [
-  [70, 'fields'],
+  [50, 'fields'],
+  [20, 'forms'],
   [10, 'headers'],
   [8, 'methods and paths'],
   [8, 'framing'],
@@ -45,6 +47,21 @@ const MAKERS = {
   fields(random) {
     const path = random.pick(POST_PATHS)
     return { path, body: Buffer.from(brokenJson(someBody(path, random), random, { most: 2, textShare: 0.05 })) }
+  },
+
+  /** A format, tool or grammar that is wrong in a request that is right. */
+  forms(random) {
+    const path = random.pick(FORM_PATHS)
+    if (random.chance(0.15)) {
+      const grammar = breakText('root ::= "yes" | word\nword ::= [a-z]{1,4} ("x" | [^"\\x00-\\x1f])*', random)
+      const { always } = SAMPLES['/v1/chat/completions']
+      return { path: '/v1/chat/completions', body: Buffer.from(JSON.stringify({ ...always, grammar })) }
+    }
+    const options = { most: 3, textShare: 0, names: SCHEMA_NAMES, values: SCHEMA_VALUES }
+    const schema = brokenJson(random.pick(SCHEMAS), random, options)
+    // Put in as text: what is broken in it would not survive being parsed.
+    const body = JSON.stringify(withForm(path, '<schema>', random)).replace('"<schema>"', () => schema)
+    return { path, body: Buffer.from(body) }
   },
 
   headers(random) {

@@ -17,10 +17,14 @@ export function jsonText(node) {
   return `{${node.entries.map(([name, value]) => `${name}:${jsonText(value)}`).join(',')}}`
 }
 
-/** The text of `value` with one to `most` things wrong; a share of them is no JSON any more. */
-export function brokenJson(value, random, { most = 3, textShare = 0.2 } = {}) {
+/**
+ * The text of `value` with one to `most` things wrong; a share of them is no JSON any more. `names` and `values` (as texts)
+ * are strange to this value alone.
+ */
+export function brokenJson(value, random, { most = 3, textShare = 0.2, names = [], values = [] } = {}) {
+  const strange = { names: [...STRANGE_NAMES, ...names], values }
   const root = { kind: 'array', items: [jsonTree(value)] } // so that the value itself has a place too
-  for (let i = random.between(1, most); i > 0; i--) breakTree(root, random)
+  for (let i = random.between(1, most); i > 0; i--) breakTree(root, random, strange)
   const text = root.items.map(jsonText).join(',')
   return random.chance(textShare) ? breakText(text, random) : text
 }
@@ -35,30 +39,42 @@ const STRANGE_TEXTS = [
   ...['""', '"x"', '"0"', '"-1"', '"null"', '"__proto__"', '"constructor"', '"\\u0000"', '"\\ud800"', '"\\udfff x"'],
   ...['"../../etc/passwd"', '"/etc/passwd"', '"a\\\\b"', '"\\u202e"', '"👩‍👩‍👧‍👦"', '" "', '"\\n"'],
 ]
-const STRANGE_NAMES = ['"__proto__"', '"constructor"', '"toString"', '""', '"length"', '"\\ud800"', '"0"', '"type"']
+const STRANGE_NAMES = [
+  '"__proto__"',
+  '"constructor"',
+  '"toString"',
+  '""',
+  '"length"',
+  '"\\ud800"',
+  '"0"',
+  '"type"',
+  '"\\u0061"',
+]
 const STRANGE_VALUES = ['null', 'true', 'false', '[]', '{}', '[[]]', '{"":{}}', '[null]', '{"__proto__":{}}']
 
-export function strangeLeaf(random) {
+function strangeLeaf(random, values = []) {
   const text = random.weighted([
     [4, () => random.pick(STRANGE_NUMBERS)],
     [3, () => random.pick(STRANGE_TEXTS)],
     [3, () => random.pick(STRANGE_VALUES)],
+    [values.length > 0 ? 6 : 0, () => random.pick(values)],
     [0.3, () => JSON.stringify('x'.repeat(100_000))],
     [0.3, () => `[${Array.from({ length: 20_000 }, (_, i) => i).join(',')}]`],
   ])
   return raw(text())
 }
 
-function breakTree(root, random) {
+function breakTree(root, random, { names, values }) {
   const places = placesOf(root)
   if (places.length === 0) return // nothing is left of it
   const place = random.pick(places)
   const change = random.weighted([
-    [6, () => place.set(strangeLeaf(random))],
+    [6, () => place.set(strangeLeaf(random, values))],
     [4, () => place.set(tweaked(place.node, random))],
     [3, () => place.remove()],
-    [2, () => place.repeat(random.chance(0.5) ? place.node : strangeLeaf(random))],
-    [2, () => place.rename?.(random.pick([...STRANGE_NAMES, '"\\u0061"']))],
+    [2, () => place.repeat(random.chance(0.5) ? place.node : strangeLeaf(random, values))],
+    [2, () => place.rename?.(random.pick(names))],
+    [2, () => place.node.entries?.push([random.pick(names), strangeLeaf(random, values)])],
     [2, () => place.set(structuredClone(random.pick(places).node))],
     [1, () => place.set({ kind: 'array', items: [place.node] })],
     [1, () => place.set({ kind: 'object', entries: [['"value"', place.node]] })],

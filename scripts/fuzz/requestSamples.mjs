@@ -170,6 +170,88 @@ export const SAMPLES = {
   },
 }
 
+/** Schemas of all kinds, to be broken on their own. */
+export const SCHEMAS = [
+  SCHEMA,
+  {
+    $defs: { node: { type: 'object', properties: { next: { $ref: '#/$defs/node' }, v: { type: 'integer' } } } },
+    $ref: '#/$defs/node',
+  },
+  {
+    allOf: [
+      { type: 'object', properties: { a: { type: 'string' } } },
+      { required: ['a'], properties: { b: {} } },
+    ],
+  },
+  { oneOf: [{ const: 1 }, { enum: ['a', 2, null, { x: [] }] }, { type: ['string', 'null'], maxLength: 3 }] },
+  { type: 'string', pattern: '^(\\d{2,3}|[a-f]+)(-\\w{1,4})?$' },
+  { type: 'array', items: { type: 'number', exclusiveMinimum: 0, maximum: 9.5 }, minItems: 1, maxItems: 3 },
+  { type: 'integer', minimum: -12, maximum: 3456, multipleOf: 1 },
+  { type: 'object', patternProperties: { '^x-': { type: 'boolean' } }, additionalProperties: { type: 'integer' } },
+  { type: 'string', format: 'date-time' },
+  true,
+]
+/** As texts: what else may stand in a schema. */
+export const SCHEMA_NAMES = [
+  ...[
+    'type',
+    'properties',
+    'required',
+    'items',
+    'prefixItems',
+    'enum',
+    'const',
+    'allOf',
+    'anyOf',
+    'oneOf',
+    'not',
+    '$ref',
+  ],
+  ...['pattern', 'format', 'minLength', 'maxLength', 'minimum', 'maximum', 'multipleOf', 'minItems', 'maxItems', 'if'],
+  ...['additionalProperties', 'patternProperties', 'uniqueItems', 'contains', '$defs', 'dependentSchemas', 'default'],
+].map(name => JSON.stringify(name))
+export const SCHEMA_VALUES = [
+  ...[
+    '{"$ref":"#"}',
+    '{"$ref":"#/$defs/a%"}',
+    '{"$ref":"#/$defs/%E0%A4%A"}',
+    '{"$ref":"#/properties/~2"}',
+    '"#/$defs/a"',
+  ],
+  ...['{"allOf":[{"$ref":"#"}]}', '{"anyOf":[]}', '{"enum":[]}', '["string","object","array"]', '"(?<=a)b"', '"(a*)*"'],
+  ...[
+    '"[z-a]"',
+    '"\\\\"',
+    '"a{5,2}"',
+    '"a{99999}"',
+    '"[[:alpha:]]"',
+    '"^"',
+    '"\\\\p{L}+"',
+    '"."',
+    '"unknown-format"',
+    '5',
+  ],
+  ...[
+    '{"type":"object","required":["missing"]}',
+    '{"minimum":5,"maximum":1}',
+    '{"minLength":9,"maxLength":1}',
+    'false',
+  ],
+]
+
+/** A right request of a path whose answer must take this form. */
+export function withForm(path, schema, random) {
+  const { always } = SAMPLES[path]
+  if (path === '/v1/responses') return { ...always, text: { format: { type: 'json_schema', name: 'x', schema } } }
+  if (path === '/v1/messages') return { ...always, output_config: { format: { type: 'json_schema', schema } } }
+  if (path === '/v1/completions' || random.chance(0.6)) {
+    return { ...always, response_format: { type: 'json_schema', json_schema: { name: 'x', schema } } }
+  }
+  const parameters = random.chance(0.5) ? schema : { type: 'object', properties: { a: schema } }
+  const tools = [{ type: 'function', function: { name: 'f', parameters, strict: random.chance(0.7) } }]
+  return { ...always, tools, tool_choice: random.pick(['required', 'auto']) }
+}
+
 export const GET_PATHS = [
   ...[
     '/health',

@@ -1,0 +1,28 @@
+// The soak of scripts/soak.mjs in two minutes: clients that hang up, bombs, long prompts, cut files and a dying store at
+// once, and every answer that is known compared. The script itself asks for 250 ms and 1 s of /health; here another test
+// file computes on the same machine meanwhile, so the bounds are wider.
+import { expect, test } from 'vitest'
+import { problemLines, type ScriptProblem, scriptReport } from '../support/scriptReport.js'
+
+const MINUTES = 1.5 // before and after it the right answers are asked for
+const HEALTH = ['--health-p999', '1000', '--health-max', '3000'] // milliseconds
+
+interface SoakReport {
+  readonly requests: number
+  readonly compared: number
+  readonly problems: readonly ScriptProblem[]
+  readonly outcomes: Readonly<Record<string, Readonly<Record<string, number>>>>
+  readonly faults: Readonly<Record<string, number>>
+  readonly stop: { readonly code: number | null }
+}
+
+test('a server stays right, alive and small while everything goes wrong', async () => {
+  const args = ['--minutes', String(MINUTES), '--answer-limit', '60', ...HEALTH]
+  const report = await scriptReport<SoakReport>('soak.mjs', args, 290_000)
+  expect(problemLines(report.problems)).toEqual([])
+  expect(report.stop.code).toBe(0)
+  expect(report.requests).toBeGreaterThan(500)
+  expect(report.compared).toBeGreaterThan(50)
+  expect(report.outcomes.bomb?.left).toBeGreaterThan(0)
+  expect(report.faults['cut files']).toBeGreaterThan(0)
+}, 300_000)
