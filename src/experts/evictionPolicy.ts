@@ -1,10 +1,10 @@
 // Which cached expert goes when room is needed. A policy orders slots; it knows nothing of pins, reads or bytes: the cache
 // says which slots may go. Everything is deterministic, so that a recorded trace replays to the same evictions.
 //
-// `lru` forgets the least recently used. `lrfu` mixes recency and frequency: every use of an expert adds 1 to its count
-// and counts fade with a half-life in steps, so that a count estimates the chance of use in the next step. It evicts the
-// expert whose next use is expected latest, which also depends on how many layers away that expert's turn is. Counts of
-// experts that are not cached are kept: a hot expert that was evicted comes back hot.
+// `lru` forgets the least recently used. `lrfu` mixes recency and frequency: it evicts the expert whose next use is
+// expected latest, by its rate of use (useRates.ts) and by how many layers away its turn is.
+import { SlotHeap } from './slotHeap.js'
+import { UseRates } from './useRates.js'
 
 export type PolicyName = 'lru' | 'lrfu'
 
@@ -24,12 +24,21 @@ export interface EvictionPolicy {
   used(slot: number): void
   /** The slot was emptied. */
   removed(slot: number): void
+  /** Whether the slot's expert is the first to go. */
+  offer(slot: number, goesFirst: boolean): void
   /** The slot to empty while `layer` is being computed, among those that may go; -1 where there is none. */
   victim(layer: number, mayEvict: (slot: number) => boolean): number
 }
 
-export function createPolicy(name: PolicyName, shape: PolicyShape): EvictionPolicy {
-  return name === 'lru' ? new LruPolicy(shape.slots) : new LrfuPolicy(shape)
+const graceSteps = 4 // half-life of the benefit of doubt that a prefetched expert has
+
+/** `rates`: where others share what is known about uses. */
+export function createPolicy(
+  name: PolicyName,
+  shape: PolicyShape,
+  rates: UseRates = new UseRates(shape.layers * shape.experts),
+): EvictionPolicy {
+  return name === 'lru' ? new LruPolicy(shape.slots) : new LrfuPolicy(shape, rates)
 }
 
 /** A doubly linked list through the slots, least recently used first. */
@@ -48,11 +57,7 @@ class LruPolicy implements EvictionPolicy {
   tick(): void {}
 
   inserted(slot: number): void {
-    const last = this.previous[this.slots]
-    this.next[last] = slot
-    this.previous[slot] = last
-    this.next[slot] = this.slots
-    this.previous[this.slots] = slot
+    this.insertBefore(slot, this.slots)
   }
 
   used(slot: number): void {
@@ -65,87 +70,94 @@ class LruPolicy implements EvictionPolicy {
     this.previous[this.next[slot]] = this.previous[slot]
   }
 
+  offer(slot: number, goesFirst: boolean): void {
+    this.removed(slot)
+    this.insertBefore(slot, goesFirst ? this.next[this.slots] : this.slots)
+  }
+
   victim(_layer: number, mayEvict: (slot: number) => boolean): number {
     for (let slot = this.next[this.slots]; slot !== this.slots; slot = this.next[slot]) {
       if (mayEvict(slot)) return slot
     }
     return -1
   }
+
+  private insertBefore(slot: number, after: number): void {
+    const before = this.previous[after]
+    this.next[before] = slot
+    this.previous[slot] = before
+    this.next[slot] = after
+    this.previous[after] = slot
+  }
 }
 
-// Chosen by replaying traces (docs/performance.md).
-const halfLifeSteps = 12
-
 /**
- * One min-heap of slots per layer. A count c that fades by half every H steps is kept as log2(c) + step / H, which does
- * not change while the expert is not used: heaps stay valid without touching idle slots.
+ * A heap of slots per layer, ordered by rate. Rates fade from step to step, each expert's in its own way, so a heap is put in
+ * order again when it is first asked in a step; a step that evicts nothing has no such work.
  */
 class LrfuPolicy implements EvictionPolicy {
   readonly name = 'lrfu'
-  private step = 0
   private readonly layers: number
   private readonly experts: number
-  private readonly history: Float64Array // [layers * experts], the faded count of uses
-  private readonly score: Float64Array // [slots], what the heaps order by
   private readonly key: Int32Array // [slots], layer * experts + expert
-  private readonly place: Int32Array // [slots], index in its layer's heap
-  private readonly heaps: number[][] // [layers], slots
+  private readonly broughtAt: Int32Array // [slots], step in which it was put there; -1: it was used since
+  private readonly offered: Uint8Array // [slots], 1: goes first
+  private readonly score: Float64Array // [slots], what the heaps order by
+  private readonly heaps: readonly SlotHeap[] // [layers]
+  private readonly orderedAt: Int32Array // [layers], step in which the heap was put in order
 
-  constructor(shape: PolicyShape) {
+  constructor(
+    shape: PolicyShape,
+    private readonly rates: UseRates,
+  ) {
     this.layers = shape.layers
     this.experts = shape.experts
-    this.history = new Float64Array(shape.layers * shape.experts).fill(Number.NEGATIVE_INFINITY)
-    this.score = new Float64Array(shape.slots)
     this.key = new Int32Array(shape.slots).fill(-1)
-    this.place = new Int32Array(shape.slots).fill(-1)
-    this.heaps = Array.from({ length: shape.layers }, () => [])
+    this.broughtAt = new Int32Array(shape.slots).fill(-1)
+    this.offered = new Uint8Array(shape.slots)
+    this.score = new Float64Array(shape.slots)
+    const place = new Int32Array(shape.slots)
+    const before = (a: number, b: number) =>
+      this.score[a] < this.score[b] || (this.score[a] === this.score[b] && this.key[a] < this.key[b])
+    this.heaps = Array.from({ length: shape.layers }, () => new SlotHeap(before, place))
+    this.orderedAt = new Int32Array(shape.layers)
   }
 
   tick(): void {
-    this.step++
+    this.rates.tick()
   }
 
   inserted(slot: number, layer: number, expert: number): void {
     this.key[slot] = layer * this.experts + expert
-    // As if it were used now, without entering the history: a prefetched expert must live until its turn.
-    this.score[slot] = this.withUse(this.history[this.key[slot]])
-    const heap = this.heaps[layer]
-    this.place[slot] = heap.length
-    heap.push(slot)
-    this.rise(heap, slot)
+    this.broughtAt[slot] = this.rates.step
+    this.offered[slot] = 0
+    this.score[slot] = this.rateOf(slot)
+    this.heaps[layer].add(slot)
   }
 
   used(slot: number): void {
-    const key = this.key[slot]
-    this.history[key] = this.withUse(this.history[key])
-    this.score[slot] = this.history[key]
-    const heap = this.heaps[this.layerOf(slot)]
-    this.rise(heap, slot)
-    this.sink(heap, slot)
+    this.broughtAt[slot] = -1
+    this.rates.used(this.key[slot])
+    this.moved(slot)
+  }
+
+  offer(slot: number, goesFirst: boolean): void {
+    this.offered[slot] = goesFirst ? 1 : 0
+    this.moved(slot)
   }
 
   removed(slot: number): void {
-    const heap = this.heaps[this.layerOf(slot)]
-    const at = this.place[slot]
-    const last = heap.pop() as number
-    if (last !== slot) {
-      heap[at] = last
-      this.place[last] = at
-      this.rise(heap, last)
-      this.sink(heap, last)
-    }
+    this.heaps[this.layerOf(slot)].remove(slot)
     this.key[slot] = -1
-    this.place[slot] = -1
   }
 
   victim(layer: number, mayEvict: (slot: number) => boolean): number {
     let best = -1
     let bestWait = -1
     for (let ahead = this.layers; ahead >= 1; ahead--) {
-      const heap = this.heaps[(layer + ahead) % this.layers]
-      const slot = this.lowest(heap, 0, mayEvict)
+      const slot = this.ordered((layer + ahead) % this.layers).lowest(mayEvict)
       if (slot < 0) continue
-      const wait = this.expectedWait(slot, ahead)
+      const wait = this.offered[slot] ? Number.POSITIVE_INFINITY : waitFor(this.score[slot]) + ahead / this.layers
       if (wait > bestWait) {
         best = slot
         bestWait = wait
@@ -154,63 +166,37 @@ class LrfuPolicy implements EvictionPolicy {
     return best
   }
 
-  /** Steps until the next use: the mean wait of an event of this probability, and the layers in between. */
-  private expectedWait(slot: number, layersAhead: number): number {
-    const count = 2 ** (this.score[slot] - this.step / halfLifeSteps)
-    const probability = Math.min(1, count * (1 - 2 ** (-1 / halfLifeSteps)))
-    return 1 / probability - 1 + layersAhead / this.layers
+  /** A heap that is not in order will be, with the slot's new score, before it is asked. */
+  private moved(slot: number): void {
+    const layer = this.layerOf(slot)
+    if (this.orderedAt[layer] !== this.rates.step) return
+    this.score[slot] = this.rateOf(slot)
+    this.heaps[layer].moved(slot)
   }
 
-  private withUse(score: number): number {
-    const now = this.step / halfLifeSteps
-    const high = Math.max(score, now)
-    return high + Math.log2(1 + 2 ** (Math.min(score, now) - high))
+  private ordered(layer: number): SlotHeap {
+    const heap = this.heaps[layer]
+    if (this.orderedAt[layer] === this.rates.step) return heap
+    this.orderedAt[layer] = this.rates.step
+    for (const slot of heap.slots) this.score[slot] = this.rateOf(slot)
+    heap.rebuild()
+    return heap
+  }
+
+  /** As if it were used when it was put there, until it is: a prefetched expert must live until its turn. */
+  private rateOf(slot: number): number {
+    if (this.offered[slot]) return -1
+    const rate = this.rates.rate(this.key[slot])
+    const at = this.broughtAt[slot]
+    return at < 0 ? rate : rate + this.rates.perUse * 2 ** ((at - this.rates.step) / graceSteps)
   }
 
   private layerOf(slot: number): number {
     return Math.floor(this.key[slot] / this.experts)
   }
+}
 
-  // Only slots that may not go are stepped over, and they are few.
-  private lowest(heap: readonly number[], at: number, mayEvict: (slot: number) => boolean): number {
-    if (at >= heap.length) return -1
-    if (mayEvict(heap[at])) return heap[at]
-    const left = this.lowest(heap, 2 * at + 1, mayEvict)
-    const right = this.lowest(heap, 2 * at + 2, mayEvict)
-    if (left < 0 || right < 0) return Math.max(left, right)
-    return this.before(right, left) ? right : left
-  }
-
-  private before(a: number, b: number): boolean {
-    return this.score[a] < this.score[b] || (this.score[a] === this.score[b] && this.key[a] < this.key[b])
-  }
-
-  private rise(heap: number[], slot: number): void {
-    let at = this.place[slot]
-    while (at > 0) {
-      const parent = (at - 1) >> 1
-      if (!this.before(slot, heap[parent])) break
-      this.put(heap, at, heap[parent])
-      at = parent
-    }
-    this.put(heap, at, slot)
-  }
-
-  private sink(heap: number[], slot: number): void {
-    let at = this.place[slot]
-    for (;;) {
-      let child = 2 * at + 1
-      if (child >= heap.length) break
-      if (child + 1 < heap.length && this.before(heap[child + 1], heap[child])) child++
-      if (!this.before(heap[child], slot)) break
-      this.put(heap, at, heap[child])
-      at = child
-    }
-    this.put(heap, at, slot)
-  }
-
-  private put(heap: number[], at: number, slot: number): void {
-    heap[at] = slot
-    this.place[slot] = at
-  }
+/** Mean steps until an event of this rate per step. */
+function waitFor(rate: number): number {
+  return 1 / Math.min(1, rate) - 1
 }

@@ -2,6 +2,7 @@
 // engine, in `moeflux simulate` and in tests. A slot is empty, in flight (a read into it is under way) or ready. Pinned and
 // in-flight slots are never given away, and there are never more slots than the budget in bytes holds.
 import { createPolicy, type EvictionPolicy, type PolicyName } from './evictionPolicy.js'
+import type { UseRates } from './useRates.js'
 
 export interface CacheShape {
   readonly layers: number
@@ -9,6 +10,11 @@ export interface CacheShape {
   readonly slots: number
   readonly expertBytes: number
   readonly policy: PolicyName
+}
+
+export interface ExpertName {
+  readonly layer: number
+  readonly expert: number
 }
 
 export interface CacheCounters {
@@ -27,6 +33,7 @@ export function slotsInBudget(budgetBytes: number, expertBytes: number): number 
 
 export class ExpertCache {
   readonly slots: number
+  slotsOffered = 0
   readonly counters: CacheCounters = {
     hits: 0,
     misses: 0,
@@ -41,6 +48,7 @@ export class ExpertCache {
   private readonly pins: Int32Array // [slots]
   private readonly flying: Uint8Array // [slots], 1: a read into it is under way
   private readonly unused: Uint8Array // [slots], 1: brought by a prefetch and not wanted yet
+  private readonly offered: Uint8Array // [slots], 1: the first to go
   private readonly empty: number[] // stack of empty slots
   private readonly mayEvict = (slot: number) => this.pins[slot] === 0 && this.flying[slot] === 0
 
@@ -48,14 +56,18 @@ export class ExpertCache {
     private readonly shape: CacheShape,
     /** Kept up to date for whoever looks on, in shared memory where that is another thread. */
     readonly resident: Uint8Array = new Uint8Array(shape.layers * shape.experts), // [layers, experts], 1: in a slot, read
+    /** Where several caches share what is known about uses. Whoever ticks one of them ticks all. */
+    rates?: UseRates,
   ) {
     this.slots = Math.min(shape.slots, shape.layers * shape.experts)
-    this.policy = createPolicy(shape.policy, { layers: shape.layers, experts: shape.experts, slots: this.slots })
+    const { layers, experts } = shape
+    this.policy = createPolicy(shape.policy, { layers, experts, slots: this.slots }, rates)
     this.keyOfSlot = new Int32Array(this.slots).fill(-1)
     this.slotOfKey = new Int32Array(shape.layers * shape.experts).fill(-1)
     this.pins = new Int32Array(this.slots)
     this.flying = new Uint8Array(this.slots)
     this.unused = new Uint8Array(this.slots)
+    this.offered = new Uint8Array(this.slots)
     this.empty = Array.from({ length: this.slots }, (_, i) => this.slots - 1 - i)
   }
 
@@ -85,6 +97,10 @@ export class ExpertCache {
     return this.keyOfSlot[slot] % this.shape.experts
   }
 
+  nameOf(slot: number): ExpertName | null {
+    return this.keyOfSlot[slot] < 0 ? null : { layer: this.layerOf(slot), expert: this.expertOf(slot) }
+  }
+
   isReady(slot: number): boolean {
     return this.keyOfSlot[slot] >= 0 && this.flying[slot] === 0
   }
@@ -103,6 +119,7 @@ export class ExpertCache {
       this.unused[slot] = 0
     }
     this.pins[slot]++
+    this.offer(slot, false)
     this.policy.used(slot)
     return slot
   }
@@ -124,6 +141,27 @@ export class ExpertCache {
     this.counters.prefetchReads++
     this.unused[slot] = 1
     return slot
+  }
+
+  /** The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. */
+  slotToTake(layer: number): number {
+    return this.empty.at(-1) ?? this.policy.victim(layer, this.mayEvict)
+  }
+
+  /** Makes this slot's expert the first to go, until it is wanted; or one like the others again. */
+  offer(slot: number, goesFirst: boolean): void {
+    if (this.isOffered(slot) === goesFirst) return
+    this.offered[slot] = goesFirst ? 1 : 0
+    this.policy.offer(slot, goesFirst)
+    this.slotsOffered += goesFirst ? 1 : -1
+  }
+
+  isOffered(slot: number): boolean {
+    return this.offered[slot] === 1
+  }
+
+  pin(slot: number): void {
+    this.pins[slot]++
   }
 
   unpin(slot: number): void {
@@ -152,10 +190,11 @@ export class ExpertCache {
   private take(layer: number, expert: number): number {
     const key = layer * this.shape.experts + expert
     if (this.slotOfKey[key] >= 0) throw new Error(`expert ${expert} of layer ${layer} is cached already`)
-    let slot = this.empty.pop() ?? -1
-    if (slot < 0) {
-      slot = this.policy.victim(layer, this.mayEvict)
-      if (slot < 0) return -1
+    const slot = this.slotToTake(layer)
+    if (slot < 0) return -1
+    if (this.empty.length > 0) {
+      this.empty.pop()
+    } else {
       this.counters.evictions++
       this.remove(slot)
     }
@@ -171,6 +210,7 @@ export class ExpertCache {
       this.counters.prefetchWastedBytes += this.shape.expertBytes
       this.unused[slot] = 0
     }
+    this.offer(slot, false)
     this.policy.removed(slot)
     this.slotOfKey[this.keyOfSlot[slot]] = -1
     this.resident[this.keyOfSlot[slot]] = 0
