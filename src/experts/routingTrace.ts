@@ -118,3 +118,13 @@ export function unionOf(step: TraceStep, layer: number, expertsPerToken: number)
   const at = layer * step.tokens * expertsPerToken
   return [...new Set(step.experts.subarray(at, at + step.tokens * expertsPerToken))].sort((a, b) => a - b)
 }
+
+/** The same with the number of tokens that chose each. */
+export function tokensOfExperts(step: TraceStep, layer: number, expertsPerToken: number): Map<number, number> {
+  const at = layer * step.tokens * expertsPerToken
+  const tokens = new Map<number, number>(unionOf(step, layer, expertsPerToken).map(expert => [expert, 0]))
+  for (const expert of step.experts.subarray(at, at + step.tokens * expertsPerToken)) {
+    tokens.set(expert, (tokens.get(expert) as number) + 1)
+  }
+  return tokens
+}

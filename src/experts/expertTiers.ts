@@ -1,0 +1,265 @@
+// Which expert is on the GPU, which in memory, which on disk only, and who moves. A pure bookkeeper above one ExpertCache
+// for memory and one for each pool of GPU slots: it moves no bytes and waits for nothing, so that the engine,
+// `moeflux simulate` and tests run the same decisions.
+//
+//   tiers.beginStep()
+//   for each layer, for each expert that its tokens chose:
+//     place = tiers.want(layer, expert)         // where it is; pinned there until tiers.release
+//     on the GPU: it is computed there. In memory: the processor computes it.
+//     on disk: tiers.claim, read, tiers.memory.filled; then as in memory. Of a prompt: or tiers.bring
+//   while the bus is free: tiers.promotion → upload → tiers.promoted
+//   while the disk is idle: tiers.refill, read, tiers.memory.filled
+//
+// Exclusive where memory is scarce: who moved up leaves a copy below, and copies are the first to go, so that no expert falls
+// to the disk while another one is held twice. Nothing is ever written back: experts do not change, and what leaves the GPU
+// without a copy below is read again from the file, into the place that the one who went up has left. That costs one read
+// beside the token; to read it back from the GPU would cost a copy by the thread that leads the token.
+//
+// Only what was used in the present step moves up, and only where it pays: a move costs an upload and often a read, so the one
+// who comes must be used so much more often than the one who leaves that the uses won over the time for which the past tells
+// the future outweigh that (`usesToPay`). How many bytes go up beside a step is bounded, too.
+import type { PolicyName } from './evictionPolicy.js'
+import { ExpertCache, type ExpertName } from './expertCache.js'
+import { UseRates } from './useRates.js'
+
+export type Tier = 'gpu' | 'memory' | 'disk'
+
+export interface TierShape {
+  readonly layers: number
+  readonly experts: number // per layer
+  readonly expertBytes: number
+  readonly poolOfLayer: readonly number[] // [layers], which pool of GPU slots serves a layer
+  readonly poolSlots: number // of each pool
+  readonly memorySlots: number
+  readonly policy: PolicyName
+}
+
+export interface PromotionRule {
+  /** Bytes that may go up beside a step. */
+  readonly bytesPerStep: number
+  /** Uses on the GPU instead of the processor that are worth a move: its cost over what one use saves. */
+  readonly usesToPay: number
+}
+
+/** What a move costs, an upload and now and then a read, over what a processor needs for an expert (docs/performance.md). */
+export const defaultUsesToPay = 4
+
+export interface Place {
+  readonly tier: Tier
+  readonly slot: number // of the layer's pool, or of memory; -1 on disk
+}
+
+export interface Promotion extends ExpertName {
+  readonly from: number // slot in memory, pinned until the promotion has ended
+  readonly pool: number
+  readonly slot: number // in the pool, in flight
+  readonly left: ExpertName | null // who was there before
+}
+
+export interface TierCounters {
+  gpu: number // wanted, and found there
+  memory: number
+  disk: number
+  promotions: number
+  uploads: number // of experts that many tokens of a prompt wanted
+  refills: number // reads of experts that had left the GPU
+}
+
+export class ExpertTiers {
+  readonly memory: ExpertCache
+  readonly pools: readonly ExpertCache[]
+  readonly counters: TierCounters = { gpu: 0, memory: 0, disk: 0, promotions: 0, uploads: 0, refills: 0 }
+  private readonly rates: UseRates
+  private readonly leastGain: number // uses per step that a move must win
+  private readonly mostPassing: number // slots of a pool that a prompt's experts may pass through
+  private readonly passingRate: Float64Array // [pools], of the one who would have to leave for one who stays
+  private readonly candidates: number[] = [] // layer * experts + expert: used in this step, and not on the GPU
+  private credit = 0 // bytes that may go up now
+
+  constructor(
+    private readonly shape: TierShape,
+    private readonly rule: PromotionRule,
+  ) {
+    const { layers, experts, expertBytes, policy } = shape
+    this.rates = new UseRates(layers * experts)
+    this.leastGain = rule.usesToPay / this.rates.memorySteps
+    const cache = (slots: number) =>
+      new ExpertCache({ layers, experts, slots, expertBytes, policy }, undefined, this.rates)
+    this.memory = cache(shape.memorySlots)
+    this.pools = Array.from({ length: 1 + Math.max(...shape.poolOfLayer) }, () => cache(shape.poolSlots))
+    this.mostPassing = Math.max(1, shape.poolSlots >> 3)
+    this.passingRate = new Float64Array(this.pools.length)
+  }
+
+  pool(layer: number): ExpertCache {
+    return this.pools[this.shape.poolOfLayer[layer]]
+  }
+
+  /** Where the expert can be used. On its way to the GPU it is still in memory; on its way to memory it is there, not ready. */
+  placeOf(layer: number, expert: number): Place {
+    const pool = this.pool(layer)
+    const slot = pool.slotOf(layer, expert)
+    if (slot >= 0 && pool.isReady(slot)) return { tier: 'gpu', slot }
+    const below = this.memory.slotOf(layer, expert)
+    return below >= 0 ? { tier: 'memory', slot: below } : { tier: 'disk', slot: -1 }
+  }
+
+  beginStep(): void {
+    this.memory.tick()
+    this.candidates.length = 0
+    // What a step left is not saved up for a burst, but half an expert a step gives one every other step.
+    const { bytesPerStep } = this.rule
+    this.credit = Math.min(this.credit + bytesPerStep, Math.max(bytesPerStep, this.shape.expertBytes))
+  }
+
+  /** Tokens of the step chose this expert: where it is. It stays there until it is released. */
+  want(layer: number, expert: number): Place {
+    const place = this.placeOf(layer, expert)
+    this.counters[place.tier]++
+    if (place.tier === 'gpu') this.pool(layer).want(layer, expert)
+    else this.candidates.push(layer * this.shape.experts + expert)
+    if (place.tier === 'memory') this.memory.want(layer, expert)
+    return place
+  }
+
+  /** A slot in memory, pinned and in flight, for a wanted expert that is on disk; -1 where no slot may be emptied now. */
+  claim(layer: number, expert: number): number {
+    return this.memory.claim(layer, expert)
+  }
+
+  release(layer: number, { tier, slot }: Place): void {
+    if (tier === 'gpu') this.pool(layer).unpin(slot)
+    else if (tier === 'memory') this.memory.unpin(slot)
+  }
+
+  /**
+   * A slot on the GPU, pinned and in flight, for a wanted expert of so many tokens that it is worth its upload at once; -1
+   * where no slot may be emptied now. It stays if it is used more than the one who leaves. Else it only passes through, in
+   * a place that the next one takes: a prompt shall not push out what is used all the time.
+   */
+  bring(layer: number, expert: number): number {
+    const pool = this.pool(layer)
+    const next = pool.slotToTake(layer)
+    if (next < 0) return -1
+    const left = pool.nameOf(next)
+    const isPassage = left !== null && pool.isOffered(next)
+    const isCounted = this.memory.slotOf(layer, expert) >= 0 // as used, when it was found in memory
+    const rate = this.rateOf({ layer, expert }) - (isCounted ? this.rates.steadyPerUse : 0)
+    const passes = left !== null && !this.stays(layer, rate, left, isPassage)
+    if (passes && !isPassage && pool.slotsOffered >= this.mostPassing) return -1
+    const slot = isCounted ? pool.claimAhead(layer, expert) : pool.claim(layer, expert)
+    if (isCounted) pool.pin(slot)
+    pool.offer(slot, passes)
+    if (left !== null) this.offerCopy(left, false)
+    this.counters.uploads++
+    return slot
+  }
+
+  /** What `bring` made a place for is there. */
+  brought(layer: number, slot: number): void {
+    const pool = this.pool(layer)
+    pool.filled(slot)
+    this.offerCopy({ layer, expert: pool.expertOf(slot) }, true)
+  }
+
+  /** What `bring` made a place for could not be read or sent. */
+  notBrought(layer: number, slot: number): void {
+    this.pool(layer).vacate(slot)
+  }
+
+  /** What should go up now; null: nothing. `isIdle`: no step is under way that the bus must be shared with. */
+  promotion(isIdle = false): Promotion | null {
+    const { expertBytes, experts, poolOfLayer, policy } = this.shape
+    if (!isIdle && this.credit < expertBytes) return null
+    const best = this.pools.map(() => ({ key: -1, rate: -1 }))
+    for (const key of this.candidates) {
+      const other = best[poolOfLayer[Math.floor(key / experts)]]
+      const rate = this.rates.steadyRate(key)
+      if ((rate > other.rate || policy === 'lru') && this.canGoUp(key)) Object.assign(other, { key, rate })
+    }
+    let chosen: ExpertName | null = null
+    let most = this.leastGain
+    for (const { key } of best) {
+      if (key < 0) continue
+      const name = { layer: Math.floor(key / experts), expert: key % experts }
+      const gain = this.gainOf(name)
+      if (gain <= most) continue
+      chosen = name
+      most = gain
+    }
+    if (chosen === null) return null
+    if (!isIdle) this.credit -= expertBytes
+    return this.promote(chosen)
+  }
+
+  /** The upload has ended well: from now on the expert is found on the GPU. */
+  promoted(promotion: Promotion): void {
+    this.pools[promotion.pool].filled(promotion.slot)
+    this.memory.unpin(promotion.from)
+    this.offerCopy(promotion, true)
+  }
+
+  /** The upload has failed: the expert stays where it was. */
+  notPromoted(promotion: Promotion): void {
+    this.pools[promotion.pool].vacate(promotion.slot, true)
+    this.memory.unpin(promotion.from)
+  }
+
+  /**
+   * A slot in memory, in flight, for an expert that has left the GPU: to be read when the disk has nothing else to do. Takes
+   * an empty slot or that of a copy, as the one who came left below. -1: there is none, or the expert is held somewhere.
+   */
+  refill({ layer, expert }: ExpertName): number {
+    if (this.memory.slotOf(layer, expert) >= 0 || this.pool(layer).slotOf(layer, expert) >= 0) return -1
+    const slot = this.memory.slotToTake(layer)
+    if (slot < 0 || (this.memory.nameOf(slot) !== null && !this.memory.isOffered(slot))) return -1
+    this.counters.refills++
+    return this.memory.claimAhead(layer, expert)
+  }
+
+  private promote({ layer, expert }: ExpertName): Promotion {
+    const pool = this.pool(layer)
+    const left = pool.nameOf(pool.slotToTake(layer))
+    const slot = pool.claimAhead(layer, expert)
+    if (left !== null) this.offerCopy(left, false)
+    const from = this.memory.slotOf(layer, expert)
+    this.memory.pin(from)
+    this.counters.promotions++
+    return { layer, expert, from, pool: this.shape.poolOfLayer[layer], slot, left }
+  }
+
+  private canGoUp(key: number): boolean {
+    const layer = Math.floor(key / this.shape.experts)
+    const expert = key % this.shape.experts
+    const from = this.memory.slotOf(layer, expert)
+    return from >= 0 && this.memory.isReady(from) && this.pool(layer).slotOf(layer, expert) < 0
+  }
+
+  /** Uses per step that a promotion wins. */
+  private gainOf(name: ExpertName): number {
+    const pool = this.pool(name.layer)
+    const slot = pool.slotToTake(name.layer)
+    if (slot < 0) return 0
+    const left = pool.nameOf(slot)
+    if (left === null || this.shape.policy === 'lru') return Number.POSITIVE_INFINITY
+    return this.rateOf(name) - this.rateOf(left)
+  }
+
+  /** Whether one that is brought was used more so far than the one who would leave for good. */
+  private stays(layer: number, rate: number, left: ExpertName, isPassage: boolean): boolean {
+    if (this.shape.policy === 'lru') return true
+    const index = this.shape.poolOfLayer[layer]
+    if (!isPassage) this.passingRate[index] = this.rateOf(left)
+    return rate > this.passingRate[index]
+  }
+
+  private rateOf({ layer, expert }: ExpertName): number {
+    return this.rates.steadyRate(layer * this.shape.experts + expert)
+  }
+
+  /** Whether the place in memory of an expert, if it has one, is only a copy: the same is on the GPU. */
+  private offerCopy({ layer, expert }: ExpertName, isCopy: boolean): void {
+    const slot = this.memory.slotOf(layer, expert)
+    if (slot >= 0) this.memory.offer(slot, isCopy)
+  }
+}
