@@ -227,6 +227,32 @@ export class TokensUnknownError extends MoefluxError {
   }
 }
 
+/** Where a computation stopped being finite, as far as that is known. */
+export interface NonFinitePlace {
+  readonly position: number // of the first token that it happened to
+  readonly layer: number | null // null: before or after the layers
+  readonly experts: readonly number[] // of the layer: the one, or those among which it is; none where it is elsewhere
+  readonly detail: string // where in words, and what was found there
+}
+
+/**
+ * What the model computed is NaN or infinite: its weights are damaged, on the disk or on their way into memory, or the
+ * machine computes wrongly. Nothing of the step is kept: the context is at its last token boundary and stays usable.
+ */
+export class NonFiniteError extends MoefluxError {
+  readonly position: number | null
+  readonly layer: number | null
+  readonly experts: readonly number[]
+
+  constructor(place: NonFinitePlace | null = null) {
+    const where = place === null ? '' : `, first at token ${place.position} in ${place.detail}`
+    super('NON_FINITE_OUTPUT', `the engine computed values that are not finite${where}`)
+    this.position = place?.position ?? null
+    this.layer = place?.layer ?? null
+    this.experts = place?.experts ?? []
+  }
+}
+
 export class ClosedError extends MoefluxError {
   constructor(readonly what: string) {
     super('CLOSED', `the ${what} is closed`)
@@ -242,6 +268,7 @@ export type SnapshotErrorCode =
   | 'LengthsDiffer'
   | 'Truncated'
   | 'TrailingBytes'
+  | 'NotFinite'
   | 'BadEnvelope'
   | 'BadChecksum'
   | 'OtherModel'

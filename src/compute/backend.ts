@@ -5,6 +5,8 @@
 // The one promise that everything above builds on: a step is atomic. It reads each sequence's committed state, writes
 // K/V rows past the committed length and recurrent state into a second buffer, and commits all runs at the very end by
 // moving lengths and swapping buffers. A step that throws (abort, failed expert read) leaves every sequence as it was.
+// So does one whose hidden rows after the last layer, or whose logits, are not all finite: it throws NonFiniteError. What
+// is NaN or infinite in a layer stays so in the rows after it, so no state that a step commits holds such a value.
 // For the same reason a held state (a checkpoint) needs no copy of the recurrent state: the holder keeps the buffer,
 // and the sequence takes another for its next step.
 import type { ModelConfig } from '../model/config.js'
@@ -56,6 +58,8 @@ export interface Backend {
   /** Evaluates without committing anything, and tells what happened inside. */
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult>
   stats(): ModelStats
+  /** What memory holds of experts is not to be trusted: they are read again when they are wanted. Not while a step runs. */
+  forgetExperts(): void
   /** Which experts are in memory now. */
   residency(): Uint8Array // [layers, experts], 1: in memory; the caller's own copy
   close(): Promise<void>
@@ -124,9 +128,12 @@ export type LayerState =
       readonly recurrent: Float32Array // [valueHeads, valueDim, keyDim]
     }
 
-/** Either tokens through all layers from the embedding, or hidden rows through one layer. */
+/**
+ * Either tokens from the embedding through all layers and the head, or through the first `end` layers alone; or hidden
+ * rows through one layer. `layers`: those that are told of, all where it is not given.
+ */
 export type ProbeRequest =
-  | { readonly tokens: readonly number[]; readonly layers?: readonly number[] }
+  | { readonly tokens: readonly number[]; readonly layers?: readonly number[]; readonly end?: number }
   | { readonly layer: number; readonly hidden: Float32Array } // [rows, hidden]
 
 export interface ProbeResult {

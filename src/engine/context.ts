@@ -14,13 +14,15 @@ import {
   ClosedError,
   ContextLimitError,
   NoCheckpointError,
+  NonFiniteError,
+  type NonFinitePlace,
   OptionError,
   PositionError,
   SnapshotError,
   TokenError,
   TokensUnknownError,
 } from '../errors.js'
-import { joinFloats } from '../model/floats.js'
+import { areFinite, joinFloats } from '../model/floats.js'
 import { Checkpoints } from './checkpoints.js'
 import { joinSignals } from './joinSignals.js'
 import { KeptState } from './keptState.js'
@@ -73,6 +75,8 @@ export interface ContextHost {
   readonly backend: Backend
   readonly scheduler: Scheduler
   readonly contextLength: number
+  /** Where a step over `tokens`, after what the sequence holds, stopped being finite. */
+  locateNonFinite(sequence: SequenceState, tokens: readonly number[], signal: AbortSignal): Promise<NonFinitePlace>
   contextClosed(context: Context): void
 }
 
@@ -256,6 +260,7 @@ export class Context {
       if (kept && kept.length !== config.vocabSize) {
         throw new OptionError('logits', `${kept.length} values`, `${config.vocabSize}, the vocabulary`)
       }
+      if (kept && !areFinite(kept)) throw new SnapshotError('NotFinite', 'the logits are not finite')
       await this.sequence.importLayers(length, decodeLayers(bytes, config))
       this.checkLength(length)
       await this.startFrom(list ?? new Array(length).fill(UNKNOWN_TOKEN), kept)
@@ -352,12 +357,26 @@ export class Context {
     try {
       const { sequence } = this
       await this.host.scheduler.evaluate({ sequence, tokens, phase, output, into, routing, signal, onCommit })
+    } catch (error) {
+      throw error instanceof NonFiniteError ? await this.explain(error, tokens.slice(done), signal) : error
     } finally {
       joined?.release()
     }
     const logits = output === 'all' ? (onLogits ? null : joinFloats(chunks)) : last.logits
     if (into && logits && logits !== into) into.set(logits)
     return { logits: into ?? logits, argmax: last.argmax, routing: picks }
+  }
+
+  /** The error with its place, where that can be found. `tokens`: what was not evaluated. */
+  private async explain(
+    error: NonFiniteError,
+    tokens: readonly number[],
+    signal: AbortSignal,
+  ): Promise<NonFiniteError> {
+    const { chunkTokens } = this.host.backend
+    const step = tokens.slice(0, chunkTokens - (this.length % chunkTokens))
+    const place = await this.host.locateNonFinite(this.sequence, step, signal).catch(() => null)
+    return place === null ? error : new NonFiniteError(place)
   }
 
   private async rewindTo(position: number, signal?: AbortSignal) {

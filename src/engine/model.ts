@@ -1,6 +1,6 @@
 // An opened model: the backend with its weights, and the contexts that run on it. Knows token ids only; what text they
 // mean is added in the session room. Nothing here is global: two models in one process do not see each other.
-import type { Backend, BackendName } from '../compute/backend.js'
+import type { Backend, BackendName, SequenceState } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
 import { ClosedError, ExpertReadError, OptionError } from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
@@ -8,6 +8,7 @@ import type { Folder } from '../storage/byteSource.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import { Context, type ContextOptions } from './context.js'
 import { type EngineFrame, EngineMonitor } from './engineMonitor.js'
+import { locateNonFinite } from './locateNonFinite.js'
 import { Scheduler } from './scheduler.js'
 
 /** What opening a model finds. */
@@ -63,10 +64,13 @@ export class EngineModel {
   /** A new, empty sequence. Several may live at once. */
   createContext(options?: ContextOptions): Context {
     this.checkOpen()
+    const locator = { backend: this.compute, scheduler: this.scheduler, experts: this.packed.experts }
     const host = {
       backend: this.compute,
       scheduler: this.scheduler,
       contextLength: this.contextLength,
+      locateNonFinite: (sequence: SequenceState, tokens: readonly number[], signal: AbortSignal) =>
+        locateNonFinite(locator, sequence, tokens, signal),
       contextClosed: (context: Context) => {
         this.contexts.delete(context)
       },

@@ -4,6 +4,7 @@
 import type { LayerState } from '../compute/backend.js'
 import { SnapshotError } from '../errors.js'
 import { layerKind, type ModelConfig } from '../model/config.js'
+import { areFinite } from '../model/floats.js'
 import { convStateSize, fullLayerCount, kvRowSize, recurrentStateSize } from '../model/sizes.js'
 
 const MAGIC = 0x4d464c58 // 'MFLX' read as a number
@@ -87,16 +88,21 @@ export function checkSnapshot(bytes: Uint8Array, config: ModelConfig, contextLen
   return length
 }
 
-/** The layers of a checked snapshot, in order. */
+/** The layers of a checked snapshot, in order. Throws at the first that holds NaN or infinity: nothing comes of those. */
 export function* decodeLayers(bytes: Uint8Array, config: ModelConfig): Generator<LayerState> {
   let offset = SNAPSHOT_HEADER_BYTES
   const take = (floats: number): Float32Array => {
     const part = bytes.slice(offset, offset + floats * 4) // a copy of its own, at an address that fits floats
     offset += floats * 4
-    return new Float32Array(part.buffer, part.byteOffset, floats)
+    const values = new Float32Array(part.buffer, part.byteOffset, floats)
+    if (!areFinite(values)) {
+      throw new SnapshotError('NotFinite', `layer ${layer} holds values that are not finite`, { layer })
+    }
+    return values
   }
+  let layer = 0
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-  for (let layer = 0; layer < config.numLayers; layer++) {
+  for (; layer < config.numLayers; layer++) {
     if (layerKind(config, layer) === 'linear_attention') {
       const conv = take(convStateSize(config))
       yield { kind: 'linear_attention', conv, recurrent: take(recurrentStateSize(config)) }

@@ -223,6 +223,13 @@ export class ExpertStreamer implements GuessedSlots {
     for (const [source, choice] of guesses.entries()) this.readAhead.guess(layer, source, choice)
   }
 
+  /** All experts are read again when they are wanted, but for those on their way. */
+  forget(): void {
+    for (let slot = 0; slot < this.cache.slots; slot++) {
+      if (this.cache.isReady(slot) && !this.cache.isPinned(slot)) this.cache.vacate(slot)
+    }
+  }
+
   /** Whether the expert is in a slot, or on its way into one. */
   has(layer: number, expert: number): boolean {
     return this.cache.slotOf(layer, expert) >= 0

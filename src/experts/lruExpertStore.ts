@@ -100,6 +100,11 @@ export class LruExpertStore<T> {
     return record
   }
 
+  /** Everything is read again when it is wanted. */
+  forget(): void {
+    this.cache.clear()
+  }
+
   /** Waits until no read is under way, so that files can be closed. */
   async drain(): Promise<void> {
     await Promise.allSettled([...this.reading])

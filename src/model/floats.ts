@@ -91,6 +91,24 @@ export function findNonFinite(type: FloatType, bytes: Uint8Array): number {
   return -1
 }
 
+/** Whether no value is NaN or infinite. 0 times any other value is 0; four sums, because one would wait for itself. */
+export function areFinite(values: Float32Array): boolean {
+  const { length } = values
+  let a = 0
+  let b = 0
+  let c = 0
+  let d = 0
+  let i = 0
+  for (; i + 4 <= length; i += 4) {
+    a += values[i] * 0
+    b += values[i + 1] * 0
+    c += values[i + 2] * 0
+    d += values[i + 3] * 0
+  }
+  for (; i < length; i++) a += values[i] * 0
+  return a + b + c + d === 0
+}
+
 /** The bytes as 16-bit words: a view where the address allows it, else a copy. */
 export function asUint16(bytes: Uint8Array): Uint16Array {
   const aligned = bytes.byteOffset % 2 === 0 ? bytes : bytes.slice()

@@ -71,7 +71,7 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     bodyLimits: { ...DEFAULT_BODY_LIMITS, maxBytes: options.maxBodyBytes ?? DEFAULT_BODY_LIMITS.maxBytes },
     streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },
     requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
-    onError: error => options.onWarning?.(error instanceof Error ? (error.stack ?? error.message) : String(error)),
+    onError: error => options.onWarning?.(describe(error)),
     draining: () => draining,
     stopping: stopping.signal,
   }
@@ -109,6 +109,12 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
       await closed
     },
   }
+}
+
+/** One line for what has a name, all there is for what has none. */
+function describe(error: unknown): string {
+  if (error instanceof MoefluxError) return `error: ${error.code}: ${error.message}`
+  return error instanceof Error ? (error.stack ?? error.message) : String(error)
 }
 
 export class ListenError extends MoefluxError {

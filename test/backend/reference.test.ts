@@ -222,6 +222,17 @@ describe('experts', () => {
     expect([...router(floats(1, 9), 2, 1).weights]).toEqual([1])
   })
 
+  test('router: a logit that is not finite does not vanish because its expert is not chosen', () => {
+    for (const wrong of [Number.NaN, Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]) {
+      expect([...router(floats(1, wrong, 3, 0, 5, 6, 7, 8), 4, 2).weights].map(Number.isFinite)).toEqual([
+        false,
+        false,
+        true,
+        true,
+      ])
+    }
+  })
+
   test('expert: down(silu(gate(x)) * up(x))', () => {
     const weights = {
       gate: plain(2, 1, floats(1, 2)),

@@ -103,6 +103,30 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
     await fc.assert(property, { numRuns: 10 })
   })
 
+  test('an input that is not finite makes all of its token’s outputs so, and no other’s', async () => {
+    const wrong = fc.constantFrom(Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY)
+    const property = fc.asyncProperty(shapes, wrong, async ({ bits, group, cols, rows, fast, seed }, value) => {
+      const random = seededRandom(seed)
+      const gpu = fast ? arena.fast : arena.exact
+      const tokens = 2
+      const weights = randomQuantized(random, rows, cols, bits, group)
+      const x = randomFloats(random, tokens * cols, 2)
+      x[cols + Math.floor(random() * cols)] = value
+      const input = activationBuffers(gpu, tokens, cols, 'x')
+      arena.device.queue.writeBuffer(input.values, 0, x)
+      const [many, one] = [arena.poisoned(tokens * rows), arena.poisoned(tokens * rows)]
+      const product = { step: arena.step(tokens), maxTokens: tokens, outStride: rows, label: 'test' }
+      await arena.run(await matMulOp(gpu, [arena.matrix(weights)], input, many, product), { tokens })
+      const options = { status: arena.put(new Uint32Array(4)), outStride: rows, label: 'test' }
+      await arena.run(await matVecOp(gpu, [arena.matrix(weights)], arena.put(x), one, options), { tokens })
+      for (const out of [many, one]) {
+        const finite = [...(await arena.floats(out, tokens * rows))].map(Number.isFinite)
+        expect(finite).toEqual(finite.map((_, i) => i < rows))
+      }
+    })
+    await fc.assert(property, { numRuns: 8 })
+  })
+
   test('the chosen experts of a token, from their slots', async () => {
     const property = fc.asyncProperty(shapes, fc.integer({ min: 1, max: 4 }), async (shape, k) => {
       const { bits, group, cols, rows, fast, seed } = shape

@@ -16,7 +16,7 @@ import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
 import { addNormOp } from '#moeflux/compute/webgpu/addNorm.js'
-import { argmaxOp } from '#moeflux/compute/webgpu/argmax.js'
+import { argmaxOp, NOT_FINITE } from '#moeflux/compute/webgpu/argmax.js'
 import { attentionOp } from '#moeflux/compute/webgpu/attention.js'
 import { attentionInputOp } from '#moeflux/compute/webgpu/attentionInput.js'
 import { attentionReduceOp } from '#moeflux/compute/webgpu/attentionReduce.js'
@@ -24,6 +24,7 @@ import { attentionColumns, attentionPartsBytes, PAGE_TOKENS } from '#moeflux/com
 import { combineOp } from '#moeflux/compute/webgpu/combine.js'
 import { convOp } from '#moeflux/compute/webgpu/conv.js'
 import { embedOp } from '#moeflux/compute/webgpu/embed.js'
+import { finiteRowsOp } from '#moeflux/compute/webgpu/finiteRows.js'
 import { gatedDeltaOp } from '#moeflux/compute/webgpu/gatedDelta.js'
 import { gatedNormOp } from '#moeflux/compute/webgpu/gatedNorm.js'
 import { KvPool } from '#moeflux/compute/webgpu/kvPool.js'
@@ -136,6 +137,17 @@ describe.each(devices)('operations, $name', ({ options }) => {
       }
       expect((await arena.words(status, 1))[0]).toBe(misses > 0 ? layer + 1 : 0)
 
+      // A logit that is not finite does not vanish because its expert is not chosen.
+      const wrong = Math.floor(random() * experts)
+      logits[wrong] = random() < 0.5 ? Number.NaN : Number.NEGATIVE_INFINITY
+      const broken = { ...buffers, logits: arena.put(logits), status: arena.put(new Uint32Array(4)) }
+      await arena.run(await topKOp(arena.exact, shape, broken, layer, decode), { tokens })
+      const spoiled = new Float32Array((await arena.words(mixing, tokens * (k + 1) * 2)).buffer)
+      for (let t = 0; t < tokens; t++) {
+        const finite = Array.from({ length: k }, (_, rank) => Number.isFinite(spoiled[(t * (k + 1) + rank) * 2 + 1]))
+        expect(finite).toEqual(new Array(k).fill(t > 0))
+      }
+
       const width = 37
       const rows = randomFloats(random, tokens * k * width)
       const shared = randomFloats(random, tokens * width)
@@ -160,12 +172,39 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const random = seededRandom(seed)
       const logits = randomFloats(random, 2 * count, 50).map(value => Math.round(value))
       const out = arena.poisoned(2)
-      await arena.run(await argmaxOp(arena.exact, arena.put(logits), count, 2, out), { tokens: 2 })
+      const width = 1 + Math.floor(random() * 700)
+      const source = randomFloats(random, 2 * width)
+      const run = async () => {
+        const made = { rows: arena.put(source), width }
+        await arena.run(await argmaxOp(arena.exact, arena.put(logits), count, made, 2, out), { tokens: 2 })
+        return [...(await arena.words(out, 2))]
+      }
       const want = [0, 1].map(row => {
         const values = logits.subarray(row * count, (row + 1) * count)
         return values.indexOf(Math.max(...values))
       })
-      expect([...(await arena.words(out, 2))]).toEqual(want)
+      expect(await run()).toEqual(want)
+      // One value that is not finite, among the logits or in what they were made of.
+      logits[count + Math.floor(random() * count)] = random() < 0.5 ? Number.NaN : Number.NEGATIVE_INFINITY
+      expect(await run()).toEqual([want[0], NOT_FINITE])
+      source[Math.floor(random() * width)] = random() < 0.5 ? Number.NaN : Number.POSITIVE_INFINITY
+      expect(await run()).toEqual([NOT_FINITE, NOT_FINITE])
+    })
+    await fc.assert(property, { numRuns: 6 })
+  })
+
+  test('finite rows: one value among them raises the flag, wherever it is', async () => {
+    const property = fc.asyncProperty(upTo(5), upTo(600), seeds, async (rows, width, seed) => {
+      const random = seededRandom(seed)
+      const values = randomFloats(random, rows * width, 1e30)
+      const flag = arena.put(new Float32Array(1))
+      const run = async () => {
+        await arena.run(await finiteRowsOp(arena.exact, arena.put(values), width, flag), { tokens: rows })
+        return (await arena.words(flag, 1))[0]
+      }
+      expect(await run()).toBe(0)
+      values[Math.floor(random() * values.length)] = random() < 0.5 ? Number.NaN : Number.NEGATIVE_INFINITY
+      expect(await run()).toBe(1)
     })
     await fc.assert(property, { numRuns: 6 })
   })

@@ -1,8 +1,9 @@
 // The oracle: every step in plain TypeScript over float32 arrays, on the caller's thread. It is the fallback where nothing
 // else runs, and what the other backends are tested against. Experts come from the packed files on demand.
-import { OptionError } from '../../errors.js'
+import { NonFiniteError, OptionError } from '../../errors.js'
 import { LruExpertStore } from '../../experts/lruExpertStore.js'
 import type { ModelConfig } from '../../model/config.js'
+import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
@@ -95,6 +96,7 @@ class ReferenceBackend implements Backend {
           routing[i]?.set(picks, layer * run.tokens * k)
         })
       }
+      if (!areFinite(hidden)) throw new NonFiniteError()
       this.phaseStart = performance.now()
       const outputs: StepOutput[] = []
       for (const [i, run] of active.entries()) {
@@ -103,6 +105,7 @@ class ReferenceBackend implements Backend {
         if (output !== 'none') {
           const first = output === 'all' ? run.row : run.row + run.tokens - 1
           logits = this.head(hidden.subarray(first * hiddenSize, (run.row + run.tokens) * hiddenSize)).logits
+          if (!areFinite(logits)) throw new NonFiniteError()
         }
         const last = logits && argmax(logits.subarray(logits.length - vocabSize))
         outputs.push({ logits: output === 'argmax' ? null : logits, argmax: last, routing: routing[i] })
@@ -130,12 +133,13 @@ class ReferenceBackend implements Backend {
       }
       const embedded = embed(this.weights.embed, request.tokens)
       let hidden = embedded
-      for (let layer = 0; layer < numLayers; layer++) {
+      for (let layer = 0; layer < (request.end ?? numLayers); layer++) {
         const { probe } = await this.forward(layer, hidden, active)
         hidden = probe.out
         if (!request.layers || request.layers.includes(layer)) layers.push({ layer, ...probe })
       }
-      return { embed: embedded, layers, ...this.head(hidden) }
+      const head = request.end === undefined ? this.head(hidden) : { finalNorm: null, logits: null }
+      return { embed: embedded, layers, ...head }
     } finally {
       for (const { sequence: probed } of active) probed.table.trim(probed.length)
     }
@@ -167,6 +171,10 @@ class ReferenceBackend implements Backend {
       expertSlotsUsed: this.store.slotsUsed,
       expertMemory: this.store.slots * expertSize,
     }
+  }
+
+  forgetExperts(): void {
+    this.store.forget()
   }
 
   residency(): Uint8Array {

@@ -1,5 +1,6 @@
 // Which experts a token goes to: softmax over all experts, the top K, weights renormalized to sum to 1. Ties: the lower
-// index wins.
+// index wins. A logit that is not finite makes all weights NaN, chosen or not: it must not vanish.
+import { areFinite } from '../../model/floats.js'
 
 export interface Routing {
   readonly indices: Int32Array // [tokens, K], highest probability first
@@ -15,7 +16,7 @@ export function router(logits: Float32Array, experts: number, k: number): Routin
     const row = logits.subarray(t * experts, (t + 1) * experts)
     // Renormalizing cancels the sum over all experts, so the chosen ones' exponentials are enough.
     const order = Array.from(row.keys()).sort((a, b) => row[b] - row[a] || a - b)
-    let total = 0
+    let total = areFinite(row) ? 0 : Number.NaN
     for (let rank = 0; rank < k; rank++) {
       indices[t * k + rank] = order[rank]
       total += Math.exp(row[order[rank]] - row[order[0]])

@@ -56,6 +56,7 @@ export class ExpertFeed {
   beginJob(): void {
     this.failure = null
     this.startedAt = performance.now()
+    if (this.board.forgetsExperts) this.streamer.forget()
     this.streamer.beginStep()
   }
 

@@ -62,6 +62,7 @@ const END_LAYER = 20
 const HEAD_COUNT = 21
 const ARGMAX = 22
 const PROBE = 23
+const FORGET = 24 // 1: the job begins with no expert in memory
 const WAVE_KIND = 32
 const WAVE_COUNT = 33
 const TEAM = 48
@@ -84,6 +85,7 @@ export class JobBoard {
   readonly counters: Float64Array // by `COUNTERS`, written by the leader
   readonly waited: Float64Array // [1]: seconds that the leader has waited for other workers
   readonly resident: Uint8Array // [layers, experts], 1: in memory; written by the leader while jobs run
+  private forgets = false // the main thread's: of the next job
   private readonly bellList: number
   private readonly tokenList: number
   private readonly runList: number
@@ -166,11 +168,18 @@ export class JobBoard {
     this.words.set(at + 1, second)
   }
 
+  /** Of the next job, whatever it is: it begins with no expert in memory. */
+  forgetExperts(): void {
+    this.forgets = true
+  }
+
   /** Starts what was written, on the first `workers` workers. The others sleep on. Only while no job runs. */
   post(workers: number): void {
     const { words, bellList } = this
     words.store(ABORT, 0)
     words.set(WORKERS, workers)
+    words.set(FORGET, this.forgets ? 1 : 0)
+    this.forgets = false
     const job = (words.load(bellList) + 1) | 0 || 1 // the leader has had every job
     for (let worker = 0; worker < workers; worker++) {
       const bell = bellList + worker * BELL_WORDS
@@ -252,6 +261,11 @@ export class JobBoard {
 
   get probe(): boolean {
     return this.words.get(PROBE) === 1
+  }
+
+  /** Whether the job begins with no expert in memory. */
+  get forgetsExperts(): boolean {
+    return this.words.get(FORGET) === 1
   }
 
   headRow(i: number): number {

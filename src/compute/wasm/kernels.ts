@@ -159,7 +159,7 @@ export interface Kernels {
 
   // --- logits ------------------------------------------------------------------------------------------------------
 
-  /** Index of the highest of x [count], the lowest such index; NaN never wins. */
+  /** Index of the highest of x [count], the lowest such index; -1 where one of them is NaN or infinite. */
   argmax(x: number, count: number): number
 
   // --- threads -----------------------------------------------------------------------------------------------------

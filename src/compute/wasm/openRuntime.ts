@@ -72,7 +72,8 @@ export class WasmRuntime {
     }
   }
 
-  private rowView(rows: Rows, row: number, dim: number): Float32Array {
+  /** A row of activations of the last job; valid until the next one. */
+  rowView(rows: Rows, row: number, dim: number): Float32Array {
     return this.banks[HOME].floats(rows.address + row * rows.stride, dim)
   }
 

@@ -58,10 +58,11 @@ async function probeChunk(
   await backend.runParts({ ...NO_PARTS, embed: true })
   const embed = runtime.readRows(scratch.hidden, rows, config.hiddenSize)
   const layers: LayerProbe[] = []
-  for (let layer = 0; layer < config.numLayers; layer++) {
+  for (let layer = 0; layer < (request.end ?? config.numLayers); layer++) {
     await backend.runParts({ ...NO_PARTS, firstLayer: layer, endLayer: layer + 1 })
     if (!request.layers || request.layers.includes(layer)) layers.push(readLayer(backend, layer, rows))
   }
+  if (request.end !== undefined) return { embed, layers, finalNorm: null, logits: null }
   const finalNorm = new Float32Array(rows * config.hiddenSize)
   const logits = new Float32Array(rows * config.vocabSize)
   for (let at = 0; at < rows; at += HEAD_ROWS) {

@@ -1,7 +1,8 @@
 // The wasm backend as the engine sees it: turns steps into jobs for the compute workers and keeps the promise that a step
 // is atomic. The math is in forward.ts and runs in workers; this thread only prepares state, posts, waits and commits.
-import { BackendUnavailableError, ClosedError, OptionError } from '../../errors.js'
+import { BackendUnavailableError, ClosedError, NonFiniteError, OptionError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
+import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
@@ -161,14 +162,25 @@ export class WasmBackend implements Backend {
         probe: false,
       })
       await pool.run(workers, signal)
+      if (layers) this.checkHidden(rows)
       block.forEach(({ run, i }, headRow) => {
+        const token = board.argmaxOf(headRow)
+        if (token < 0) throw new NonFiniteError()
         logits[run]?.set(this.runtime.logitsRow(headRow), i * vocabSize)
-        argmax[run] = board.argmaxOf(headRow)
+        argmax[run] = token
       })
     }
     const seconds = (performance.now() - startedAt) / 1000
     if (rows <= PRIVATE_ROWS) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds)
     return { argmax, logits }
+  }
+
+  /** The rows after the last layer: a few thousand floats each, beside the megabytes of weights that made them. */
+  private checkHidden(rows: number): void {
+    const { hidden } = this.runtime.model.scratch
+    for (let row = 0; row < rows; row++) {
+      if (!areFinite(this.runtime.rowView(hidden, row, this.config.hiddenSize))) throw new NonFiniteError()
+    }
   }
 
   /** Makes room in every sequence, or in none. */
@@ -254,6 +266,10 @@ export class WasmBackend implements Backend {
       expertSlots: plan.slots.length,
       expertMemory: plan.slots.length * plan.slotBytes,
     }
+  }
+
+  forgetExperts(): void {
+    this.runtime.board.forgetExperts()
   }
 
   residency(): Uint8Array {

@@ -36,7 +36,6 @@ export interface DecodeResult {
 
 interface RunOptions {
   readonly tokens: number
-  readonly wantsHead: boolean
   readonly predicts: boolean // guess what the next layers will choose
 }
 
@@ -115,21 +114,22 @@ export class DecodePass {
       norm: { weight: weights.norm, eps: config.rmsNormEps },
       label: 'lmHead',
     }
+    const source = { rows: space.hidden, width: config.hiddenSize }
     ;[pass.#embed, pass.#project, pass.#argmax, pass.#layers] = await Promise.all([
       embedOp(gpu, weights.embed, space.tokenInfo, space.hidden),
       matVecOp(gpu, weights.lmHead, space.hidden, head.logits, project),
-      argmaxOp(gpu, head.logits, config.vocabSize, MAX_DECODE_BATCH, head.winners),
+      argmaxOp(gpu, head.logits, config.vocabSize, source, MAX_DECODE_BATCH, head.winners),
       layers,
     ])
     return pass
   }
 
-  /** One token per run; logits are then in the head's rows. */
-  async run(tokens: number, wantsHead: boolean, signal?: AbortSignal): Promise<DecodeResult> {
+  /** One token per run; logits are then in the head's rows. Winners are NOT_FINITE where something went wrong. */
+  async run(tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
     const { numLayers } = this.#config
     const { device } = this.#gpu
     const readAhead = this.#slots.isAllResident ? null : this.#readAhead
-    const how = { tokens, wantsHead, predicts: readAhead !== null }
+    const how = { tokens, predicts: readAhead !== null }
     let from = -1
     let to = this.#reach(from)
     const isWhole = to === numLayers && readAhead === null
@@ -197,7 +197,7 @@ export class DecodePass {
    */
   #record(from: number, to: number, how: RunOptions): GPUCommandBuffer[] {
     const { numLayers } = this.#config
-    const { tokens, wantsHead, predicts } = how
+    const { tokens, predicts } = how
     const size = { tokens, runs: tokens }
     const commands: GPUCommandBuffer[] = []
     const perPiece = Math.ceil(numLayers / this.#gpu.tuning.PIECES)
@@ -218,7 +218,7 @@ export class DecodePass {
         recorder = new Recorder(this.#gpu.device, null)
       }
     }
-    if (to === numLayers && wantsHead) {
+    if (to === numLayers) {
       this.#project(recorder, size)
       this.#argmax(recorder, size)
     }
@@ -243,8 +243,8 @@ export class DecodePass {
     return prepared?.key === this.#preparedKey(how) ? prepared.commands : null
   }
 
-  #preparedKey({ tokens, wantsHead }: RunOptions): string {
-    return `${tokens} ${wantsHead} ${this.#parts.states.generation} ${this.#parts.kv.generation}`
+  #preparedKey({ tokens }: RunOptions): string {
+    return `${tokens} ${this.#parts.states.generation} ${this.#parts.kv.generation}`
   }
 
   #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {

@@ -272,6 +272,17 @@ export class ExpertSlots implements GuessedSlots {
     return this.#flights.size
   }
 
+  /** All experts are read again when they are wanted, but for those on their way. */
+  forget(): void {
+    for (const pool of this.#pools) {
+      for (let slot = 0; slot < pool.cache.slots; slot++) {
+        if (!pool.cache.isReady(slot) || pool.cache.isPinned(slot)) continue
+        this.#hide(pool, slot)
+        pool.cache.vacate(slot)
+      }
+    }
+  }
+
   /** Begins to read an expert that may be wanted soon, unless many such reads are under way. */
   prefetch(layer: number, expert: number): void {
     if (this.#closed || this.#prefetching >= PREFETCHING || this.has(layer, expert)) return

@@ -4,6 +4,7 @@ import type { ModelConfig } from '../../model/config.js'
 import { type ActivationBuffers, activationBuffers } from './activationBuffers.js'
 import { addNormOp } from './addNorm.js'
 import { argmaxOp } from './argmax.js'
+import { finiteRowsOp } from './finiteRows.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { readMapped } from './gpuMemory.js'
@@ -23,12 +24,15 @@ export class Head {
   readonly winners: GPUBuffer // [rows]
   readonly readback: GPUBuffer
   readonly step: GPUBuffer
+  readonly #flag: GPUBuffer // [0] 1: a row after the last layer is not finite
+  readonly #flagReadback: GPUBuffer
   readonly #gpu: GpuContext
   readonly #config: ModelConfig
   readonly #space: Workspace
   #norm!: Op
   #project!: Op
   #argmax!: Op
+  #finite!: Op
 
   private constructor(gpu: GpuContext, config: ModelConfig, space: Workspace) {
     this.#gpu = gpu
@@ -42,6 +46,8 @@ export class Head {
     this.winners = storageBuffer(device, this.rows * 4, 'greedy tokens')
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
     this.readback = device.createBuffer({ label: 'logits readback', size: this.rows * vocabBytes, usage })
+    this.#flag = storageBuffer(device, 4, 'not finite')
+    this.#flagReadback = device.createBuffer({ label: 'not finite readback', size: 4, usage })
     this.step = device.createBuffer({ label: 'head step', size: 16, usage: bufferUsage.uniform | bufferUsage.copyDst })
   }
 
@@ -49,7 +55,8 @@ export class Head {
     const head = new Head(gpu, config, space)
     const { hidden, mlpOut, normed } = space
     const norm = { weight: weights.norm, delta: mlpOut, hidden, out: normed.values }
-    ;[head.#norm, head.#project, head.#argmax] = await Promise.all([
+    const source = { rows: head.input.values, width: config.hiddenSize }
+    ;[head.#norm, head.#project, head.#argmax, head.#finite] = await Promise.all([
       addNormOp(gpu, norm, config.hiddenSize, config.rmsNormEps),
       matMulOp(gpu, weights.lmHead, head.input, head.logits, {
         step: head.step,
@@ -57,7 +64,8 @@ export class Head {
         outStride: config.vocabSize,
         label: 'lmHead',
       }),
-      argmaxOp(gpu, head.logits, config.vocabSize, head.rows, head.winners),
+      argmaxOp(gpu, head.logits, config.vocabSize, source, head.rows, head.winners),
+      finiteRowsOp(gpu, hidden, config.hiddenSize, head.#flag),
     ])
     return head
   }
@@ -65,6 +73,17 @@ export class Head {
   /** Records the final norm of all rows: `normed` then holds them. */
   recordNorm(recorder: Recorder, tokens: number): void {
     this.#norm(recorder, { tokens, runs: 1 })
+  }
+
+  /** Whether all rows after the last layer are finite: after `recordNorm` of so many tokens was submitted. */
+  async areFinite(tokens: number): Promise<boolean> {
+    const { device } = this.#gpu
+    device.queue.writeBuffer(this.#flag, 0, new Uint32Array(1))
+    const recorder = new Recorder(device, null)
+    this.#finite(recorder, { tokens, runs: 1 })
+    recorder.copy(this.#flag, 0, this.#flagReadback, 0, 4)
+    recorder.submit()
+    return new Uint32Array(await readMapped(this.#flagReadback, 4))[0] === 0
   }
 
   /** Logits of the given rows of `normed`, back to back. */
@@ -89,7 +108,7 @@ export class Head {
     return new Float32Array(await readMapped(this.readback, bytes))
   }
 
-  /** Greedy tokens of the given rows of `normed`: four bytes each come back. */
+  /** Greedy tokens of the given rows of `normed`, or NOT_FINITE: four bytes each come back. */
   async readArgmax(rows: readonly number[]): Promise<Uint32Array> {
     const out = new Uint32Array(rows.length)
     for (let first = 0; first < rows.length; first += this.rows) {

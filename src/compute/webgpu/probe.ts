@@ -77,7 +77,8 @@ export async function probeLayers(
   pass.embed(recorder, size)
   recorder.submit()
   const embed = await read(space.hidden, rows * hiddenSize)
-  await pass.run(recorder, size, { end: numLayers, tap })
+  await pass.run(recorder, size, { end: request.end ?? numLayers, tap })
+  if (request.end !== undefined) return { embed, layers, finalNorm: null, logits: null }
   head.recordNorm(recorder, rows)
   recorder.submit()
   const finalNorm = await read(space.normed.values, rows * hiddenSize)

@@ -30,9 +30,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
   quads[thread] = value;
   workgroupBarrier();
-  var largest = vec4<f32>();
-  for (var i = 0u; i < 8u; i++) { largest = max(largest, abs(quads[first + i])); }
-  let peak = max(max(largest.x, largest.y), max(largest.z, largest.w));
+  // Magnitudes as bits: they order positive floats, and put NaN above all, where `max` of floats may lose it.
+  var largest = vec4<u32>();
+  for (var i = 0u; i < 8u; i++) {
+    largest = max(largest, bitcast<vec4<u32>>(quads[first + i]) & vec4<u32>(0x7fffffffu));
+  }
+  let peak = bitcast<f32>(max(max(largest.x, largest.y), max(largest.z, largest.w)));
   let inverse = select(0.0, 1.0 / peak, peak > 0.0);
   let word = pack4x8snorm(packedQuad(first, part) * inverse);
   sums[thread] = dot4(word, 0x01010101u);

@@ -1,11 +1,14 @@
 // A token's K experts: the rank of an expert is the number of experts before it (larger logit, or equal and lower index),
-// and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all renormalized.
+// and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all renormalized. A
+// logit that is not finite makes all weights NaN, chosen or not: it must not vanish.
 // Looks up the slots; what is not in a slot raises the miss flag, and kernels of later layers then do nothing.
 // SHARED: the shared expert is in a slot too and comes last, weighted by its own gate. One workgroup per token; more of
 // them choose for the next layers by logits that follow: guesses, to read ahead by, and no more than the choice.
 #include activations
+#include finite
 const QUADS = (EXPERTS + 3u) / 4u;
 const MISSING = 0xffffffffu;
+const NAN = 0x7fc00000u;
 
 struct Layer { layer: u32, sharedSlot: u32, layers: u32, pad: u32 }
 @group(0) @binding(0) var<uniform> which: Layer;
@@ -18,10 +21,14 @@ struct Layer { layer: u32, sharedSlot: u32, layers: u32, pad: u32 }
 var<workgroup> values: array<vec4<f32>, QUADS>;
 var<workgroup> chosen: array<u32, K>;
 var<workgroup> flag: u32;
+var<workgroup> isWrong: u32;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  if (thread == 0u) { flag = atomicLoad(&status[0]); }
+  if (thread == 0u) {
+    flag = atomicLoad(&status[0]);
+    isWrong = 0u;
+  }
   let missed = workgroupUniformLoad(&flag);
   if (missed != 0u && missed != which.layer + 1u) { return; }
   let token = group.x;
@@ -30,7 +37,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   for (var quad = thread; quad < QUADS; quad += WG) {
     var four = vec4<f32>(-3.4e38); // past the last expert: never before anyone
     for (var c = 0u; c < 4u; c++) {
-      if (quad * 4u + c < EXPERTS) { four[c] = logits[row + quad * 4u + c]; }
+      if (quad * 4u + c < EXPERTS) {
+        four[c] = logits[row + quad * 4u + c];
+        if (notFinite(bitcast<u32>(four[c])) != 0u) { isWrong = 1u; } // whoever writes writes the same
+      }
     }
     values[quad] = four;
   }
@@ -58,7 +68,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       var total = 0.0;
       for (var i = 0u; i < K; i++) { total += exp(logits[row + chosen[i]] - largest); }
       let slot = slotTable[which.layer * EXPERTS + expert];
-      mixing[token * RANKS + thread] = vec2<u32>(slot, bitcast<u32>(exp(logits[row + expert] - largest) / total));
+      let weight = bitcast<u32>(exp(logits[row + expert] - largest) / total);
+      mixing[token * RANKS + thread] = vec2<u32>(slot, select(weight, NAN, isWrong != 0u));
 #if CHECK_MISSES
       if (slot == MISSING) { atomicStore(&status[0], which.layer + 1u); }
 #endif

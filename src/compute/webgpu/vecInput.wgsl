@@ -9,18 +9,21 @@ var<workgroup> inputValues: array<vec4<f32>, BLOCK_UNITS * 8u>;
 var<workgroup> inputSums: array<f32, BLOCK_UNITS>;
 #endif
 
-fn largestOf(v: vec4<f32>) -> f32 {
-  let a = abs(v);
+#if FAST
+// The largest magnitude, as bits: they order positive floats, and put infinity and NaN above all, where `max` of floats
+// may lose a NaN. The scale is then NaN, and so is what comes out.
+fn largestOf(v: vec4<f32>) -> u32 {
+  let a = bitcast<vec4<u32>>(v) & vec4<u32>(0x7fffffffu);
   return max(max(a.x, a.y), max(a.z, a.w));
 }
 
-#if FAST
 // Four values of a unit as one packed word; `inverse` is 1 / the largest magnitude.
 fn packWord(v: vec4<f32>, inverse: f32) -> u32 { return pack4x8snorm(v * inverse); }
 
 fn stageUnit(unit: u32, v: ptr<function, array<vec4<f32>, 8>>, weight: f32) {
-  var largest = 0.0;
-  for (var i = 0u; i < 8u; i++) { largest = max(largest, largestOf((*v)[i])); }
+  var bits = 0u;
+  for (var i = 0u; i < 8u; i++) { bits = max(bits, largestOf((*v)[i])); }
+  let largest = bitcast<f32>(bits);
   let inverse = select(0.0, 1.0 / largest, largest > 0.0);
   var words: array<u32, 8>;
 #if BITS == 8

@@ -1,7 +1,8 @@
 // The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
 // slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
-import { BackendUnavailableError, ClosedError } from '../../errors.js'
+import { BackendUnavailableError, ClosedError, NonFiniteError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
+import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
@@ -15,6 +16,7 @@ import type {
 } from '../backend.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
+import { NOT_FINITE } from './argmax.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass } from './decodePass.js'
 import { type ExpertReader, sourceExpertReader } from './expertReader.js'
@@ -247,7 +249,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
         const rows =
           'hidden' in request
             ? { layer: request.layer, hidden: request.hidden.subarray(start * hiddenSize, end * hiddenSize) }
-            : { tokens, layers: request.layers }
+            : { tokens, layers: request.layers, end: request.end }
         results.push(await probeLayers(this.device, this.config, this.#space, this.#prompt, this.#head, rows))
         stateIn = stateOut
       }
@@ -284,6 +286,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
       expertSlotsUsed: this.#slots.slotsUsed,
       expertMemory: this.#slots.bytes,
     }
+  }
+
+  forgetExperts(): void {
+    this.#slots.forget()
   }
 
   residency(): Uint8Array {
@@ -348,8 +354,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   async #evaluateDecodes(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
     this.#info.write(active)
-    const wantsHead = runs.some(run => run.output !== 'none')
-    const { winners, routing } = await this.#decode.run(active.length, wantsHead, options.signal)
+    // The head is computed for whoever does not want it too: it tells whether all is finite.
+    const { winners, routing } = await this.#decode.run(active.length, options.signal)
+    if (winners.includes(NOT_FINITE)) throw new NonFiniteError()
     const outputs: StepOutput[] = []
     for (const [i, { output }] of runs.entries()) {
       outputs.push({
@@ -369,6 +376,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
     await this.#prompt.run(recorder, size, { signal: options.signal })
     this.#head.recordNorm(recorder, size.tokens)
     recorder.submit()
+    if (!(await this.#head.areFinite(size.tokens))) throw new NonFiniteError()
+    options.signal?.throwIfAborted()
     const routing = options.routing ? await this.#prompt.readRouting(size.tokens) : null
     const outputs: StepOutput[] = []
     let row = 0
@@ -378,11 +387,11 @@ export class WebgpuBackend implements Backend, SequenceHome {
       const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [last]
       const logits = output === 'last' || output === 'all' ? await this.#head.readLogits(rows) : null
       const argmax = output === 'none' ? null : (await this.#head.readArgmax([last]))[0]
+      if (argmax === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
       outputs.push({ logits, argmax, routing: routing && this.#routingOf(routing, size.tokens, row, count) })
       options.signal?.throwIfAborted()
       row += count
     }
-    if (runs.every(run => run.output === 'none')) await this.device.queue.onSubmittedWorkDone()
     return outputs
   }
 

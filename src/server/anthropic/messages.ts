@@ -191,10 +191,12 @@ const TYPES: Record<ApiErrorKind, string> = {
 }
 
 export function errorBody(error: ApiError, requestId?: string) {
-  const message = error.details.anthropicMessage ?? error.message
+  const { code, anthropicMessage } = error.details
+  const message = anthropicMessage ?? error.message
   return {
     type: 'error',
-    error: { type: TYPES[error.kind], message },
+    // This API has no codes: one is added where the fault is the server's, for those who look after it.
+    error: { type: TYPES[error.kind], message, ...(error.kind === 'server' && code && { code }) },
     ...(requestId !== undefined && { request_id: requestId }),
   }
 }

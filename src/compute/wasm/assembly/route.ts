@@ -1,7 +1,7 @@
 // The router: the k highest of a token's logits and the softmax over those. Renormalizing to 1 cancels the sum over the
-// other experts, so it is never taken.
+// other experts, so it is never taken. A logit that is not finite makes all weights NaN, chosen or not: it must not vanish.
 import { highestIndex } from './argmax'
-import { exp1 } from './simd'
+import { exp1, sumLanes } from './simd'
 
 /** A NaN that no arithmetic makes: marks an expert that is taken. */
 // @ts-ignore: decorator
@@ -17,7 +17,7 @@ export function route(
     const index = indices + (<usize>(t * k) << 2)
     const weight = weights + (<usize>(t * k) << 2)
     let highest: f32 = 0
-    let total: f32 = 0
+    let total = zeroOrNan(scratch, experts)
     for (let rank: usize = 0; rank < <usize>k; rank++) {
       const best = <usize>highestLeft(scratch, experts)
       const logit = load<f32>(scratch + (best << 2))
@@ -32,6 +32,18 @@ export function route(
       store<f32>(weight + (rank << 2), load<f32>(weight + (rank << 2)) / total)
     }
   }
+}
+
+/** 0 times every value, added up: NaN where one of them is not finite. */
+// @ts-ignore: decorator
+@inline
+function zeroOrNan(x: usize, count: i32): f32 {
+  let sums = f32x4.splat(0)
+  let i = 0
+  for (; i + 4 <= count; i += 4) sums = f32x4.add(sums, f32x4.mul(v128.load(x + (<usize>i << 2)), f32x4.splat(0)))
+  let sum = sumLanes(sums)
+  for (; i < count; i++) sum += load<f32>(x + (<usize>i << 2)) * 0
+  return sum
 }
 
 /** The highest that is not taken, the first of equals; where nothing compares (NaN, -Infinity), the first not taken. */

@@ -1,0 +1,17 @@
+// Where floats lie in a stored matrix: its scales and biases, or the weights themselves where they are not quantized. All
+// other bytes are integers, of which any value is a good one.
+import type { ByteRange, FloatType, Matrix } from './tensors.js'
+
+export interface FloatRange extends ByteRange {
+  readonly kind: 'weights' | 'scales' | 'biases'
+  readonly type: FloatType
+}
+
+export function floatRanges(matrix: Matrix): FloatRange[] {
+  if (matrix.kind === 'plain') return [{ kind: 'weights', type: matrix.type, ...matrix.weight }]
+  const { scaleType: type, scales, biases } = matrix
+  return [
+    { kind: 'scales', type, ...scales },
+    { kind: 'biases', type, ...biases },
+  ]
+}
