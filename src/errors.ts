@@ -156,12 +156,12 @@ export class OptionError extends MoefluxError {
     readonly got: unknown,
     readonly want: string,
   ) {
-    super('BAD_OPTION', `${option}: got ${typeof got === 'string' ? `'${shortened(got)}'` : String(got)}, want ${want}`)
+    super('BAD_OPTION', `${option}: got ${typeof got === 'string' ? `'${excerpt(got)}'` : String(got)}, want ${want}`)
   }
 }
 
 /** What callers gave may have megabytes; what people read of it must not. */
-function shortened(text: string): string {
+function excerpt(text: string): string {
   return text.length > 200 ? `${text.slice(0, 200)}…` : text
 }
 
