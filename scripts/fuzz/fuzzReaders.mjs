@@ -9,6 +9,7 @@ const LIMIT_MS = 2000
 /** On a machine that others use too, what has not had half of its time to compute gets more, up to this. */
 const PATIENCE = 10
 const TICKS_PER_SECOND = 100
+const PROGRESS_EVERY = 1000
 
 export const READERS = [
   ...[
@@ -32,9 +33,7 @@ export async function fuzzReaders({ seed, runs, only, single, say }) {
   const report = { seed, runs: 0, readers: {}, problems: [] }
   let left = single === undefined ? planCases(runs, only) : only.map(name => [name, single])
   while (left.length > 0) {
-    const finished = await runProcess(seed, left, report, single === undefined ? null : say)
-    left = left.slice(finished)
-    say(`${report.runs} files, ${report.problems.length} problems`)
+    left = left.slice(await runProcess(seed, left, report, say, single !== undefined))
   }
   return report
 }
@@ -48,8 +47,9 @@ function planCases(runs, only) {
 }
 
 /** Runs cases until all are done or one takes the process with it; returns how many need not be run again. */
-function runProcess(seed, cases, report, show) {
-  const child = fork(PROCESS, [JSON.stringify({ seed, cases })], { execArgv: ['--max-old-space-size=1024'] })
+function runProcess(seed, cases, report, say, isShown) {
+  const child = fork(PROCESS, [], { execArgv: ['--max-old-space-size=1024'] })
+  child.send({ seed, cases })
   let finished = 0
   let current = null // [target, index]
   let watchdog = null
@@ -70,8 +70,9 @@ function runProcess(seed, cases, report, show) {
         const [target, index] = message.end
         tally(report, target, message)
         if (message.problem !== null) problem(target, index, message.problem, message.input)
-        if (show !== null)
-          show(`${target} ${index}: ${message.result} ${message.message ?? message.problem ?? ''}\n${message.input}`)
+        if (report.runs % PROGRESS_EVERY === 0) say(`${report.runs} files, ${report.problems.length} problems`)
+        if (isShown)
+          say(`${target} ${index}: ${message.result} ${message.message ?? message.problem ?? ''}\n${message.input}`)
         current = null
       }
     })

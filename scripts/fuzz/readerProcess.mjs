@@ -1,5 +1,6 @@
 // Runs cases of the readers in a process of their own, one after the other, and tells its parent when each begins and how
 // it ended. What hangs or dies here takes nothing else with it.
+import { once } from 'node:events'
 import { MoefluxError } from '#moeflux/errors.js'
 import { seededRandom } from '../harness/random.mjs'
 import { prepareReaders } from './readers/all.mjs'
@@ -8,7 +9,7 @@ import { Wrong } from './readers/wrong.mjs'
 const MAX_MESSAGE = 1000
 const MAX_GROWTH_BYTES = 256 * 2 ** 20
 
-const { seed, cases } = JSON.parse(process.argv[2]) // cases: [target, index][]
+const [{ seed, cases }] = await once(process, 'message') // cases: [target, index][]
 const readers = await prepareReaders()
 process.on('unhandledRejection', error => process.send({ stray: describe(error) }))
 
@@ -51,7 +52,7 @@ function named(error, result, names) {
     ? `the message names no file: ${message.slice(0, 300)}`
     : message.length > MAX_MESSAGE
       ? `a message of ${message.length} characters: ${message.slice(0, 200)}`
-      : /\[object |undefined/.test(message)
+      : /\[object | is undefined/.test(message)
         ? `a message that says nothing: ${message.slice(0, 300)}`
         : null
   return { result, problem, message: message.slice(0, 300) }
