@@ -211,6 +211,7 @@ export const SCHEMA_NAMES = [
   ...['additionalProperties', 'patternProperties', 'uniqueItems', 'contains', '$defs', 'dependentSchemas', 'default'],
 ].map(name => JSON.stringify(name))
 export const SCHEMA_VALUES = [
+  JSON.stringify(`${'('.repeat(3000)}a${')'.repeat(3000)}`),
   ...[
     '{"$ref":"#"}',
     '{"$ref":"#/$defs/a%"}',

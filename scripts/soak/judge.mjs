@@ -13,6 +13,8 @@ const validators = new Map()
 const READ_FAULT_CODE = /^(expert_|read_failed)/
 const READ_FAULT_WORDS = /^expert \d+ of layer \d+:/
 
+const STATUS_OF_TYPE = { invalid_request_error: 400, rate_limit_error: 429 }
+
 /**
  * `during`: isFileBroken (a model file was cut or overwritten at some time of the exchange), isStopping, secretPath (must
  * be in no reply). Returns `{ label, problem, isCompared }`.
@@ -51,6 +53,9 @@ export function judge(request, reply, during) {
     if (answer.error !== null) {
       if (during.isStopping) return verdict('stopped')
       if (isReadFault(request, reply, during, answer.error)) return verdict('read fault')
+      // What took longer than the headers can wait is told by an event; it must be what the status would have been.
+      const status = STATUS_OF_TYPE[answer.error.type]
+      if (request.statuses.includes(status)) return verdict(`${status} in the stream`)
       return isWrong(`an error in the stream: ${JSON.stringify(answer.error).slice(0, 200)}`)
     }
     return answerVerdict(request, answer, verdict, isWrong)
