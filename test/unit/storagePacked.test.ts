@@ -100,7 +100,7 @@ describe('a damaged packed folder is refused at open', () => {
     ['config.json is not UTF-8', 'BAD_UTF8', folder => writeFileSync(join(folder, 'config.json'), Uint8Array.of(0xff))],
     [
       '100,000 brackets in config.json',
-      'BAD_JSON',
+      'JSON_TOO_DEEP',
       folder => writeFileSync(join(folder, 'config.json'), '['.repeat(1e5)),
     ],
     ['config.json is a list', 'BAD_JSON', folder => writeFileSync(join(folder, 'config.json'), '[]')],

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { loadChatTemplate } from '#moeflux/text/chatTemplate.js'
 import { readGenerationConfig } from '#moeflux/text/generationConfig.js'
-import { startNodeTemplateWorker } from '#moeflux/text/nodeTemplateWorker.js'
-import { TemplateRenderer } from '#moeflux/text/templateRenderer.js'
+import { startNodeTextWorker } from '#moeflux/text/nodeTextWorker.js'
+import { TextWorkers } from '#moeflux/text/textWorkers.js'
 import { loadTokenizer } from '#moeflux/text/tokenizer.js'
 import { withCaseFolder, workFolder } from '../caseFolder.mjs'
 import { breakText, brokenJson } from '../mutateJson.mjs'
@@ -73,7 +73,12 @@ function generationReader(inFolder) {
 
 function templateReader(inFolder, tokenizer, config) {
   const template = readFileSync(join(demoModel, 'chat_template.jinja'), 'utf8')
-  const renderer = new TemplateRenderer(startNodeTemplateWorker, { milliseconds: TEMPLATE_MS, characters: 2 ** 20 })
+  const limits = { milliseconds: TEMPLATE_MS, characters: 2 ** 20 }
+  let workers = null // one for all cases: they are about templates
+  const startWorkers = async () => {
+    const plain = await openNodeFolder(demoModel, { links: 'any' })
+    return new TextWorkers(startNodeTextWorker, await loadTokenizer(plain), limits)
+  }
   const files = (name, text) =>
     new Map([
       ['tokenizer.json', JSON.stringify(tokenizer)],
@@ -88,7 +93,9 @@ function templateReader(inFolder, tokenizer, config) {
     },
     read: changed =>
       inFolder(changed, async folder => {
-        const loaded = await loadChatTemplate(folder, await loadTokenizer(folder), renderer)
+        await loadTokenizer(folder)
+        workers ??= await startWorkers()
+        const loaded = await loadChatTemplate(folder, workers)
         const messages = [
           { role: 'system', content: 'Be kind' },
           { role: 'user', content: 'Hi <|im_end|>' },
@@ -99,7 +106,7 @@ function templateReader(inFolder, tokenizer, config) {
       }),
     names: ['template', 'tokenizer'],
     limitMs: 4 * TEMPLATE_MS, // it may be tried twice, and a worker that was ended starts anew
-    close: () => renderer.close(),
+    close: () => workers?.close(),
   }
 }
 
