@@ -9,6 +9,7 @@
 // is NaN or infinite in a layer stays so in the rows after it, so no state that a step commits holds such a value.
 // For the same reason a held state (a checkpoint) needs no copy of the recurrent state: the holder keeps the buffer,
 // and the sequence takes another for its next step.
+import type { MoefluxError } from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
 import type { ModelStats } from './stats.js'
 import type { WasmHost } from './wasm/host.js'
@@ -52,6 +53,8 @@ export interface Backend {
   readonly description: string
   /** The most tokens that one step takes over all its runs. Prompts are cut at absolute multiples of it. */
   readonly chunkTokens: number
+  /** Why nothing can be evaluated any more (a worker died, the GPU went away), from the moment on when that is so. */
+  readonly failure: MoefluxError | null
   createSequence(): SequenceState
   /** Evaluates all runs together (one expert read serves all) and commits them; atomic. One step at a time. */
   step(runs: readonly StepRun[], options?: StepOptions): Promise<StepOutput[]>

@@ -2,7 +2,7 @@
 // mean is added in the session room. Nothing here is global: two models in one process do not see each other.
 import type { Backend, BackendName, SequenceState } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
-import { ClosedError, ExpertReadError, OptionError } from '../errors.js'
+import { ClosedError, ExpertReadError, type MoefluxError, OptionError } from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { PackedModel } from '../storage/packedModel.js'
@@ -59,6 +59,11 @@ export class EngineModel {
 
   protected checkOpen(): void {
     if (this.closed) throw new ClosedError('model')
+  }
+
+  /** Why nothing can be evaluated any more, and the model has to be opened again; null while all is well. */
+  get failure(): MoefluxError | null {
+    return this.compute.failure
   }
 
   /** A new, empty sequence. Several may live at once. */

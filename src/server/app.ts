@@ -54,7 +54,14 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     await next()
   })
 
-  app.get('/health', c => c.json({ status: service.draining() ? 'stopping' : 'ok', model: service.modelId }))
+  app.get('/health', c => {
+    const { modelId: model } = service
+    const { failure } = service.model
+    if (failure) {
+      return c.json({ status: 'failed', model, error: { code: failure.code, message: failure.message } }, 503)
+    }
+    return c.json({ status: service.draining() ? 'stopping' : 'ok', model })
+  })
   app.get('/metrics', async c =>
     c.text(await service.metrics.registry.metrics(), 200, { 'content-type': service.metrics.registry.contentType }),
   )

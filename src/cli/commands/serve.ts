@@ -22,6 +22,7 @@ interface ServeCommandOptions extends ModelOptions {
 }
 
 const GRACE_MS = 5_000
+const LAST_MS = 9_000 // whoever asked for the end waits 10 s, as a rule
 
 export function registerServe(program: Command): void {
   const command = program
@@ -84,6 +85,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
     await stopAsked(cli.signal)
     cli.notice('stopping: answers that run get a moment to finish')
+    leaveInTime(cli)
     await server.stop(GRACE_MS)
   } finally {
     await model.close()
@@ -97,6 +99,15 @@ async function stopAsked(interrupted: AbortSignal): Promise<void> {
     interrupted.addEventListener('abort', () => resolve(), { once: true })
     process.once('SIGTERM', () => resolve())
   })
+}
+
+/** The last resort, where something does not end. */
+function leaveInTime(cli: Cli): void {
+  const leave = () => {
+    cli.notice('not everything has ended in time: leaving without it')
+    process.exit(1)
+  }
+  setTimeout(leave, LAST_MS).unref()
 }
 
 function isLocal(host: string): boolean {

@@ -48,6 +48,7 @@ interface ActiveRun {
 }
 
 class ReferenceBackend implements Backend {
+  readonly failure = null // there is nothing that could die
   readonly name = 'reference'
   readonly config: ModelConfig
   readonly description: string

@@ -18,14 +18,15 @@ const actions: readonly GateAction[] = ['hold', 'throw']
 
 const WORKER = 0
 const PLACE = 1
-const LEFT = 2 // passages until the worker is stopped
+const LEFT = 2 // passages until the worker is stopped, 0 or less: it is not
 const ACTION = 3
-const STATE = 4 // 0: nobody has come yet, 1: it stands there, or has failed, 2: it may go on
+const STATE = 4 // 1: the worker stands at the gate, or has failed there
 const WORDS = 5
 
 const NOBODY = -1
+const AWAY = 0
 const STANDS = 1
-const OPEN = 2
+const LOOK_AGAIN_MS = 10
 
 type WaitAsync = (words: Int32Array, index: number, value: number) => { readonly value: Promise<string> | string }
 
@@ -38,19 +39,26 @@ export class StepGate {
     this.words[WORKER] = NOBODY
   }
 
-  /** Stops a worker at its n-th passage of such a place from now on, counted from 1. Only while nobody stands there. */
+  /** Stops a worker at its n-th passage of such a place from now on, counted from 1. */
   arm(worker: number, n: number, action: GateAction = 'hold', place: GatePlace = 'meet'): void {
-    Atomics.store(this.words, WORKER, NOBODY)
-    Atomics.store(this.words, STATE, 0)
-    Atomics.store(this.words, PLACE, places.indexOf(place))
-    Atomics.store(this.words, LEFT, n)
-    Atomics.store(this.words, ACTION, actions.indexOf(action))
-    Atomics.store(this.words, WORKER, worker)
+    const { words } = this
+    Atomics.store(words, LEFT, 0)
+    Atomics.store(words, WORKER, worker)
+    Atomics.store(words, PLACE, places.indexOf(place))
+    Atomics.store(words, ACTION, actions.indexOf(action))
+    Atomics.store(words, LEFT, n)
+    this.let()
   }
 
-  /** Nobody is stopped from now on. */
-  disarm(): void {
+  /** Lets the worker that stands there go on, and stops nobody any more. */
+  open(): void {
     Atomics.store(this.words, WORKER, NOBODY)
+    this.let()
+  }
+
+  private let(): void {
+    Atomics.store(this.words, STATE, AWAY)
+    Atomics.notify(this.words, STATE)
   }
 
   get isReached(): boolean {
@@ -60,14 +68,7 @@ export class StepGate {
   /** Resolves when the worker stands at the gate, or has failed there. */
   async reached(): Promise<void> {
     const { waitAsync } = Atomics as unknown as { waitAsync: WaitAsync }
-    while (!this.isReached) await waitAsync(this.words, STATE, 0).value
-  }
-
-  /** Lets whoever stands there go on. */
-  open(): void {
-    this.disarm()
-    Atomics.store(this.words, STATE, OPEN)
-    Atomics.notify(this.words, STATE)
+    while (!this.isReached) await waitAsync(this.words, STATE, AWAY).value
   }
 }
 
@@ -89,7 +90,10 @@ class Turnstile {
     Atomics.store(words, STATE, STANDS)
     Atomics.notify(words, STATE)
     if (actions[Atomics.load(words, ACTION)] === 'throw') throw new Error('injected failure')
-    while (Atomics.load(words, STATE) === STANDS) Atomics.wait(words, STATE, STANDS)
+    // It may have been opened just before this worker came to stand here.
+    while (Atomics.load(words, STATE) === STANDS && Atomics.load(words, WORKER) === this.worker) {
+      Atomics.wait(words, STATE, STANDS, LOOK_AGAIN_MS)
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // The wasm backend as the engine sees it: turns steps into jobs for the compute workers and keeps the promise that a step
 // is atomic. The math is in forward.ts and runs in workers; this thread only prepares state, posts, waits and commits.
-import { BackendUnavailableError, ClosedError, NonFiniteError, OptionError } from '../../errors.js'
+import { BackendUnavailableError, ClosedError, DeviceLostError, NonFiniteError, OptionError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -65,6 +65,7 @@ export class WasmBackend implements Backend {
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   private readonly governor: TeamGovernor
   private predictionKeys = 0
+  private readerLoss: DeviceLostError | null = null
   private closing: Promise<void> | null = null
   private turn: Promise<unknown> = Promise.resolve()
 
@@ -75,6 +76,15 @@ export class WasmBackend implements Backend {
     this.governor = new TeamGovernor(runtime.threads)
     const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
     this.description = `wasm, ${threads}, ${runtime.simd} SIMD, ${model.precision}`
+  }
+
+  get failure(): DeviceLostError | null {
+    const { pool, ring } = this.runtime
+    if (pool.failure) return pool.failure
+    if (ring.lostReaders > 0) {
+      this.readerLoss ??= new DeviceLostError('wasm', 'a thread that reads experts died; open the model again')
+    }
+    return this.readerLoss
   }
 
   createSequence(): WasmSequence {
@@ -94,6 +104,7 @@ export class WasmBackend implements Backend {
   private inTurn<T>(work: () => Promise<T>): Promise<T> {
     const result = this.turn.then(() => {
       this.checkOpen()
+      if (this.failure) throw this.failure
       return work()
     })
     this.turn = result.catch(() => {})
@@ -124,7 +135,7 @@ export class WasmBackend implements Backend {
       return outputs
     } catch (error) {
       for (const { sequence, next } of active) sequence.discard(next)
-      throw error
+      throw options.signal?.aborted ? error : (this.failure ?? error)
     } finally {
       this.counts.seconds += (performance.now() - startedAt) / 1000
     }

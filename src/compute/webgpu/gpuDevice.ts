@@ -31,6 +31,8 @@ export interface GpuDevice {
   readonly packedDot: boolean
   readonly timestamps: boolean
   readonly limits: GPUSupportedLimits
+  /** Why the device is gone, once it is. */
+  readonly failure: DeviceLostError | null
   /** Throws DeviceLostError once the device is gone. */
   check(): void
   /** Rejects when the device is lost; never resolves. */
@@ -100,6 +102,9 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
     packedDot: description.packedDot && options.packedDot !== false,
     timestamps,
     limits: device.limits,
+    get failure() {
+      return lostWith
+    },
     check() {
       if (lostWith !== null) throw lostWith
       if (gpu === null) throw new DeviceLostError('webgpu', 'the device was closed')

@@ -1,6 +1,6 @@
 // The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
 // slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
-import { BackendUnavailableError, ClosedError, NonFiniteError } from '../../errors.js'
+import { BackendUnavailableError, ClosedError, type DeviceLostError, NonFiniteError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -307,6 +307,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
   async loadAllExperts(onProgress?: (loaded: number, total: number) => void): Promise<void> {
     const { numLayers, numExperts } = this.config
     if (this.#slots.holdsAll) await this.#slots.fill(loaded => onProgress?.(loaded, numLayers * numExperts))
+  }
+
+  get failure(): DeviceLostError | null {
+    return this.#opened.failure
   }
 
   resetProfile(): void {
