@@ -172,7 +172,9 @@ function checkAddedToken(value: unknown, index: number): AddedToken {
   const token = record(value, `added_tokens[${index}]`)
   const text = token.content
   if (typeof text !== 'string' || text.length === 0) {
-    throw new TokenizerError(`tokenizer.json: added_tokens[${index}].content is ${JSON.stringify(text) ?? 'missing'}, want text`)
+    throw new TokenizerError(
+      `tokenizer.json: added_tokens[${index}].content is ${JSON.stringify(text) ?? 'missing'}, want text`,
+    )
   }
   for (const name of ['single_word', 'lstrip', 'rstrip']) {
     if (token[name]) throw new TokenizerError(`tokenizer.json: added token '${text}' has ${name}: true, want false`)
