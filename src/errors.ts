@@ -325,6 +325,38 @@ export class OutOfMemoryError extends MoefluxError {
   }
 }
 
+/** An option that would help, and a value of it that would be enough. */
+export interface Remedy {
+  readonly option: 'expertMemory' | 'contextLength' | 'threads'
+  readonly value: number
+}
+
+export interface MemoryShortage {
+  readonly needed: number
+  readonly free: number
+  readonly limit: string // what sets it, in words
+  readonly parts: readonly { readonly what: string; readonly bytes: number }[] // of `needed`
+  readonly remedies: readonly Remedy[] // to take together
+}
+
+/** A model that would not fit, found out before anything of it is loaded. */
+export class MemoryPlanError extends MoefluxError {
+  constructor(
+    readonly shortage: MemoryShortage,
+    optionName: (option: string) => string = option => option,
+  ) {
+    const { needed, free, limit, parts, remedies } = shortage
+    const megabytes = (bytes: number) => `${Math.ceil(bytes / 1e6)} MB`
+    const sum = parts.map(({ what, bytes }) => `${what} ${megabytes(bytes)}`).join(', ')
+    const options = remedies.map(({ option, value }) => `${optionName(option)} ${value}`).join(' with ')
+    super(
+      'NOT_ENOUGH_MEMORY',
+      `the model needs ${megabytes(needed)} (${sum}), and ${megabytes(free)} are free under ${limit}: ` +
+        `${megabytes(needed - free)} too little. ${options === '' ? 'No option makes it fit' : `${options} would fit`}`,
+    )
+  }
+}
+
 // --- text ----------------------------------------------------------------------------------------------------------
 
 export class TokenizerError extends MoefluxError {

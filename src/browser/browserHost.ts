@@ -21,7 +21,9 @@ export function browserHost(workers: BrowserWorkers): WasmHost {
   return {
     shared,
     threads: Math.max(1, Math.min(MOST_THREADS, navigator.hardwareConcurrency || 1)),
-    freeBytes: () => tabMemory(),
+    memory: () => ({ bytes: tabMemory(), ceiling: Number.POSITIVE_INFINITY, limit: tabMemory(), limitedBy: 'machine' }),
+    readers: () => 0, // the engine worker's own event loop
+    threadBytes: { compute: 0, reader: 0 }, // of a number that is rough itself
     loadKernels: wanted => loadKernels(workers, wanted, shared),
     startThread: (setup, events) => startThread(workers.startCompute(), setup, events),
     startReaders: request => startAsyncReaders({ ...request, shared }),

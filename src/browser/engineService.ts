@@ -4,6 +4,7 @@ import type { Progress } from '../compute/backend.js'
 import type { WasmHost } from '../compute/wasm/host.js'
 import type { StartGrammarWorker } from '../constrain/constraint.js'
 import { ClosedError, MoefluxError, OptionError } from '../errors.js'
+import { directAlignment } from '../experts/readMode.js'
 import { parseByteSize } from '../model/byteSize.js'
 import type { EventStream } from '../session/eventStream.js'
 import { type Model, openModel } from '../session/openModel.js'
@@ -252,7 +253,9 @@ async function openCache(url: string, onNotice: (line: string) => void): Promise
 /** All experts where they fit, else what a tab can spare. */
 function defaultExpertMemory({ config, layout }: PackedShapes): number | undefined {
   const all = config.numLayers * config.numExperts * layout.expertSize
-  const room = Math.max(tabMemory() * EXPERT_SHARE, 2 * config.expertsPerToken * layout.expertSize)
+  // The least that a backend takes: experts begin at multiples of this.
+  const least = 2 * config.expertsPerToken * Math.ceil(layout.expertSize / directAlignment) * directAlignment
+  const room = Math.max(tabMemory() * EXPERT_SHARE, least)
   return all <= room ? undefined : Math.floor(room)
 }
 

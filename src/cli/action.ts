@@ -1,7 +1,7 @@
 // Runs a command's handler and turns how it ended into an exit code: 0 ok, 1 failed, 2 bad usage, 130 interrupted.
 // Ctrl-C aborts `cli.signal` and lets the command stop in order; a second one leaves at once.
 import type { Command } from 'commander'
-import { MoefluxError, OptionError } from '../errors.js'
+import { MemoryPlanError, MoefluxError, OptionError } from '../errors.js'
 import { Terminal } from './terminal.js'
 
 /** What a handler gets to talk with the world. */
@@ -60,7 +60,7 @@ export class Interrupted extends Error {}
 export function report(terminal: Terminal, error: unknown): number {
   if (error instanceof Interrupted) return EXIT_INTERRUPTED
   if (isClosedPipe(error)) return 0
-  terminal.error(errorLine(error instanceof OptionError ? inFlags(error) : error))
+  terminal.error(errorLine(inFlags(error)))
   if (terminal.verbose && error instanceof Error && error.stack !== undefined)
     terminal.error(terminal.dim(stack(error)))
   return error instanceof MoefluxError && USAGE_CODES.has(error.code) ? EXIT_USAGE : EXIT_FAILED
@@ -79,9 +79,13 @@ const FLAGS = new Map([
 ])
 
 /** The library names its options; at the command line they are flags. */
-function inFlags({ option, got, want }: OptionError): OptionError {
-  const flag = FLAGS.get(option) ?? `--${option.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
-  return new OptionError(flag, got, want)
+function inFlags(error: unknown): unknown {
+  if (error instanceof OptionError) return new OptionError(flagOf(error.option), error.got, error.want)
+  return error instanceof MemoryPlanError ? new MemoryPlanError(error.shortage, flagOf) : error
+}
+
+function flagOf(option: string): string {
+  return FLAGS.get(option) ?? `--${option.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
 }
 
 export function isClosedPipe(error: unknown): boolean {

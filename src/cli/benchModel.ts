@@ -35,7 +35,9 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
   const folder = await modelFolder(cli, options)
   const cold = options.cold === true && (await dropFromPageCache(folder))
   if (options.cold && !cold) cli.notice('the page cache could not be dropped: that needs GNU dd')
-  const model = await openCliModel(cli, { ...options, model: folder })
+  const tokens = options.sequences * (options.prompt + options.tokens)
+  const planFor = { tokens, sequences: options.sequences }
+  const model = await openCliModel(cli, { ...options, model: folder }, { planFor })
   let result: BenchResult
   try {
     checkContextRoom(model, options.prompt, options.tokens)

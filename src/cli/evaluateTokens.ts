@@ -1,6 +1,7 @@
 // Evaluates a list of tokens and gathers the logits and log-probabilities that were asked for. A text that is longer than
 // the context is cut into windows, each evaluated from an empty context; the first token of a window has no logits before
 // it and is not scored.
+import { availableMemory } from '../experts/nodeMemory.js'
 import { type Context, ContextLimitError, type Model, MoefluxError, type Tokenizer, UsageError } from '../index.js'
 import { readRegular } from '../storage/regularFile.js'
 import { tokenLogprobs } from '../text/sampler.js'
@@ -42,6 +43,7 @@ interface NextToken {
 
 /** Logits of every position come in slices of at most this size: a chunk of a large vocabulary takes half a gigabyte. */
 const SLICE_BYTES = 128 * 2 ** 20
+const SLICE_SHARE = 0.1 // of what is free, where that is little
 const FAVOURITES = 5
 
 export async function evaluateTokens(cli: Cli, model: Model, request: EvaluateRequest): Promise<void> {
@@ -119,7 +121,8 @@ async function evaluateRows(
   vocabSize: number,
   options: RowOptions,
 ): Promise<Float32Array> {
-  const size = Math.max(1, Math.floor(SLICE_BYTES / (4 * vocabSize)))
+  const most = Math.min(SLICE_BYTES, SLICE_SHARE * availableMemory().bytes)
+  const size = Math.max(1, Math.floor(most / (4 * vocabSize)))
   let row: Float32Array = new Float32Array(0)
   for (let start = 0; start < window.length; start += size) {
     const slice = window.slice(start, start + size)

@@ -1,10 +1,14 @@
 // Opens the model that the flags name, with a progress bar and the notices of what was chosen on the way.
-import { type Model, openModel, UsageError } from '../index.js'
+import { type Model, type OpenModelOptions, openModel, UsageError } from '../index.js'
 import { DEMO_NAME, findModel } from '../storage/modelStore.js'
 import type { Cli } from './action.js'
 import type { ModelOptions } from './modelOptions.js'
 
-export async function openCliModel(cli: Cli, options: ModelOptions): Promise<Model> {
+export async function openCliModel(
+  cli: Cli,
+  options: ModelOptions,
+  more: Pick<OpenModelOptions, 'planFor'> = {},
+): Promise<Model> {
   refuseIdleFlags(options)
   const bar = cli.progressBar()
   try {
@@ -19,6 +23,7 @@ export async function openCliModel(cli: Cli, options: ModelOptions): Promise<Mod
       expertReads: options.expertReads,
       prefetch: options.prefetch,
       profile: options.profile,
+      ...more,
       onProgress: progress => bar.update(progress),
       onNotice: line => cli.notice(line),
       signal: cli.signal,

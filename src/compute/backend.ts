@@ -30,6 +30,8 @@ export interface BackendOptions {
   readonly readFaults?: SharedArrayBuffer
   readonly precision: Precision
   readonly expertsPerToken: number
+  /** State that must fit whatever happens later; default: one sequence of `PLANNED_TOKENS`. */
+  readonly planned?: PlannedState
   /** Where the wasm backend finds threads and readers; Node has its own. */
   readonly wasmHost?: WasmHost
   /** Chosen by 'auto': refuse, with BackendUnavailableError, to run on what is slower than the next best backend. */
@@ -39,6 +41,16 @@ export interface BackendOptions {
   /** One line for the user: a fallback taken, a size chosen. */
   readonly onNotice?: (line: string) => void
 }
+
+export interface PlannedState {
+  readonly tokens: number // of all sequences together
+  readonly sequences: number
+  /** The number comes from the context's length, so that a shorter one would help. */
+  readonly isContext: boolean
+}
+
+/** Tokens of a sequence that memory is planned for where nobody says how long it will be. */
+export const PLANNED_TOKENS = 4096
 
 export interface Progress {
   readonly phase: string

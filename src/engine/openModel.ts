@@ -1,6 +1,6 @@
 // From a folder to the parts of an opened model: packs MLX and HF folders once into the cache, checks the options against
 // the model, and opens a backend. What is opened is closed again where a later step fails.
-import type { Precision, Progress } from '../compute/backend.js'
+import { PLANNED_TOKENS, type PlannedState, type Precision, type Progress } from '../compute/backend.js'
 import { type BackendChoice, chooseBackend } from '../compute/chooseBackend.js'
 import type { WasmHost } from '../compute/wasm/host.js'
 import { OptionError } from '../errors.js'
@@ -25,6 +25,11 @@ export interface OpenModelOptions {
   readonly expertBits?: 2
   /** The longest sequence; default and maximum what the model allows. */
   readonly contextLength?: number
+  /**
+   * How much state memory is planned for: tokens of all sequences together. Default: `contextLength` where that is given,
+   * else 4096. What goes beyond it has to find room later.
+   */
+  readonly planFor?: { readonly tokens: number; readonly sequences?: number }
   /** How experts are read from files (wasm, webgpu). Default auto: past the page cache when they exceed free memory. */
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays (wasm, webgpu). Default true. */
@@ -41,8 +46,15 @@ export interface OpenModelOptions {
   readonly signal?: AbortSignal
 }
 
-/** `folder`: a path (Node), or a packed folder from anywhere. */
-export async function openModelParts(folder: string | Folder, options: OpenModelOptions = {}): Promise<ModelParts> {
+/**
+ * `folder`: a path (Node), or a packed folder from anywhere. `prepare` loads what else the model needs, before memory is
+ * planned: what it takes is then seen instead of guessed.
+ */
+export async function openModelParts(
+  folder: string | Folder,
+  options: OpenModelOptions = {},
+  prepare?: (packed: PackedModel) => Promise<void>,
+): Promise<ModelParts> {
   const expertMemory = checkOptions(options)
   const { onProgress, onNotice, signal } = options
   signal?.throwIfAborted()
@@ -52,12 +64,13 @@ export async function openModelParts(folder: string | Folder, options: OpenModel
     const { config } = packed
     const contextLength = countWithin('contextLength', options.contextLength, config.maxPositionEmbeddings)
     const expertsPerToken = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
-    if (expertMemory !== undefined) checkExpertMemory(expertMemory, packed, expertsPerToken)
+    await prepare?.(packed)
     const backend = await chooseBackend(options.backend ?? 'auto', packed, {
       threads: options.threads,
       expertMemory,
       precision: options.precision ?? 'fast',
       expertsPerToken,
+      planned: plannedState(options, contextLength),
       expertReads: options.expertReads,
       prefetch: options.prefetch,
       profile: options.profile,
@@ -95,12 +108,8 @@ function oneOf(option: string, value: unknown, choices: readonly unknown[]) {
   if (value !== undefined && !choices.includes(value)) throw new OptionError(option, value, choices.join(', '))
 }
 
-/** A layer's experts must have room while the next one's are read. */
-function checkExpertMemory(bytes: number, packed: PackedModel, expertsPerToken: number) {
-  const { expertSize } = packed.experts.layout
-  const least = 2 * expertsPerToken * expertSize
-  if (bytes < least) {
-    const want = `at least ${least} bytes (2 × ${expertsPerToken} experts of ${expertSize})`
-    throw new OptionError('expertMemory', bytes, want)
-  }
+function plannedState({ planFor, contextLength: asked }: OpenModelOptions, contextLength: number): PlannedState {
+  if (planFor !== undefined) return { sequences: 1, ...planFor, isContext: false }
+  const tokens = asked === undefined ? Math.min(PLANNED_TOKENS, contextLength) : contextLength
+  return { tokens, sequences: 1, isContext: true }
 }

@@ -41,9 +41,14 @@ const manyThreads = 8
 const fewThreads = 2
 const manyBytes = 256 * 2 ** 20 // of all experts
 
+/** Threads for experts of so many bytes altogether. */
+export function readersFor(expertBytes: number): number {
+  return expertBytes < manyBytes ? fewThreads : manyThreads
+}
+
 export function startNodeReaders(options: ReaderOptions): NodeReaders {
   const { descriptors, direct, expertBytes } = openExpertFiles(options)
-  const threads = options.threads ?? (expertBytes < manyBytes ? fewThreads : manyThreads)
+  const threads = options.threads ?? readersFor(expertBytes)
   const buffer = ReadRing.create(options.entries, threads)
   const ring = new ReadRing(buffer)
   ring.yieldsToDemands = options.yieldsToDemands === true

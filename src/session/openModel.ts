@@ -6,6 +6,7 @@ import { EngineModel, type ModelParts } from '../engine/model.js'
 import { type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openModel.js'
 import { TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
+import type { PackedModel } from '../storage/packedModel.js'
 import { loadChatTemplate } from '../text/chatTemplate.js'
 import { readGenerationConfig } from '../text/generationConfig.js'
 import { type StartTextWorker, type TextWorker, TextWorkers } from '../text/textWorkers.js'
@@ -81,9 +82,12 @@ export class Model extends EngineModel {
 
 /** Opens a packed, MLX or HF folder; the last two are packed once into the cache. */
 export async function openModel(folder: string | Folder, options: OpenModelOptions = {}): Promise<Model> {
-  const parts = await openModelParts(folder, options)
+  const loaded: { text?: TextParts } = {}
   try {
-    const text = await readTextParts(parts, options.startTextWorker ?? startNodeWorker)
+    const parts = await openModelParts(folder, options, async packed => {
+      loaded.text = await readTextParts(packed, options.startTextWorker ?? startNodeWorker)
+    })
+    const text = loaded.text as TextParts
     const constraints = new LazyConstraints(parts, text, options.startGrammarWorker)
     const close = async () => {
       text.workers?.close()
@@ -91,8 +95,7 @@ export async function openModel(folder: string | Folder, options: OpenModelOptio
     }
     return new Model(parts, { ...text, openConstraint: request => constraints.open(request) }, close)
   } catch (error) {
-    await parts.backend.close()
-    await parts.packed.close()
+    loaded.text?.workers?.close()
     throw error
   }
 }
@@ -126,8 +129,7 @@ class LazyConstraints {
   }
 }
 
-async function readTextParts({ packed }: ModelParts, startWorker: StartTextWorker): Promise<TextParts> {
-  const { folder, config } = packed
+async function readTextParts({ folder, config }: PackedModel, startWorker: StartTextWorker): Promise<TextParts> {
   const tokenizer = await loadTokenizer(folder, config.vocabSize)
   const workers = tokenizer && new TextWorkers(startWorker, tokenizer)
   const template = workers && (await loadChatTemplate(folder, workers))

@@ -1,6 +1,7 @@
 // `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect. Opens no backend;
 // of the weights it reads only some experts, to see how fast the disk is.
 import type { Command } from 'commander'
+import { PLANNED_TOKENS } from '../../compute/backend.js'
 import { countWithin } from '../../engine/countWithin.js'
 import { estimateModel, type MachineRates } from '../../model/estimate.js'
 import { type PresetName, presets } from '../../model/presets.js'
@@ -25,7 +26,6 @@ interface InspectOptions {
 const WEIGHTS_PER_THREAD = 6e9
 /** Random reads of one expert, eight at a time, from a good NVMe disk. */
 const READ_SPEED = 2.5e9
-const CONTEXT = 4096 // tokens
 const READS_AT_ONCE = 8
 const MEASURE_SECONDS = 1
 
@@ -37,7 +37,7 @@ export function registerInspect(program: Command): void {
     .option('--json', 'print everything as JSON')
     .option(
       '--context <tokens>',
-      `length of the conversation to plan for (default: ${CONTEXT}, or what the model allows)`,
+      `length of the conversation to plan for (default: ${PLANNED_TOKENS}, or what the model allows)`,
       integerOption(1),
     )
     .option('--experts-per-token <n>', "plan with fewer experts than the model's own", integerOption(1, 1024))
@@ -64,7 +64,7 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
   const subject = await findSubject(cli, model)
   const { config } = subject
   const longest = config.maxPositionEmbeddings
-  const context = countWithin('contextLength', options.context ?? Math.min(CONTEXT, longest), longest)
+  const context = countWithin('contextLength', options.context ?? Math.min(PLANNED_TOKENS, longest), longest)
   const experts = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
   const machine = thisMachine()
   const measured = options.readSpeed === undefined ? await measureReads(subject, cli.signal) : null

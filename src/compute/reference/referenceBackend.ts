@@ -1,6 +1,6 @@
 // The oracle: every step in plain TypeScript over float32 arrays, on the caller's thread. It is the fallback where nothing
 // else runs, and what the other backends are tested against. Experts come from the packed files on demand.
-import { NonFiniteError, OptionError } from '../../errors.js'
+import { NonFiniteError } from '../../errors.js'
 import { LruExpertStore } from '../../experts/lruExpertStore.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
@@ -23,18 +23,15 @@ import type { ExpertWeights } from './expert.js'
 import { forwardLayer, type LayerResult } from './forwardLayer.js'
 import { loadModel, type ModelWeights } from './loadModel.js'
 import { matVec } from './matVec.js'
+import { planReferenceExperts } from './planExperts.js'
 import { rmsNorm } from './rmsNorm.js'
 import { KvMemory, type LinearState, ReferenceSequence } from './sequence.js'
 import { sliceMatrix } from './weights.js'
 
 const CHUNK_TOKENS = 64
-const DEFAULT_EXPERT_MEMORY = 2 ** 30
 
 export async function openReferenceBackend(packed: PackedModel, options: BackendOptions): Promise<Backend> {
-  const { expertSize } = packed.experts.layout
-  const expertMemory = options.expertMemory ?? DEFAULT_EXPERT_MEMORY
-  const slots = Math.floor(expertMemory / expertSize)
-  if (slots < 1) throw new OptionError('expertMemory', expertMemory, `at least one expert of ${expertSize} bytes`)
+  const slots = await planReferenceExperts(packed, options)
   const weights = await loadModel(packed, options)
   return new ReferenceBackend(packed, weights, options.expertsPerToken, slots)
 }

@@ -7,6 +7,7 @@ import { OutOfMemoryError } from '../../errors.js'
 
 const WASM_PAGE = 65536
 const BLOCK_ALIGN = 64
+const GROW_BYTES = 4 * 2 ** 20
 
 export const MAX_BANK_BYTES = 65536 * WASM_PAGE
 
@@ -26,6 +27,7 @@ export class Bank {
     floor: number,
     limit: number,
     shared = true,
+    private readonly mayGrow: (bytes: number) => string | null = () => null, // why not
   ) {
     const initial = Math.ceil(floor / WASM_PAGE)
     const maximum = Math.min(65536, Math.max(initial, Math.ceil(limit / WASM_PAGE)))
@@ -72,8 +74,13 @@ export class Bank {
   }
 
   private grow(missing: number, wanted: number): void {
+    const refused = this.mayGrow(missing)
+    if (refused !== null) throw new OutOfMemoryError(`wasm bank ${this.index}`, wanted, refused)
+    // In larger pieces, for whoever has to be asked; pages that nobody touches take no memory.
+    const have = this.memory.buffer.byteLength
+    const pages = Math.ceil(Math.min(Math.max(missing, GROW_BYTES), this.limit - have) / WASM_PAGE)
     try {
-      this.memory.grow(Math.ceil(missing / WASM_PAGE))
+      this.memory.grow(pages)
     } catch (error) {
       throw new OutOfMemoryError(`wasm bank ${this.index}`, wanted, 'the system refused to grow the memory', {
         cause: error,

@@ -2,6 +2,7 @@
 // Node has one (nodeHost.ts), the tab another (src/browser). A place without shared memory has no threads: everything
 // runs on the caller's, step by step between turns of its event loop.
 import type { DeviceLostError } from '../../errors.js'
+import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { BackendOptions } from '../backend.js'
 import type { ComputeSetup, WorkerReport } from './computeLoop.js'
@@ -12,8 +13,12 @@ export interface WasmHost {
   readonly shared: boolean
   /** Compute threads where nobody says how many. */
   readonly threads: number
-  /** Memory that may be used, in bytes. */
-  freeBytes(): number
+  /** How much memory there is now. */
+  memory(): MemoryFacts
+  /** Threads that read experts of so many bytes altogether, where memory is not short. */
+  readers(expertBytes: number): number
+  /** What a thread takes besides the memory that it works on. */
+  readonly threadBytes: { readonly compute: number; readonly reader: number }
   loadKernels(wanted?: SimdLevel): Promise<KernelModule>
   startReaders(request: ReaderRequest, options: BackendOptions): Readers
   startThread(setup: ComputeSetup, events: ThreadEvents): ComputeThread
@@ -25,6 +30,7 @@ export interface ReaderRequest {
   readonly memories: readonly WebAssembly.Memory[] // that reads go into
   readonly entries: number // reads that can be asked for at once: one per slot
   readonly slotBytes: number // memory that the slots will fill
+  readonly threads: number // where reads have threads of their own
 }
 
 export interface Readers {

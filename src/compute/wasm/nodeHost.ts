@@ -1,6 +1,6 @@
 // Node as a place for the wasm backend: threads of the process, files read by threads of their own.
 import { availableMemory } from '../../experts/nodeMemory.js'
-import { startNodeReaders } from '../../experts/nodeReaders.js'
+import { readersFor, startNodeReaders } from '../../experts/nodeReaders.js'
 import type { WasmHost } from './host.js'
 import { loadKernels } from './loadKernels.js'
 import { physicalCores, startComputeThread } from './nodeWorkers.js'
@@ -9,16 +9,19 @@ export function nodeHost(): WasmHost {
   return {
     shared: true,
     threads: physicalCores(),
-    freeBytes: () => availableMemory().bytes,
+    memory: () => availableMemory(),
+    readers: readersFor,
+    threadBytes: { compute: 11e6, reader: 7.5e6 }, // measured, see docs/performance.md
     loadKernels,
     startThread: startComputeThread,
-    startReaders: ({ files, expertSize, memories, entries, slotBytes }, options) =>
+    startReaders: ({ files, expertSize, memories, entries, slotBytes, threads }, options) =>
       startNodeReaders({
         files: files.map(file => file.name),
         expertSize,
         banks: memories.map(memory => memory.buffer as unknown as SharedArrayBuffer),
         entries,
         slotBytes,
+        threads,
         yieldsToDemands: true,
         reads: options.expertReads,
         faults: options.readFaults,

@@ -2,29 +2,32 @@
 // workers. What it returns is running and owns threads and memory until `close`.
 import { UnsupportedModelError } from '../../errors.js'
 import type { StreamerPlan } from '../../experts/expertStreamer.js'
+import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import { ReadRing } from '../../experts/readRing.js'
 import type { ModelConfig } from '../../model/config.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { PackedModel } from '../../storage/packedModel.js'
-import type { BackendOptions } from '../backend.js'
+import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
+import { memoryLimitText, planBudget, spareBytes } from '../memoryBudget.js'
 import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
+import { wasmWays } from './budgetWays.js'
 import type { ComputeSetup } from './computeLoop.js'
-import { chooseExpertSlots } from './expertBudget.js'
 import type { ComputePool, Readers, WasmHost } from './host.js'
-import { type BoardShape, JobBoard } from './jobBoard.js'
+import { type BoardShape, COUNTERS, JobBoard } from './jobBoard.js'
 import type { SimdLevel } from './kernels.js'
 import { HOME } from './lane.js'
 import { loadWeights } from './loadWeights.js'
 import { LocalCompute } from './localCompute.js'
 import { type MemoryPlan, planMemory, SLOT_ALIGN } from './memoryPlan.js'
 import { modelForms, type PlacedModel, placeModel } from './placedModel.js'
-import { HEAD_ROWS, layoutScratch, type Rows } from './scratch.js'
+import { HEAD_ROWS, type Rows } from './scratch.js'
 import { SequenceStore } from './sequenceStore.js'
 import type { WasmInternals } from './wasmBackend.js'
 import { WorkerPool } from './workerPool.js'
 
-const CHUNK_TOKENS = 256
-const LOCAL_CHUNK_TOKENS = 32 // the caller's own thread is busy for as long as a layer of it takes
+/** Tokens of a prompt in one step; fewer where memory is short. */
+const CHUNK_TOKENS = [256, 128, 64, 32]
+const LOCAL_CHUNK_TOKENS = [32] // the caller's own thread is busy for as long as a layer of it takes
 
 /** Sequence state that should fit beside one full context: other sequences and checkpoints. */
 const SPARE_SETS = 16
@@ -92,22 +95,38 @@ export async function openRuntime(
   const { config, tensors } = packed
   checkShapes(config)
   const { layout } = packed.experts
-  const threads = host.shared ? (options.threads ?? host.threads) : 1
-  const chunkTokens = internals.chunkTokens ?? (host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS)
+  const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
   const { precision, expertsPerToken } = options
   const kernels = await host.loadKernels(internals.simd)
   const forms = modelForms(tensors, layout, precision)
-  const scratch = layoutScratch({ config, expertsPerToken, chunkTokens, threads, forms })
-  const freeBytes = host.freeBytes()
-  const { slots, notice } = chooseExpertSlots({
-    slotBytes: alignUp(layout.expertSize, SLOT_ALIGN),
-    experts: config.numLayers * config.numExperts,
-    expertsPerToken,
+  const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
+  const slotBytes = alignUp(layout.expertSize, SLOT_ALIGN)
+  const experts = config.numLayers * config.numExperts
+  const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
+  const memory = host.memory()
+  const { way, slots, notice } = planBudget({
+    memory,
+    ways: wasmWays({
+      ...{ config, expertsPerToken, forms, slotBytes, bankLimit },
+      threads: host.shared ? (options.threads ?? host.threads) : 1,
+      mayHaveFewerThreads: options.threads === undefined,
+      chunks: internals.chunkTokens === undefined ? usual : [internals.chunkTokens],
+      readers: host.readers(experts * layout.expertSize),
+      threadBytes: host.threadBytes,
+      residentBytes: packed.weights.size,
+      sequences: planned.sequences,
+    }),
+    slotBytes,
+    experts,
+    leastSlots: Math.min(experts, 2 * expertsPerToken), // a layer's have room while the next one's are read
     expertMemory: options.expertMemory,
-    freeBytes: freeBytes - packed.weights.size,
+    tokens: planned.tokens,
+    tokenBytes: kvBytesPerToken(config),
+    isContext: planned.isContext,
+    threads: { count: options.threads ?? 1, bytes: host.threadBytes.compute },
   })
   if (notice) options.onNotice?.(notice)
-  const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
+  const { chunkTokens, threads, scratch } = way
   const plan = planMemory({
     config,
     tensors,
@@ -116,11 +135,16 @@ export async function openRuntime(
     scratchBytes: scratch.bytes,
     bankLimit,
     stateBytes: Math.min(
-      freeBytes,
+      memory.bytes,
       config.maxPositionEmbeddings * kvBytesPerToken(config) + SPARE_SETS * recurrentBytes(config),
     ),
   })
-  const banks = plan.bankFloors.map((floor, index) => new Bank(index, floor, bankLimit, host.shared))
+  let slotsUsed = () => 0
+  const mayGrow = (bytes: number) => {
+    const untouched = (slots - slotsUsed()) * plan.slotBytes // planned for, and not taken from the system yet
+    return whyNotGrow(host.memory(), bytes + untouched)
+  }
+  const banks = plan.bankFloors.map((floor, index) => new Bank(index, floor, bankLimit, host.shared, mayGrow))
   const model = placeModel(plan, tensors, layout, { config, precision, expertsPerToken, chunkTokens, scratch })
   const store = new SequenceStore(config, banks, plan.stateBank)
   await loadWeights(packed.weights, tensors, plan, banks, options)
@@ -133,6 +157,7 @@ export async function openRuntime(
       memories,
       entries: slots,
       slotBytes: slots * plan.slotBytes,
+      threads: way.readers,
     },
     options,
   )
@@ -148,6 +173,7 @@ export async function openRuntime(
     const { size } = new JobBoard(boardShape)
     const buffer = host.shared ? new SharedArrayBuffer(size) : new ArrayBuffer(size)
     const board = new JobBoard(boardShape, buffer)
+    slotsUsed = () => board.counters[COUNTERS.indexOf('expertSlotsUsed')]
     const setup: Omit<ComputeSetup, 'index'> = {
       kernels,
       memories,
@@ -167,6 +193,12 @@ export async function openRuntime(
     await readers.close()
     throw error
   }
+}
+
+/** Sequence state that grows is refused before the system would end the process for it. */
+function whyNotGrow(memory: MemoryFacts, bytes: number): string | null {
+  if (bytes + spareBytes(memory) <= memory.ceiling) return null
+  return `memory is full under ${memoryLimitText(memory)}; less expertMemory or a shorter contextLength leaves more`
 }
 
 function streamerPlan(packed: PackedModel, plan: MemoryPlan, options: BackendOptions): StreamerPlan {
