@@ -37,7 +37,8 @@ export function judge(request, reply, during) {
       if (request.mayBreak || (request.readsModelFile && during.isFileBroken)) return verdict('broken off')
       return isWrong(status === null ? `closed without a reply (${reply.error})` : `broken off (${reply.error})`)
     }
-    if (!request.statuses.includes(status)) {
+    const isStream = reply.headers['content-type']?.startsWith('text/event-stream') === true
+    if (!request.statuses.includes(status) && !(status === 200 && isStream)) {
       if (isReadFault(request, reply, during)) return verdict('read fault')
       return isWrong(`status ${status}: ${reply.text.slice(0, 200)}`)
     }
@@ -54,10 +55,11 @@ export function judge(request, reply, during) {
       if (during.isStopping) return verdict('stopped')
       if (isReadFault(request, reply, during, answer.error)) return verdict('read fault')
       // What took longer than the headers can wait is told by an event; it must be what the status would have been.
-      const status = STATUS_OF_TYPE[answer.error.type]
-      if (request.statuses.includes(status)) return verdict(`${status} in the stream`)
+      const code = STATUS_OF_TYPE[answer.error.type]
+      if (request.statuses.includes(code)) return verdict(`${code} in the stream`)
       return isWrong(`an error in the stream: ${JSON.stringify(answer.error).slice(0, 200)}`)
     }
+    if (!request.statuses.includes(200)) return isWrong('answered, and should have been refused')
     return answerVerdict(request, answer, verdict, isWrong)
   } catch (error) {
     return isWrong(`the reply cannot be read: ${error.message}`)

@@ -2,6 +2,7 @@
 // Knows nothing of chat templates or models.
 import { TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
+import { checkNesting } from '../storage/strictJson.js'
 import { type AddedToken, AddedTokens } from './addedTokens.js'
 import { bytesOfCharacters } from './byteCharacters.js'
 import { buildBytePairTables } from './bytePairs.js'
@@ -123,6 +124,7 @@ export function checkVocabulary(tokenizer: Tokenizer, vocabSize: number): void {
 }
 
 export function parseJson(text: string, name: string): unknown {
+  checkNesting(text, name)
   try {
     return JSON.parse(text)
   } catch (cause) {
@@ -147,8 +149,7 @@ function checkTokenizerFile(json: unknown): TokenizerFile {
   const file = record(json, 'the file')
   const model = record(file.model, 'model')
   const want = (name: string, got: unknown, good: boolean, wanted: string) => {
-    if (!good)
-      throw new TokenizerError(`tokenizer.json: ${name} is ${JSON.stringify(got) ?? 'missing'}, want ${wanted}`)
+    if (!good) throw new TokenizerError(`tokenizer.json: ${name} is ${shown(got)}, want ${wanted}`)
   }
   want('model.type', model.type, model.type === 'BPE' || model.type === undefined, "'BPE'")
   want('model.merges', typeof model.merges, Array.isArray(model.merges), 'a list')
@@ -172,9 +173,7 @@ function checkAddedToken(value: unknown, index: number): AddedToken {
   const token = record(value, `added_tokens[${index}]`)
   const text = token.content
   if (typeof text !== 'string' || text.length === 0) {
-    throw new TokenizerError(
-      `tokenizer.json: added_tokens[${index}].content is ${JSON.stringify(text) ?? 'missing'}, want text`,
-    )
+    throw new TokenizerError(`tokenizer.json: added_tokens[${index}].content is ${shown(text)}, want text`)
   }
   for (const name of ['single_word', 'lstrip', 'rstrip']) {
     if (token[name]) throw new TokenizerError(`tokenizer.json: added token '${text}' has ${name}: true, want false`)
@@ -191,7 +190,7 @@ function record(value: unknown, name: string, file = 'tokenizer.json'): Record<s
 
 function checkId(id: unknown, text: string): number {
   if (!Number.isInteger(id) || (id as number) < 0 || (id as number) > 0x7fffffff) {
-    throw new TokenizerError(`tokenizer.json: the id of '${text}' is ${JSON.stringify(id)}, want a whole number >= 0`)
+    throw new TokenizerError(`tokenizer.json: the id of '${text}' is ${shown(id)}, want a whole number >= 0`)
   }
   return id as number
 }
@@ -200,4 +199,8 @@ function maximum(values: Iterable<number>): number {
   let result = -1
   for (const value of values) if (value > result) result = value
   return result
+}
+
+function shown(value: unknown): string {
+  return JSON.stringify(value) ?? 'missing'
 }

@@ -249,6 +249,14 @@ describe('the file', () => {
     }
   })
 
+  it('is refused by name where it is nested too deep to be spoken of', async () => {
+    const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
+    const text = JSON.stringify(json).replace('"merges":[', `"merges":[${deep},`)
+    const refused = { code: 'JSON_TOO_DEEP', message: expect.stringContaining('tokenizer.json') }
+    await expect(loadTokenizer(textFolder(new Map([['tokenizer.json', text]])))).rejects.toMatchObject(refused)
+    expect(change(copy => delete copy.added_tokens[0].content)).toThrow('content is missing')
+  })
+
   it('may not have more tokens than the model', async () => {
     expect(() => checkVocabulary(tokenizer, 8191)).toThrow(/8192 entries, more than the model's 8191/)
     await expect(loadTokenizer(textFolder(files), 100)).rejects.toMatchObject({ code: 'TOKENIZER' })

@@ -147,7 +147,7 @@ function packedReader(packed) {
         }
       })
     },
-    names: [...PACKED_TEXTS, 'model_weights.bin', 'layer_', 'case-'],
+    names: [...PACKED_TEXTS, 'model_weights.bin', 'layer_', 'case-', 'not finite'],
   }
 }
 

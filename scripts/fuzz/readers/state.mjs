@@ -22,7 +22,7 @@ export async function stateReaders(folder) {
         for (const _ of decodeLayers(bytes, model.config));
         await loadAndGoOn(model, bytes, Array(length).fill(1))
       },
-      names: ['snapshot'],
+      names: ['snapshot', 'not finite'],
     },
     envelope: {
       valid: envelopes[0],
@@ -38,7 +38,7 @@ export async function stateReaders(folder) {
         const { snapshot: found, tokens, logits } = await decodeEnvelope(bytes, model)
         await loadAndGoOn(model, found, Array.from(tokens), logits ?? undefined)
       },
-      names: ['snapshot', 'token'],
+      names: ['snapshot', 'token', 'not finite'],
       close: () => model.close(),
     },
   }

@@ -6,7 +6,7 @@ import { loadChatTemplate } from '#moeflux/text/chatTemplate.js'
 import { readGenerationConfig } from '#moeflux/text/generationConfig.js'
 import { startNodeTextWorker } from '#moeflux/text/nodeTextWorker.js'
 import { TextWorkers } from '#moeflux/text/textWorkers.js'
-import { loadTokenizer } from '#moeflux/text/tokenizer.js'
+import { loadTokenizer, Tokenizer } from '#moeflux/text/tokenizer.js'
 import { withCaseFolder, workFolder } from '../caseFolder.mjs'
 import { breakText, brokenJson } from '../mutateJson.mjs'
 import { demoModel, parsed } from './material.mjs'
@@ -74,11 +74,7 @@ function generationReader(inFolder) {
 function templateReader(inFolder, tokenizer, config) {
   const template = readFileSync(join(demoModel, 'chat_template.jinja'), 'utf8')
   const limits = { milliseconds: TEMPLATE_MS, characters: 2 ** 20 }
-  let workers = null // one for all cases: they are about templates
-  const startWorkers = async () => {
-    const plain = await openNodeFolder(demoModel, { links: 'any' })
-    return new TextWorkers(startNodeTextWorker, await loadTokenizer(plain), limits)
-  }
+  const workers = new TextWorkers(startNodeTextWorker, new Tokenizer(tokenizer, config), limits)
   const files = (name, text) =>
     new Map([
       ['tokenizer.json', JSON.stringify(tokenizer)],
@@ -93,20 +89,16 @@ function templateReader(inFolder, tokenizer, config) {
     },
     read: changed =>
       inFolder(changed, async folder => {
-        await loadTokenizer(folder)
-        workers ??= await startWorkers()
         const loaded = await loadChatTemplate(folder, workers)
         const messages = [
           { role: 'system', content: 'Be kind' },
           { role: 'user', content: 'Hi <|im_end|>' },
         ]
-        const places = [{ message: 1, characters: 2 }]
-        const rendered = await loaded?.render({ messages }, { places, nextTurn: true })
-        if (rendered !== undefined && typeof rendered.text !== 'string') throw new Wrong('a prompt that is no text')
+        await loaded?.render({ messages }, { places: [{ message: 1, characters: 2 }], nextTurn: true })
       }),
     names: ['template', 'tokenizer'],
     limitMs: 4 * TEMPLATE_MS, // it may be tried twice, and a worker that was ended starts anew
-    close: () => workers?.close(),
+    close: () => workers.close(),
   }
 }
 
