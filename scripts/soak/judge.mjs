@@ -27,9 +27,12 @@ export function judge(request, reply, during) {
   if (end === 'late') return isWrong(`no end after ${Math.round(reply.milliseconds)} ms`)
   try {
     if (reply.text.includes(during.secretPath)) return isWrong('the reply tells a path of this machine')
+    // A stream that has begun can still end in what should have been its status.
+    const isStream = reply.headers['content-type']?.startsWith('text/event-stream') === true
+    const isExpected = request.statuses.includes(status) || (status === 200 && isStream)
     if (end === 'left') {
       const isExcused = (status === 500 && during.isFileBroken) || (status === 503 && during.isStopping)
-      const isRight = status === null || isExcused || request.statuses.includes(status)
+      const isRight = status === null || isExcused || isExpected
       return isRight ? verdict('left') : isWrong(`status ${status}: ${reply.text.slice(0, 200)}`)
     }
     if (during.isStopping && (end !== 'whole' || status === 503)) return verdict('stopped')
@@ -37,8 +40,7 @@ export function judge(request, reply, during) {
       if (request.mayBreak || (request.readsModelFile && during.isFileBroken)) return verdict('broken off')
       return isWrong(status === null ? `closed without a reply (${reply.error})` : `broken off (${reply.error})`)
     }
-    const isStream = reply.headers['content-type']?.startsWith('text/event-stream') === true
-    if (!request.statuses.includes(status) && !(status === 200 && isStream)) {
+    if (!isExpected) {
       if (isReadFault(request, reply, during)) return verdict('read fault')
       return isWrong(`status ${status}: ${reply.text.slice(0, 200)}`)
     }
