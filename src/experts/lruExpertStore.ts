@@ -2,6 +2,7 @@
 // backend. No prefetch, no slots: an expert is a JavaScript value, and who still uses an evicted one keeps it alive.
 import { ExpertReadError, ReadError } from '../errors.js'
 import type { ExpertFiles } from '../storage/packedModel.js'
+import { raceAbort } from './raceAbort.js'
 
 const READS_IN_FLIGHT = 8
 const ATTEMPTS = 3
@@ -70,7 +71,7 @@ export class LruExpertStore<T> {
     yield* hits
     while (pending.length > 0) {
       const start = performance.now()
-      const loaded = await (pending.shift() as Promise<[number, T]>)
+      const loaded = await raceAbort(pending.shift() as Promise<[number, T]>, signal)
       this.counters.stallSeconds += (performance.now() - start) / 1000
       readAhead()
       yield loaded
