@@ -21,7 +21,8 @@ export async function createChecked(
   } catch (error) {
     thrown = error as Error // Dawn throws where mapped memory cannot be had
   }
-  const errors = [await device.popErrorScope(), await device.popErrorScope()]
+  // Both at once: what others do while this waits is none of its business.
+  const errors = await Promise.all([device.popErrorScope(), device.popErrorScope()])
   const message = thrown?.message ?? errors.find(error => error !== null)?.message
   if (message !== undefined) {
     for (const buffer of buffers) buffer.destroy()

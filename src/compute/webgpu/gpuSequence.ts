@@ -6,7 +6,7 @@ import type { HeldState, LayerState, SequenceState } from '../backend.js'
 import { PageTable } from '../kvPages.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { bufferUsage } from './gpuFlags.js'
-import { readMapped } from './gpuMemory.js'
+import { createChecked, readMapped } from './gpuMemory.js'
 import type { KvPool } from './kvPool.js'
 import { EMPTY_STATE, type StatePool } from './statePool.js'
 
@@ -16,6 +16,8 @@ export interface SequenceHome {
   readonly kv: KvPool
   readonly states: StatePool
   forgetPredictions(sequence: GpuSequence): void
+  /** Runs work that may make pools grow while no step runs: the buffers of a step must stay what they are. */
+  inTurn<T>(work: () => Promise<T>): Promise<T>
 }
 
 export class GpuSequence implements SequenceState {
@@ -88,7 +90,16 @@ export class GpuSequence implements SequenceState {
     return { kind: 'full_attention', keys, values }
   }
 
-  async importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
+  importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
+    return this.#home.inTurn(() => this.#import(length, layers))
+  }
+
+  release(): void {
+    this.#home.states.retain(EMPTY_STATE)
+    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages))
+  }
+
+  async #import(length: number, layers: Iterable<LayerState>): Promise<void> {
     const { device, config, kv, states } = this.#home
     const table = new PageTable(kv.pages)
     const pages = Math.ceil(length / PAGE_TOKENS)
@@ -123,11 +134,6 @@ export class GpuSequence implements SequenceState {
     this.#become(length, slot, table)
   }
 
-  release(): void {
-    this.#home.states.retain(EMPTY_STATE)
-    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages))
-  }
-
   #become(length: number, state: number, table: PageTable): void {
     this.table.release()
     this.#home.states.release(this.state)
@@ -141,7 +147,8 @@ export class GpuSequence implements SequenceState {
   async #read(buffer: GPUBuffer, offsets: readonly number[], size: number): Promise<ArrayBuffer> {
     const { device } = this.#home
     const total = offsets.length * size
-    const target = device.createBuffer({ size: total, usage: bufferUsage.mapRead | bufferUsage.copyDst })
+    const descriptor = { label: 'state', size: total, usage: bufferUsage.mapRead | bufferUsage.copyDst }
+    const [target] = await createChecked(device, [descriptor], 'a copy of a state')
     const encoder = device.createCommandEncoder()
     for (const [i, offset] of offsets.entries()) encoder.copyBufferToBuffer(buffer, offset, target, i * size, size)
     device.queue.submit([encoder.finish()])

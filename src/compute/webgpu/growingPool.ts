@@ -19,7 +19,7 @@ export class GrowingPool {
   readonly #device: GPUDevice
   readonly #options: GrowingPoolOptions
   readonly #buffers = new Map<number, GPUBuffer>()
-  #aside: GPUBuffer | null = null
+  #aside: GPUBuffer | null = null // a cell: a buffer cannot be copied to itself, so the bytes take a step aside
 
   constructor(device: GPUDevice, options: GrowingPoolOptions) {
     this.#device = device
@@ -53,7 +53,9 @@ export class GrowingPool {
     const wanted = Math.min(this.maxCells, Math.max(initialCells, cells, this.cells * 2))
     const usage = bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst
     const descriptors = layers.map(layer => ({ label: `${what} ${layer}`, size: wanted * cellBytes, usage }))
-    const made = await createChecked(this.#device, descriptors, what)
+    const aside = { label: `${what}, aside`, size: cellBytes, usage: bufferUsage.copySrc | bufferUsage.copyDst }
+    const made = await createChecked(this.#device, this.#aside === null ? [...descriptors, aside] : descriptors, what)
+    this.#aside ??= made[layers.length]
     const encoder = this.#device.createCommandEncoder()
     for (const [i, layer] of layers.entries()) {
       const old = this.#buffers.get(layer)
@@ -71,16 +73,14 @@ export class GrowingPool {
   /** Copies ranges of a cell to another one, in every layer. */
   copyCell(from: number, to: number, ranges: readonly { offset: number; size: number }[]): void {
     const encoder = this.#device.createCommandEncoder()
-    const { layers, cellBytes, what } = this.#options
-    // A buffer cannot be copied to itself: the bytes take a step aside.
-    const usage = bufferUsage.copySrc | bufferUsage.copyDst
-    this.#aside ??= this.#device.createBuffer({ label: `${what}, aside`, size: cellBytes, usage })
+    const { layers, cellBytes } = this.#options
+    const aside = this.#aside as GPUBuffer
     for (const layer of layers) {
       const buffer = this.buffer(layer)
       for (const { offset, size } of ranges) {
         if (size === 0) continue
-        encoder.copyBufferToBuffer(buffer, from * cellBytes + offset, this.#aside, offset, size)
-        encoder.copyBufferToBuffer(this.#aside, offset, buffer, to * cellBytes + offset, size)
+        encoder.copyBufferToBuffer(buffer, from * cellBytes + offset, aside, offset, size)
+        encoder.copyBufferToBuffer(aside, offset, buffer, to * cellBytes + offset, size)
       }
     }
     this.#device.queue.submit([encoder.finish()])

@@ -4,6 +4,7 @@ import type { ModelConfig } from '../../model/config.js'
 import { kvRowSize } from '../../model/sizes.js'
 import { type PageMemory, PagePool } from '../kvPages.js'
 import { PAGE_TOKENS } from './attentionShape.js'
+import { createChecked } from './gpuMemory.js'
 import { GrowingPool } from './growingPool.js'
 import { storageBuffer } from './kernel.js'
 
@@ -46,13 +47,16 @@ export class KvPool implements PageMemory {
     return this.#pool.buffer(layer)
   }
 
-  /** Makes sure that `count` pages can be allocated, and that a table of `words` fits. */
+  /** Makes sure that `count` pages can be allocated, and that a table of `words` fits. Never while a step runs. */
   async reserve(count: number, words: number): Promise<void> {
     await this.#pool.reserve(this.pages.pagesInUse + count)
     if (words > this.#tableWords) {
-      this.#tableWords = Math.max(words, this.#tableWords * 2)
+      const wanted = Math.max(words, this.#tableWords * 2)
+      const { usage } = this.pageTable
+      const [made] = await createChecked(this.#device, [{ label: 'page table', size: wanted * 4, usage }], 'page table')
       this.pageTable.destroy()
-      this.pageTable = storageBuffer(this.#device, this.#tableWords * 4, 'page table')
+      this.pageTable = made
+      this.#tableWords = wanted
       this.#tableGeneration++
     }
   }

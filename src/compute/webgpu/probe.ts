@@ -77,10 +77,9 @@ export async function probeLayers(
   pass.embed(recorder, size)
   recorder.submit()
   const embed = await read(space.hidden, rows * hiddenSize)
-  await pass.run(recorder, size, { end: request.end ?? numLayers, tap })
+  const last = request.end === undefined ? () => head.recordNorm(recorder, rows) : undefined
+  await pass.run(recorder, size, { end: request.end ?? numLayers, tap, last })
   if (request.end !== undefined) return { embed, layers, finalNorm: null, logits: null }
-  head.recordNorm(recorder, rows)
-  recorder.submit()
   const finalNorm = await read(space.normed.values, rows * hiddenSize)
   const logits = await head.readLogits(Array.from({ length: rows }, (_, i) => i))
   return { embed, layers, finalNorm, logits }

@@ -57,15 +57,15 @@ export class PromptPass {
   }
 
   /**
-   * Through layers [first, end). Leaves commands recorded but not submitted in `recorder`. Returns the routing
-   * [layers, tokens, K] where it came back on the way, else null.
+   * Through layers [first, end), then what `last` records. All is submitted when this returns: commands that were recorded
+   * because their experts are in slots must not wait until those are given away.
    */
   async run(
     recorder: Recorder,
     size: StepSize,
-    options: { first?: number; end?: number; signal?: AbortSignal; tap?: LayerTap } = {},
+    options: { first?: number; end?: number; signal?: AbortSignal; tap?: LayerTap; last?: () => void } = {},
   ): Promise<void> {
-    const { first = 0, end = this.#config.numLayers, signal, tap } = options
+    const { first = 0, end = this.#config.numLayers, signal, tap, last } = options
     for (let layer = first; layer < end; layer++) {
       const ops = this.#layers[layer]
       ops.mixer(recorder, size)
@@ -104,6 +104,8 @@ export class PromptPass {
         await tap.afterLayer(layer)
       }
     }
+    last?.()
+    recorder.submit()
   }
 
   embed(recorder: Recorder, size: StepSize): void {

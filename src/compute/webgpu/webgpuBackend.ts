@@ -1,6 +1,6 @@
 // The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
 // slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
-import { BackendUnavailableError, ClosedError, type DeviceLostError, NonFiniteError } from '../../errors.js'
+import { BackendUnavailableError, ClosedError, type DeviceLostError, MoefluxError, NonFiniteError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -14,6 +14,7 @@ import type {
   StepOutput,
   StepRun,
 } from '../backend.js'
+import { nextTurn } from '../breather.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
 import { NOT_FINITE } from './argmax.js'
@@ -68,9 +69,11 @@ export async function openWebgpuBackend(
 
 async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions) {
   const opened = await openDevice(gpuOptions)
+  const undo: (() => Promise<void>)[] = []
   try {
-    return await WebgpuBackend.open(opened, packed, options, gpuOptions)
+    return await WebgpuBackend.open(opened, packed, options, gpuOptions, undo)
   } catch (error) {
+    for (const close of undo) await close()
     opened.close()
     throw error
   }
@@ -102,6 +105,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #head: Head
   readonly #profiler: Profiler | null
   readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
+  #turn: Promise<unknown> = Promise.resolve()
   #closed = false
 
   static async open(
@@ -109,6 +113,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     packed: PackedModel,
     options: BackendOptions,
     gpuOptions: WebgpuOptions,
+    undo: (() => Promise<void>)[], // what is to be done where this fails
   ): Promise<WebgpuBackend> {
     const { device, limits, description } = opened
     const { config, experts } = packed
@@ -145,6 +150,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const hasShared = shared.every(moves => moves !== null)
     const plan = planPools(config, shape.k, layout.stride, budget, maxBytes, hasShared)
     const reader = await openReader(packed, options)
+    undo.push(() => reader.close())
     const slots = await ExpertSlots.create(device, config, layout, plan, reader, experts.layout.expertSize)
     if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
@@ -210,8 +216,42 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   forgetPredictions(): void {}
 
-  async step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
-    this.#check()
+  step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
+    return this.inTurn(() => this.#step(runs, options))
+  }
+
+  probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
+    return this.inTurn(() => this.#probe(sequence, request))
+  }
+
+  /** One at a time: workspace, page table and slots are one. What goes wrong because the device is gone is told as that. */
+  inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const result = this.#turn.then(async () => {
+      this.#check()
+      try {
+        return await work()
+      } catch (error) {
+        throw await this.#explain(error)
+      }
+    })
+    this.#turn = result.catch(() => {})
+    return result
+  }
+
+  async #explain(error: unknown): Promise<unknown> {
+    if (this.#closed) return new ClosedError('model')
+    // A command that failed with the device may be heard of before the device's end is.
+    if (!(error instanceof MoefluxError)) await nextTurn()
+    try {
+      this.#opened.check()
+    } catch (lost) {
+      return lost
+    }
+    return error
+  }
+
+  async #step(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
+    options.signal?.throwIfAborted()
     const began = performance.now()
     const active = await this.#plan(runs.map(({ sequence, tokens }) => ({ sequence: sequence as GpuSequence, tokens })))
     try {
@@ -221,13 +261,11 @@ export class WebgpuBackend implements Backend, SequenceHome {
       return outputs
     } catch (error) {
       this.#release(active)
-      this.#opened.check()
       throw error
     }
   }
 
-  async probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
-    this.#check()
+  async #probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
     const { hiddenSize } = this.config
     const own = sequence as GpuSequence
     const count = 'tokens' in request ? request.tokens.length : request.hidden.length / hiddenSize
@@ -323,9 +361,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   async close(): Promise<void> {
-    if (this.#closed) return
     this.#closed = true
     await this.#slots.close()
+    await this.#turn
     this.#opened.close()
   }
 
@@ -377,9 +415,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const size = { tokens: active.reduce((sum, run) => sum + run.tokens.length, 0), runs: active.length }
     const recorder = this.#prompt.recorder()
     this.#prompt.embed(recorder, size)
-    await this.#prompt.run(recorder, size, { signal: options.signal })
-    this.#head.recordNorm(recorder, size.tokens)
-    recorder.submit()
+    const last = () => this.#head.recordNorm(recorder, size.tokens)
+    await this.#prompt.run(recorder, size, { signal: options.signal, last })
     if (!(await this.#head.areFinite(size.tokens))) throw new NonFiniteError()
     options.signal?.throwIfAborted()
     const routing = options.routing ? await this.#prompt.readRouting(size.tokens) : null
@@ -387,10 +424,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
     let row = 0
     for (const [i, { output }] of runs.entries()) {
       const count = active[i].tokens.length
-      const last = row + count - 1
-      const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [last]
+      const end = row + count - 1
+      const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [end]
       const logits = output === 'last' || output === 'all' ? await this.#head.readLogits(rows) : null
-      const argmax = output === 'none' ? null : (await this.#head.readArgmax([last]))[0]
+      const argmax = output === 'none' ? null : (await this.#head.readArgmax([end]))[0]
       if (argmax === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
       outputs.push({ logits, argmax, routing: routing && this.#routingOf(routing, size.tokens, row, count) })
       options.signal?.throwIfAborted()
