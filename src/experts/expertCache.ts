@@ -1,15 +1,18 @@
 // Which expert is in which slot. A pure bookkeeper: it moves no bytes, waits for nothing, and behaves the same in the
-// engine, in `moeflux simulate` and in tests. A slot is empty, in flight (a read into it is under way) or ready. Pinned and
-// in-flight slots are never given away, and there are never more slots than the budget in bytes holds.
+// engine, in `moeflux simulate` and in tests. What may happen to a slot and when is decided by its life (slotLife.ts), and
+// there are never more slots than the budget in bytes holds. Layers may share all slots, or slots may come in pools of
+// equal size that serve some layers each.
 import { createPolicy, type EvictionPolicy, type PolicyName } from './evictionPolicy.js'
+import { SlotLife, slotState } from './slotLife.js'
 import type { UseRates } from './useRates.js'
 
 export interface CacheShape {
   readonly layers: number
   readonly experts: number // per layer
-  readonly slots: number
+  readonly slots: number // of all pools
   readonly expertBytes: number
   readonly policy: PolicyName
+  readonly poolOfLayer?: readonly number[] // [layers], ascending from 0; default: one pool
 }
 
 export interface ExpertName {
@@ -31,9 +34,20 @@ export function slotsInBudget(budgetBytes: number, expertBytes: number): number 
   return Math.floor(budgetBytes / expertBytes)
 }
 
+interface Pool {
+  readonly firstLayer: number
+  readonly firstSlot: number
+  readonly policy: EvictionPolicy // of slots counted from the first
+  readonly empty: number[] // stack of empty slots
+  readonly mayEvict: (slot: number) => boolean // counted from the first
+}
+
 export class ExpertCache {
   readonly slots: number
+  readonly slotsPerPool: number
   slotsOffered = 0
+  readonly life: SlotLife
+  readonly resident: Uint8Array // [layers, experts], 1: in a slot, read
   readonly counters: CacheCounters = {
     hits: 0,
     misses: 0,
@@ -42,37 +56,40 @@ export class ExpertCache {
     prefetchWastedBytes: 0,
     evictions: 0,
   }
-  private readonly policy: EvictionPolicy
+  private readonly pools: readonly Pool[]
+  private readonly poolOfLayer: readonly number[]
   private readonly keyOfSlot: Int32Array // [slots], layer * experts + expert; -1: empty
   private readonly slotOfKey: Int32Array // [layers * experts]; -1: not cached
-  private readonly pins: Int32Array // [slots]
-  private readonly flying: Uint8Array // [slots], 1: a read into it is under way
   private readonly unused: Uint8Array // [slots], 1: brought by a prefetch and not wanted yet
   private readonly offered: Uint8Array // [slots], 1: the first to go
-  private readonly empty: number[] // stack of empty slots
-  private readonly mayEvict = (slot: number) => this.pins[slot] === 0 && this.flying[slot] === 0
 
   constructor(
     private readonly shape: CacheShape,
-    /** Kept up to date for whoever looks on, in shared memory where that is another thread. */
-    readonly resident: Uint8Array = new Uint8Array(shape.layers * shape.experts), // [layers, experts], 1: in a slot, read
-    /** Where several caches share what is known about uses. Whoever ticks one of them ticks all. */
-    rates?: UseRates,
+    options: {
+      /** Kept up to date for whoever looks on, in shared memory where that is another thread. */
+      readonly resident?: Uint8Array // [layers, experts], 1: in a slot, read
+      /** Where bytes take the way of staging buffers. */
+      readonly stagingBuffers?: number
+      /** Where several caches share what is known about uses. Whoever ticks one of them ticks all. */
+      readonly rates?: UseRates
+    } = {},
   ) {
-    this.slots = Math.min(shape.slots, shape.layers * shape.experts)
     const { layers, experts } = shape
-    this.policy = createPolicy(shape.policy, { layers, experts, slots: this.slots }, rates)
+    this.poolOfLayer = shape.poolOfLayer ?? new Array<number>(layers).fill(0)
+    const pools = layers > 0 ? this.poolOfLayer[layers - 1] + 1 : 1
+    this.slotsPerPool = Math.floor((pools === 1 ? Math.min(shape.slots, layers * experts) : shape.slots) / pools)
+    this.slots = pools * this.slotsPerPool
+    this.life = new SlotLife(this.slots, options.stagingBuffers)
+    this.resident = options.resident ?? new Uint8Array(layers * experts)
+    this.pools = Array.from({ length: pools }, (_, i) => this.createPool(i, options.rates))
     this.keyOfSlot = new Int32Array(this.slots).fill(-1)
-    this.slotOfKey = new Int32Array(shape.layers * shape.experts).fill(-1)
-    this.pins = new Int32Array(this.slots)
-    this.flying = new Uint8Array(this.slots)
+    this.slotOfKey = new Int32Array(layers * experts).fill(-1)
     this.unused = new Uint8Array(this.slots)
     this.offered = new Uint8Array(this.slots)
-    this.empty = Array.from({ length: this.slots }, (_, i) => this.slots - 1 - i)
   }
 
   get slotsUsed(): number {
-    return this.slots - this.empty.length
+    return this.pools.reduce((used, pool) => used - pool.empty.length, this.slots)
   }
 
   get bytesUsed(): number {
@@ -81,10 +98,10 @@ export class ExpertCache {
 
   /** A step begins: the clock of the eviction policy. */
   tick(): void {
-    this.policy.tick()
+    for (const { policy } of this.pools) policy.tick()
   }
 
-  /** The slot of an expert, ready or in flight; -1 where it is not cached. */
+  /** The slot of an expert, ready or asked for; -1 where it is not cached. */
   slotOf(layer: number, expert: number): number {
     return this.slotOfKey[layer * this.shape.experts + expert]
   }
@@ -102,11 +119,11 @@ export class ExpertCache {
   }
 
   isReady(slot: number): boolean {
-    return this.keyOfSlot[slot] >= 0 && this.flying[slot] === 0
+    return this.life.stateOf(slot) === slotState.ready
   }
 
   isPinned(slot: number): boolean {
-    return this.pins[slot] > 0
+    return this.life.pinsOf(slot) > 0
   }
 
   /** The router wants this expert: where it is cached, pins it and returns its slot, else -1. */
@@ -118,23 +135,23 @@ export class ExpertCache {
       this.counters.prefetchHits++
       this.unused[slot] = 0
     }
-    this.pins[slot]++
+    this.life.pin(slot)
     this.offer(slot, false)
-    this.policy.used(slot)
+    this.used(slot)
     return slot
   }
 
-  /** A pinned, in-flight slot for an expert that is wanted and missing; -1 where no slot may be emptied now. */
+  /** A pinned slot for an expert that is wanted and missing, to be read; -1 where no slot may be emptied now. */
   claim(layer: number, expert: number): number {
     const slot = this.take(layer, expert)
     if (slot < 0) return -1
     this.counters.misses++
-    this.pins[slot] = 1
-    this.policy.used(slot)
+    this.life.pin(slot)
+    this.used(slot)
     return slot
   }
 
-  /** An in-flight slot for an expert that may be wanted; -1 where no slot may be emptied now. */
+  /** A slot for an expert that may be wanted, to be read; -1 where no slot may be emptied now. */
   claimAhead(layer: number, expert: number): number {
     const slot = this.take(layer, expert)
     if (slot < 0) return -1
@@ -145,14 +162,18 @@ export class ExpertCache {
 
   /** The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. */
   slotToTake(layer: number): number {
-    return this.empty.at(-1) ?? this.policy.victim(layer, this.mayEvict)
+    const { policy, empty, firstLayer, firstSlot, mayEvict } = this.pools[this.poolOfLayer[layer]]
+    if (empty.length > 0) return empty[empty.length - 1]
+    const victim = policy.victim(layer - firstLayer, mayEvict)
+    return victim < 0 ? -1 : firstSlot + victim
   }
 
   /** Makes this slot's expert the first to go, until it is wanted; or one like the others again. */
   offer(slot: number, goesFirst: boolean): void {
     if (this.isOffered(slot) === goesFirst) return
     this.offered[slot] = goesFirst ? 1 : 0
-    this.policy.offer(slot, goesFirst)
+    const { policy, firstSlot } = this.poolOf(slot)
+    policy.offer(slot - firstSlot, goesFirst)
     this.slotsOffered += goesFirst ? 1 : -1
   }
 
@@ -161,30 +182,66 @@ export class ExpertCache {
   }
 
   pin(slot: number): void {
-    this.pins[slot]++
+    this.life.pin(slot)
   }
 
   unpin(slot: number): void {
-    if (this.pins[slot] === 0) throw new Error(`slot ${slot} is not pinned`)
-    this.pins[slot]--
+    if (this.life.unpin(slot)) this.poolOf(slot).empty.push(slot)
   }
 
   /** The read into this slot ended well. */
   filled(slot: number): void {
-    this.flying[slot] = 0
+    this.life.arrive(slot)
     this.resident[this.keyOfSlot[slot]] = 1
   }
 
-  /** The read into this slot failed or was called off: the slot is empty again, whoever pinned it. */
-  vacate(slot: number, calledOff = false): void {
-    if (calledOff && this.unused[slot]) {
+  /** The read into this slot failed: the expert is not cached. Those who have pinned the slot keep it until they unpin it. */
+  failed(slot: number): void {
+    const isEmpty = this.life.fail(slot)
+    this.remove(slot)
+    if (isEmpty) this.poolOf(slot).empty.push(slot)
+  }
+
+  /** The read into this slot will not begin. */
+  calledOff(slot: number): void {
+    this.life.callOff(slot)
+    if (this.unused[slot]) {
       this.counters.prefetchReads-- // it never reached the disk
       this.unused[slot] = 0
     }
-    this.pins[slot] = 0
-    this.flying[slot] = 0
     this.remove(slot)
-    this.empty.push(slot)
+    this.poolOf(slot).empty.push(slot)
+  }
+
+  /** What is in this slot is not kept: it is read again when it is wanted. */
+  forget(slot: number): void {
+    this.life.evict(slot)
+    this.remove(slot)
+    this.poolOf(slot).empty.push(slot)
+  }
+
+  private createPool(index: number, rates?: UseRates): Pool {
+    const { experts, policy } = this.shape
+    const slots = this.slotsPerPool
+    const firstLayer = this.poolOfLayer.indexOf(index)
+    const firstSlot = index * slots
+    const layers = this.poolOfLayer.filter(pool => pool === index).length
+    return {
+      firstLayer,
+      firstSlot,
+      policy: createPolicy(policy, { layers, experts, slots }, rates),
+      empty: Array.from({ length: slots }, (_, i) => firstSlot + slots - 1 - i),
+      mayEvict: slot => this.life.mayEvict(firstSlot + slot),
+    }
+  }
+
+  private poolOf(slot: number): Pool {
+    return this.pools[Math.floor(slot / this.slotsPerPool)]
+  }
+
+  private used(slot: number): void {
+    const { policy, firstSlot } = this.poolOf(slot)
+    policy.used(slot - firstSlot)
   }
 
   private take(layer: number, expert: number): number {
@@ -192,16 +249,17 @@ export class ExpertCache {
     if (this.slotOfKey[key] >= 0) throw new Error(`expert ${expert} of layer ${layer} is cached already`)
     const slot = this.slotToTake(layer)
     if (slot < 0) return -1
-    if (this.empty.length > 0) {
-      this.empty.pop()
-    } else {
+    const { policy, empty, firstLayer, firstSlot } = this.poolOf(slot)
+    if (empty.length > 0) empty.pop()
+    else {
       this.counters.evictions++
+      this.life.evict(slot)
       this.remove(slot)
     }
     this.keyOfSlot[slot] = key
     this.slotOfKey[key] = slot
-    this.flying[slot] = 1
-    this.policy.inserted(slot, layer, expert)
+    this.life.claim(slot)
+    policy.inserted(slot - firstSlot, layer - firstLayer, expert)
     return slot
   }
 
@@ -211,7 +269,8 @@ export class ExpertCache {
       this.unused[slot] = 0
     }
     this.offer(slot, false)
-    this.policy.removed(slot)
+    const { policy, firstSlot } = this.poolOf(slot)
+    policy.removed(slot - firstSlot)
     this.slotOfKey[this.keyOfSlot[slot]] = -1
     this.resident[this.keyOfSlot[slot]] = 0
     this.keyOfSlot[slot] = -1

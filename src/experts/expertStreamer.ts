@@ -1,8 +1,8 @@
 // Brings experts into memory while a backend computes with those that are there. Synchronous: it runs in the thread that
-// leads the computation and blocks in shared memory when nothing is ready. Which slot an expert gets is the cache's
-// decision, reading is the readers'; this joins the two. It keeps the disk busy (all misses of a layer are asked for at once),
-// hands out hits first, lets demands overtake prefetches, and works with any number of slots: a layer that wants more
-// experts than fit is served in turns, each expert read at most once.
+// leads the computation and blocks in shared memory when nothing is ready. What to read, hand out and call off is decided
+// by the core (streamerCore.ts), reading is the readers'; this joins the two. It keeps the disk busy (all misses of a layer
+// are asked for at once), hands out hits first, lets demands overtake prefetches, and works with any number of slots: a
+// layer that wants more experts than fit is served in turns, each expert read at most once.
 //
 //   streamer.beginStep()
 //   for each layer:
@@ -12,14 +12,14 @@
 //       … compute the experts in slots batch[0..n) …
 //     streamer.release()                            // always, also after an error or an abort
 //   streamer.endStep(seconds)
-import { ExpertReadError } from '../errors.js'
 import type { PolicyName } from './evictionPolicy.js'
 import { ExpertCache } from './expertCache.js'
 import { PrefetchGovernor } from './prefetchGovernor.js'
-import { type GuessedSlots, ReadAhead } from './readAhead.js'
+import { ReadAhead } from './readAhead.js'
 import { failureText, type ReadFailure, type ReadRequest, readState } from './readRing.js'
+import { StreamerCore, type StreamerStats } from './streamerCore.js'
 
-/** What the streamer needs of the ring: tests answer reads without threads. */
+/** What the streamer needs of the ring: tests answer reads without threads. An entry is a slot. */
 export interface ReadQueue {
   submit(entry: number, request: ReadRequest, ahead: boolean): void
   promote(entry: number): void
@@ -45,17 +45,6 @@ export interface StreamerPlan {
   readonly fileNames: readonly string[] // [layers], for errors
 }
 
-export interface StreamerStats {
-  readonly expertHits: number
-  readonly expertMisses: number
-  readonly prefetchHits: number
-  readonly prefetchReads: number
-  readonly prefetchWastedBytes: number
-  readonly stallSeconds: number
-  readonly expertSlots: number
-  readonly expertSlotsUsed: number
-}
-
 /** Returned by `next` when the abort word was set while it waited. */
 export const aborted = -1
 
@@ -64,18 +53,10 @@ const sources = 2 // of guesses: the next layer's router, the token before
 const leastTrue = 0.6 // share of a kind of guess that must come true for it to be read
 const mostAhead = 64 // experts
 
-export class ExpertStreamer implements GuessedSlots {
-  private readonly cache: ExpertCache
+export class ExpertStreamer {
+  private readonly core: StreamerCore
   private readonly governor: PrefetchGovernor
   private readonly readAhead: ReadAhead
-  private readonly aheadLimit: number // prefetches under way at once
-  private layer = -1 // of the present request
-  private handedOut: number[] = [] // slots of the last batch: pinned until the next call
-  private ready: number[] = [] // pinned slots, not handed out yet
-  private waiting: number[] = [] // pinned slots in flight
-  private pending: number[] = [] // experts without a slot so far
-  private ahead: number[] = [] // slots in flight that no request waits for
-  private stallSeconds = 0
   private readsAtStep = 0
 
   constructor(
@@ -84,37 +65,33 @@ export class ExpertStreamer implements GuessedSlots {
     private readonly abort: Int32Array, // [1], not 0: stop waiting
     resident?: Uint8Array, // [layers, experts], shows which experts are in memory
   ) {
-    const { layers, experts, expertSize, policy } = plan
+    const { layers, experts, expertSize, policy, fileNames } = plan
     const shape = { layers, experts, slots: plan.slotBank.length, expertBytes: expertSize, policy }
-    this.cache = new ExpertCache(shape, resident)
+    const cache = new ExpertCache(shape, { resident })
+    const orders = {
+      ask: (slot: number, ahead: boolean) => queue.submit(slot, this.readOf(slot), ahead),
+      promote: (slot: number) => queue.promote(slot),
+      callOff: (slot: number) => queue.cancel(slot),
+    }
+    const aheadLimit = Math.min(mostAhead, cache.slots >> 2)
+    this.core = new StreamerCore(cache, orders, { aheadLimit, expertSize, fileNames })
     this.governor = new PrefetchGovernor(plan.prefetch)
-    this.aheadLimit = Math.min(mostAhead, this.cache.slots >> 2)
     // A read costs the processor time that computing needs, so an idle disk is no reason for one.
     const guesses = { k: plan.expertsPerToken, sources, least: leastTrue, leastSpare: leastTrue }
-    this.readAhead = new ReadAhead(this, { layers, experts, ...guesses })
+    this.readAhead = new ReadAhead(this.core, { layers, experts, ...guesses })
   }
 
   get stats(): StreamerStats {
-    const { hits, misses, prefetchHits, prefetchReads, prefetchWastedBytes } = this.cache.counters
-    return {
-      expertHits: hits,
-      expertMisses: misses,
-      prefetchHits,
-      prefetchReads,
-      prefetchWastedBytes,
-      stallSeconds: this.stallSeconds,
-      expertSlots: this.cache.slots,
-      expertSlotsUsed: this.cache.slotsUsed,
-    }
+    return this.core.stats
   }
 
   /** Whether a prefetch would be acted on now; spares the caller the work of predicting. */
   get wantsPrefetch(): boolean {
-    return this.governor.on && this.ahead.length < this.aheadLimit
+    return this.governor.on && this.core.mayReadAhead
   }
 
   beginStep(): void {
-    this.cache.tick()
+    this.core.cache.tick()
     this.readsAtStep = this.readsSoFar()
     this.readAhead.forget()
   }
@@ -126,24 +103,10 @@ export class ExpertStreamer implements GuessedSlots {
 
   /** Asks for a layer's experts, each once: pins those that are there and begins to read the others in this order. */
   request(layer: number, experts: ArrayLike<number>): void {
-    this.release()
-    this.layer = layer
-    this.collectAhead()
-    for (let i = 0; i < experts.length; i++) {
-      const slot = this.cache.want(layer, experts[i])
-      if (slot < 0) {
-        this.pending.push(experts[i])
-      } else if (this.cache.isReady(slot)) {
-        this.ready.push(slot)
-      } else {
-        this.ahead.splice(this.ahead.indexOf(slot), 1)
-        this.queue.promote(slot)
-        this.waiting.push(slot)
-      }
-    }
-    this.callOffAhead(slot => this.cache.layerOf(slot) === layer)
+    this.core.release()
+    this.collect()
+    this.core.request(layer, experts)
     if (this.readAhead.isOpen(layer)) this.readAhead.judge(layer, new Set(Array.from(experts)))
-    this.readPending()
   }
 
   /**
@@ -152,65 +115,49 @@ export class ExpertStreamer implements GuessedSlots {
    * the abort word is set. Throws ExpertReadError where an expert cannot be read.
    */
   next(batch: Int32Array): number {
-    this.unpinHandedOut()
-    this.readPending()
-    this.collectWaiting()
+    const { core, queue } = this
+    core.giveBack()
+    core.goOn()
+    this.collect()
     let stalledFrom = 0
-    while (this.ready.length === 0) {
-      if (this.waiting.length === 0 && this.pending.length === 0) return 0
+    while (!core.hasReady && !core.isComplete && core.failure === null) {
+      if (core.isStuck) throw new Error('no expert slot can be emptied')
       if (stalledFrom === 0) stalledFrom = performance.now()
       if (Atomics.load(this.abort, 0) !== 0) break
-      const seen = this.queue.answers
-      this.collectAhead()
-      this.readPending()
-      this.collectWaiting()
-      if (this.ready.length === 0) this.queue.waitForAnswer(seen, abortCheckMs)
-      if (this.ready.length === 0 && this.queue.lostReaders > 0) this.failLost()
+      const seen = queue.answers
+      if (this.collect()) continue
+      queue.waitForAnswer(seen, abortCheckMs)
+      if (queue.lostReaders > 0 && !this.collect()) core.lost('a reader thread has died; open the model again')
     }
-    if (stalledFrom > 0) this.stallSeconds += (performance.now() - stalledFrom) / 1000
-    if (this.ready.length === 0) return aborted
-    this.handedOut = this.ready.splice(0, batch.length)
-    batch.set(this.handedOut)
-    return this.handedOut.length
+    if (stalledFrom > 0) core.stallSeconds += (performance.now() - stalledFrom) / 1000
+    if (core.failure !== null) throw core.failure
+    const slots = core.take(batch.length)
+    batch.set(slots)
+    return slots.length > 0 || core.isComplete ? slots.length : aborted
   }
 
   /** Whether `next` would return at once: for those who may not block. Slots that `next` gave are over as with `next`. */
   poll(): boolean {
-    this.unpinHandedOut()
-    this.collectAhead()
-    this.readPending()
-    if (this.ready.length > 0 || Atomics.load(this.abort, 0) !== 0) return true
-    if (this.waiting.length === 0) return this.pending.length === 0
-    return this.waiting.some(slot => {
-      const state = this.queue.state(slot)
-      return state === readState.done || state === readState.failed
-    })
+    this.core.giveBack()
+    this.core.goOn()
+    this.collect()
+    const { hasReady, isComplete, failure } = this.core
+    return hasReady || isComplete || failure !== null || Atomics.load(this.abort, 0) !== 0
   }
 
   /** Counts time that the caller waited for `poll`. */
   countStall(seconds: number): void {
-    this.stallSeconds += seconds
+    this.core.stallSeconds += seconds
   }
 
   /** The expert of a slot that `next` gave. */
   expertOf(slot: number): number {
-    return this.cache.expertOf(slot)
+    return this.core.cache.expertOf(slot)
   }
 
   /** Ends the present request, finished or not: nothing stays pinned. Reads that have begun end on their own. */
   release(): void {
-    for (const slot of this.handedOut) this.cache.unpin(slot)
-    for (const slot of this.ready) this.cache.unpin(slot)
-    for (const slot of this.waiting) {
-      this.cache.unpin(slot)
-      if (this.queue.cancel(slot)) this.cache.vacate(slot)
-      else this.ahead.push(slot)
-    }
-    this.handedOut = []
-    this.ready = []
-    this.waiting = []
-    this.pending = []
-    this.layer = -1
+    this.core.release()
   }
 
   /**
@@ -219,135 +166,59 @@ export class ExpertStreamer implements GuessedSlots {
    */
   guess(layer: number, guesses: readonly ArrayLike<number>[]): void {
     if (!this.governor.on) return
-    this.collectAhead()
+    this.collect()
     for (const [source, choice] of guesses.entries()) this.readAhead.guess(layer, source, choice)
   }
 
   /** All experts are read again when they are wanted, but for those on their way. */
   forget(): void {
-    for (let slot = 0; slot < this.cache.slots; slot++) {
-      if (this.cache.isReady(slot) && !this.cache.isPinned(slot)) this.cache.vacate(slot)
-    }
-  }
-
-  /** Whether the expert is in a slot, or on its way into one. */
-  has(layer: number, expert: number): boolean {
-    return this.cache.slotOf(layer, expert) >= 0
-  }
-
-  get reading(): number {
-    return this.ahead.length + this.waiting.length
-  }
-
-  /** Begins to read an expert at low priority, unless much is read ahead already. */
-  prefetch(layer: number, expert: number): void {
-    if (this.ahead.length >= this.aheadLimit) return
-    const slot = this.cache.claimAhead(layer, expert)
-    if (slot < 0) return
-    this.queue.submit(slot, this.readOf(slot), true)
-    this.ahead.push(slot)
+    this.core.forget()
   }
 
   /** Waits until nothing is in flight. Reads that have not begun are called off. */
   drain(): void {
-    this.release()
-    this.callOffAhead(() => true)
-    while (this.ahead.length > 0 && this.queue.lostReaders === 0) {
-      const seen = this.queue.answers
-      this.collectAhead()
-      if (this.ahead.length > 0) this.queue.waitForAnswer(seen, abortCheckMs)
+    const { core, queue } = this
+    core.release()
+    core.callOffAhead(() => true)
+    while (core.reading > 0 && queue.lostReaders === 0) {
+      const seen = queue.answers
+      if (!this.collect()) queue.waitForAnswer(seen, abortCheckMs)
     }
   }
 
-  private unpinHandedOut(): void {
-    for (const slot of this.handedOut) this.cache.unpin(slot)
-    this.handedOut = []
-  }
-
   private readsSoFar(): number {
-    return this.cache.counters.misses + this.cache.counters.prefetchReads
+    const { expertMisses, prefetchReads } = this.core.stats
+    return expertMisses + prefetchReads
   }
 
   private readOf(slot: number): ReadRequest {
+    const { cache } = this.core
     return {
-      file: this.cache.layerOf(slot),
-      offset: this.cache.expertOf(slot) * this.plan.expertSize,
+      file: cache.layerOf(slot),
+      offset: cache.expertOf(slot) * this.plan.expertSize,
       size: this.plan.expertSize,
       bank: this.plan.slotBank[slot],
       target: this.plan.slotOffset[slot],
     }
   }
 
-  private readPending(): void {
-    let taken = 0
-    for (const expert of this.pending) {
-      let slot = this.cache.claim(this.layer, expert)
-      if (slot < 0 && this.callOffAhead(() => true) > 0) slot = this.cache.claim(this.layer, expert)
-      if (slot < 0) break
-      this.queue.submit(slot, this.readOf(slot), false)
-      this.waiting.push(slot)
-      taken++
+  private failureText(slot: number): string {
+    return failureText(this.queue.failure(slot), this.plan.expertSize)
+  }
+
+  /** Takes up what has ended. Whether anything has. */
+  private collect(): boolean {
+    const { core, queue } = this
+    let any = false
+    for (const slot of core.inFlight()) {
+      const state = queue.state(slot)
+      if (state !== readState.done && state !== readState.failed) continue
+      const fault = state === readState.failed ? { detail: this.failureText(slot) } : null
+      queue.settle(slot)
+      core.ended(slot, fault)
+      any = true
     }
-    if (taken > 0) this.pending.splice(0, taken)
-  }
-
-  private collectWaiting(): void {
-    let failed = -1
-    let failure: ReadFailure | null = null
-    this.waiting = this.waiting.filter(slot => {
-      const state = this.queue.state(slot)
-      if (state === readState.done) {
-        this.queue.settle(slot)
-        this.cache.filled(slot)
-        this.ready.push(slot)
-        return false
-      }
-      if (state !== readState.failed) return true
-      failure = this.queue.failure(slot)
-      failed = this.cache.expertOf(slot)
-      this.queue.settle(slot)
-      this.cache.vacate(slot)
-      return false
-    })
-    if (failure) throw this.readError(failed, failure)
-  }
-
-  private collectAhead(): void {
-    this.ahead = this.ahead.filter(slot => {
-      const state = this.queue.state(slot)
-      if (state !== readState.done && state !== readState.failed) return true
-      this.queue.settle(slot)
-      if (state === readState.done) this.cache.filled(slot)
-      else this.cache.vacate(slot)
-      return false
-    })
-  }
-
-  /** Calls off reads that nobody waits for and that have not begun. */
-  private callOffAhead(which: (slot: number) => boolean): number {
-    const before = this.ahead.length
-    this.ahead = this.ahead.filter(slot => {
-      if (!which(slot) || !this.queue.cancel(slot)) return true
-      this.cache.vacate(slot, true)
-      return false
-    })
-    return before - this.ahead.length
-  }
-
-  private readError(expert: number, failure: ReadFailure): ExpertReadError {
-    const size = this.plan.expertSize
-    const file = this.plan.fileNames[this.layer]
-    return new ExpertReadError(this.layer, expert, file, expert * size, failureText(failure, size))
-  }
-
-  private failLost(): never {
-    const expert = this.waiting.length > 0 ? this.cache.expertOf(this.waiting[0]) : this.pending[0]
-    throw new ExpertReadError(
-      this.layer,
-      expert,
-      this.plan.fileNames[this.layer],
-      expert * this.plan.expertSize,
-      'a reader thread has died; open the model again',
-    )
+    if (any) core.goOn()
+    return any
   }
 }

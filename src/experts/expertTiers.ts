@@ -84,7 +84,7 @@ export class ExpertTiers {
     this.rates = new UseRates(layers * experts)
     this.leastGain = rule.usesToPay / this.rates.memorySteps
     const cache = (slots: number) =>
-      new ExpertCache({ layers, experts, slots, expertBytes, policy }, undefined, this.rates)
+      new ExpertCache({ layers, experts, slots, expertBytes, policy }, { rates: this.rates })
     this.memory = cache(shape.memorySlots)
     this.pools = Array.from({ length: 1 + Math.max(...shape.poolOfLayer) }, () => cache(shape.poolSlots))
     this.mostPassing = Math.max(1, shape.poolSlots >> 3)
@@ -164,7 +164,9 @@ export class ExpertTiers {
 
   /** What `bring` made a place for could not be read or sent. */
   notBrought(layer: number, slot: number): void {
-    this.pool(layer).vacate(slot)
+    const pool = this.pool(layer)
+    pool.failed(slot)
+    pool.unpin(slot)
   }
 
   /** What should go up now; null: nothing. `isIdle`: no step is under way that the bus must be shared with. */
@@ -201,7 +203,7 @@ export class ExpertTiers {
 
   /** The upload has failed: the expert stays where it was. */
   notPromoted(promotion: Promotion): void {
-    this.pools[promotion.pool].vacate(promotion.slot, true)
+    this.pools[promotion.pool].calledOff(promotion.slot)
     this.memory.unpin(promotion.from)
   }
 

@@ -32,6 +32,7 @@ function play(policy: PolicyName, budget: number, actions: readonly Action[]): s
   const slots = slotsInBudget(budget, expertBytes)
   const cache = new ExpertCache({ layers, experts, slots, expertBytes, policy })
   const held = new Map<string, { slot: number; pins: number; flying: boolean }>()
+  const failed: { slot: number; pins: number }[] = [] // reads that failed, whose slots somebody still has pinned
   const log: string[] = []
   const pick = (which: (entry: { pins: number; flying: boolean }) => boolean, n: number) => {
     const found = [...held].filter(([, entry]) => which(entry))
@@ -53,7 +54,8 @@ function play(policy: PolicyName, budget: number, actions: readonly Action[]): s
         log.push(`${name}→${slot}`)
         const victim = [...held].find(([, entry]) => entry.slot === slot)
         if (slot < 0) {
-          expect([...held.values()].filter(entry => entry.pins > 0 || entry.flying).length).toBe(slots)
+          const stuck = [...held.values()].filter(entry => entry.pins > 0 || entry.flying)
+          expect(stuck.length + failed.length).toBe(slots)
         } else {
           if (victim) {
             expect(victim[1]).toMatchObject({ pins: 0, flying: false })
@@ -65,10 +67,11 @@ function play(policy: PolicyName, budget: number, actions: readonly Action[]): s
     } else if (step.kind === 'tick') {
       cache.tick()
     } else if (step.kind === 'unpin') {
-      const found = pick(entry => entry.pins > 0, step.pick)
-      if (found) {
-        cache.unpin(found[1].slot)
-        found[1].pins--
+      const entry = failed[step.pick % (failed.length + 1)] ?? pick(({ pins }) => pins > 0, step.pick)?.[1]
+      if (entry) {
+        cache.unpin(entry.slot)
+        entry.pins--
+        if (entry.pins === 0 && failed.includes(entry)) failed.splice(failed.indexOf(entry), 1)
       }
     } else {
       const found = pick(entry => entry.flying, step.pick)
@@ -76,15 +79,20 @@ function play(policy: PolicyName, budget: number, actions: readonly Action[]): s
       if (step.kind === 'fill') {
         cache.filled(found[1].slot)
         found[1].flying = false
-      } else {
-        cache.vacate(found[1].slot, step.kind === 'callOff')
+      } else if (step.kind === 'fail') {
+        cache.failed(found[1].slot)
         held.delete(found[0])
-      }
+        if (found[1].pins > 0) failed.push(found[1])
+      } else if (found[1].pins === 0) {
+        cache.calledOff(found[1].slot)
+        held.delete(found[0])
+      } else expect(() => cache.calledOff(found[1].slot)).toThrow('somebody waits for it')
     }
     // The slot map is a bijection, and stays under its bytes.
-    expect(cache.bytesUsed).toBe(held.size * expertBytes)
+    expect(cache.bytesUsed).toBe((held.size + failed.length) * expertBytes)
     expect(cache.bytesUsed).toBeLessThanOrEqual(budget)
-    expect(new Set([...held.values()].map(entry => entry.slot)).size).toBe(held.size)
+    const inUse = [...held.values(), ...failed].map(entry => entry.slot)
+    expect(new Set(inUse).size).toBe(inUse.length)
     for (const [name, entry] of held) {
       expect(`${cache.layerOf(entry.slot)}:${cache.expertOf(entry.slot)}`).toBe(name)
       expect(cache.isReady(entry.slot)).toBe(!entry.flying)

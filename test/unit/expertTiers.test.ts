@@ -176,7 +176,8 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
       if (!read) continue
       const { layer, expert, slot, isHeld } = read
       if (step.kind === 'failRead') {
-        tiers.memory.vacate(slot)
+        tiers.memory.failed(slot)
+        if (isHeld) tiers.memory.unpin(slot)
         continue
       }
       tiers.memory.filled(slot)

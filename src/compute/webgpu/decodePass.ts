@@ -133,8 +133,7 @@ export class DecodePass {
     let from = -1
     let to = this.#reach(from)
     const isWhole = to === numLayers && readAhead === null
-    let holding: Promise<() => void> | null = null
-    let release: (() => void) | null = null
+    let holding: Promise<void> | null = null
     this.#slots.gathers = true
     try {
       let commands = (isWhole ? this.#takePrepared(how) : null) ?? this.#record(from, to, how)
@@ -142,8 +141,7 @@ export class DecodePass {
         // One after the other, so that the GPU is at work while the driver takes in the rest.
         for (const command of commands) this.#slots.submit([command], to + 1)
         // Commands that are submitted have their experts: slots change hands in the order of the queue.
-        release?.()
-        release = null
+        this.#slots.letGo()
         const reading = this.#read(tokens)
         // Recorded while the GPU is at work: what comes next, if no miss is before it.
         const next = this.#reach(to)
@@ -178,14 +176,13 @@ export class DecodePass {
         to = isNext ? next : this.#reach(from)
         commands = isNext && following !== null ? following : this.#record(from, to, how)
         if (holding !== null) {
-          release = await holding
+          await holding
           holding = null
           device.queue.writeBuffer(this.#space.status, 0, NO_MISS)
         }
       }
     } finally {
-      release?.()
-      holding?.then(letGo => letGo()).catch(() => {})
+      this.#slots.letGo()
       readAhead?.forget()
       this.#slots.gathers = false
     }

@@ -1,6 +1,5 @@
 // Reads experts from any byte source into memory that the upload uses. Retries a bounded number of times; where the bytes
 // go after that is the caller's business.
-import { ExpertReadError } from '../../errors.js'
 import type { ExpertFiles } from '../../storage/packedModel.js'
 
 export type ReadPriority = 'demand' | 'prefetch'
@@ -13,13 +12,14 @@ export interface ReaderTotals {
 }
 
 export interface ExpertReader {
-  /** Fills `target` with the expert's record. */
+  /** Fills `target` with the expert's record; rejects after all retries. */
   read(layer: number, expert: number, target: Uint8Array, priority: ReadPriority): Promise<void>
   /** An expert that is being read ahead is wanted now. */
   promote(layer: number, expert: number): void
   /** Reading ahead costs nothing but the disk's time: files, not a network. */
   readonly isLocal: boolean
   readonly totals: ReaderTotals
+  /** Reads that have not begun fail, and sources that can are told to stop. */
   close(): Promise<void>
 }
 
@@ -28,6 +28,7 @@ const LATENCY_BUCKETS = 20
 
 export function sourceExpertReader(experts: ExpertFiles): ExpertReader {
   const { expertSize } = experts.layout
+  const closing = new AbortController()
   const totals = { bytes: 0, seconds: 0, latency: new Array<number>(LATENCY_BUCKETS).fill(0) }
   return {
     totals,
@@ -38,7 +39,7 @@ export function sourceExpertReader(experts: ExpertFiles): ExpertReader {
       for (let attempt = 1; ; attempt++) {
         const began = performance.now()
         try {
-          await source.read(offset, target.subarray(0, expertSize))
+          await source.read(offset, target.subarray(0, expertSize), closing.signal)
           const ms = performance.now() - began
           totals.bytes += expertSize
           totals.seconds += ms / 1000
@@ -46,13 +47,13 @@ export function sourceExpertReader(experts: ExpertFiles): ExpertReader {
           totals.latency[Math.max(0, Math.min(LATENCY_BUCKETS - 1, bucket))]++
           return
         } catch (error) {
-          if (attempt < ATTEMPTS) continue
-          const detail = (error as Error).message
-          throw new ExpertReadError(layer, expert, source.name, offset, detail, { cause: error })
+          if (attempt === ATTEMPTS || closing.signal.aborted) throw error
         }
       }
     },
     promote() {},
-    async close() {},
+    async close() {
+      closing.abort()
+    },
   }
 }

@@ -1,7 +1,8 @@
-// The way of an expert's bytes into its slot: a ring of mapped staging buffers, copies on the GPU's own queue, and the
-// table (layer, expert) → slot that kernels look up. Everything that touches a slot goes through the queue in order, so a
-// slot may be given to another expert as soon as the commands that use it are submitted. A submission costs as much as a
-// layer, so a decode pass lets copies and table rows wait for the commands that need them and go with those.
+// The way of an expert's bytes into its slot: mapped staging buffers, copies on the GPU's own queue, and the table
+// (layer, expert) → slot that kernels look up. Everything that touches a slot goes through the queue in order, so a slot
+// may be given to another expert as soon as the commands that use it are submitted. A submission costs as much as a layer,
+// so a decode pass lets copies and table rows wait for the commands that need them and go with those.
+import type { SlotLife } from '../../experts/slotLife.js'
 import { bufferUsage, mapMode } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
 import { storageBuffer } from './kernel.js'
@@ -9,78 +10,97 @@ import { storageBuffer } from './kernel.js'
 export const MISSING = 0xffffffff
 export const STAGING_BUFFERS = 28
 
+export interface UploadShape {
+  readonly layers: number
+  readonly experts: number
+  readonly slots: number // of all pools
+  readonly stride: number
+  readonly recordBytes: number
+}
+
 interface Upload {
   readonly layer: number
-  readonly staging: GPUBuffer
+  readonly buffer: number // of staging
   readonly target: GPUBuffer
   readonly offset: number
 }
 
 export class ExpertUploads {
   readonly table: GPUBuffer // [layers, experts]
+  /** A staging buffer has become free. */
+  onFree: () => void = () => {}
+  /** A staging buffer cannot be had back: the device is gone, or as good as gone. */
+  onLost: (reason: string) => void = () => {}
   readonly #device: GPUDevice
   readonly #experts: number
   readonly #stride: number
-  readonly #staging: GPUBuffer[] // mapped and free
-  readonly #waiting: ((buffer: GPUBuffer) => void)[] = []
+  readonly #life: SlotLife
+  readonly #staging: readonly GPUBuffer[]
+  readonly #views: (Uint8Array | null)[] // of the buffers that are mapped; a range can be asked for once per mapping
+  readonly #keys: Int32Array // [slots], layer * experts + expert that the table shows in it; -1: none
+  readonly #missing: Int32Array // [layers], experts that the table shows in no slot
   readonly #rows: Uint32Array // what the table shows, or will show
   readonly #changed = new Set<number>() // layers whose row must be written
   #pending: Upload[] = []
   #gathers = false
 
-  static async create(
-    device: GPUDevice,
-    shape: { readonly layers: number; readonly experts: number; readonly stride: number; readonly recordBytes: number },
-  ): Promise<ExpertUploads> {
-    const descriptors = Array.from({ length: STAGING_BUFFERS }, () => ({
+  static async create(device: GPUDevice, shape: UploadShape, life: SlotLife): Promise<ExpertUploads> {
+    const descriptors = Array.from({ length: life.stagingBuffers }, () => ({
       label: 'expert staging',
       size: Math.max(shape.stride, Math.ceil(shape.recordBytes / 4) * 4),
       usage: bufferUsage.mapWrite | bufferUsage.copySrc,
       mappedAtCreation: true,
     }))
-    return new ExpertUploads(device, shape, await createChecked(device, descriptors, 'expert staging'))
+    return new ExpertUploads(device, shape, life, await createChecked(device, descriptors, 'expert staging'))
   }
 
-  private constructor(
-    device: GPUDevice,
-    shape: { readonly layers: number; readonly experts: number; readonly stride: number },
-    staging: GPUBuffer[],
-  ) {
+  private constructor(device: GPUDevice, shape: UploadShape, life: SlotLife, staging: readonly GPUBuffer[]) {
     this.#device = device
     this.#experts = shape.experts
     this.#stride = shape.stride
+    this.#life = life
     this.#staging = staging
+    this.#views = staging.map(() => null)
+    this.#keys = new Int32Array(shape.slots).fill(-1)
+    this.#missing = new Int32Array(shape.layers).fill(shape.experts)
     this.#rows = new Uint32Array(shape.layers * shape.experts).fill(MISSING)
     this.table = storageBuffer(device, this.#rows.byteLength, 'slot table')
     device.queue.writeBuffer(this.table, 0, this.#rows)
   }
 
-  /** A mapped buffer to fill, once there is one. */
-  take(): Promise<GPUBuffer> | GPUBuffer {
-    return this.#staging.pop() ?? new Promise(resolve => this.#waiting.push(resolve))
+  /** Whether kernels find every expert of the layer. */
+  isResident(layer: number): boolean {
+    return this.#missing[layer] === 0
   }
 
-  /** A mapped buffer that was not used after all. */
-  giveBack(buffer: GPUBuffer): void {
-    const next = this.#waiting.shift()
-    if (next !== undefined) next(buffer)
-    else this.#staging.push(buffer)
+  /** The bytes of a staging buffer that is being filled. */
+  view(buffer: number): Uint8Array {
+    this.#views[buffer] ??= new Uint8Array(this.#staging[buffer].getMappedRange())
+    return this.#views[buffer]
   }
 
-  /** Puts a filled buffer into a slot, where kernels find the expert from then on. `key`: layer * experts + expert. */
-  send(staging: GPUBuffer, target: GPUBuffer, slot: number, key: number): void {
-    staging.unmap()
-    const layer = this.#show(key, slot)
-    const offset = slot * this.#stride
+  /** Puts a filled buffer into a slot, where kernels find the expert from then on. `at`: the slot's place in `target`. */
+  send(buffer: number, target: GPUBuffer, at: number, slot: number, key: number): void {
+    this.#views[buffer] = null
+    this.#staging[buffer].unmap()
+    const layer = Math.floor(key / this.#experts)
+    this.#keys[slot] = key
+    this.#missing[layer]--
+    this.#show(key, at)
+    const offset = at * this.#stride
     // Two for one slot stay in order.
     if (this.#pending.some(other => other.target === target && other.offset === offset)) this.submit([])
-    this.#pending.push({ layer, staging, target, offset })
+    this.#pending.push({ layer, buffer, target, offset })
     // A pass that gathers must not starve the reads either.
-    if (!this.#gathers || this.#staging.length === 0) this.submit([])
+    if (!this.#gathers || this.#life.freeStaging === 0) this.submit([])
   }
 
-  /** Kernels that are submitted from now on do not find the expert. */
-  hide(key: number): void {
+  /** Kernels that are submitted from now on do not find what was in the slot. */
+  hide(slot: number): void {
+    const key = this.#keys[slot]
+    if (key < 0) return
+    this.#keys[slot] = -1
+    this.#missing[Math.floor(key / this.#experts)]++
     this.#show(key, MISSING)
     if (!this.#gathers) this.#writeRows()
   }
@@ -105,25 +125,27 @@ export class ExpertUploads {
     const all = [...commands]
     if (uploads.length > 0) {
       const encoder = this.#device.createCommandEncoder()
-      for (const { staging, target, offset } of uploads) {
-        encoder.copyBufferToBuffer(staging, 0, target, offset, this.#stride)
+      for (const { buffer, target, offset } of uploads) {
+        encoder.copyBufferToBuffer(this.#staging[buffer], 0, target, offset, this.#stride)
       }
       all.unshift(encoder.finish())
     }
     if (all.length > 0) this.#device.queue.submit(all)
-    for (const { staging } of uploads) {
-      void staging.mapAsync(mapMode.write).then(
-        () => this.giveBack(staging),
-        () => {}, // the device is gone
+    for (const { buffer } of uploads) {
+      this.#life.submit(buffer)
+      this.#staging[buffer].mapAsync(mapMode.write).then(
+        () => {
+          this.#life.mapped(buffer)
+          this.onFree()
+        },
+        error => this.onLost((error as Error).message),
       )
     }
   }
 
-  #show(key: number, slot: number): number {
-    const layer = Math.floor(key / this.#experts)
-    this.#rows[key] = slot
-    this.#changed.add(layer)
-    return layer
+  #show(key: number, at: number): void {
+    this.#rows[key] = at
+    this.#changed.add(Math.floor(key / this.#experts))
   }
 
   #writeRows(): void {

@@ -1,6 +1,5 @@
 // Experts from files in Node: the reader threads of src/experts read into shared memory, from where a record is copied
 // into the mapped buffer that uploads it.
-import { ExpertReadError } from '../../errors.js'
 import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
 import { alignedSharedBuffer } from '../../experts/nodeReaders.js'
 import { directAlignment } from '../../experts/readMode.js'
@@ -53,11 +52,7 @@ export function nodeExpertReader(experts: ExpertFiles, options: BackendOptions, 
       const next = waiting.shift()
       if (next !== undefined) next(record)
       else free.push(record)
-      if (failed !== undefined) {
-        const { name } = experts.files[layer]
-        const { message } = failed.reason as Error
-        throw new ExpertReadError(layer, expert, name, offset, message, { cause: failed.reason })
-      }
+      if (failed !== undefined) throw failed.reason
     },
     promote(layer, expert) {
       for (const { at } of pieces) pool.promote(layer, expert * expertSize + at)

@@ -151,7 +151,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const plan = planPools(config, shape.k, layout.stride, budget, maxBytes, hasShared)
     const reader = await openReader(packed, options)
     undo.push(() => reader.close())
-    const slots = await ExpertSlots.create(device, config, layout, plan, reader, experts.layout.expertSize)
+    const { expertSize: recordBytes } = experts.layout
+    const fileNames = experts.files.map(file => file.name)
+    const slots = await ExpertSlots.create(device, { config, layout, pools: plan, recordBytes, fileNames }, reader)
+    opened.lost.catch(error => slots.lose(error))
     if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
@@ -300,29 +303,22 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   stats(): ModelStats {
     const { promptTokens, decodeTokens, steps, seconds } = this.#counts
-    const counters = this.#slots.counters()
-    const { reads, stallSeconds } = this.#slots
+    const { reads, stats, bytes } = this.#slots
+    const { stallSeconds } = stats
     return {
       tokens: promptTokens + decodeTokens,
       promptTokens,
       decodeTokens,
       steps,
-      expertHits: counters.hits,
-      expertMisses: counters.misses,
-      prefetchHits: counters.prefetchHits,
-      prefetchReads: counters.prefetchReads,
-      prefetchWastedBytes: counters.prefetchWastedBytes,
+      ...stats,
       bytesRead: reads.bytes,
       readSeconds: reads.seconds,
       readBusySeconds: reads.busySeconds,
       readLatencyMs: [...reads.latency],
-      stallSeconds,
       computeSeconds: Math.max(0, seconds - stallSeconds),
       phaseSeconds: this.#phaseSeconds(Math.max(0, seconds - stallSeconds)),
       residentBytes: this.#packed.weights.size,
-      expertSlots: this.#slots.slots,
-      expertSlotsUsed: this.#slots.slotsUsed,
-      expertMemory: this.#slots.bytes,
+      expertMemory: bytes,
     }
   }
 

@@ -1,0 +1,145 @@
+// Every backend over a small model whose experts hardly fit, on a disk that fails as told: by reader threads that open
+// real files, or by byte sources as in a tab.
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { readFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
+import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import type { WasmHost } from '#moeflux/compute/wasm/host.js'
+import { kernelUrl } from '#moeflux/compute/wasm/kernels.js'
+import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
+import { unsharedKernels } from '#moeflux/compute/wasm/unsharedKernels.js'
+import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import { openWebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
+import { ReadFaults } from '#moeflux/experts/readFaults.js'
+import { openFileSource } from '#moeflux/storage/fileSource.js'
+import type { PackedModel } from '#moeflux/storage/packedModel.js'
+import { type BadDisk, SourceFaults } from './badDisk.js'
+import { faultShape } from './faultShape.js'
+import { type RandomShape, randomModel } from './randomModel.js'
+import './swiftShader.js'
+
+export interface FaultModel {
+  readonly packed: PackedModel
+  readonly files: readonly string[] // of experts, one per layer
+  readonly contents: readonly Uint8Array[] // of those
+  close(): Promise<void>
+}
+
+/** The model with its experts in real files. */
+export async function faultModel(shape: RandomShape = faultShape): Promise<FaultModel> {
+  const packed = randomModel(shape)
+  const folder = mkdtempSync(join(tmpdir(), 'moeflux-faults-'))
+  const contents: Uint8Array[] = []
+  const files: string[] = []
+  for (const [layer, source] of packed.experts.files.entries()) {
+    const bytes = new Uint8Array(source.size)
+    await source.read(0, bytes)
+    const file = join(folder, `layer_0${layer}.bin`)
+    writeFileSync(file, bytes)
+    contents.push(bytes)
+    files.push(file)
+  }
+  const sources = await Promise.all(files.map(openFileSource))
+  return {
+    packed: { ...packed, experts: { ...packed.experts, files: sources } },
+    files,
+    contents,
+    async close() {
+      for (const source of sources) await source.close()
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+export interface FaultRow {
+  readonly name: string
+  readonly isGpu: boolean
+  /** How often a read is tried before it has failed. */
+  readonly tries: number
+  /** Tests that take every read in turn take every so many. */
+  readonly stride: number
+  /** With memory for so many experts. */
+  open(
+    packed: PackedModel,
+    slots: number,
+    options?: Partial<BackendOptions>,
+  ): Promise<{ backend: Backend; disk: BadDisk }>
+}
+
+const localHost: WasmHost = {
+  ...nodeHost(),
+  shared: false,
+  async loadKernels() {
+    const bytes = await readFile(kernelUrl('baseline'))
+    return { module: await WebAssembly.compile(unsharedKernels(bytes)), simd: 'baseline' }
+  },
+  startReaders: request => startAsyncReaders({ ...request, shared: false }),
+  startThread: () => {
+    throw new Error('no threads here')
+  },
+}
+
+type Open = (packed: PackedModel, options: BackendOptions) => Promise<Backend>
+
+function onThreads(name: string, isGpu: boolean, open: Open): FaultRow {
+  return {
+    name,
+    isGpu,
+    tries: 3,
+    stride: 1,
+    async open(packed, slots, options) {
+      const disk = new ReadFaults()
+      const given = { expertReads: 'buffered', readFaults: disk.buffer, ...options } as const
+      return { backend: await open(packed, optionsFor(packed, slots, name, given)), disk }
+    },
+  }
+}
+
+function onSources(name: string, isGpu: boolean, open: Open, tries = 3): FaultRow {
+  return {
+    name,
+    isGpu,
+    tries,
+    stride: isGpu ? 3 : 1, // an emulated GPU is slow, and what differs here is no more than the reader
+    async open(packed, slots, options) {
+      const disk = new SourceFaults()
+      const experts = { ...packed.experts, files: packed.experts.files.map(file => disk.wrap(file)) }
+      return { backend: await open({ ...packed, experts }, optionsFor(packed, slots, name, options)), disk }
+    },
+  }
+}
+
+function optionsFor(packed: PackedModel, slots: number, name: string, options?: Partial<BackendOptions>) {
+  const { expertSize } = packed.experts.layout
+  // The slots of wasm begin where direct reads may go.
+  const slotBytes = name.startsWith('wasm') ? Math.ceil(expertSize / 4096) * 4096 : expertSize + 64
+  const expertMemory = slots * slotBytes
+  return { precision: 'exact', expertsPerToken: packed.config.expertsPerToken, expertMemory, ...options } as const
+}
+
+const wasm =
+  (threads: number, internals: WasmInternals = {}): Open =>
+  (packed, options) =>
+    openWasmBackend(packed, { threads, ...options }, internals)
+// Guesses that are always trusted, so that much is read ahead.
+const webgpu: Open = (packed, options) =>
+  openWebgpuBackend(packed, options, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 } })
+
+export const faultRows: readonly FaultRow[] = [
+  onSources('reference', false, openReferenceBackend),
+  onThreads('wasm, 1 thread', false, wasm(1)),
+  onThreads('wasm, 2 threads', false, wasm(2)),
+  onThreads('wasm, 2 threads, baseline SIMD', false, wasm(2, { simd: 'baseline' })),
+  onThreads('wasm, 3 threads', false, wasm(3)),
+  onSources(
+    'wasm without threads',
+    false,
+    (packed, options) => openWasmBackend(packed, { ...options, wasmHost: localHost }, { simd: 'baseline' }),
+    1,
+  ),
+  onThreads('webgpu, files', true, webgpu),
+  onSources('webgpu, byte sources', true, webgpu),
+]

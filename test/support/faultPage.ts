@@ -1,0 +1,49 @@
+// What the fault tests run inside a page: backends over byte sources that fail as told.
+
+import { browserHost } from '#moeflux/browser/browserHost.js'
+import type { Backend } from '#moeflux/compute/backend.js'
+import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
+import { openWebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import { SourceFaults } from './badDisk.js'
+import { faultShape } from './faultShape.js'
+import { type FaultWalkReport, faultWalk } from './faultWalk.js'
+import { randomModel } from './randomModel.js'
+
+/** With so many threads on wasm. */
+export type PageBackend = 'webgpu' | 1 | 2 | 3
+
+declare global {
+  interface Window {
+    walkFaults(kind: PageBackend, seed: number, steps: number): Promise<FaultWalkReport>
+  }
+}
+
+const wasmHost = browserHost({
+  kernels: {
+    relaxed: new URL('/dist/compute/wasm/kernels.relaxed.wasm', location.href),
+    baseline: new URL('/dist/compute/wasm/kernels.baseline.wasm', location.href),
+  },
+  startCompute: () => new Worker('/dist/browser/compute.worker.js', { type: 'module' }),
+})
+
+async function open(kind: PageBackend, slots: number): Promise<{ backend: Backend; disk: SourceFaults }> {
+  const packed = randomModel(faultShape)
+  const disk = new SourceFaults()
+  const experts = { ...packed.experts, files: packed.experts.files.map(file => disk.wrap(file)) }
+  const model = { ...packed, experts }
+  const options = { precision: 'exact', expertsPerToken: faultShape.k } as const
+  if (kind === 'webgpu') {
+    const expertMemory = slots * (packed.experts.layout.expertSize + 64)
+    return { backend: await openWebgpuBackend(model, { ...options, expertMemory }, { chunkTokens: 8 }), disk }
+  }
+  const more = { expertMemory: slots * 4096, threads: kind, wasmHost }
+  return { backend: await openWasmBackend(model, { ...options, ...more }), disk }
+}
+
+window.walkFaults = async (kind, seed, steps) => {
+  const { backend, disk } = await open(kind, 6)
+  const { backend: oracle } = await open(kind, 30)
+  const report = await faultWalk({ backend, disk, oracle, seed, steps })
+  await Promise.all([backend.close(), oracle.close()])
+  return report
+}
