@@ -1,6 +1,12 @@
 // The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
 // slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
-import { BackendUnavailableError, ClosedError, type DeviceLostError, MoefluxError, NonFiniteError } from '../../errors.js'
+import {
+  BackendUnavailableError,
+  ClosedError,
+  type DeviceLostError,
+  MoefluxError,
+  NonFiniteError,
+} from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
