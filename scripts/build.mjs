@@ -1,16 +1,6 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
 import { execFileSync } from 'node:child_process'
-import {
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -86,12 +76,6 @@ const steps = {
   demo() {
     node(join(root, 'scripts/packDemo.mjs'))
   },
-  /** xgrammar's UMD file, under the name by which Node reads it as CommonJS. */
-  xgrammar() {
-    mkdirSync(join(root, 'dist/constrain'), { recursive: true })
-    const library = join(root, 'node_modules/@mlc-ai/web-xgrammar/lib/index.js')
-    copyFileSync(library, join(root, 'dist/constrain/xgrammar.cjs'))
-  },
   /**
    * The workers of moeflux/browser, each one file beside its entry with all it imports: pages need no bundler for them,
    * and a page's own bundler finds nothing in them to split. What only Node reaches is left out.
@@ -100,13 +84,10 @@ const steps = {
     const { rolldown } = await import('rolldown')
     const folder = join(root, 'dist/browser')
     const nodeOnly = /[\\/](node[A-Z]\w*|preparePacked|snapshotStore)\.js$/
-    const nothing = '\0nothing'
     const leaveOutNode = {
       name: 'leave-out-node',
-      load: id => (nodeOnly.test(id) || id === nothing ? 'export {}' : null),
+      load: id => (nodeOnly.test(id) ? 'export {}' : null),
       resolveId(source, importer) {
-        if (source === '@mlc-ai/web-xgrammar') return join(root, 'dist/constrain/xgrammar.cjs')
-        if (/xgrammar\.cjs$/.test(importer) && /^(url|module|fs|path)$/.test(source)) return nothing
         if (source.startsWith('node:'))
           throw new Error(`${importer} needs ${source}, and is part of a browser's worker`)
         return null

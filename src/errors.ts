@@ -403,16 +403,17 @@ export class UnsupportedSchemaError extends MoefluxError {
   constructor(
     readonly keyword: string,
     readonly path: string,
-    detail?: string,
+    readonly detail?: string,
   ) {
+    const place = path.length > 300 ? `${path.slice(0, 100)} … ${path.slice(-190)}` : path
     super(
       'UNSUPPORTED_SCHEMA',
-      `JSON schema at ${path}: ${keyword} is not supported${detail === undefined ? '' : `: ${detail}`}`,
+      `JSON schema at ${place}: ${keyword} is not supported${detail === undefined ? '' : `: ${detail}`}`,
     )
   }
 }
 
-/** A grammar that does not parse, or takes too long to compile. */
+/** A grammar that does not parse, is too large, or can be read in more ways than there is time for. */
 export class GrammarError extends MoefluxError {
   constructor(detail: string, options?: { cause?: unknown }) {
     super('GRAMMAR', detail, options)

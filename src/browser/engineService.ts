@@ -2,7 +2,7 @@
 // so that a page that lets go of a model gets all its memory back by ending the worker.
 import type { Progress } from '../compute/backend.js'
 import type { WasmHost } from '../compute/wasm/host.js'
-import type { StartGrammarWorker } from '../constrain/constraint.js'
+import type { StartGrammarWorker } from '../constrain/grammarMessages.js'
 import { ClosedError, MoefluxError, OptionError } from '../errors.js'
 import { directAlignment } from '../experts/readMode.js'
 import { parseByteSize } from '../model/byteSize.js'

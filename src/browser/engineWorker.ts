@@ -1,9 +1,9 @@
 // The engine worker: where its parts are found, and nothing else. The build bundles this file and the other workers, each
 // into one file beside it, so that a page needs no bundler; the addresses below hold for both.
-import type { GrammarWorker } from '../constrain/constraint.js'
-import type { ConstraintReply, ConstraintWorkerData } from '../constrain/grammarMessages.js'
-import type { TextReply } from '../text/textService.js'
+import type { GrammarWorker } from '../constrain/grammarMessages.js'
+import type { VocabularyBytes } from '../constrain/tokenTrie.js'
 import type { TextWorker } from '../text/textWorkers.js'
+import type { LineWorker } from '../text/workerLine.js'
 import { browserHost } from './browserHost.js'
 import { EngineService } from './engineService.js'
 import type { ToEngine } from './protocol.js'
@@ -16,12 +16,11 @@ const wasmHost = browserHost({
   startCompute: () => new Worker(new URL('./compute.worker.js', import.meta.url), { type: 'module' }),
 })
 
-function startTextWorker(): TextWorker {
-  const worker = new Worker(new URL('./text.worker.js', import.meta.url), { type: 'module' })
+function lineWorker<Request, Reply>(worker: Worker): LineWorker<Request, Reply> {
   return {
     post: message => worker.postMessage(message),
     listen(reply, ended) {
-      worker.onmessage = ({ data }: MessageEvent<TextReply | 'ready'>) => reply(data)
+      worker.onmessage = ({ data }: MessageEvent<'ready' | Reply>) => reply(data)
       worker.onerror = event => ended(event.message || 'the worker could not be started')
     },
     setBusy() {},
@@ -29,18 +28,14 @@ function startTextWorker(): TextWorker {
   }
 }
 
-function startGrammarWorker(data: ConstraintWorkerData): GrammarWorker {
+function startTextWorker(): TextWorker {
+  return lineWorker(new Worker(new URL('./text.worker.js', import.meta.url), { type: 'module' }))
+}
+
+function startGrammarWorker(vocabulary: VocabularyBytes | null): GrammarWorker {
   const worker = new Worker(new URL('./grammar.worker.js', import.meta.url), { type: 'module' })
-  worker.postMessage(data)
-  return {
-    post: message => worker.postMessage(message),
-    listen(reply, ended) {
-      worker.onmessage = ({ data }: MessageEvent<ConstraintReply & { id: number }>) => reply(data)
-      worker.onerror = event => ended(event.message || 'the worker could not be started')
-    },
-    setBusy() {},
-    terminate: () => worker.terminate(),
-  }
+  worker.postMessage(vocabulary)
+  return lineWorker(worker)
 }
 
 const service = new EngineService((message, transfer = []) => postMessage(message, { transfer }), {

@@ -1,12 +1,11 @@
 // Makes the constraint of one answer from what a caller asks for: a response format, tools and a tool choice. One
-// factory per opened model; the vocabulary is handed to the grammar worker when the first constraint is asked for.
+// factory per opened model; the vocabulary is handed to a grammar worker when the first constraint is asked for.
 import { OptionError } from '../errors.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { AnswerConstraint, type AnswerTokens } from './answerConstraint.js'
 import { ConstraintCompiler, type ConstraintOptions, type TokenConstraint } from './constraint.js'
-import { grammarText } from './grammarTree.js'
-import { anyJsonRules, JSON_RULE, jsonSchemaGrammar } from './jsonSchemaGrammar.js'
-import { type ToolCallForm, type ToolSchema, toolCallForm, toolCallGrammar } from './toolCallGrammar.js'
+import type { GrammarSource } from './grammarSource.js'
+import { type ToolCallForm, type ToolSchema, toolCallForm } from './toolCallGrammar.js'
 
 export type ResponseFormat =
   | { readonly type: 'text' }
@@ -52,8 +51,11 @@ export class ConstraintFactory {
     this.form = toolCallForm(chatTemplate)
   }
 
-  /** Null where nothing is asked that needs one. Throws UnsupportedSchemaError or GrammarError before any token is made. */
-  async open(request: AnswerRequest): Promise<TokenConstraint | null> {
+  /**
+   * Null where nothing is asked that needs one. Throws UnsupportedSchemaError or GrammarError before any token is made.
+   * `signal` stops the work on the grammar.
+   */
+  async open(request: AnswerRequest, signal?: AbortSignal): Promise<TokenConstraint | null> {
     const tools = request.tools ?? []
     const choice = request.toolChoice ?? 'auto'
     const wanted = typeof choice === 'object' ? tools.filter(tool => tool.name === choice.name) : tools
@@ -66,25 +68,25 @@ export class ConstraintFactory {
     }
     if (choice === 'required' && tools.length === 0) throw new OptionError('toolChoice', choice, 'tools to choose from')
     const required = choice === 'required' || typeof choice === 'object'
-    const textGrammar = required ? null : formatGrammar(request.responseFormat)
+    const text = required ? null : formatSource(request.responseFormat)
     const callsMatter = tools.length > 0 && choice !== 'none'
-    const callGrammar =
-      callsMatter && (required || tools.some(tool => tool.strict) || textGrammar !== null)
-        ? toolCallGrammar(wanted, this.form)
-        : null
-    if (textGrammar === null && callGrammar === null) return null
-    if (callGrammar !== null && (this.tokens.toolCall === null || this.tokens.toolCallEnd === null)) {
+    const callsAreBound = callsMatter && (required || tools.some(tool => tool.strict) || text !== null)
+    const call: GrammarSource | null = callsAreBound
+      ? { kind: 'tool_call', tools: wanted.map(bareTool), form: this.form }
+      : null
+    if (text === null && call === null) return null
+    if (call !== null && (this.tokens.toolCall === null || this.tokens.toolCallEnd === null)) {
       throw new OptionError('toolChoice', choice, 'a model whose tokenizer has <tool_call>')
     }
     const compiler = (this.compiler ??= this.createCompiler())
-    // Compiled once here, so that a grammar that does not compile is the caller's error and not the answer's end.
-    for (const grammar of [textGrammar, callGrammar]) {
-      if (grammar !== null) (await compiler.open(grammar)).close()
+    // Made once here, so that a grammar that cannot be is the caller's error and not the answer's end.
+    for (const source of [text, call]) {
+      if (source !== null) (await compiler.open(source, signal)).close()
     }
     return new AnswerConstraint(this.tokens, {
       insideThinking: request.insideThinking ?? false,
-      text: textGrammar === null ? null : () => compiler.open(textGrammar),
-      call: callGrammar === null ? null : () => compiler.open(callGrammar),
+      text: text === null ? null : () => compiler.open(text),
+      call: call === null ? null : () => compiler.open(call),
       calls: required ? 'required' : callsMatter ? 'allowed' : 'none',
       parallelCalls: (request.parallelToolCalls ?? true) && typeof choice !== 'object',
     })
@@ -97,27 +99,27 @@ export class ConstraintFactory {
   /** Control tokens and tags are never part of a grammar's text: their pieces are empty. */
   private createCompiler(): ConstraintCompiler {
     const { vocabSize, stopTokenIds } = this.tokens
-    const pieces: string[] = []
-    for (let id = 0; id < vocabSize; id++) {
-      const text = this.tokenizer.tokenText(id)
-      const added = text === null || this.tokenizer.addedToken(text)?.id === id
-      pieces.push(added ? '' : text)
+    const piece = (token: number) => {
+      const text = this.tokenizer.tokenText(token)
+      return text === null || this.tokenizer.addedToken(text)?.id === token ? '' : text
     }
-    return new ConstraintCompiler({ pieces, vocabSize, stopTokenIds }, this.options)
+    return new ConstraintCompiler({ piece, vocabSize, stopTokenIds }, this.options)
   }
 }
 
-function formatGrammar(format: ResponseFormat | undefined): string | null {
+/** What a tool's description says changes no grammar. */
+function bareTool({ name, parameters, strict }: ToolSchema): ToolSchema {
+  return { name, parameters, strict }
+}
+
+function formatSource(format: ResponseFormat | undefined): GrammarSource | null {
   switch (format?.type) {
-    case 'json_object': {
-      const rules = anyJsonRules()
-      rules.set('root', { kind: 'rule', name: `${JSON_RULE}_object` })
-      return grammarText(rules)
-    }
+    case 'json_object':
+      return { kind: 'json_object' }
     case 'json_schema':
-      return jsonSchemaGrammar(format.schema)
+      return { kind: 'json_schema', schema: format.schema }
     case 'grammar':
-      return format.grammar
+      return { kind: 'ebnf', text: format.grammar }
     default:
       return null
   }

@@ -1,10 +1,12 @@
 // The grammar worker as a thread of Node: see grammarService.ts.
 import { parentPort, workerData } from 'node:worker_threads'
-import type { ConstraintRequest, ConstraintWorkerData } from './grammarMessages.js'
+import type { GrammarRequest } from './grammarMessages.js'
 import { GrammarService } from './grammarService.js'
-import { loadXgrammar } from './loadXgrammar.js'
+import type { VocabularyBytes } from './tokenTrie.js'
 
-const service = new GrammarService(loadXgrammar, workerData as ConstraintWorkerData, (reply, transfer) => {
-  parentPort?.postMessage(reply, transfer)
-})
-parentPort?.on('message', (message: ConstraintRequest & { id: number }) => service.hear(message))
+const port = parentPort!
+const service = new GrammarService(workerData as VocabularyBytes | null, (reply, transfer) =>
+  port.postMessage(reply, transfer),
+)
+port.on('message', (request: GrammarRequest) => service.hear(request))
+port.postMessage('ready')

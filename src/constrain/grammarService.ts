@@ -1,104 +1,107 @@
-// What the worker behind constraint.ts does: compiles grammars with xgrammar and walks them token by token. One vocabulary
-// per worker; compiled grammars are kept for as long as the worker lives, since clients send the same schema again and
-// again. The kind of worker, and how xgrammar is loaded there, is decided by its entry file.
-import type * as Xgrammar from '@mlc-ai/web-xgrammar'
-import type { ConstraintReply, ConstraintRequest, ConstraintWorkerData } from './grammarMessages.js'
-import { Utf8Guard } from './utf8Guard.js'
+// What a grammar worker does: drafts programs, or walks them token by token for the answers that are open. Nothing here takes
+// longer than its steps allow, and what is kept of the grammars stays within a bound. The kind of worker is decided
+// by its entry file.
+import { GrammarError, UnsupportedSchemaError } from '../errors.js'
+import type { GrammarReply, GrammarRequest } from './grammarMessages.js'
+import { draftProgram } from './grammarSource.js'
+import { GrammarWalk, type Vocabulary, type Walker } from './grammarWalk.js'
+import { programBuffers } from './program.js'
+import { TokenTrie, type VocabularyBytes } from './tokenTrie.js'
 
-const MAX_COMPILED = 64
-
-type Compiled = Awaited<ReturnType<Awaited<Compiler>['compileGrammar']>>
-type Compiler = ReturnType<typeof Xgrammar.GrammarCompiler.createGrammarCompiler>
-type Matcher = Awaited<ReturnType<typeof Xgrammar.GrammarMatcher.createGrammarMatcher>>
+const KEPT_BYTES = 64 * 2 ** 20 // of all grammars together
 
 export class GrammarService {
-  private readonly xgrammar: Promise<typeof Xgrammar>
-  private readonly compiler: Compiler
-  private readonly guard: Utf8Guard
-  private readonly compiled = new Map<string, Compiled>()
-  private readonly matchers = new Map<number, { matcher: Matcher; lastToken: number | null }>()
-  private nextHandle = 1
-  private complaint = ''
-  private last: Promise<unknown> = Promise.resolve()
+  private readonly vocabulary: Vocabulary | null
+  private readonly walks = new Map<number, GrammarWalk>() // the one used last is the last
+  private readonly walkers = new Map<number, { readonly program: number; readonly walker: Walker }>()
 
   constructor(
-    load: () => typeof Xgrammar | Promise<typeof Xgrammar>,
-    private readonly data: ConstraintWorkerData,
-    private readonly post: (reply: ConstraintReply & { id: number }, transfer: ArrayBuffer[]) => void,
+    tokens: VocabularyBytes | null,
+    private readonly post: (reply: GrammarReply, transfer: ArrayBuffer[]) => void,
   ) {
-    // xgrammar tells why it refuses a grammar on the console only. Bound at load, so the console is replaced before.
-    console.error = console.warn = (text: unknown) => {
-      const match = /\[FATAL\].*?: (EBNF.*|.*)$/.exec(String(text))
-      if (match !== null) this.complaint = match[1]
-    }
-    this.guard = new Utf8Guard(data.pieces)
-    this.xgrammar = Promise.resolve(load())
-    this.compiler = this.createCompiler()
-    this.compiler.catch(() => {}) // told with the first request
+    this.vocabulary = tokens === null ? null : { tokens, trie: new TokenTrie(tokens) }
   }
 
-  /** One request at a time: messages would otherwise interleave at every await. */
-  hear(message: ConstraintRequest & { id: number }): void {
-    this.last = this.last.then(async () => {
-      let reply: ConstraintReply
-      this.complaint = ''
-      try {
-        reply = await this.answer(message)
-      } catch (error) {
-        const reason = this.complaint || (error instanceof Error ? error.message : String(error))
-        reply = { handle: 0, mask: null, error: reason }
+  hear(request: GrammarRequest): void {
+    let reply: GrammarReply
+    try {
+      reply = this.answer(request)
+    } catch (error) {
+      reply = errorReply(error)
+    }
+    if ('program' in reply) this.post(reply, programBuffers(reply.program))
+    else this.post(reply, 'mask' in reply && reply.mask !== null ? [reply.mask.buffer as ArrayBuffer] : [])
+  }
+
+  private answer(request: GrammarRequest): GrammarReply {
+    switch (request.type) {
+      case 'draft':
+        return { program: draftProgram(request.source) }
+      case 'open':
+        return this.open(request)
+      case 'accept': {
+        const entry = this.walkers.get(request.handle)
+        if (entry === undefined) return { lost: true }
+        entry.walker.accept(request.token)
+        return this.mask(entry.program, entry.walker)
       }
-      this.post({ id: message.id, ...reply }, reply.mask === null ? [] : [reply.mask.buffer as ArrayBuffer])
-    })
+      case 'close':
+        this.walkers.get(request.handle)?.walker.close()
+        this.walkers.delete(request.handle)
+        return { mask: null }
+      case 'forget':
+        this.walks.delete(request.program)
+        return { mask: null }
+    }
   }
 
-  private async createCompiler(): Compiler {
-    const { TokenizerInfo, GrammarCompiler } = await this.xgrammar
-    const { vocabSize, stopTokenIds } = this.data
-    const pieces = [...this.guard.pieces]
-    const info = await TokenizerInfo.createTokenizerInfo(pieces, 'byte_level', false, vocabSize, [...stopTokenIds])
-    return await GrammarCompiler.createGrammarCompiler(info, false)
+  private open({ program, code, handle, tokens }: Extract<GrammarRequest, { type: 'open' }>): GrammarReply {
+    let walk = this.walks.get(program)
+    if (walk === undefined) {
+      if (code === null || this.vocabulary === null) return { lost: true }
+      walk = new GrammarWalk(code, this.vocabulary)
+      this.walks.set(program, walk)
+    }
+    const walker = walk.open()
+    try {
+      for (const token of tokens) walker.accept(token)
+    } catch (error) {
+      walker.close()
+      throw error
+    }
+    this.walkers.set(handle, { program, walker })
+    return this.mask(program, walker)
   }
 
-  private async compile(grammar: string): Promise<Compiled> {
-    const { compiled } = this
-    let result = compiled.get(grammar)
-    if (result === undefined) result = await (await this.compiler).compileGrammar(grammar, 'root')
-    compiled.delete(grammar)
-    compiled.set(grammar, result)
-    if (compiled.size > MAX_COMPILED) {
-      const oldest = compiled.keys().next().value as string
-      compiled.get(oldest)?.dispose()
-      compiled.delete(oldest)
-    }
-    return result
+  private mask(program: number, walker: Walker): GrammarReply {
+    const mask = walker.mask()
+    this.trim(program)
+    return { mask }
   }
 
-  private async answer(request: ConstraintRequest): Promise<ConstraintReply> {
-    const { matchers } = this
-    if (request.type === 'close') {
-      matchers.get(request.handle)?.matcher.dispose()
-      matchers.delete(request.handle)
-      return { handle: request.handle, mask: null }
+  /** What was found out about grammars is forgotten where it is too much, that of the oldest one first. */
+  private trim(used: number): void {
+    const walk = this.walks.get(used)
+    if (walk === undefined) return
+    walk.trim()
+    this.walks.delete(used)
+    this.walks.set(used, walk)
+    let bytes = 0
+    for (const other of this.walks.values()) bytes += other.bytes
+    for (const other of this.walks.values()) {
+      if (bytes <= KEPT_BYTES) return
+      bytes -= other.bytes
+      other.forget()
+      bytes += other.bytes
     }
-    let handle: number
-    if (request.type === 'open') {
-      handle = this.nextHandle++
-      const { GrammarMatcher } = await this.xgrammar
-      const matcher = await GrammarMatcher.createGrammarMatcher(await this.compile(request.grammar))
-      matchers.set(handle, { matcher, lastToken: null })
-    } else handle = request.handle
-    const entry = matchers.get(handle)
-    if (entry === undefined) throw new Error(`there is no constraint ${handle}`)
-    const { matcher } = entry
-    for (const token of request.tokens) {
-      if (!matcher.acceptToken(token)) throw new Error(`token ${token} does not follow the grammar`)
-      entry.lastToken = token
-    }
-    // After a stop token nothing may follow, and there is no mask to ask for.
-    if (matcher.isTerminated()) return { handle, mask: new Uint32Array(Math.ceil(this.data.vocabSize / 32)) }
-    const mask = new Uint32Array((await matcher.getNextTokenBitmask()).slice().buffer)
-    this.guard.apply(mask, entry.lastToken)
-    return { handle, mask }
   }
+}
+
+function errorReply(error: unknown): GrammarReply {
+  if (error instanceof UnsupportedSchemaError) {
+    const { keyword, path, detail } = error
+    return { schemaError: { keyword, path, detail } }
+  }
+  if (error instanceof GrammarError) return { grammarError: error.message }
+  return { bug: error instanceof Error ? (error.stack ?? error.message) : String(error) }
 }

@@ -1,19 +1,12 @@
-// Turns a schema's `pattern` into a grammar for the JSON string that holds a matching value. Nothing here backtracks,
+// Turns a schema's `pattern` into a grammar for the text that holds a matching value. Nothing here backtracks,
 // so there is no catastrophic pattern; what has no grammar (look-around, back references, word boundaries) is refused.
 import { UnsupportedSchemaError } from '../errors.js'
-import {
-  BEYOND_ASCII,
-  type CharRange,
-  charClass,
-  choice,
-  empty,
-  literal,
-  type Node,
-  repeat,
-  sequence,
-} from './grammarTree.js'
+import { type CharRange, MAX_CODE, subtract } from './byteAutomaton.js'
+import type { GrammarBuilder, Node } from './grammarBuilder.js'
+import type { CharEncoder } from './jsonText.js'
+import { MAX_REPEAT } from './program.js'
 
-const MAX_CODE = 0x10ffff
+const MAX_DEPTH = 200 // of groups
 const DIGITS: CharRange[] = [[0x30, 0x39]]
 const WORD: CharRange[] = [
   [0x30, 0x39],
@@ -33,129 +26,29 @@ const SPACE: CharRange[] = [
   [0x3000, 0x3000],
   [0xfeff, 0xfeff],
 ]
-const SURROGATES: CharRange = [0xd800, 0xdfff]
-// What `.` and `\S` leave out past ASCII. A class has all of Unicode past ASCII or none: these few stay in.
-const EXOTIC_SPACE: CharRange[] = SPACE.filter(([first]) => first >= 0x80)
-const MAX_LITERALS = 1024
 const LINE_ENDS: CharRange[] = [
   [0x0a, 0x0a],
   [0x0d, 0x0d],
   [0x2028, 0x2029],
 ]
-const SHORT_ESCAPES = new Map([
-  [0x22, '\\"'],
-  [0x5c, '\\\\'],
-  [0x08, '\\b'],
-  [0x09, '\\t'],
-  [0x0a, '\\n'],
-  [0x0c, '\\f'],
-  [0x0d, '\\r'],
-])
-
-/** How one character out of a set is written. */
-export type CharEncoder = (ranges: readonly CharRange[]) => Node
-
-/** One character out of `ranges`, as it stands in a JSON string: raw, or escaped where JSON demands it. */
-export function jsonChar(ranges: readonly CharRange[]): Node {
-  const raw = subtract(ranges, [[0, 0x1f], [0x22, 0x22], [0x5c, 0x5c], BEYOND_ASCII])
-  const options: Node[] = []
-  for (const [first, last] of subtract(ranges, [[0x5d, MAX_CODE]])) {
-    for (let code = first; code <= last; code++) {
-      const short = SHORT_ESCAPES.get(code)
-      if (short !== undefined) options.push(literal(short))
-      else if (code < 0x20) options.push(literal(unicodeEscape(code)))
-    }
-  }
-  const missing = subtract(subtract([BEYOND_ASCII], [SURROGATES]), ranges)
-  if (subtract(missing, EXOTIC_SPACE).length === 0) raw.push(BEYOND_ASCII)
-  else {
-    for (const [first, last] of subtract(ranges, [[0, 0x7f], SURROGATES])) {
-      if (last - first < MAX_LITERALS) {
-        for (let code = first; code <= last; code++) options.push(literal(String.fromCodePoint(code)))
-      } else options.push(escapedRange(first, last))
-    }
-  }
-  if (raw.length > 0) options.unshift(charClass(...raw))
-  return choice(...options)
-}
-
-/** One character out of `ranges` as it is, for text between tags: without `<`. Past ASCII a class has all or none. */
-export function plainChar(ranges: readonly CharRange[]): Node {
-  const raw = subtract(ranges, [[0x3c, 0x3c], BEYOND_ASCII])
-  const missing = subtract(subtract([BEYOND_ASCII], [SURROGATES]), ranges)
-  const literals: Node[] = []
-  if (subtract(missing, EXOTIC_SPACE).length === 0) raw.push(BEYOND_ASCII)
-  else {
-    for (const [first, last] of subtract(ranges, [[0, 0x7f], SURROGATES])) {
-      for (let code = first; code <= Math.min(last, first + MAX_LITERALS); code++)
-        literals.push(literal(String.fromCodePoint(code)))
-    }
-  }
-  return raw.length > 0 ? choice(charClass(...raw), ...literals) : choice(...literals)
-}
-
-/** A long range past ASCII as \uXXXX escapes, whose hex digits a grammar can bound exactly. Planes past the first are left out. */
-function escapedRange(first: number, last: number): Node {
-  const high = Math.min(last, 0xffff)
-  return first > high ? choice() : sequence(literal('\\u'), hexRange(hex4(first), hex4(high)))
-}
-
-function hexRange(low: string, high: string): Node {
-  if (low === '') return empty
-  const first = Number.parseInt(low[0], 16)
-  const last = Number.parseInt(high[0], 16)
-  const rest = low.length - 1
-  if (first === last) return sequence(hexDigits(first, last), hexRange(low.slice(1), high.slice(1)))
-  const options = [sequence(hexDigits(first, first), hexRange(low.slice(1), 'f'.repeat(rest)))]
-  if (last - first > 1)
-    options.push(sequence(hexDigits(first + 1, last - 1), hexRange('0'.repeat(rest), 'f'.repeat(rest))))
-  options.push(sequence(hexDigits(last, last), hexRange('0'.repeat(rest), high.slice(1))))
-  return choice(...options)
-}
-
-function hexDigits(first: number, last: number): Node {
-  const ranges: CharRange[] = []
-  for (let digit = first; digit <= last; digit++) {
-    const code = digit.toString(16).charCodeAt(0)
-    ranges.push([code, code])
-  }
-  return charClass(...ranges)
-}
-
-const hex4 = (code: number): string => code.toString(16).padStart(4, '0')
-const unicodeEscape = (code: number): string => `\\u${hex4(code)}`
-
-export const anyJsonChar: Node = jsonChar([[0, MAX_CODE]])
-
-function subtract(ranges: readonly CharRange[], holes: readonly CharRange[]): CharRange[] {
-  let out: CharRange[] = [...ranges]
-  for (const [from, to] of holes) {
-    out = out.flatMap(([first, last]): CharRange[] => {
-      if (to < first || from > last) return [[first, last]]
-      const parts: CharRange[] = []
-      if (first < from) parts.push([first, from - 1])
-      if (last > to) parts.push([to + 1, last])
-      return parts
-    })
-  }
-  return out
-}
 
 const invert = (ranges: readonly CharRange[]): CharRange[] => subtract([[0, MAX_CODE]], ranges)
 
-/** The content (between the quotes) of JSON strings that match `pattern` as JSON Schema means it: anywhere, unless anchored. */
-export function regexGrammar(pattern: string, path: string, char: CharEncoder = jsonChar): Node {
-  return new RegexParser(pattern, path, char).parse()
+/** Texts that match `pattern` as JSON Schema means it: anywhere, unless anchored. `encode` says how characters are written. */
+export function regexGrammar(builder: GrammarBuilder, pattern: string, path: string, encode: CharEncoder): Node {
+  return new RegexParser(builder, pattern, path, encode).parse()
 }
 
 class RegexParser {
   private at = 0
+  private depth = 0
   private readonly chars: string[]
 
   constructor(
+    private readonly builder: GrammarBuilder,
     private readonly pattern: string,
     private readonly path: string,
-    private readonly char: CharEncoder,
+    private readonly encode: CharEncoder,
   ) {
     try {
       new RegExp(pattern, 'u')
@@ -166,7 +59,8 @@ class RegexParser {
   }
 
   parse(): Node {
-    const anything = repeat(this.char([[0, MAX_CODE]]), 0, Number.POSITIVE_INFINITY)
+    const { builder } = this
+    const anything = builder.repeat(this.char([[0, MAX_CODE]]), 0)
     const options: Node[] = []
     // Anchors are allowed at both ends of each top-level alternative; `^(a|b)$` is the usual case of one.
     do {
@@ -177,9 +71,13 @@ class RegexParser {
       const body = [...items]
       if (!anchoredStart) body.unshift(anything)
       if (!anchoredEnd) body.push(anything)
-      options.push(body.length === 0 ? empty : sequence(...body))
+      options.push(builder.sequence(body))
     } while (this.take('|'))
-    return choice(...options)
+    return builder.choice(options)
+  }
+
+  private char(ranges: readonly CharRange[]): Node {
+    return this.encode(this.builder, ranges)
   }
 
   private refuse(what: string): UnsupportedSchemaError {
@@ -194,11 +92,11 @@ class RegexParser {
 
   private alternatives(): Node {
     const options: Node[] = []
-    do {
-      const items = this.sequenceItems(false)
-      options.push(items.length === 0 ? empty : sequence(...items))
-    } while (this.take('|'))
-    return choice(...options)
+    if (++this.depth > MAX_DEPTH) throw this.refuse(`has groups nested deeper than ${MAX_DEPTH}`)
+    do options.push(this.builder.sequence(this.sequenceItems(false)))
+    while (this.take('|'))
+    this.depth--
+    return this.builder.choice(options)
   }
 
   private sequenceItems(top: boolean): Node[] {
@@ -238,7 +136,7 @@ class RegexParser {
     this.take('?') // lazy: the same strings match
     if (min > MAX_REPEAT || (Number.isFinite(max) && max > MAX_REPEAT))
       throw this.refuse(`repeats more than ${MAX_REPEAT} times`)
-    return repeat(item, min, max)
+    return this.builder.repeat(item, min, max)
   }
 
   private atom(): Node {
@@ -357,5 +255,3 @@ class RegexParser {
     return Number.parseInt(text, 16)
   }
 }
-
-const MAX_REPEAT = 4096

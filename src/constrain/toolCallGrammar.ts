@@ -1,9 +1,13 @@
 // The grammar of what stands between `<tool_call>` and `</tool_call>`: one of the given tools, with arguments that its
 // schema allows. Two ways of writing it exist in this family; which one a model was trained on shows in its template.
 import { UnsupportedSchemaError } from '../errors.js'
-import { choice, empty, grammarText, literal, type Node, repeat, rule, sequence } from './grammarTree.js'
-import { anyJsonRules, JSON_RULE, jsonSchemaRules } from './jsonSchemaGrammar.js'
-import { plainChar, regexGrammar } from './regexGrammar.js'
+import { MAX_CODE } from './byteAutomaton.js'
+import type { Conjunction } from './conjunction.js'
+import type { GrammarBuilder, Node } from './grammarBuilder.js'
+import { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
+import { JsonText, plainChar } from './jsonText.js'
+import { declaredProperties, type Property } from './objectGrammar.js'
+import { stringContent } from './stringGrammar.js'
 
 export type ToolCallForm = 'json' | 'tags'
 
@@ -18,65 +22,108 @@ export function toolCallForm(chatTemplate: string | null): ToolCallForm {
   return chatTemplate?.includes('<function=') ? 'tags' : 'json'
 }
 
-/** EBNF of one call, from the character after `<tool_call>` to the one before `</tool_call>`. */
-export function toolCallGrammar(tools: readonly ToolSchema[], form: ToolCallForm): string {
-  const rules = new Map<string, Node>([['root', empty]])
-  const calls = tools.map((tool, index) => {
-    const prefix = `tool_${index}`
-    return form === 'json' ? jsonCall(tool, prefix, rules) : tagCall(tool, prefix, rules)
+/** One call, from the character after `<tool_call>` to the one before `</tool_call>`. `steps` are for each tool's schema. */
+export function toolCallGrammar(
+  builder: GrammarBuilder,
+  tools: readonly ToolSchema[],
+  form: ToolCallForm,
+  steps: (schema: unknown) => number,
+): Node {
+  const json = new JsonText(builder)
+  const calls = tools.map(tool => {
+    const schema = tool.parameters ?? { type: 'object', properties: {}, additionalProperties: false }
+    const grammar = new JsonSchemaGrammar(json, schema, `${tool.name}#`, steps(schema))
+    return form === 'json' ? jsonCall(grammar, tool) : tagCall(grammar, tool)
   })
-  rules.set('root', choice(...calls))
-  return grammarText(rules)
+  return builder.choice(calls)
 }
 
-function jsonCall(tool: ToolSchema, prefix: string, rules: Map<string, Node>): Node {
-  addArguments(tool, prefix, rules)
-  return sequence(literal(`\n{"name": ${JSON.stringify(tool.name)}, "arguments": `), rule(prefix), literal('}\n'))
-}
-
-function addArguments(tool: ToolSchema, prefix: string, rules: Map<string, Node>): void {
-  const schema = tool.parameters ?? { type: 'object', properties: {}, additionalProperties: false }
-  try {
-    for (const [name, body] of jsonSchemaRules(schema, prefix)) rules.set(name, body)
-  } catch (error) {
-    if (tool.strict || !(error instanceof UnsupportedSchemaError)) throw error
-    for (const [name, body] of anyJsonRules()) rules.set(name, body)
-    rules.set(prefix, rule(`${JSON_RULE}_object`))
-  }
+function jsonCall(grammar: JsonSchemaGrammar, tool: ToolSchema): Node {
+  const { builder, json } = grammar
+  const values = guaranteed(
+    tool,
+    () => checked(grammar, grammar.build(grammar.whole())),
+    () => json.anyObject(),
+  )
+  const head = builder.literal(`\n{"name": ${JSON.stringify(tool.name)}, "arguments": `)
+  return builder.sequence([head, values, builder.literal('}\n')])
 }
 
 /** `<function=name>`, then `<parameter=key>` with text as it is for strings and JSON for the rest. */
-function tagCall(tool: ToolSchema, prefix: string, rules: Map<string, Node>): Node {
-  const schema = isObject(tool.parameters) ? tool.parameters : {}
-  const properties = isObject(schema.properties) ? schema.properties : {}
-  const required = new Set(Array.isArray(schema.required) ? schema.required.map(String) : [])
-  const parameters = Object.entries(properties).map(([name, property], index) => {
-    const value = parameterValue(property, `${prefix}_${index}`, tool.strict === true, rules)
-    const written = sequence(literal(`<parameter=${name}>\n`), value, literal('\n</parameter>\n'))
-    return required.has(name) ? written : repeat(written, 0, 1)
-  })
-  return sequence(literal(`\n<function=${tool.name}>\n`), ...parameters, literal('</function>\n'))
+function tagCall(grammar: JsonSchemaGrammar, tool: ToolSchema): Node {
+  const { builder } = grammar
+  const written = (name: Node, value: Node) =>
+    builder.sequence([
+      builder.literal('<parameter='),
+      name,
+      builder.literal('>\n'),
+      value,
+      builder.literal('\n</parameter>\n'),
+    ])
+  const parameters = guaranteed(
+    tool,
+    () =>
+      parameterList(grammar).map(({ name, demands, isRequired }) => {
+        const value = guaranteed(
+          tool,
+          () => checked(grammar, parameterValue(grammar, demands)),
+          () => anyText(builder),
+        )
+        const parameter = written(builder.literal(name), value)
+        return isRequired ? parameter : builder.optional(parameter)
+      }),
+    () => [builder.repeat(written(anyName(builder), anyText(builder)), 0)],
+  )
+  const head = builder.literal(`\n<function=${tool.name}>\n`)
+  return builder.sequence([head, ...parameters, builder.literal('</function>\n')])
 }
 
-function parameterValue(schema: unknown, prefix: string, strict: boolean, rules: Map<string, Node>): Node {
-  const anyText = repeat(plainChar([[0, 0x10ffff]]), 0, Number.POSITIVE_INFINITY)
-  if (isObject(schema) && schema.type === 'string') {
-    if (Array.isArray(schema.enum)) return choice(...schema.enum.map(value => literal(String(value))))
-    if (typeof schema.const === 'string') return literal(schema.const)
-    if (typeof schema.pattern === 'string') return regexGrammar(schema.pattern, `#/${prefix}`, plainChar)
-    const { minLength, maxLength } = schema
-    if (minLength === undefined && maxLength === undefined) return anyText
-    return repeat(plainChar([[0, 0x10ffff]]), Number(minLength ?? 0), Number(maxLength ?? Number.POSITIVE_INFINITY))
-  }
+function parameterList(grammar: JsonSchemaGrammar): readonly Property[] {
+  const { members, choices, isImpossible, path } = grammar.whole()
+  const types = grammar.types(members)
+  if (choices.length > 0)
+    throw new UnsupportedSchemaError(choices[0].keyword, choices[0].path, 'for all parameters of a tool')
+  const isObject = types === null || types.includes('object')
+  const properties = isObject && !isImpossible ? declaredProperties(grammar, members, path) : null
+  if (properties === null) throw new UnsupportedSchemaError('schema', path, 'no object can match')
+  return properties
+}
+
+function parameterValue(grammar: JsonSchemaGrammar, demands: Conjunction): Node {
+  const { members, choices } = demands
+  const types = grammar.types(members)
+  if (choices.length > 0 || types?.length !== 1 || types[0] !== 'string') return grammar.build(demands)
+  const constants = grammar.constants(members)
+  if (constants !== null) return grammar.json.oneOf(constants.map(text => String(JSON.parse(text))))
+  return stringContent(grammar.builder, members, plainChar)
+}
+
+/** What cannot be guaranteed is an error of a strict tool, and free for others. */
+function guaranteed<T>({ strict }: ToolSchema, make: () => T, otherwise: () => T): T {
   try {
-    for (const [name, body] of jsonSchemaRules(schema, prefix)) rules.set(name, body)
-    return rule(prefix)
+    return make()
   } catch (error) {
     if (strict || !(error instanceof UnsupportedSchemaError)) throw error
-    return anyText
+    return otherwise()
   }
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
+/** Arguments that could never end are found out here, before they are one option among others. */
+function checked(grammar: JsonSchemaGrammar, node: Node): Node {
+  grammar.finish(node)
+  return node
+}
+
+function anyText(builder: GrammarBuilder): Node {
+  return builder.repeat(plainChar(builder, [[0, MAX_CODE]]), 0)
+}
+
+function anyName(builder: GrammarBuilder): Node {
+  const letters = [
+    [0x30, 0x39],
+    [0x41, 0x5a],
+    [0x5f, 0x5f],
+    [0x61, 0x7a],
+  ] as const
+  return builder.repeat(builder.charClass(letters), 1, 64)
 }

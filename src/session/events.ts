@@ -5,8 +5,8 @@ import type { ChatMessage, ToolDefinition } from '../text/messages.js'
 import type { SamplerOptions } from '../text/sampler.js'
 import type { TemplateVariables } from '../text/templateEngine.js'
 
-/** Makes the constraint of an answer; null where the request needs none. */
-export type OpenConstraint = (request: AnswerRequest) => Promise<TokenConstraint | null>
+/** Makes the constraint of an answer; null where the request needs none. `signal`: nobody waits for it any more. */
+export type OpenConstraint = (request: AnswerRequest, signal?: AbortSignal) => Promise<TokenConstraint | null>
 
 /** Anything left out is what the model's generation_config.json says. */
 export interface AnswerOptions extends SamplerOptions {

@@ -1,7 +1,8 @@
 // The public `openModel`: the engine's model together with the text side of its folder, and the sessions on it.
 import { asksForForm } from '../constrain/checkRequest.js'
-import type { StartGrammarWorker, TokenConstraint } from '../constrain/constraint.js'
+import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest, ConstraintFactory } from '../constrain/constraintFactory.js'
+import type { StartGrammarWorker } from '../constrain/grammarMessages.js'
 import { EngineModel, type ModelParts } from '../engine/model.js'
 import { type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openModel.js'
 import { TokenizerError } from '../errors.js'
@@ -18,7 +19,7 @@ import { Session, type SessionOptions, type TextParts } from './session.js'
 export interface OpenModelOptions extends EngineOptions {
   /** Starts the workers that render chat templates and encode text, where they are not threads of Node. */
   readonly startTextWorker?: StartTextWorker
-  /** The same for the worker that compiles grammars. */
+  /** The same for the workers that make grammars and walk them. */
   readonly startGrammarWorker?: StartGrammarWorker
 }
 
@@ -93,7 +94,7 @@ export async function openModel(folder: string | Folder, options: OpenModelOptio
       text.workers?.close()
       await constraints.close()
     }
-    return new Model(parts, { ...text, openConstraint: request => constraints.open(request) }, close)
+    return new Model(parts, { ...text, openConstraint: (request, signal) => constraints.open(request, signal) }, close)
   } catch (error) {
     loaded.text?.workers?.close()
     throw error
@@ -110,10 +111,10 @@ class LazyConstraints {
     private readonly startWorker: StartGrammarWorker | undefined,
   ) {}
 
-  async open(request: AnswerRequest): Promise<TokenConstraint | null> {
+  async open(request: AnswerRequest, signal?: AbortSignal): Promise<TokenConstraint | null> {
     if (!asksForForm(request) && !request.tools?.some(tool => tool.strict)) return null
     this.factory ??= this.load()
-    return (await this.factory).open(request)
+    return (await this.factory).open(request, signal)
   }
 
   async close(): Promise<void> {

@@ -199,7 +199,7 @@ export class Session {
       }
       const { prompt, splitter, wanted } = await prepare(signal)
       const limit = this.answerLimit(prompt, options)
-      constraint = await this.openConstraint(options, wanted)
+      constraint = await this.openConstraint(options, wanted, signal)
       await this.slots.take(signal)
       slotTaken = true
       const stops = stopList(options.stop)
@@ -310,10 +310,14 @@ export class Session {
   }
 
   /** What is asked for and cannot be guaranteed is refused: an answer that ignores it would be worse. */
-  private async openConstraint(options: AnswerOptions, wanted: AnswerRequest): Promise<TokenConstraint | null> {
+  private async openConstraint(
+    options: AnswerOptions,
+    wanted: AnswerRequest,
+    signal: AbortSignal,
+  ): Promise<TokenConstraint | null> {
     checkRequest(wanted)
     const open = options.openConstraint ?? this.text.openConstraint
-    if (open !== null) return await open(wanted)
+    if (open !== null) return await open(wanted, signal)
     const { responseFormat, toolChoice } = wanted
     const way = 'a way to constrain answers, which is missing here'
     if (responseFormat !== undefined && responseFormat.type !== 'text') {

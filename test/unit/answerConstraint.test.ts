@@ -2,8 +2,8 @@ import { Ajv2020 } from 'ajv/dist/2020.js'
 import { afterAll, describe, expect, it } from 'vitest'
 import { AnswerConstraint, type AnswerPlan, type AnswerTokens } from '#moeflux/constrain/answerConstraint.js'
 import { ConstraintCompiler } from '#moeflux/constrain/constraint.js'
-import { jsonSchemaGrammar } from '#moeflux/constrain/jsonSchemaGrammar.js'
-import { type ToolSchema, toolCallGrammar } from '#moeflux/constrain/toolCallGrammar.js'
+import type { GrammarSource } from '#moeflux/constrain/grammarSource.js'
+import type { ToolCallForm, ToolSchema } from '#moeflux/constrain/toolCallGrammar.js'
 import { Splitter } from '#moeflux/text/splitter.js'
 import { decodePieces, demoVocabulary } from '../support/demoVocabulary.js'
 import { allowedTokens, generator } from '../support/randomWalk.js'
@@ -66,15 +66,16 @@ async function walk(plan: AnswerPlan, seed: number): Promise<string | null> {
   return null
 }
 
+const calls = (tools: readonly ToolSchema[], form: ToolCallForm): GrammarSource => ({ kind: 'tool_call', tools, form })
 const none: AnswerPlan = { insideThinking: false, text: null, call: null, calls: 'none', parallelCalls: true }
 
 describe('answers under a constraint', () => {
   it('required tool calls parse, name a tool and fit its schema, in both forms', async () => {
     const ajv = new Ajv2020()
     const validate = new Map([weather, dice].map(tool => [tool.name, ajv.compile(tool.parameters as object)]))
-    let calls = 0
+    let made = 0
     for (const form of ['json', 'tags'] as const) {
-      const grammar = toolCallGrammar([weather, dice], form)
+      const grammar = calls([weather, dice], form)
       const plan: AnswerPlan = { ...none, call: () => compiler.open(grammar), calls: 'required' }
       for (let seed = 1; seed <= 12; seed++) {
         const text = await walk(plan, seed)
@@ -86,21 +87,22 @@ describe('answers under a constraint', () => {
           if (event.type !== 'toolCall') throw new Error(`${event.type} in ${text}`)
           const check = validate.get(event.name)!
           expect(check(JSON.parse(event.arguments)), `${text}: ${ajv.errorsText(check.errors)}`).toBe(true)
-          calls++
+          made++
         }
       }
     }
-    expect(calls).toBeGreaterThan(10)
+    expect(made).toBeGreaterThan(10)
   }, 60_000)
 
   it('one call at most where parallel calls are off', async () => {
-    const grammar = toolCallGrammar([dice], 'json')
+    const grammar = calls([dice], 'json')
     const plan: AnswerPlan = { ...none, call: () => compiler.open(grammar), calls: 'required', parallelCalls: false }
     for (let seed = 1; seed <= 5; seed++) expect((await walk(plan, seed))?.split('<tool_call>').length ?? 2).toBe(2)
   })
 
   it('thinking is free, cannot stop the answer, and JSON follows it', async () => {
-    const grammar = jsonSchemaGrammar({ type: 'object', properties: { ok: { type: 'boolean' } }, required: ['ok'] })
+    const schema = { type: 'object', properties: { ok: { type: 'boolean' } }, required: ['ok'] }
+    const grammar: GrammarSource = { kind: 'json_schema', schema }
     const plan: AnswerPlan = { ...none, insideThinking: true, text: () => compiler.open(grammar) }
     for (let seed = 1; seed <= 5; seed++) {
       const text = await walk(plan, seed)
@@ -113,7 +115,7 @@ describe('answers under a constraint', () => {
   })
 
   it('free text with strict calls in it', async () => {
-    const plan: AnswerPlan = { ...none, call: () => compiler.open(toolCallGrammar([dice], 'json')), calls: 'allowed' }
+    const plan: AnswerPlan = { ...none, call: () => compiler.open(calls([dice], 'json')), calls: 'allowed' }
     const constraint = new AnswerConstraint(tokens, plan)
     expect(await constraint.mask()).toBeNull()
     constraint.accept(vocabulary.pieces.indexOf('H'))

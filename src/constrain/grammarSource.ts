@@ -1,0 +1,79 @@
+// What a grammar can be made of, and how large that may be. Whoever asks measures it first, in time that the limits bound, so
+// that nothing huge is sent to a thread; a grammar is then drafted there.
+import { GrammarError, UnsupportedSchemaError } from '../errors.js'
+import { ebnfProgram } from './ebnf.js'
+import { GrammarBuilder } from './grammarBuilder.js'
+import { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
+import { JsonText } from './jsonText.js'
+import type { Program } from './program.js'
+import { type ToolCallForm, type ToolSchema, toolCallGrammar } from './toolCallGrammar.js'
+
+export type GrammarSource =
+  | { readonly kind: 'json_object' } // any JSON object
+  | { readonly kind: 'json_schema'; readonly schema: unknown }
+  | { readonly kind: 'ebnf'; readonly text: string } // with a rule `root`
+  | { readonly kind: 'tool_call'; readonly tools: readonly ToolSchema[]; readonly form: ToolCallForm }
+
+export const SOURCE_LIMITS = {
+  characters: 2 ** 20, // as JSON, all names and texts together
+  values: 200_000, // numbers, texts, lists, objects
+  depth: 200,
+}
+
+const MAX_STEPS = 1_000_000
+
+/** A source as text: what is sent to the thread, and the name under which its grammar is kept. */
+export function sourceText(source: GrammarSource): string {
+  if (source.kind === 'json_schema') measure(source.schema, 'schema', '#')
+  else if (source.kind === 'tool_call') measure(source.tools, 'tools', '#')
+  else if (source.kind === 'ebnf' && source.text.length > SOURCE_LIMITS.characters) {
+    throw new GrammarError(`the grammar has ${source.text.length} characters, ${SOURCE_LIMITS.characters} are allowed`)
+  }
+  try {
+    return JSON.stringify(source)
+  } catch (error) {
+    throw new GrammarError(`the grammar cannot be written as JSON: ${(error as Error).message}`)
+  }
+}
+
+export function draftProgram(text: string): Program {
+  const source = JSON.parse(text) as GrammarSource
+  if (source.kind === 'ebnf') return ebnfProgram(source.text)
+  const builder = new GrammarBuilder()
+  if (source.kind === 'json_object') return builder.finish(new JsonText(builder).anyObject())
+  if (source.kind === 'tool_call') {
+    return builder.finish(toolCallGrammar(builder, source.tools, source.form, stepsFor))
+  }
+  const grammar = new JsonSchemaGrammar(new JsonText(builder), source.schema, '#', stepsFor(source.schema))
+  return grammar.finish(grammar.build(grammar.whole()))
+}
+
+/** So many steps are a schema's due by its size: those that need more are out for trouble. */
+function stepsFor(schema: unknown): number {
+  return Math.min(MAX_STEPS, 20_000 + 40 * measure(schema, 'schema', '#'))
+}
+
+/** How many values there are in one. Throws as soon as there is more of it than allowed, however much more. */
+function measure(value: unknown, keyword: string, path: string): number {
+  const refuse = (what: string) => new UnsupportedSchemaError(keyword, path, what)
+  const { characters, values, depth } = SOURCE_LIMITS
+  let letters = 0
+  let count = 1
+  let level: unknown[] = [value]
+  for (let deep = 0; level.length > 0; deep++) {
+    if (deep > depth) throw refuse(`nested deeper than ${depth}`)
+    const next: unknown[] = []
+    for (const item of level) {
+      if (typeof item === 'string') letters += item.length
+      if (typeof item !== 'object' || item === null) continue
+      const names = Array.isArray(item) ? null : Object.keys(item)
+      count += names?.length ?? (item as unknown[]).length
+      if (count > values) throw refuse(`has more than ${values} values`)
+      for (const inner of Object.values(item)) next.push(inner)
+      for (const name of names ?? []) letters += name.length
+    }
+    if (letters > characters) throw refuse(`has more than ${characters} characters`)
+    level = next
+  }
+  return count
+}
