@@ -7,6 +7,7 @@ import { hasRelaxedSimd, type KernelModule, type SimdLevel } from '../compute/wa
 import { unsharedKernels } from '../compute/wasm/unsharedKernels.js'
 import { BackendUnavailableError } from '../errors.js'
 import { startAsyncReaders } from '../experts/asyncReaders.js'
+import type { ComputeEnd } from './computeThread.js'
 
 /** Past so many, threads share cores on most machines, and the page wants one as well. */
 const MOST_THREADS = 8
@@ -49,8 +50,8 @@ async function loadKernels({ kernels }: BrowserWorkers, wanted: SimdLevel | unde
 }
 
 function startThread(worker: Worker, setup: ComputeSetup, events: ThreadEvents): ComputeThread {
-  worker.onmessage = ({ data }: MessageEvent<WorkerReport | { kind: 'ended' }>) => {
-    if (data.kind === 'ended') events.ended(null)
+  worker.onmessage = ({ data }: MessageEvent<WorkerReport | ComputeEnd>) => {
+    if (data.kind === 'ended') events.ended(data.error === null ? null : new Error(data.error))
     else events.report(data)
   }
   worker.onerror = event => events.ended(new Error(event.message || 'the worker could not be started'))

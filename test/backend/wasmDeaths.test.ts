@@ -10,12 +10,11 @@ import type { KernelModule } from '#moeflux/compute/wasm/kernels.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
 import type { WorkerPool } from '#moeflux/compute/wasm/workerPool.js'
 import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
-import { type GatedWasm, openGated, reachedOr } from '../support/gatedWasm.js'
+import { openGated } from '../support/gatedWasm.js'
+import { evaluate, type GatedWasm, PROMPT, reachedOr, setWorkers, TOKEN } from '../support/stepPositions.js'
 import { packTwoLayers } from '../support/twoLayerModel.js'
 import { expectSameSnapshot, fresh, type Snapshot, snapshot } from '../support/wasmModels.js'
 
-const prompt = [3, 141, 59, 26, 5]
-const token = 35
 const isThorough = process.env.MOEFLUX_EVERY_PLACE === '1'
 
 let folder: string
@@ -27,8 +26,8 @@ beforeAll(async () => {
     await healthy?.close()
     healthy = await openGated(folder, 2, { simd })
     const { backend } = healthy
-    states.set(`${simd} ${prompt.length}`, await fresh(backend, prompt))
-    states.set(`${simd} ${prompt.length + 1}`, await fresh(backend, [...prompt, token], [prompt.length, 1]))
+    states.set(`${simd} ${PROMPT.length}`, await fresh(backend, PROMPT))
+    states.set(`${simd} ${PROMPT.length + 1}`, await fresh(backend, [...PROMPT, TOKEN], [PROMPT.length, 1]))
   }
 })
 afterAll(async () => {
@@ -48,17 +47,12 @@ const quickHost: WasmHost = {
   startReaders: request => startAsyncReaders({ ...request, shared: true }),
 }
 
-async function evaluate({ backend }: GatedWasm, sequence: SequenceState): Promise<void> {
-  await backend.step([{ sequence, tokens: prompt, phase: 'prompt', output: 'last' }])
-  await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'last' }])
-}
-
 function threadsOf({ backend }: GatedWasm): ComputeThread[] {
   return (backend.runtime.pool as WorkerPool).threads
 }
 
 /** Everything fails in the same way, what was committed is there, and the other model does not notice. */
-async function expectLost(opened: GatedWasm, sequence: SequenceState, running: Promise<void>): Promise<void> {
+async function expectLost(opened: GatedWasm, sequence: SequenceState, running: Promise<unknown>): Promise<void> {
   const lost = { code: 'DEVICE_LOST', message: expect.stringContaining('open the model again') }
   await expect(running).rejects.toMatchObject(lost)
   expect(opened.backend.failure).toMatchObject(lost)
@@ -71,7 +65,7 @@ async function expectLost(opened: GatedWasm, sequence: SequenceState, running: P
     expectSameSnapshot(await snapshot(opened.backend, sequence, want.logits), want)
   }
   await opened.close()
-  expectSameSnapshot(await fresh(healthy.backend, prompt), states.get(`relaxed ${prompt.length}`) as Snapshot)
+  expectSameSnapshot(await fresh(healthy.backend, PROMPT), states.get(`relaxed ${PROMPT.length}`) as Snapshot)
 }
 
 describe.each([
@@ -84,7 +78,7 @@ describe.each([
     let deaths = 0
     for (let n = 1 + (isThorough ? 0 : worker); ; n += isThorough ? 1 : stride) {
       const opened = await openGated(folder, threads, { simd }, quickHost)
-      opened.setWorkers(threads)
+      setWorkers(opened, threads)
       const sequence = opened.backend.createSequence()
       opened.gate.arm(worker, n, 'throw')
       const running = evaluate(opened, sequence)
@@ -151,9 +145,9 @@ describe('closing', () => {
 test('a thread that reads experts and dies takes the model with it as well', async () => {
   const opened = await openGated(folder, 2, {})
   const sequence = opened.backend.createSequence()
-  await opened.backend.step([{ sequence, tokens: prompt, phase: 'prompt', output: 'last' }])
+  await opened.backend.step([{ sequence, tokens: PROMPT, phase: 'prompt', output: 'last' }])
   opened.gate.arm(0, 3)
-  const running = opened.backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'last' }])
+  const running = opened.backend.step([{ sequence, tokens: [TOKEN], phase: 'decode', output: 'last' }])
   running.catch(() => {})
   expect(await reachedOr(opened, running)).toBe(true)
   opened.backend.runtime.ring.readerLost() // as the thread's end does

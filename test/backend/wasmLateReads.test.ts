@@ -12,7 +12,8 @@ import { unsharedKernels } from '#moeflux/compute/wasm/unsharedKernels.js'
 import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
 import type { ByteSource } from '#moeflux/storage/byteSource.js'
 import { expectSameBits } from '../support/bands.js'
-import { type GatedWasm, openGated } from '../support/gatedWasm.js'
+import { openGated } from '../support/gatedWasm.js'
+import type { GatedWasm } from '../support/stepPositions.js'
 import { packTwoLayers } from '../support/twoLayerModel.js'
 
 const prompt = [3, 141, 59, 26, 5]
