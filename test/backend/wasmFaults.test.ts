@@ -6,7 +6,9 @@ import { describe, expect, test } from 'vitest'
 import type { WasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
 import type { WorkerPool } from '#moeflux/compute/wasm/workerPool.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
+import { expectSameBits } from '../support/bands.js'
 import { seededRandom } from '../support/random.js'
+import { setWorkers } from '../support/stepPositions.js'
 import { evaluate, expectSameSnapshot, fresh, openDemoOnWasm, snapshot } from '../support/wasmModels.js'
 
 const random = seededRandom(11)
@@ -45,6 +47,37 @@ test('a storm of aborts leaves every sequence at a token, and no slot or state b
   expect(expertSlotsUsed).toBeLessThanOrEqual(expertSlots)
   sequence.release()
   expect((backend as WasmBackend).runtime.store.pool.pagesInUse).toBe(0)
+  await opened.close()
+})
+
+test('aborts within milliseconds, for seconds: what comes next is what a fresh sequence computes, in other sequences too', async () => {
+  const opened = await openDemoOnWasm({ threads: 3 })
+  const { backend } = opened
+  const [sequence, other] = [backend.createSequence(), backend.createSequence()]
+  const decode = async (which: typeof sequence) => {
+    await which.clear()
+    let logits: Float32Array = new Float32Array(0)
+    for (const token of prompt.slice(0, 3)) {
+      const [output] = await backend.step([{ sequence: which, tokens: [token], phase: 'decode', output: 'last' }])
+      logits = output.logits as Float32Array
+    }
+    return logits
+  }
+  const want = await decode(other)
+  let aborted = 0
+  const until = performance.now() + 4000
+  for (let i = 0; i < 200 && (i < 20 || performance.now() < until); i++) {
+    await sequence.clear()
+    setWorkers({ backend: backend as WasmBackend }, 1 + (i % 3)) // that the next steps run on
+    const controller = new AbortController()
+    const run = { sequence, tokens: prompt.slice(0, 40), phase: 'prompt', output: 'none' } as const
+    const step = backend.step([run], { signal: controller.signal }).catch(() => aborted++)
+    await sleep(random() * 4)
+    controller.abort()
+    await step
+    for (const which of [sequence, other]) expectSameBits(await decode(which), want, `after ${i + 1} aborts`)
+  }
+  expect(aborted).toBeGreaterThan(5)
   await opened.close()
 })
 

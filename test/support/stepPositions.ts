@@ -17,7 +17,7 @@ export interface GatedWasm {
 }
 
 /** Workers that small steps run on from now on. */
-export function setWorkers({ backend }: GatedWasm, count: number): void {
+export function setWorkers({ backend }: Pick<GatedWasm, 'backend'>, count: number): void {
   Object.assign(backend, { governor: { size: count, stepDone() {} } satisfies Partial<TeamGovernor> })
 }
 
