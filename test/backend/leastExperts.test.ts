@@ -60,7 +60,7 @@ const wasmHost: WasmHost = {
 
 const rows: readonly { name: string; open: Open; runs: number }[] = [
   { name: 'reference', open: openReferenceBackend, runs: 25 },
-  { name: 'wasm', open: (packed, options) => openWasmBackend(packed, { ...options, threads: 1, wasmHost }), runs: 25 },
+  { name: 'wasm', open: (packed, options) => openWasmBackend(packed, { ...options, threads: 1, wasmHost }), runs: 12 },
   { name: 'webgpu', open: (packed, options) => openWebgpuBackend(packed, options, { chunkTokens: 16 }), runs: 1 },
 ]
 

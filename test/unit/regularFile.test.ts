@@ -3,7 +3,7 @@
 import { execFileSync } from 'node:child_process'
 import { cpSync, mkdirSync, readdirSync, rmSync, symlinkSync } from 'node:fs'
 import { createServer, type Server } from 'node:net'
-import { join, relative } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { writeSite } from '#moeflux/cli/writeSite.js'
 import { ExpertReaderPool } from '#moeflux/experts/expertReaderPool.js'
@@ -54,12 +54,18 @@ describe.skipIf(!isPosix)('in place of a file', () => {
   })
 
   test.each(KINDS)('a %s of a packed model is refused, whichever file it stands for', async kind => {
-    const folder = join(temporaryFolder(), 'm')
-    for (const name of filesOf(demoModel)) {
-      cpSync(demoModel, folder, { recursive: true })
+    const folder = temporaryFolder()
+    const names = filesOf(demoModel)
+    for (const name of names) {
+      mkdirSync(dirname(join(folder, name)), { recursive: true })
+      symlinkSync(join(demoModel, name), join(folder, name))
+    }
+    await (await openModel(folder, { backend: 'reference' })).close()
+    for (const name of names) {
       await make(kind, join(folder, name))
       await expect(openModel(folder, { backend: 'reference' }), name).rejects.toEqual(refused)
-      rmSync(folder, { recursive: true })
+      rmSync(join(folder, name), { recursive: true })
+      symlinkSync(join(demoModel, name), join(folder, name))
     }
   })
 

@@ -6,8 +6,8 @@ import { recurrentBytes } from '../../model/sizes.js'
 import type { BudgetWay } from '../memoryBudget.js'
 import { layoutScratch, type Scratch, type ScratchRequest } from './scratch.js'
 
-/** Compiled code and what lives between collections. */
-const PROGRAM_BYTES = 16e6
+/** Compiled code, what lives between collections, and the thread that renders chats and encodes text. */
+const PROGRAM_BYTES = 26e6
 /** Logits are handed out as arrays of their own; so many of them wait for the collector. */
 const GARBAGE_LOGITS = 32
 const MOST_GARBAGE = 40e6
