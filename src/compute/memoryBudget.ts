@@ -102,39 +102,36 @@ function refusal(request: BudgetRequest<BudgetWay>, asked: number | null): Memor
   const slots = asked ?? leastSlots
   const needed = fixedBytes(request, way) + slots * way.slotCost
   const free = Math.max(0, memory.ceiling - spareBytes(memory))
-  const missing = needed - free + SLACK_BYTES
+  const missing = needed - free
   const parts: BudgetPart[] = [
     ...way.parts,
     { what: `state of ${tokens} tokens`, bytes: tokens * tokenBytes },
     { what: `${slots} experts`, bytes: slots * way.slotCost },
   ]
-  return new MemoryPlanError({
-    needed,
-    free,
-    limit: memoryLimitText(memory),
-    parts,
-    remedies: remediesFor(missing, [
-      {
-        option: 'expertMemory',
-        gain: (slots - leastSlots) * way.slotCost,
-        value: bytes => (slots - Math.ceil(bytes / way.slotCost)) * slotBytes,
-      },
-      {
-        option: 'contextLength',
-        gain: request.isContext ? Math.max(0, tokens - LEAST_TOKENS) * tokenBytes : 0,
-        value: bytes => Math.floor((tokens - bytes / tokenBytes) / LEAST_TOKENS) * LEAST_TOKENS,
-      },
-      {
-        option: 'threads',
-        gain: (threads.count - 1) * threads.bytes,
-        value: bytes => threads.count - Math.ceil(bytes / threads.bytes),
-      },
-    ]),
-  })
+  const savings: Saving[] = [
+    {
+      option: 'expertMemory',
+      gain: (slots - leastSlots) * way.slotCost,
+      value: bytes => (slots - Math.ceil(bytes / way.slotCost)) * slotBytes,
+    },
+    {
+      option: 'contextLength',
+      gain: request.isContext ? Math.max(0, tokens - LEAST_TOKENS) * tokenBytes : 0,
+      value: bytes => Math.floor((tokens - bytes / tokenBytes) / LEAST_TOKENS) * LEAST_TOKENS,
+    },
+    {
+      option: 'threads',
+      gain: (threads.count - 1) * threads.bytes,
+      value: bytes => threads.count - Math.ceil(bytes / threads.bytes),
+    },
+  ]
+  const ample = remediesFor(missing + SLACK_BYTES, savings)
+  const remedies = ample.length > 0 ? ample : remediesFor(missing, savings)
+  return new MemoryPlanError({ needed, free, limit: memoryLimitText(memory), parts, remedies })
 }
 
 const LEAST_TOKENS = 64
-/** What is free differs a little from one start to the next; a value that is named should do. */
+/** What is free differs a little from one start to the next; a value that is named should do if it can. */
 const SLACK_BYTES = 4e6
 
 interface Saving {
