@@ -1,6 +1,8 @@
-// What happens to a stream of events whose reader goes.
+// What happens to a stream of events whose reader goes, and that it says the same however its bytes are cut.
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { eventSource, type ServerSentEvent } from '#moeflux/server/eventSource.js'
+import { eventData } from '../../src/web/engines/eventLines.js'
 
 async function sourceOf(messages: AsyncGenerator<ServerSentEvent>) {
   const told: unknown[] = []
@@ -49,5 +51,41 @@ describe('eventSource', () => {
     expect((await reader.read()).done).toBe(true)
     expect(told).toEqual([new Error('broken')])
     expect(calls).toEqual(['end'])
+  })
+
+  it('is read by the page as it was written, wherever its bytes are cut', async () => {
+    const word = fc.oneof(
+      fc.string({ unit: 'binary' }),
+      fc.constantFrom('\n\n', '\r\n', 'data: ', '😀', '\u2028', ': x'),
+    )
+    const message = fc.record({ event: fc.constantFrom(undefined, 'delta'), data: fc.array(word, { maxLength: 4 }) })
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(message, { maxLength: 6 }),
+        fc.array(fc.nat(), { maxLength: 12 }),
+        async (sent, cuts) => {
+          const texts = sent.map(({ data }) => JSON.stringify(data))
+          async function* messages(): AsyncGenerator<ServerSentEvent> {
+            for (const [i, { event }] of sent.entries()) yield { event, data: texts[i] }
+          }
+          const { reader } = await sourceOf(messages())
+          const pieces: Uint8Array[] = []
+          for (let read = await reader.read(); !read.done; read = await reader.read()) pieces.push(read.value)
+          const bytes = Buffer.concat(pieces)
+          const points = cuts.map(cut => cut % (bytes.length + 1)).sort((a, b) => a - b)
+          const body = new ReadableStream<Uint8Array>({
+            start(controller) {
+              ;[0, ...points].forEach((point, i) => {
+                controller.enqueue(bytes.subarray(point, points[i] ?? bytes.length))
+              })
+              controller.close()
+            },
+          })
+          const received: string[] = []
+          for await (const data of eventData(body)) received.push(data)
+          expect(received).toEqual(texts)
+        },
+      ),
+    )
   })
 })
