@@ -22,8 +22,7 @@ const { values } = parseArgs({
     seed: { type: 'string', default: '1' },
     context: { type: 'string', default: '2048' },
     'answer-limit': { type: 'string', default: '120' }, // seconds that any request may take: dozens wait before it
-    'health-p999': { type: 'string', default: '250' }, // ms
-    'health-max': { type: 'string', default: '1000' }, // ms
+    shared: { type: 'boolean', default: false }, // the machine: /health is judged without the wait for a processor
     without: { type: 'string', default: '' },
     request: { type: 'string' },
     json: { type: 'boolean', default: false },
@@ -41,7 +40,7 @@ const options = {
   threads: quantity(values, 'threads'),
   contextLength: quantity(values, 'context'),
   answerMs: quantity(values, 'answer-limit') * 1000,
-  healthBounds: { p999: quantity(values, 'health-p999'), max: quantity(values, 'health-max') },
+  isMachineShared: values.shared,
   seed: values.seed,
   without,
 }

@@ -1,6 +1,9 @@
 // Memory, open handles and threads of a process, once a second, and whether they stay flat: the median of the last
-// quarter of the time against that of the second, because the first is warming up. Linux alone tells these from outside.
+// quarter of the time against that of the second, because the first is warming up. Also how long its main thread stood in
+// line for a processor: on a machine with too much to do, that and not the program is slow. Linux alone tells these from
+// outside.
 import { readdirSync, readFileSync } from 'node:fs'
+import { processorWaitMs } from './processorWait.mjs'
 
 const MIB = 2 ** 20
 /** What may be more at the end than in the second quarter: a share of it, and a little of its own. */
@@ -12,6 +15,8 @@ const TOLERANCE = {
 
 export class Gauges {
   #samples = []
+  #waits = [] // ms per sample
+  #waitedBefore = null // ms, all in all
   #timer
 
   constructor(pid) {
@@ -26,6 +31,15 @@ export class Gauges {
 
   stop() {
     clearInterval(this.#timer)
+  }
+
+  /** How long the main thread waited for a processor: the share of all the time, and the most in one second. */
+  processorWait() {
+    const total = this.#waits.reduce((sum, wait) => sum + wait, 0)
+    return {
+      share: total / (1000 * Math.max(1, this.#waits.length)),
+      mostMsInASecond: Math.round(Math.max(0, ...this.#waits)),
+    }
   }
 
   /** Per gauge the medians of the second and the last quarter, the peak, and whether it is flat. */
@@ -45,6 +59,9 @@ export class Gauges {
     try {
       const status = readFileSync(`/proc/${this.pid}/status`, 'utf8')
       const field = name => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1])
+      const waited = processorWaitMs(this.pid)
+      if (this.#waitedBefore !== null) this.#waits.push(waited - this.#waitedBefore)
+      this.#waitedBefore = waited
       const handles = readdirSync(`/proc/${this.pid}/fd`).length
       this.#samples.push({ memoryBytes: field('VmRSS') * 1024, handles, threads: field('Threads') })
     } catch {} // it has ended; that is for others to notice

@@ -2,6 +2,7 @@
 // server that does nothing, so that what the machine itself adds can be told apart. Tells its parent the quantiles so far.
 import { Agent, createServer, get } from 'node:http'
 import { quantiles } from '../harness/quantiles.mjs'
+import { processorWaitMs } from './processorWait.mjs'
 
 const POLL_MS = 50
 const REPORT_MS = 5000
@@ -9,12 +10,12 @@ const GIVE_UP_MS = 30_000
 /** Every so many polls come over a new connection, as from a monitor that keeps none. */
 const FRESH_EVERY = 10
 
-const port = Number(process.argv[2])
+const [port, pid] = process.argv.slice(2).map(Number)
 const idle = createServer((_, response) => response.end('{"status":"ok"}'))
 await new Promise(resolve => idle.listen(0, '127.0.0.1', resolve))
 
 const agent = new Agent({ keepAlive: true, maxSockets: Number.POSITIVE_INFINITY })
-const latencies = { server: [], idle: [] }
+const latencies = { server: [], own: [], idle: [] } // own: without the time that server or probe waited for a processor
 const problems = []
 const waiting = new Map() // poll -> when it was sent
 let polls = 0
@@ -23,11 +24,16 @@ let lastAnswer = performance.now()
 function poll(target, targetPort) {
   const id = ++polls
   const sent = performance.now()
+  const waitedBefore = target === 'server' ? [processorWaitMs(pid), processorWaitMs(process.pid)] : []
   if (target === 'server') waiting.set(id, sent)
   const done = problem => {
     if (target === 'server' && !waiting.delete(id)) return
-    latencies[target].push(performance.now() - sent)
+    const latency = performance.now() - sent
+    latencies[target].push(latency)
     if (target === 'idle') return
+    // Both may have waited at the same time: no more is taken off than one of them waited.
+    const waits = [pid, process.pid].map((each, i) => (processorWaitMs(each) ?? 0) - (waitedBefore[i] ?? 0))
+    latencies.own.push(Math.max(0, latency - Math.max(0, ...waits)))
     if (problem === null) lastAnswer = performance.now()
     else problems.push(problem)
   }
@@ -64,7 +70,8 @@ function report() {
   const pending = [...waiting.values()].map(sent => now - sent).filter(age => age > POLL_MS)
   const server = quantiles([...latencies.server, ...pending])
   const silentMs = waiting.size === 0 ? 0 : now - lastAnswer
-  process.send({ server, idle: quantiles(latencies.idle), problems: problems.slice(0, 20), silentMs })
+  const [own, idle] = [quantiles(latencies.own), quantiles(latencies.idle)]
+  process.send({ server, own, idle, problems: problems.slice(0, 20), silentMs })
 }
 const reporter = setInterval(report, REPORT_MS)
 process.on('disconnect', () => process.exit())
