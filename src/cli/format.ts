@@ -70,3 +70,15 @@ export function formatFields(fields: readonly (readonly [name: string, value: st
   const width = Math.max(0, ...fields.map(([name]) => name.length))
   return fields.map(([name, value]) => `  ${name.padEnd(width)}  ${value}\n`).join('')
 }
+
+/** Comma-separated values for spreadsheets and plots: a line of names, then one per row. Nothing for null. */
+export function formatCsv(rows: readonly Readonly<Record<string, string | number | null>>[]): string {
+  const names = Object.keys(rows[0] ?? {})
+  const quoted = (value: string | number | null) => {
+    const text = value === null ? '' : String(value)
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+  }
+  return [names, ...rows.map(row => names.map(name => row[name]))]
+    .map(line => `${line.map(quoted).join(',')}\n`)
+    .join('')
+}

@@ -42,6 +42,22 @@ export function positiveByteSizeOption(text: string): number {
   return bytes
 }
 
+/** A size, or a share of something. */
+export type SizeOrShare = { readonly bytes: number } | { readonly share: number }
+
+export function sizeOrShareOption(text: string): SizeOrShare {
+  const percent = /^(\d+(?:\.\d+)?)%$/.exec(text.trim())
+  if (percent === null) return { bytes: byteSizeOption(text) }
+  const share = Number(percent[1]) / 100
+  if (share > 1) throw new InvalidArgumentError('Want at most 100%.')
+  return { share }
+}
+
+/** Several values, separated by commas. */
+export function listOption<T>(each: (text: string) => T): (text: string) => T[] {
+  return text => text.split(',').map(each)
+}
+
 /** For options that may be given several times. */
 export function collectOption(text: string, earlier: readonly string[] = []): string[] {
   return [...earlier, text]

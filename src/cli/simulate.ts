@@ -1,99 +1,63 @@
-// What `moeflux simulate` does. The prediction of speed is simple on purpose: computing a token and reading what it
-// misses, one after the other; overlap makes the real thing a little faster, a slow start of each read a little slower.
+// What `moeflux simulate` does: reads traces, has them replayed against one tier or three, and prints a table, JSON or CSV.
 import { measureScratchDisk } from '../bench/scratchDisk.js'
-import type { PolicyName } from '../experts/evictionPolicy.js'
-import { slotsInBudget } from '../experts/expertCache.js'
-import { decodeTrace, type RoutingTrace } from '../experts/routingTrace.js'
-import { type SimulationResult, simulateTrace } from '../experts/simulateTrace.js'
+import { UsageError } from '../errors.js'
+import { decodeTrace, joinTraces, type RoutingTrace } from '../experts/routingTrace.js'
 import { storeRoot } from '../storage/modelStore.js'
 import { readRegular } from '../storage/regularFile.js'
 import type { Cli } from './action.js'
 import type { SimulateCommandOptions } from './commands/simulate.js'
-import { formatBytes, formatInteger, formatPercent, formatTable, threeDigits } from './format.js'
+import { formatBytes, formatCsv, formatInteger, formatPercent } from './format.js'
+import type { ReplaySpeeds } from './simulatedTable.js'
+import { checkAgainstEngine, type EngineCheck, simulateOneTier } from './simulateOneTier.js'
+import { simulateThreeTiers } from './simulateThreeTiers.js'
 
-const policies: readonly PolicyName[] = ['lru', 'lrfu']
-const shares = [0.05, 0.1, 0.25, 0.5, 0.75, 1] // of all experts
-
-export interface SimulatedRow extends SimulationResult {
-  readonly budget: number // bytes
-  readonly tokensPerSecond: number
-}
-
-export async function simulate(cli: Cli, file: string, options: SimulateCommandOptions): Promise<void> {
-  const trace = decodeTrace(await readRegular(file), file)
-  const disk =
-    options.disk ?? (await measureScratchDisk(storeRoot(), trace.expertBytes, [8], cli.signal)).speeds[0].bytesPerSecond
-  const computeSeconds =
-    options.computeMs === undefined ? trace.engine.computeSecondsPerToken : options.computeMs / 1000
-  const rows: SimulatedRow[] = []
-  for (const slots of slotCounts(trace, options.budgets)) {
-    for (const policy of policies) {
-      cli.signal.throwIfAborted()
-      const result = simulateTrace(trace, policy, slots)
-      const readSeconds = (result.decodeMissesPerToken * trace.expertBytes) / disk
-      rows.push({ ...result, budget: slots * trace.expertBytes, tokensPerSecond: 1 / (computeSeconds + readSeconds) })
-    }
+export async function simulate(cli: Cli, files: readonly string[], options: SimulateCommandOptions): Promise<void> {
+  checkOptions(options)
+  const traces = await Promise.all(files.map(async file => decodeTrace(await readRegular(file), file)))
+  const trace = joinTraces(traces)
+  if (trace === null) throw new UsageError('the traces are of different models')
+  const speeds: ReplaySpeeds = {
+    computeSeconds: options.computeMs === undefined ? trace.engine.computeSecondsPerToken : options.computeMs / 1000,
+    diskBytesPerSecond: options.disk ?? (await measureDisk(cli, trace)),
   }
-  const counted = checkAgainstEngine(trace)
-  if (options.json)
-    await cli.printJson({ model: trace.model, diskBytesPerSecond: disk, computeSeconds, engine: counted, rows })
-  else await cli.print(formatRows(trace, rows, disk, computeSeconds, counted))
+  const result = options.gpu
+    ? simulateThreeTiers(trace, { ...options, gpu: options.gpu }, speeds, cli.signal)
+    : simulateOneTier(trace, options.budgets, speeds, cli.signal)
+  // The engine's counts are those of one recording, begun with an empty cache.
+  const engine = traces.length === 1 ? checkAgainstEngine(trace) : null
+  const { rows, facts, table } = result
+  if (options.json) await cli.printJson({ model: trace.model, ...facts, engine, rows })
+  else if (options.csv) await cli.print(formatCsv(rows))
+  else await cli.print(`${head(trace, result.assumed, engine)}\n${table}`)
 }
 
-/** At least what a token needs of two layers, at most everything. */
-function slotCounts(trace: RoutingTrace, budgets: readonly number[] | undefined): number[] {
-  const all = trace.layers * trace.experts
-  const least = Math.min(all, 2 * trace.expertsPerToken)
-  const wanted =
-    budgets?.map(bytes => slotsInBudget(bytes, trace.expertBytes)) ?? shares.map(share => Math.round(share * all))
-  return [...new Set(wanted.map(slots => Math.max(least, Math.min(all, slots))))].sort((a, b) => a - b)
-}
-
-/** The engine's own count beside the simulator's for the same cache. */
-function checkAgainstEngine({ engine, ...trace }: RoutingTrace) {
-  const policy = engine.policy === 'lru' ? 'lru' : 'lrfu'
-  const simulated = simulateTrace({ engine, ...trace }, policy, engine.slots)
-  return {
-    policy,
-    slots: engine.slots,
-    countedHitRate: engine.hits / (engine.hits + engine.misses),
-    simulatedHitRate: simulated.hitRate,
+function checkOptions(options: SimulateCommandOptions): void {
+  if (options.csv && options.json) throw new UsageError('give either --csv or --json')
+  if (options.gpu && options.budgets) throw new UsageError('give either --budgets, for one tier, or --gpu and --memory')
+  if (options.gpu) return
+  for (const name of ['memory', 'cpu', 'upload', 'waitUs', 'promote'] as const) {
+    const flag = name === 'waitUs' ? 'wait-us' : name
+    if (options[name] !== undefined) throw new UsageError(`--${flag} is for three tiers: give --gpu, too`)
   }
 }
 
-function formatRows(
-  trace: RoutingTrace,
-  rows: readonly SimulatedRow[],
-  disk: number,
-  computeSeconds: number,
-  counted: ReturnType<typeof checkAgainstEngine>,
-): string {
+async function measureDisk(cli: Cli, { expertBytes }: RoutingTrace): Promise<number> {
+  const { speeds } = await measureScratchDisk(storeRoot(), expertBytes, [8], cli.signal)
+  return speeds[0].bytesPerSecond
+}
+
+function head(trace: RoutingTrace, assumed: string, engine: EngineCheck | null): string {
   const tokens = trace.steps.reduce((sum, step) => sum + step.tokens, 0)
-  const head =
+  const lines = [
     `${trace.model}: ${formatInteger(tokens)} tokens, ${trace.layers} layers of ${trace.experts} experts of ` +
-    `${formatBytes(trace.expertBytes)}, ${trace.expertsPerToken} per token\n` +
-    `disk ${formatBytes(disk)}/s, computing ${threeDigits(computeSeconds * 1000)} ms per token\n` +
-    `recorded with ${formatInteger(counted.slots)} slots (${counted.policy}): ${formatPercent(counted.countedHitRate)} hits ` +
-    `counted, ${formatPercent(counted.simulatedHitRate)} simulated\n\n`
-  const table = formatTable(
-    [
-      { title: 'experts in memory', align: 'right' },
-      { title: 'slots', align: 'right' },
-      { title: 'policy' },
-      { title: 'hits', align: 'right' },
-      { title: 'hits in decode', align: 'right' },
-      { title: 'read per token', align: 'right' },
-      { title: 'tok/s', align: 'right' },
-    ],
-    rows.map(row => [
-      formatBytes(row.budget),
-      formatInteger(row.slots),
-      row.policy,
-      formatPercent(row.hitRate),
-      formatPercent(row.decodeHitRate),
-      formatBytes(row.decodeMissesPerToken * trace.expertBytes),
-      threeDigits(row.tokensPerSecond),
-    ]),
-  )
-  return head + table
+      `${formatBytes(trace.expertBytes)}, ${trace.expertsPerToken} per token`,
+    assumed,
+  ]
+  if (engine) {
+    lines.push(
+      `recorded with ${formatInteger(engine.slots)} slots (${engine.policy}): ` +
+        `${formatPercent(engine.countedHitRate)} hits counted, ${formatPercent(engine.simulatedHitRate)} simulated`,
+    )
+  }
+  return lines.map(line => `${line}\n`).join('')
 }

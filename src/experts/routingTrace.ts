@@ -113,6 +113,14 @@ function isCount(value: unknown, least: number, most = Number.MAX_SAFE_INTEGER):
   return Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most
 }
 
+/** Traces of one model, one after the other, as if one engine had done all of it; null where they are of different models. */
+export function joinTraces(traces: readonly RoutingTrace[]): RoutingTrace | null {
+  const [first] = traces
+  const fields = ['model', 'layers', 'experts', 'expertsPerToken', 'expertBytes'] as const
+  if (traces.some(trace => fields.some(field => trace[field] !== first[field]))) return null
+  return { ...first, steps: traces.flatMap(trace => trace.steps) }
+}
+
 /** The distinct experts of all tokens of a step in one layer, ascending: what the streamer is asked for. */
 export function unionOf(step: TraceStep, layer: number, expertsPerToken: number): number[] {
   const at = layer * step.tokens * expertsPerToken

@@ -34,6 +34,7 @@ describe('the moeflux command', () => {
     [['inspect', 'a3b', '--experts-per-token', '9'], /--experts-per-token: got 9, want an integer from 1 to 8/],
     [['inspect', 'a3b', '--context', '262145'], /--context: got 262145, want an integer from 1 to 262144/],
     [['simulate', 'x.trace', '--disk', '0'], /--disk <size>.*'0'.*above zero/],
+    [['simulate', 'x.trace', '--gpu', '1GB,120%'], /--gpu <sizes>.*'1GB,120%'.*100%/],
     [['serve', '--max-body', '0'], /--max-body <size>.*'0'.*above zero/],
   ])('refuses %j with one line and exit code 2', async (args, line) => {
     const { code, stdout, stderr } = await moeflux(args)

@@ -74,19 +74,85 @@ describe('moeflux trace and simulate', () => {
     const { engine, rows } = JSON.parse(stdout)
     expect(engine.slots).toBeGreaterThan(16)
     expect(Math.abs(engine.simulatedHitRate - engine.countedHitRate)).toBeLessThan(0.01)
-    expect(rows).toHaveLength(12)
+    expect(rows).toHaveLength(18)
     for (const row of rows) expect(row.tokensPerSecond).toBeGreaterThan(0)
     expect(rows.at(-1).hitRate).toBeGreaterThan(rows[0].hitRate)
+    for (let at = 0; at < rows.length; at += 3) {
+      const [lru, lrfu, optimum] = rows.slice(at, at + 3)
+      expect([lru.policy, lrfu.policy, optimum.policy]).toEqual(['lru', 'lrfu', 'optimum'])
+      for (const rate of ['hitRate', 'decodeHitRate']) {
+        expect(Math.max(lru[rate], lrfu[rate])).toBeLessThanOrEqual(optimum[rate])
+      }
+    }
   })
 
   it('prints a table, and names a file that is no trace', async () => {
     const table = await run('simulate', join(home, 'wasm.trace'), '--budgets', '2MB,4MB', '--disk', '1GB')
     expect(table.code).toBe(0)
     expect(table.stdout).toMatch(/slots +policy +hits/)
-    expect(table.stdout.trimEnd().split('\n')).toHaveLength(4 + 1 + 4)
+    expect(table.stdout.trimEnd().split('\n')).toHaveLength(4 + 1 + 6)
     const bad = await run('simulate', join(import.meta.dirname, 'moeflux.ts'))
     expect(bad.code).toBe(1)
     expect(bad.stderr).toContain('is not a trace')
+  })
+
+  it('replays against three tiers, every size of the GPU with every size of memory', async () => {
+    const file = join(home, 'wasm.trace')
+    const flags = [file, '--gpu', '1MB,25%', '--memory', '3MB,50%', '--disk', '1GB', '--cpu', '20GB']
+    const { rows, engine } = JSON.parse((await run('simulate', ...flags, '--json')).stdout)
+    expect(rows).toHaveLength(2 * 2 * 3)
+    expect(engine.slots).toBeGreaterThan(16)
+    for (const row of rows) {
+      expect(row.gpuRate + row.memoryRate + row.diskRate).toBeCloseTo(1, 10)
+      expect(row.gpuBytes).toBe(row.gpuSlots * 55_296)
+      if (row.policy === 'optimum') continue
+      expect(row.tokensPerSecond).toBeGreaterThan(0)
+      const { gpuRate, diskRate } = rows.find(
+        (other: typeof row) =>
+          other.policy === 'optimum' && other.gpuSlots === row.gpuSlots && other.memorySlots === row.memorySlots,
+      )
+      expect(row.gpuRate).toBeLessThanOrEqual(gpuRate)
+      expect(row.diskRate).toBeGreaterThanOrEqual(diskRate)
+    }
+    const { stdout } = await run('simulate', ...flags)
+    expect(stdout).toMatch(/GPU +memory +policy +on GPU +memory +disk/)
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
+  })
+
+  it('prints comma-separated values that hold what JSON holds', async () => {
+    const file = join(home, 'wasm.trace')
+    for (const flags of [[], ['--gpu', '25%', '--memory', '25%']]) {
+      const both = [file, ...flags, '--disk', '1GB']
+      const [csv, json] = await Promise.all([run('simulate', ...both, '--csv'), run('simulate', ...both, '--json')])
+      expect(csv).toMatchObject({ code: 0, stderr: '' })
+      const [names, ...lines] = csv.stdout
+        .trimEnd()
+        .split('\n')
+        .map(line => line.split(','))
+      const value = (text: string) => (text === '' ? null : Number.isNaN(Number(text)) ? text : Number(text))
+      const rows = lines.map(line => Object.fromEntries(names.map((name, i) => [name, value(line[i])])))
+      expect(rows).toEqual(JSON.parse(json.stdout).rows)
+    }
+  })
+
+  it('replays several traces as one, and refuses what does not go together', async () => {
+    const file = join(home, 'wasm.trace')
+    const [once, twice] = await Promise.all(
+      [[file], [file, file]].map(async files => {
+        const { stdout } = await run('simulate', ...files, '--budgets', '14.2MB', '--disk', '1GB', '--json')
+        return JSON.parse(stdout)
+      }),
+    )
+    expect(twice.engine).toBeNull()
+    expect(1 - twice.rows[1].hitRate).toBeCloseTo((1 - once.rows[1].hitRate) / 2, 10)
+    for (const flags of [
+      ['--memory', '1MB'],
+      ['--gpu', '1MB', '--budgets', '1MB'],
+      ['--gpu', '1MB', '--memory', '1kB'],
+      ['--csv', '--json'],
+    ]) {
+      expect(await run('simulate', file, '--disk', '1GB', ...flags)).toMatchObject({ code: 2, stdout: '' })
+    }
   })
 })
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { formatBytes, formatDuration, formatInteger, formatTable } from '#moeflux/cli/format.js'
+import { formatBytes, formatCsv, formatDuration, formatInteger, formatTable } from '#moeflux/cli/format.js'
 import { ProgressBar, renderProgress } from '#moeflux/cli/progressBar.js'
 import { OptionError } from '#moeflux/errors.js'
 import { parseByteSize } from '#moeflux/model/byteSize.js'
@@ -26,6 +26,15 @@ describe('numbers for people', () => {
       '?',
     ])
     expect(formatInteger(18_119_393_280)).toBe('18,119,393,280')
+  })
+
+  it('writes values for spreadsheets, quoted where they must be', () => {
+    const rows = [
+      { name: 'a, "b"', count: 0.5, none: null },
+      { name: 'c', count: 1e21, none: null },
+    ]
+    expect(formatCsv(rows)).toBe('name,count,none\n"a, ""b""",0.5,\nc,1e+21,\n')
+    expect(formatCsv([])).toBe('\n')
   })
 
   it('aligns tables and leaves no trailing blanks', () => {

@@ -1,22 +1,43 @@
-// `moeflux simulate`: replays a recorded trace against cache policies and budgets, and predicts hit rates and speed.
+// `moeflux simulate`: replays recorded traces against cache policies and budgets, of one tier or of three, and predicts hit
+// rates and speed.
 import type { Command } from 'commander'
 import { action, type Cli } from '../action.js'
-import { addExamples, byteSizeOption, numberOption, positiveByteSizeOption } from '../optionValues.js'
+import {
+  addExamples,
+  byteSizeOption,
+  integerOption,
+  listOption,
+  numberOption,
+  positiveByteSizeOption,
+  type SizeOrShare,
+  sizeOrShareOption,
+} from '../optionValues.js'
 
 export interface SimulateCommandOptions {
   readonly budgets?: readonly number[]
+  readonly gpu?: readonly SizeOrShare[]
+  readonly memory?: readonly SizeOrShare[]
   readonly disk?: number
   readonly computeMs?: number
+  readonly cpu?: number
+  readonly upload?: number
+  readonly waitUs?: number
+  readonly promote?: number
+  readonly csv?: boolean
   readonly json?: boolean
 }
 
 export function registerSimulate(program: Command): void {
   const command = program
     .command('simulate')
-    .description('replay a trace against cache policies and budgets')
-    .argument('<trace>', 'a file written by moeflux trace')
-    .option('--budgets <sizes>', 'expert memory to try, separated by commas: 1GB,2GB,4GB', text =>
-      text.split(',').map(byteSizeOption),
+    .description('replay traces against cache policies and budgets')
+    .argument('<traces...>', 'files written by moeflux trace; several are replayed one after the other')
+    .option('--budgets <sizes>', 'expert memory to try, separated by commas: 1GB,2GB,4GB', listOption(byteSizeOption))
+    .option('--gpu <sizes>', 'three tiers: experts on the GPU to try, like 3GB or 25%', listOption(sizeOrShareOption))
+    .option(
+      '--memory <sizes>',
+      'with --gpu: experts in memory to try, like 6GB or 50% (default: room for all)',
+      listOption(sizeOrShareOption),
     )
     .option(
       '--disk <size>',
@@ -24,15 +45,30 @@ export function registerSimulate(program: Command): void {
       positiveByteSizeOption,
     )
     .option('--compute-ms <x>', 'time to compute a token (default: as recorded)', numberOption(0, 1e6))
+    .option(
+      '--cpu <size>',
+      'with --gpu: bytes of experts that the processors compute per second (default: 5GB for each of this machine)',
+      positiveByteSizeOption,
+    )
+    .option('--upload <size>', 'with --gpu: bytes that go to the GPU per second (default: 4GB)', positiveByteSizeOption)
+    .option(
+      '--wait-us <x>',
+      'with --gpu: what a layer waits for the processors, besides their work (default: 100)',
+      numberOption(0, 1e6),
+    )
+    .option('--promote <n>', 'with --gpu: experts that may go up beside a token (default: 4)', integerOption(0))
+    .option('--csv', 'print the numbers as comma-separated values')
     .option('--json', 'print the numbers as JSON')
   command.action(
-    action(async (cli: Cli, file: string, options: SimulateCommandOptions) => {
+    action(async (cli: Cli, files: string[], options: SimulateCommandOptions) => {
       const { simulate } = await import('../simulate.js')
-      await simulate(cli, file, options)
+      await simulate(cli, files, options)
     }),
   )
   addExamples(command, [
     'moeflux simulate story.trace',
     ['moeflux simulate essay.trace --budgets 2GB,4GB,8GB --disk 3GB', 'for another machine'],
+    ['moeflux simulate essay.trace --gpu 3GB,5GB --memory 8GB --cpu 50GB', 'GPU, memory and disk together'],
+    ['moeflux simulate *.trace --gpu 25% --memory 25%,50% --csv', 'shares of all experts, for a plot'],
   ])
 }
