@@ -2,22 +2,13 @@
 // mentioned. Nothing is copied or merged here, so that a schema that names another a million times over costs as much as
 // one that names it once. Alternatives are left as choices, to be made one by one and only where they matter.
 import { UnsupportedSchemaError } from '../errors.js'
-import {
-  type CheckedSchema,
-  checkSchema,
-  isObject,
-  type SchemaObject,
-  shown,
-  VALUE_KEYWORDS,
-} from './schemaKeywords.js'
+import { type CheckedSchema, checkSchema, isObject, shown, VALUE_KEYWORDS } from './schemaKeywords.js'
 import type { WorkBudget } from './workBudget.js'
 
 /** A schema, or what stands where one should, and where that is. */
 export interface Located {
   readonly schema: unknown
   readonly path: string
-  /** Its `nullable` was looked at already. */
-  readonly nullDone?: boolean
 }
 
 export interface Member {
@@ -28,7 +19,7 @@ export interface Member {
 
 export interface Choice {
   readonly id: string
-  readonly keyword: 'anyOf' | 'oneOf' | 'nullable'
+  readonly keyword: 'anyOf' | 'oneOf'
   readonly options: readonly Located[]
   readonly path: string
 }
@@ -54,8 +45,6 @@ export function atMost(members: readonly Member[], keyword: CountKeyword): numbe
   const none = Number.POSITIVE_INFINITY
   return members.reduce((count, { schema }) => Math.min(count, schema[keyword] ?? none), none)
 }
-
-const NULL_SCHEMA: SchemaObject = { type: 'null' }
 
 export class SchemaDocument {
   private readonly ids = new Map<object, number>()
@@ -87,7 +76,7 @@ export class SchemaDocument {
         members.set(part.member.id, part.member)
         continue
       }
-      const { schema: value, path, nullDone = false } = part
+      const { schema: value, path } = part
       this.work.spend(1, path)
       if (value === true) continue
       if (value === false) {
@@ -99,14 +88,6 @@ export class SchemaDocument {
       if (open.has(value)) throw new UnsupportedSchemaError('schema', path, 'refers to itself: no value can match')
       const schema = this.check(value, path)
       const id = this.id(value)
-      if (schema.nullable === true && !nullDone) {
-        const options = [
-          { ...part, nullDone: true },
-          { schema: NULL_SCHEMA, path },
-        ]
-        choices.set(`${id}?`, { id: `${id}?`, keyword: 'nullable', options, path })
-        continue
-      }
       open.add(value)
       agenda.push({ leave: value })
       // Taken from the end: what a reference leads to comes before what stands beside it, that before its `allOf`.

@@ -97,11 +97,6 @@ function traitsOf({ members, choices, path }: Conjunction, work: WorkBudget): Tr
       if (fixed !== null) discriminators.set(name, new Set(fixed.map(canonical)))
     }
   }
-  const nullable = choices.length === 1 && choices[0].keyword === 'nullable' ? choices[0].options[0].schema : null
-  if (types === null && isObject(nullable)) {
-    const named = namedTypes(nullable)
-    if (named !== null) types = [...named, 'null']
-  }
   // Where no type is named, values of all types match, but those that the keywords speak of are written.
   const implied = members.flatMap(member => impliedTypes(member.schema))
   const written = types ?? (choices.length === 0 && implied.length > 0 ? implied : JSON_TYPES)

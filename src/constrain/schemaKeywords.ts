@@ -158,10 +158,11 @@ export function impliedTypes(value: CheckedSchema): JsonType[] {
   return BY_TYPE.filter(([, keywords]) => keywords.some(keyword => keyword in value)).map(([name]) => name)
 }
 
-/** The types that a schema names; null where it names none. */
-export function namedTypes({ type: named }: CheckedSchema): readonly JsonType[] | null {
+/** The types that a schema names; null where it names none. `nullable` adds one to those that are named. */
+export function namedTypes({ type: named, nullable }: CheckedSchema): readonly JsonType[] | null {
   if (named === undefined) return null
-  return typeof named === 'string' ? [named] : named
+  const types = typeof named === 'string' ? [named] : named
+  return nullable === true && !types.includes('null') ? [...types, 'null'] : types
 }
 
 /** What both allow. An integer is a number. */
