@@ -19,7 +19,7 @@ export interface WorldShape {
   readonly most: { readonly [kind in Kind]?: number }
 }
 
-type Kind = 'hold' | 'waves' | 'ahead' | 'fail' | 'abort' | 'lose' | 'close'
+type Kind = 'hold' | 'waves' | 'ahead' | 'fail' | 'abort' | 'forget' | 'lose' | 'close'
 
 interface Then {
   readonly ok: () => void
@@ -104,7 +104,7 @@ export class SlotWorld {
   }
 
   private constructor(shape: WorldShape) {
-    const none = { hold: 0, waves: 0, ahead: 0, fail: 0, abort: 0, lose: 0, close: 0 }
+    const none = { hold: 0, waves: 0, ahead: 0, fail: 0, abort: 0, forget: 0, lose: 0, close: 0 }
     this.left = { ...none, ...shape.most }
     this.memory = new Array<string>(shape.slots).fill('nothing')
     this.cache = new ExpertCache(
@@ -153,6 +153,7 @@ export class SlotWorld {
         else if (this.hasWave()) events.push('compute')
       }
       if (left.ahead > 0) events.push('ahead 0,2', 'ahead 1,0')
+      if (left.forget > 0) events.push('forget')
       if (left.lose > 0) events.push('lose')
       if (left.close > 0) events.push('close')
     }
@@ -190,6 +191,7 @@ export class SlotWorld {
       fail: () => this.endRead(numbers[0], true),
       execute: () => this.execute(),
       map: () => this.map(numbers[0]),
+      forget: () => this.core.forget(slot => this.actions.hide(slot)),
       lose: () => {
         this.isOver = true
         this.reads.stop()

@@ -43,6 +43,7 @@ describe('every schedule', () => {
     ['decodes that miss, with a fault and an abort', decode],
     ['a prompt in waves, with a fault', prompt],
     ['an abort in a prompt', { slots: 2, stagingBuffers: 2, most: { waves: 2, abort: 1 } }],
+    ['experts that are all read again', { slots: 2, stagingBuffers: 1, most: { hold: 2, forget: 1 } }],
     ['faults one after the other', { slots: 3, stagingBuffers: 1, most: { hold: 2, fail: 3 } }],
     ['a device that is lost', { slots: 2, stagingBuffers: 2, most: { waves: 1, fail: 1, lose: 1 } }],
     ['an end', { slots: 2, stagingBuffers: 1, most: { hold: 1, ahead: 1, fail: 1, close: 1 } }],
