@@ -136,13 +136,14 @@ describe('events', () => {
     }))
     const answer = await model.generate({ prompt: 'x', thinking: true, tools: [{ name: 'f' }], openConstraint })
     expect(answer).toMatchObject({ thinking: 'no', reason: 'stop' })
-    expect(openConstraint).toHaveBeenCalledWith({
+    const asked = {
       responseFormat: undefined,
       tools: [{ name: 'f' }],
       toolChoice: 'auto',
       parallelToolCalls: true,
       insideThinking: true,
-    })
+    }
+    expect(openConstraint).toHaveBeenCalledWith(asked, expect.any(AbortSignal))
     expect(accepted).toEqual([no, END_TOKEN])
     expect(close).toHaveBeenCalledOnce()
     await model.close()
