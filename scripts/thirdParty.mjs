@@ -9,9 +9,6 @@ const notes = join(root, 'dist/.bundled')
 
 export const LICENCES_NAME = 'THIRD-PARTY-LICENSES.txt'
 
-/** Files of dist/ that are a library's own. */
-const copies = { 'dist/constrain/xgrammar.cjs': '@mlc-ai/web-xgrammar' }
-
 /** The packages whose code is in the chunks of a bundle. */
 export function packagesOf(chunks) {
   const packages = new Set()
@@ -29,7 +26,6 @@ function packageOf(id) {
   const helper = /^\0(vite|rolldown)\b/.exec(id)
   if (helper !== null) return helper[1]
   const path = id.replaceAll('\\', '/')
-  for (const [copy, name] of Object.entries(copies)) if (path.endsWith(copy)) return name
   const inside = path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length)
   return path.includes('node_modules/') ? /^(@[^/]+\/)?[^/]+/.exec(inside)[0] : null
 }
@@ -44,9 +40,9 @@ export function isNoted(bundle) {
   return existsSync(join(notes, `${bundle}.json`))
 }
 
-/** All licences of what the bundles hold, and of what is copied. */
+/** All licences of what the bundles hold. */
 export function licencesText() {
-  const names = new Set(Object.values(copies))
+  const names = new Set()
   for (const file of readdirSync(notes)) {
     for (const name of JSON.parse(readFileSync(join(notes, file), 'utf8'))) names.add(name)
   }
@@ -62,14 +58,10 @@ export function licencesText() {
   return `${head}\n${parts.join('\n')}`
 }
 
-/** The package's own file; or, where it brings none, the one that is kept here. */
+/** The package's own files. */
 function licenceOf(name, folder) {
   const files = readdirSync(folder).filter(file => /^(licen[cs]e|notice|copying)(\.(md|txt))?$/i.test(file))
-  const kept = join(root, 'scripts/licences', `${name.replace('/', '__')}.txt`)
-  if (!files.some(file => !/^notice/i.test(file))) {
-    if (!existsSync(kept)) throw new Error(`${name} is bundled and brings no licence: put its text into ${kept}`)
-    return readText(kept)
-  }
+  if (!files.some(file => !/^notice/i.test(file))) throw new Error(`${name} is bundled and brings no licence`)
   const texts = files.sort().map(file => readText(join(folder, file)))
   // Bundlers list those of their own dependencies too, of which no code is in ours.
   return texts.join('\n\n').replace(/\n# Licenses of bundled dependencies\n[\s\S]*/, '')
