@@ -3,10 +3,13 @@ import addFormatsModule from 'ajv-formats'
 import fc from 'fast-check'
 import { afterAll, describe, expect, it } from 'vitest'
 import { ConstraintCompiler } from '#moeflux/constrain/constraint.js'
+import type { GrammarRequest, StartGrammarWorker } from '#moeflux/constrain/grammarMessages.js'
 import { draftProgram, type GrammarSource, sourceText } from '#moeflux/constrain/grammarSource.js'
+import { startNodeGrammarWorker } from '#moeflux/constrain/nodeGrammarWorker.js'
 import { pieceBytes } from '#moeflux/constrain/vocabularyBytes.js'
-import { GrammarError, UnsupportedSchemaError } from '#moeflux/errors.js'
+import { ClosedError, GrammarError, UnsupportedSchemaError } from '#moeflux/errors.js'
 import { decodePieces, demoVocabulary } from '../support/demoVocabulary.js'
+import { garbageSchema } from '../support/garbageSchema.js'
 import { randomSchema } from '../support/randomSchema.js'
 import { allowedTokens, generator } from '../support/randomWalk.js'
 
@@ -48,6 +51,21 @@ async function randomWalk(
   } finally {
     constraint.close()
   }
+}
+
+function nestedArrays(depth: number): unknown {
+  let schema: unknown = { type: 'integer' }
+  for (let i = 0; i < depth; i++) schema = { type: 'array', items: schema }
+  return schema
+}
+
+function sharedDemands(depth: number): unknown {
+  const entries: [string, unknown][] = [[`d${depth}`, { type: 'object', properties: { a: { type: 'string' } } }]]
+  for (let i = 0; i < depth; i++) {
+    const next = { $ref: `#/$defs/d${i + 1}` }
+    entries.push([`d${i}`, { allOf: [next, next] }])
+  }
+  return { $ref: '#/$defs/d0', $defs: Object.fromEntries(entries) }
 }
 
 describe('JSON schemas', () => {
@@ -93,6 +111,39 @@ describe('JSON schemas', () => {
     ['an impossible range', { type: 'integer', minimum: 3, maximum: 2 }, 'schema'],
     ['an unknown type', { type: 'text' }, 'type'],
     ['a huge length', { type: 'string', maxLength: 10_000_000 }, 'maxLength'],
+    ['allOf of itself', { type: 'string', allOf: [{ $ref: '#' }] }, 'schema'],
+    [
+      'allOf in a circle',
+      { $ref: '#/$defs/a', $defs: { a: { allOf: [{ $ref: '#/$defs/b' }] }, b: { $ref: '#/$defs/a' } } },
+      'schema',
+    ],
+    ['a $ref with a broken escape', { $ref: '#/%E0%A4%A' }, '$ref'],
+    ['a $ref to something else', { required: ['a'], $ref: '#/required' }, '$ref'],
+    ['required that is no list', { type: 'object', properties: { a: {} }, required: 5 }, 'required'],
+    ['required of numbers', { allOf: [{ required: [1] }, { required: ['a'] }] }, 'required'],
+    ['properties that are a list', { allOf: [{ properties: [] }, { properties: {} }] }, 'properties'],
+    ['a minimum that is text', { allOf: [{ minimum: '1' }, { minimum: 2 }] }, 'minimum'],
+    ['nothing to choose from', { anyOf: [] }, 'anyOf'],
+    ['3,000 nested groups', { type: 'string', pattern: `${'('.repeat(3000)}a${')'.repeat(3000)}` }, 'pattern'],
+    ['too many values', { enum: Array.from({ length: 300_000 }, (_, i) => i) }, 'schema'],
+    ['too many letters', { const: 'x'.repeat(2_000_000) }, 'schema'],
+    [
+      '2^30 ways to choose',
+      { allOf: Array.from({ length: 30 }, (_, i) => ({ anyOf: [{ required: [`a${i}`] }, { required: [`b${i}`] }] })) },
+      'schema',
+    ],
+    ['a bound past all numbers that are written', { type: 'number', minimum: 1e300 }, 'schema'],
+    [
+      'names with alternatives',
+      { type: 'object', propertyNames: { anyOf: [{ maxLength: 1 }, { minLength: 3 }] } },
+      'propertyNames',
+    ],
+    ['options without types that may overlap', { oneOf: [{ minLength: 3 }, { minimum: 5 }] }, 'oneOf'],
+    [
+      'constants that are equal in another order',
+      { oneOf: [{ const: { a: 1, b: 2 } }, { const: { b: 2, a: 1 } }] },
+      'oneOf',
+    ],
   ]
   it.each(refused)('refuses %s by name', (_name, schema, keyword) => {
     let thrown: unknown
@@ -104,6 +155,82 @@ describe('JSON schemas', () => {
     expect(thrown).toBeInstanceOf(UnsupportedSchemaError)
     expect((thrown as UnsupportedSchemaError).keyword).toBe(keyword)
   })
+
+  it('says where in a schema the trouble is, shortly', () => {
+    const where = (schema: unknown) => {
+      try {
+        draft(schema)
+      } catch (error) {
+        return (error as Error).message
+      }
+    }
+    const inner = { type: 'object', properties: { 'b/c': { type: 'array', items: { anyOf: [{ minLength: 'x' }] } } } }
+    expect(where({ type: 'array', items: inner })).toContain('at #/items/properties/b~1c/items/anyOf/0: minLength')
+    expect(where({ $ref: '#/$defs/d', $defs: { d: { allOf: [{}, { not: {} }] } } })).toContain(
+      'at #/$defs/d/allOf/1: not',
+    )
+    const endless = { type: 'object', properties: { ['x'.repeat(50_000)]: { pattern: '('.repeat(50_000) } } }
+    expect(where(endless)?.length).toBeLessThan(1000)
+  })
+
+  it('makes a grammar in proportion to the schema', () => {
+    const size = (schema: unknown) => draft(schema).kinds.length
+    const nested = (depth: number) => {
+      let schema: unknown = { type: 'integer' }
+      for (let i = 0; i < depth; i++) schema = { type: 'array', items: schema, minItems: i % 2 }
+      return schema
+    }
+    const twice = (depth: number, of: (ref: unknown) => unknown) => {
+      const names = Array.from({ length: depth }, (_, i) => [`d${i}`, of({ $ref: `#/$defs/d${i + 1}` })])
+      return { $ref: '#/$defs/d0', $defs: Object.fromEntries([...names, [`d${depth}`, { type: 'object' }]]) }
+    }
+    expect(size(nested(60))).toBeLessThan(6 * size(nested(12)))
+    expect(size(twice(40, ref => ({ allOf: [ref, ref] })))).toBe(size(twice(1, ref => ({ allOf: [ref, ref] }))))
+    expect(size(twice(40, ref => ({ anyOf: [ref, ref] })))).toBe(size({ type: 'object' }))
+    const pair = (ref: unknown) => ({ type: 'object', properties: { a: ref, b: ref } })
+    expect(size(twice(40, pair))).toBeLessThan(41 * size(twice(1, pair)))
+    const text = { type: 'string', maxLength: 900_000 }
+    expect(size(text)).toBe(size({ type: 'string', maxLength: 9 }))
+    expect(size({ type: 'array', items: text, maxItems: 900_000 })).toBe(
+      size({ type: 'array', items: text, maxItems: 9 }),
+    )
+    const heads = (count: number) => ({ prefixItems: Array.from({ length: count }, (_, i) => ({ const: i % 7 })) })
+    expect(size(heads(8000))).toBeLessThan(12 * size(heads(800)))
+    const words = (count: number) => Array.from({ length: count }, (_, i) => ({ const: `word ${i}` }))
+    expect(size({ oneOf: words(20_000) })).toBeLessThan(20_000)
+  })
+
+  it('takes any garbage for a schema that it can keep, or refuses it by name and place', async () => {
+    const ajv = new Ajv2020({ strict: false, ownProperties: true, logger: false })
+    addFormats(ajv)
+    let kept = 0
+    await fc.assert(
+      fc.asyncProperty(garbageSchema(), fc.integer({ min: 1, max: 2 ** 31 }), async (schema, seed) => {
+        try {
+          draft(schema)
+        } catch (error) {
+          expect(error, JSON.stringify(schema)).toBeInstanceOf(UnsupportedSchemaError)
+          expect((error as UnsupportedSchemaError).path).toMatch(/^#/)
+          return
+        }
+        const text = await randomWalk(ofSchema(schema), generator(seed), 20, 60)
+        if (text === null) return
+        const value: unknown = JSON.parse(text)
+        // The validator takes these names for its own.
+        if (/__proto__|constructor/.test(JSON.stringify(schema))) return
+        let isValid: boolean
+        try {
+          isValid = ajv.validate(schema as object, value) as boolean
+        } catch {
+          return // it refuses some schemas, and runs out of stack in others
+        }
+        expect(isValid, `${JSON.stringify(schema)} let ${text} through: ${ajv.errorsText()}`).toBe(true)
+        kept++
+      }),
+      { numRuns: 800, seed: 21 },
+    )
+    expect(kept).toBeGreaterThan(50)
+  }, 120_000)
 
   it('refuses a schema nested 10,000 deep without running out of stack', () => {
     let schema: unknown = { type: 'null' }
@@ -187,6 +314,77 @@ describe('JSON schemas', () => {
       ['{"a":null,"b":1}'],
       ['{"a":null}'],
     ],
+    [
+      '60 nested arrays',
+      nestedArrays(60),
+      [`${'['.repeat(60)}7${']'.repeat(60)}`, '[[],[]]'],
+      ['7', `${'['.repeat(61)}7${']'.repeat(61)}`],
+    ],
+    ['allOf of two references, 40 times over', sharedDemands(40), ['{"a":"x"}', '{}'], ['{"a":1}', '{"b":"x"}']],
+    [
+      'properties that another member of allOf does not know',
+      {
+        allOf: [
+          { type: 'object', properties: { a: { type: 'null' } }, additionalProperties: false },
+          { properties: { b: { type: 'null' } } },
+        ],
+      },
+      ['{"a":null}', '{}'],
+      ['{"b":null}', '{"a":null,"b":null}'],
+    ],
+    [
+      'alternatives on both sides of allOf',
+      {
+        allOf: [
+          { anyOf: [{ type: 'integer' }, { type: 'string', maxLength: 2 }] },
+          { anyOf: [{ type: 'string' }, { type: 'null' }] },
+        ],
+      },
+      ['"ab"', '""'],
+      ['1', 'null', '"abc"'],
+    ],
+    [
+      'an enumeration and a type elsewhere',
+      { enum: ['a', 1, null], allOf: [{ type: ['string', 'null'] }] },
+      ['"a"', 'null'],
+      ['1'],
+    ],
+    [
+      'two enumerations',
+      { allOf: [{ enum: [1, { a: 1, b: 2 }] }, { enum: [{ b: 2, a: 1 }, 3] }] },
+      ['{"a":1,"b":2}'],
+      ['1', '3'],
+    ],
+    ['nullable', { type: 'string', nullable: true, minLength: 1 }, ['null', '"a"'], ['""']],
+    [
+      'characters past the first plane',
+      { type: 'string', pattern: '^[\\u{1f600}-\\u{1f64f}]é{2}$' },
+      ['"😀éé"'],
+      ['"🚀éé"', '"😀é"', '"\\u00e9"'],
+    ],
+    [
+      'a long string',
+      { type: 'string', minLength: 300, maxLength: 301 },
+      [`"${'é'.repeat(300)}"`, `"${'x'.repeat(301)}"`],
+      [`"${'x'.repeat(299)}"`, `"${'x'.repeat(302)}"`],
+    ],
+    [
+      'items that are each their own, and some more',
+      { prefixItems: [{ const: 1 }, { const: 2 }, { const: 3 }], items: { const: 4 }, minItems: 2, maxItems: 5 },
+      ['[1,2]', '[1,2,3]', '[1,2,3,4,4]'],
+      ['[1]', '[]', '[1,2,4]', '[1,2,3,4,4,4]'],
+    ],
+    [
+      'members within counts',
+      {
+        properties: { a: { const: 1 }, b: { const: 2 }, c: { const: 3 } },
+        required: ['c'],
+        minProperties: 2,
+        maxProperties: 2,
+      },
+      ['{"a":1,"c":3}'],
+      ['{"c":3}', '{"a":1,"b":2,"c":3}', '{"a":1,"b":2}'],
+    ],
     ['anything', {}, ['{"a":[1,true,{"b":null}]}', '"x"', '-1.5e3'], ['{', '01', "'x'"]],
   ]
   it.each(accepted)('%s', async (_name, schema, good, bad) => {
@@ -217,13 +415,114 @@ async function matches(grammar: GrammarSource, text: string): Promise<boolean> {
   }
 }
 
-describe('the grammar worker', () => {
-  it('names a grammar that does not parse', async () => {
+/** Workers that never answer a request that `isStuck` names, as if they worked on it for ever. */
+function stuckWorkers(isStuck: (request: GrammarRequest) => boolean) {
+  const seen = { started: 0, ended: 0, stuck: 0 }
+  const startWorker: StartGrammarWorker = tokens => {
+    const worker = startNodeGrammarWorker(tokens)
+    let stuck = false // and with it all that comes after
+    seen.started++
+    return {
+      ...worker,
+      post(request) {
+        const sticks = isStuck(request)
+        if (sticks) seen.stuck++
+        stuck ||= sticks
+        if (!stuck) worker.post(request)
+      },
+      terminate() {
+        seen.ended++
+        worker.terminate()
+      },
+    }
+  }
+  return { seen, startWorker }
+}
+
+const tokenOf = (text: string) => vocabulary.pieces.indexOf(text)
+
+describe('the grammar workers', () => {
+  it('stop a draft that takes too long, and nobody else notices', async () => {
+    const { seen, startWorker } = stuckWorkers(request => request.type === 'draft' && request.source.includes('bomb'))
+    const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 700 })
+    const answer = await own.open(ofText('root ::= "a" [0-9] "b"'))
+    answer.accept(tokenOf('a'))
+    const bombs = [1, 2].map(i => own.open(ofText(`root ::= "bomb ${i}"`)))
+    const other = own.open(ofText('root ::= "c"'))
+    for (const bomb of bombs) await expect(bomb).rejects.toThrow(GrammarError)
+    expect(allowed((await (await other).mask())!)).toEqual([tokenOf('c')])
+    answer.accept(tokenOf('7'))
+    expect(allowed((await answer.mask())!)).toEqual([tokenOf('b')])
+    expect(seen).toEqual({ started: 3, ended: 2, stuck: 2 }) // one that walks, two that drafted
+    await own.close()
+  }, 30_000)
+
+  it('stop a mask that takes too long with its answer alone; the others go on from their tokens', async () => {
+    const guilty = tokenOf('x')
+    const { seen, startWorker } = stuckWorkers(request => request.type === 'accept' && request.token === guilty)
+    const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 700 })
+    const open = () => own.open(ofText('root ::= "a" [0-9]{2} "b" | "x" "y"'))
+    const [one, two, bomb] = await Promise.all([open(), open(), open()])
+    for (const token of ['a', '1']) one.accept(tokenOf(token))
+    bomb.accept(guilty)
+    two.accept(tokenOf('a'))
+    await expect(bomb.mask()).rejects.toThrow(GrammarError)
+    one.accept(tokenOf('2'))
+    expect(allowed((await one.mask())!)).toEqual([tokenOf('b')])
+    expect(allowed((await two.mask())!)).toContain(tokenOf('1'))
+    expect(allowed((await two.mask())!)).not.toContain(tokenOf('b'))
+    expect(seen.stuck).toBe(1)
+    await own.close()
+  }, 30_000)
+
+  it('stop working for a client that left', async () => {
+    const { seen, startWorker } = stuckWorkers(request => request.type === 'draft' && request.source.includes('bomb'))
+    const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 60_000 })
+    const client = new AbortController()
+    const bomb = own.open(ofText('root ::= "bomb"'), client.signal)
+    const other = own.open(ofText('root ::= "a much longer text than the one before"'))
+    while (seen.stuck === 0) await new Promise(resolve => setTimeout(resolve, 5))
+    client.abort(new DOMException('left', 'AbortError'))
+    await expect(bomb).rejects.toThrow('left')
+    expect(seen.ended).toBe(1)
+    expect(await (await other).mask()).not.toBeNull()
+    await own.close()
+  }, 30_000)
+
+  it('are stopped in the middle of their work when the model closes', async () => {
+    const { seen, startWorker } = stuckWorkers(request => request.type === 'draft')
+    const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 60_000 })
+    const bomb = own.open(ofText('root ::= "bomb"'))
+    while (seen.stuck === 0) await new Promise(resolve => setTimeout(resolve, 5))
+    await own.close()
+    await expect(bomb).rejects.toThrow(ClosedError)
+    expect(seen.ended).toBe(seen.started)
+    await expect(own.open(ofText('root ::= "a"'))).rejects.toThrow(ClosedError)
+  }, 30_000)
+
+  it('make a grammar once for the same source', async () => {
+    let drafts = 0
+    const { startWorker } = stuckWorkers(request => {
+      if (request.type === 'draft') drafts++
+      return false
+    })
+    const own = new ConstraintCompiler(vocabulary, { startWorker })
+    const schema = { type: 'object', properties: { a: { type: 'string' } } }
+    const constraints = await Promise.all([1, 2, 3].map(() => own.open(ofSchema(structuredClone(schema)))))
+    for (const constraint of constraints) constraint.close()
+    ;(await own.open(ofSchema(schema))).close()
+    expect(drafts).toBe(1)
+    await own.open(ofSchema({ ...schema, required: ['a'] }))
+    expect(drafts).toBe(2)
+    await own.close()
+  }, 30_000)
+
+  it('name a grammar that does not parse', async () => {
     await expect(compiler.open(ofText('root ::= ((('))).rejects.toThrow(/line 1, column/)
     await expect(compiler.open(ofText('other ::= "a"'))).rejects.toThrow(GrammarError)
   })
 
-  it('refuses a token that does not follow', async () => {
+  it('refuse a token that does not follow', async () => {
     const constraint = await compiler.open(ofText('root ::= "a"'))
     constraint.accept(vocabulary.pieces.indexOf('b'))
     await expect(constraint.mask()).rejects.toThrow(GrammarError)
