@@ -1,7 +1,18 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
 import { execFileSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
 import { createRequire } from 'node:module'
+import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { isNoted, LICENCES_NAME, licencesText, notePackages, packagesOf } from './thirdParty.mjs'
@@ -22,6 +33,17 @@ function isNewer(output, inputs) {
 function writeChanged(file, text) {
   if (!existsSync(file) || readFileSync(file, 'utf8') !== text) writeFileSync(file, text)
 }
+
+/** Compiles AssemblyScript; modules take addresses and sizes only: no runtime, no data segments. */
+function assemble(source, outFile, ...options) {
+  const asc = join(dirname(require.resolve('assemblyscript/package.json')), 'bin', 'asc.js')
+  node(
+    ...[asc, source, '--outFile', outFile, '--runtime', 'stub', '--noAssert', '--optimizeLevel', '3'],
+    ...['--shrinkLevel', '0', '--importMemory', '--noExportMemory', '--initialMemory', '1', ...options],
+  )
+}
+
+const sharedMemory = ['--enable', 'threads', '--sharedMemory', '--maximumMemory', '65536']
 
 /** Entries of src/browser that become workers, and what the workers are called. */
 const browserWorkers = {
@@ -46,8 +68,24 @@ const steps = {
     const module = `// Made by scripts/build.mjs from the .wgsl files beside it.\nexport const shaders = {\n${entries.join('')}} as const\n`
     writeChanged(target, module)
   },
+  /** The checksum's two modules, for shared and for plain memory, as text: every thread and worker has them at once. */
+  checksum() {
+    const source = join(root, 'src/storage/assembly/blockHash.ts')
+    const target = join(root, 'src/storage/blockHash.generated.ts')
+    if (isNewer(target, [source, fileURLToPath(import.meta.url)])) return
+    const folder = mkdtempSync(join(tmpdir(), 'moeflux-build-'))
+    const entries = Object.entries({ shared: sharedMemory, plain: [] }).map(([name, options]) => {
+      const file = join(folder, `${name}.wasm`)
+      assemble(source, file, '--enable', 'simd', ...options)
+      return `  ${name}: '${readFileSync(file).toString('base64')}',\n`
+    })
+    rmSync(folder, { recursive: true })
+    const comment = '// Made by scripts/build.mjs from assembly/blockHash.ts.'
+    writeFileSync(target, `${comment}\nexport const blockHashModules = {\n${entries.join('')}} as const\n`)
+  },
   ts() {
     steps.wgsl()
+    steps.checksum()
     mkdirSync(join(root, 'dist'), { recursive: true })
     // An incremental build believes its notes and not the folder: without output they must go.
     if (!existsSync(join(root, 'dist/index.js'))) rmSync(join(root, 'dist/.tsbuildinfo'), { force: true })
@@ -56,7 +94,6 @@ const steps = {
     const main = join(root, 'dist/cli/main.js')
     if (existsSync(main)) chmodSync(main, 0o755)
   },
-  /** Kernels take addresses and sizes only, and the host owns the whole memory: no runtime, no data segments. */
   wasm() {
     const sources = join(root, 'src/compute/wasm/assembly')
     const inputs = [...readdirSync(sources).map(name => join(sources, name)), fileURLToPath(import.meta.url)]
@@ -64,12 +101,7 @@ const steps = {
     for (const [name, features] of Object.entries(builds)) {
       const outFile = `dist/compute/wasm/kernels.${name}.wasm`
       if (isNewer(join(root, outFile), inputs)) continue
-      const asc = join(dirname(require.resolve('assemblyscript/package.json')), 'bin', 'asc.js')
-      node(
-        ...[asc, join(sources, 'index.ts'), '--outFile', outFile, '--runtime', 'stub', '--noAssert'],
-        ...['--optimizeLevel', '3', '--shrinkLevel', '0', '--enable', 'simd', '--enable', 'threads', ...features],
-        ...['--importMemory', '--noExportMemory', '--sharedMemory', '--initialMemory', '1', '--maximumMemory', '65536'],
-      )
+      assemble(join(sources, 'index.ts'), outFile, '--enable', 'simd', ...sharedMemory, ...features)
     }
   },
   /** The built-in model, packed by the converter of this very build. */

@@ -157,7 +157,15 @@ function syntheticModel(name, layers) {
     async close() {},
   }))
   const tensors = resolveTensors(config, stored, weights)
-  return { name, config, tensors, weights, experts: { layout, files }, fingerprint: name, async close() {} }
+  return {
+    name,
+    config,
+    tensors,
+    weights,
+    experts: { layout, files, checksums: null },
+    fingerprint: name,
+    async close() {},
+  }
 }
 
 function vectorShape(spec, config) {

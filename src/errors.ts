@@ -50,9 +50,21 @@ export class ReadError extends MoefluxError {
     readonly offset: number,
     readonly wanted: number,
     readonly detail: string,
-    options?: { cause?: unknown },
+    options?: { cause?: unknown; code?: string },
   ) {
-    super('READ_FAILED', `${file}: ${detail}${wanted === 0 ? '' : ` (${wanted} bytes at ${offset})`}`, options)
+    super(
+      options?.code ?? 'READ_FAILED',
+      `${file}: ${detail}${wanted === 0 ? '' : ` (${wanted} bytes at ${offset})`}`,
+      options,
+    )
+  }
+}
+
+/** Bytes that were read well, several times, and are not those that were packed. */
+export class ChecksumError extends ReadError {
+  constructor(file: string, offset: number, wanted: number) {
+    const detail = 'its bytes do not match their checksum: the file is damaged, or is being written'
+    super(file, offset, wanted, detail, { code: 'CHECKSUM_MISMATCH' })
   }
 }
 

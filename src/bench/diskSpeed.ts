@@ -1,7 +1,7 @@
 // How fast this disk reads whole experts at random places: the ceiling of streaming, measured the way the streamer reads
 // (the same threads, one read per expert) with nothing else to do.
 import { ExpertReaderPool } from '../experts/expertReaderPool.js'
-import { alignedSharedBuffer } from '../experts/nodeReaders.js'
+import { readMemory } from '../experts/nodeReaders.js'
 import { directAlignment } from '../experts/readMode.js'
 
 export interface DiskSpeed {
@@ -59,7 +59,7 @@ export class DiskMeter {
     this.#pool = new ExpertReaderPool({
       files,
       expertSize: readBytes,
-      banks: [alignedSharedBuffer(this.#stride * mostDepth)],
+      banks: [readMemory(this.#stride * mostDepth)],
       slotBytes: 0,
       reads: 'direct',
       threads: mostDepth,

@@ -10,10 +10,18 @@ import type { StoredTensor } from '../model/resolveTensors.js'
 import { allExpertsBytes, residentBytes } from '../model/sizes.js'
 import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { QuantBits } from '../model/tensors.js'
+import { type BlockShape, BlockSummer, expertBlockBytes, formatChecksums } from '../storage/blockChecksums.js'
 import { freeBytes, writing } from '../storage/diskFull.js'
 import { lockFolder } from '../storage/folderLock.js'
-import { formatManifest, formatMetadata } from '../storage/manifest.js'
-import { CONFIG_NAME, expertFileName, MANIFEST_NAME, METADATA_NAME, WEIGHTS_NAME } from '../storage/packedNames.js'
+import { type FileChecksum, formatManifest, formatMetadata } from '../storage/manifest.js'
+import {
+  CONFIG_NAME,
+  expertChecksumsName,
+  expertFileName,
+  MANIFEST_NAME,
+  METADATA_NAME,
+  WEIGHTS_NAME,
+} from '../storage/packedNames.js'
 import { ChunkWriter } from './chunkWriter.js'
 import type { SyntheticSpec } from './syntheticSpec.js'
 import { fillGroups, type RandomBytes, SyntheticWeights } from './syntheticWeights.js'
@@ -83,18 +91,24 @@ class ModelWriter {
 
   async write(): Promise<void> {
     const { spec } = this
+    const { numLayers, numExperts } = spec.config
     const stored = await this.writeResident()
-    for (let layer = 0; layer < spec.config.numLayers; layer++) await this.writeExperts(layer)
-    await this.writeText(CONFIG_NAME, `${JSON.stringify(spec.json, null, 2)}\n`)
-    await this.writeText(MANIFEST_NAME, formatManifest(spec.name, stored, spec.json))
+    const recordBytes = expertsBytes(spec) / (numLayers * numExperts)
+    const shape = { files: numLayers, records: numExperts, recordBytes, blockBytes: expertBlockBytes(recordBytes) }
+    const sums: bigint[] = []
+    for (let layer = 0; layer < numLayers; layer++) sums.push(...(await this.writeExperts(layer, shape)))
+    const checksums = formatChecksums({ ...shape, sums: BigUint64Array.from(sums) })
+    await this.writeSmall(expertChecksumsName('packed_experts'), checksums)
+    await this.writeSmall(CONFIG_NAME, `${JSON.stringify(spec.json, null, 2)}\n`)
+    await this.writeSmall(MANIFEST_NAME, formatManifest(spec.name, stored, spec.json))
     const metadata = formatMetadata({
       model: spec.name,
       source: { name: spec.name, layout: 'synthetic', identity: `seed ${spec.seed}, skew ${spec.skew}` },
       options: { bits: 4, groupSize: group, experts2bit: false },
-      files: new Map(),
+      files: new Map([[expertChecksumsName('packed_experts'), fileChecksum(checksums)]]),
       experts: new Map([['packed_experts', expertParts(spec.config, defaultExpertFormats(spec.expertBits))]]),
     })
-    await this.writeText(METADATA_NAME, metadata)
+    await this.writeSmall(METADATA_NAME, metadata)
   }
 
   private async writeResident(): Promise<Map<string, StoredTensor>> {
@@ -157,8 +171,12 @@ class ModelWriter {
     await this.append(writer, bytes)
   }
 
-  /** Scales and biases are the same for all experts of a layer; their weights are not. */
-  private async writeExperts(layer: number): Promise<void> {
+  /**
+   * Scales and biases are the same for all experts of a layer; their weights are not. Returns the checksums of the experts'
+   * blocks: streaming is measured with the checks that it has for everybody.
+   */
+  private async writeExperts(layer: number, shape: BlockShape): Promise<BigUint64Array> {
+    const summer = new BlockSummer(shape)
     const { config, expertBits } = this.spec
     const random = this.random(`experts of layer ${layer}`)
     const parts = expertParts(config, defaultExpertFormats(expertBits))
@@ -175,9 +193,11 @@ class ModelWriter {
     await this.writeFile(expertFileName('packed_experts', layer), async writer => {
       for (let expert = 0; expert < config.numExperts; expert++) {
         for (const { offset, size } of weights) record.set(random.take(size), offset)
+        summer.push(record)
         await this.append(writer, record)
       }
     })
+    return summer.finish()
   }
 
   private async writeFile(name: string, fill: (writer: ChunkWriter) => Promise<void>): Promise<void> {
@@ -194,9 +214,9 @@ class ModelWriter {
     })
   }
 
-  private async writeText(name: string, text: string): Promise<void> {
+  private async writeSmall(name: string, content: string | Uint8Array): Promise<void> {
     const path = join(this.folder, name)
-    await writing(path, () => writeFile(path, text))
+    await writing(path, () => writeFile(path, content))
   }
 
   private async append(writer: ChunkWriter, bytes: Uint8Array): Promise<void> {
@@ -217,6 +237,10 @@ class ModelWriter {
 
 function layerOf(name: string): number {
   return Number(/^model\.layers\.(\d+)\./.exec(name)?.[1] ?? 0)
+}
+
+function fileChecksum(bytes: Uint8Array): FileChecksum {
+  return { size: bytes.length, sha256: createHash('sha256').update(bytes).digest('hex') }
 }
 
 function bytesOf(values: Uint16Array | Float32Array): Uint8Array {

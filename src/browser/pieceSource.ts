@@ -68,6 +68,12 @@ export class PieceSource implements ByteSource {
     }
   }
 
+  forget(offset: number, size: number): void {
+    const [first, end] = [Math.floor(offset / PIECE), Math.ceil((offset + size) / PIECE)]
+    for (let piece = first; piece < end; piece++) this.recent.delete(piece)
+    this.store?.drop(first, end)
+  }
+
   async close(): Promise<void> {
     this.recent.clear()
   }

@@ -22,6 +22,7 @@ export interface EngineOptions
     | 'expertBits'
     | 'contextLength'
     | 'prefetch'
+    | 'checksums'
   > {
   /** 'opfs' (default): what was fetched is kept in the browser's storage; 'memory': nothing outlives the page. */
   readonly cache?: 'opfs' | 'memory'

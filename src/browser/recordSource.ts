@@ -1,5 +1,6 @@
 // One file of experts as a byte source: each expert is a record that is fetched with one request when it is first read,
-// and read from the browser's storage from then on. A stored expert that was damaged is fetched again.
+// and read from the browser's storage from then on. A stored expert that was damaged is fetched again. What the server sent
+// is stored at once: whoever finds that it is not what it should be says so, and it is forgotten.
 import { ReadError } from '../errors.js'
 import type { ByteSource } from '../storage/byteSource.js'
 import type { SourceHome } from './pieceSource.js'
@@ -56,6 +57,12 @@ export class RecordSource implements ByteSource {
     }
     await fetcher.range(this.path, this.size, offset, target, { signal })
     await cache?.writeFile(name, target)
+  }
+
+  forget(offset: number, size: number): void {
+    const { recordBytes, firstKey, store } = this.records
+    const first = Math.floor(offset / recordBytes)
+    store?.drop(firstKey + first, firstKey + Math.ceil((offset + size) / recordBytes))
   }
 
   async close(): Promise<void> {}

@@ -14,6 +14,7 @@ export interface ModelOptions {
   readonly context?: number
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   readonly prefetch: boolean
+  readonly checksums: boolean
   readonly profile?: boolean // a flag of `bench` alone
 }
 
@@ -41,6 +42,7 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
       ]),
     )
     .option('--no-prefetch', 'never read experts ahead')
+    .option('--no-checksums', 'do not compare weights with their checksums as they are read')
     .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
 }
 

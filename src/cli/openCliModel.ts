@@ -22,6 +22,7 @@ export async function openCliModel(
       contextLength: options.context,
       expertReads: options.expertReads,
       prefetch: options.prefetch,
+      checksums: options.checksums,
       profile: options.profile,
       ...more,
       onProgress: progress => bar.update(progress),

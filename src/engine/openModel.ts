@@ -34,6 +34,11 @@ export interface OpenModelOptions {
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays (wasm, webgpu). Default true. */
   readonly prefetch?: boolean
+  /**
+   * Compare weights with the folder's checksums as they are read, where it has them by blocks. Default true; costs about a
+   * tenth of a second of one core per GB.
+   */
+  readonly checksums?: boolean
   /** Measure every kernel into `stats().phaseSeconds`, where that costs speed (webgpu). */
   readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */
@@ -59,7 +64,8 @@ export async function openModelParts(
   const { onProgress, onNotice, signal } = options
   signal?.throwIfAborted()
   const packedFolder = typeof folder === 'string' ? await findPacked(folder, options) : folder
-  const packed = await openPacked(packedFolder, { expertBits: options.expertBits })
+  const { expertBits, checksums } = options
+  const packed = await openPacked(packedFolder, { expertBits, checksums })
   try {
     const { config } = packed
     const contextLength = countWithin('contextLength', options.contextLength, config.maxPositionEmbeddings)

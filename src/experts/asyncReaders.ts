@@ -1,6 +1,7 @@
 // A reader for places where bytes come by promises: the event loop of one thread takes reads from the ring, several at a
 // time, and answers them. The asker is a compute thread that blocks (shared memory), or this very thread between two
 // layers (plain memory). Retrying and caching are the sources' business.
+import { ChecksumError } from '../errors.js'
 import type { ByteSource } from '../storage/byteSource.js'
 import { ReadRing } from './readRing.js'
 
@@ -91,6 +92,7 @@ export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
 
 /** A word for the ring, whose texts `failureText` has. */
 function failureCode(error: unknown): string {
+  if (error instanceof ChecksumError) return 'CHECKSUM'
   const { code, status, name } = error as { code?: unknown; status?: unknown; name?: string }
   if (typeof status === 'number') return `HTTP_${status}`
   return typeof code === 'string' ? code : (name ?? 'UNKNOWN')

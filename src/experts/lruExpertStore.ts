@@ -1,6 +1,6 @@
 // Experts from the packed files on demand, with the most recently used ones kept: the simple store behind the reference
 // backend. No prefetch, no slots: an expert is a JavaScript value, and who still uses an evicted one keeps it alive.
-import { ExpertReadError, ReadError } from '../errors.js'
+import { ChecksumError, ExpertReadError, ReadError } from '../errors.js'
 import type { ExpertFiles } from '../storage/packedModel.js'
 import { raceAbort } from './raceAbort.js'
 
@@ -92,7 +92,7 @@ export class LruExpertStore<T> {
         break
       } catch (error) {
         signal?.throwIfAborted()
-        if (attempt < ATTEMPTS) continue
+        if (attempt < ATTEMPTS && !(error instanceof ChecksumError)) continue // those were read several times
         const detail = error instanceof ReadError ? error.message : String(error)
         throw new ExpertReadError(layer, expert, file.name, offset, detail, { cause: error })
       }

@@ -3,6 +3,7 @@
 import { closeSync, constants, fstatSync, readSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
 import { FormatError, ReadError } from '../errors.js'
+import type { BlockChecksums } from '../storage/blockChecksums.js'
 import { openRegularSync } from '../storage/regularFile.js'
 import { availableMemory } from './nodeMemory.js'
 import type { ReaderThreadData } from './nodeReaderThread.js'
@@ -12,7 +13,9 @@ import { ReadRing } from './readRing.js'
 export interface ReaderOptions {
   readonly files: readonly string[] // paths, one per layer
   readonly expertSize: number
-  readonly banks: readonly SharedArrayBuffer[] // the memories that reads go into
+  readonly banks: readonly WebAssembly.Memory[] // shared ones that reads go into
+  /** What the files must hold; each read is of whole blocks then. */
+  readonly checksums?: BlockChecksums | null
   readonly entries: number // reads that can be asked for at once: one per slot
   readonly slotBytes: number // memory that the slots will fill beside what is in use now
   readonly reads?: ReadMode
@@ -52,6 +55,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
   const buffer = ReadRing.create(options.entries, threads)
   const ring = new ReadRing(buffer)
   ring.yieldsToDemands = options.yieldsToDemands === true
+  const checksums = options.checksums ? shared(options.checksums) : null
   const ends: Promise<void>[] = []
   const workers: Worker[] = []
   for (let index = 0; index < threads; index++) {
@@ -60,6 +64,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
       role: { index, takesAhead: index >= (options.demandThreads ?? threads >> 1) },
       banks: options.banks,
       descriptors,
+      checksums,
       faults: options.faults,
       calls: options.onAnswer !== undefined,
     }
@@ -154,9 +159,19 @@ function reopenDirect(files: readonly string[], descriptors: number[]): string |
   return null
 }
 
-/** Shared memory whose address suits direct reads: that of a WASM memory begins at a page. */
-export function alignedSharedBuffer(bytes: number): SharedArrayBuffer {
+/** One copy for all threads. */
+function shared(checksums: BlockChecksums): BlockChecksums {
+  const sums = new BigUint64Array(new SharedArrayBuffer(checksums.sums.byteLength))
+  sums.set(checksums.sums)
+  return { ...checksums, sums }
+}
+
+/** A memory for reads; its address suits direct ones, because that of a WASM memory begins at a page. */
+export function readMemory(bytes: number): WebAssembly.Memory {
   const pages = Math.max(1, Math.ceil(bytes / 65536))
-  const memory = new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true })
-  return memory.buffer as unknown as SharedArrayBuffer
+  return new WebAssembly.Memory({ initial: pages, maximum: pages, shared: true })
+}
+
+export function alignedSharedBuffer(bytes: number): SharedArrayBuffer {
+  return readMemory(bytes).buffer as unknown as SharedArrayBuffer
 }

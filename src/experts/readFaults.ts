@@ -2,8 +2,8 @@
 // is open. Without the words no reader knows that this exists.
 import type { ReadBytes } from './readerLoop.js'
 
-export type FaultKind = 'none' | 'error' | 'short' | 'end'
-const kinds: readonly FaultKind[] = ['none', 'error', 'short', 'end']
+export type FaultKind = 'none' | 'error' | 'short' | 'end' | 'flip'
+const kinds: readonly FaultKind[] = ['none', 'error', 'short', 'end', 'flip']
 
 // Words.
 const wKind = 0
@@ -28,7 +28,10 @@ export class ReadFaults {
     this.set('none')
   }
 
-  /** error: EIO. short: half of what was asked for, then nothing. end: as if the file ended before the read. */
+  /**
+   * error: EIO. short: half of what was asked for, then nothing. end: as if the file ended before the read. flip: all of it,
+   * with one bit that is another.
+   */
   set(kind: FaultKind, options: { file?: number; reads?: number; delayMs?: number } = {}): void {
     this.write(kind, options.file ?? -1, options.reads ?? -1, options.delayMs ?? 0, -1, gate.open)
   }
@@ -88,6 +91,11 @@ export function withFaults(read: ReadBytes, buffer: SharedArrayBuffer): ReadByte
           : 0
       case 'end':
         return 0
+      case 'flip': {
+        const got = read(file, target, position)
+        target[got >> 1] ^= 1
+        return got
+      }
       default:
         return read(file, target, position)
     }
@@ -102,8 +110,11 @@ function faultFor(words: Int32Array, file: number, position: number, size: numbe
   const kind = kinds[Atomics.load(words, wKind)]
   const only = Atomics.load(words, wFile)
   if (kind === 'none' || (only >= 0 && only !== file)) return 'none'
-  if (Atomics.load(words, wReads) < 0) return kind
-  return Atomics.sub(words, wReads, 1) > 0 ? kind : 'none'
+  for (;;) {
+    const left = Atomics.load(words, wReads)
+    if (left <= 0) return left < 0 ? kind : 'none'
+    if (Atomics.compareExchange(words, wReads, left, left - 1) === left) return kind
+  }
 }
 
 function isPicked(words: Int32Array, file: number, position: number, size: number): boolean {

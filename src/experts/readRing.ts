@@ -378,12 +378,13 @@ export class ReadRing {
   }
 }
 
-/** Codes of readers that are no files of a disk. At most 12 characters. */
+/** Codes that are not those of the system. At most 12 characters. */
 const failureTexts: Readonly<Record<string, string>> = {
   UNREACHABLE: 'the server cannot be reached and the expert is not in the cache',
   NO_RANGES: 'the server does not send parts of files',
   FILE_CHANGED: 'the file on the server has changed: open the model again',
   SHORT_BODY: 'the server sent less than it promised',
+  CHECKSUM: 'its bytes do not match their checksum: the file is damaged, or is being written',
 }
 
 export function failureText(failure: ReadFailure, size: number): string {

@@ -1,10 +1,13 @@
 // What a reader thread does all its life: take the next entry, read it into shared memory, answer. The same on every
 // platform; `read` is the platform's. Transient faults are retried here, a bounded number of times; what remains is
 // recorded in the entry for the asker to report.
-import type { ReadFailure, ReadRing } from './readRing.js'
+import type { ReadFailure, ReadRequest, ReadRing } from './readRing.js'
 
 /** Reads up to `target.length` bytes of a file from `position`; returns how many came, 0 at the end of the file. */
 export type ReadBytes = (file: number, target: Uint8Array, position: number) => number
+
+/** Whether what was read is what it should be. */
+export type CheckBytes = (request: ReadRequest) => boolean
 
 const attempts = 3
 const pauseMs = [0, 2, 10]
@@ -20,6 +23,7 @@ export function serveReads(
   role: ReaderRole,
   banks: readonly SharedArrayBuffer[],
   read: ReadBytes,
+  check: CheckBytes | null = null,
   answered?: () => void,
 ): void {
   while (!ring.stopped) {
@@ -29,7 +33,7 @@ export function serveReads(
       if (!ring.stopped) ring.waitForWork(seen, role.takesAhead)
       continue
     }
-    serve(ring, role.index, entry, banks, read)
+    serve(ring, role.index, entry, banks, read, check)
     answered?.()
   }
 }
@@ -40,8 +44,10 @@ function serve(
   entry: number,
   banks: readonly SharedArrayBuffer[],
   read: ReadBytes,
+  check: CheckBytes | null,
 ): void {
-  const { file, offset, size, bank, target } = ring.request(entry)
+  const request = ring.request(entry)
+  const { file, offset, size, bank, target } = request
   const began = now()
   ring.readBegins(began)
   let failure: ReadFailure | undefined
@@ -59,6 +65,8 @@ function serve(
         if (got === size || came === 0) break
       }
       failure = got < size ? { code: '', got } : undefined
+      // A file that is just being written is as bad as one that fails to be read: it may be better in a moment.
+      if (!failure && check !== null && !check(request)) failure = { code: 'CHECKSUM', got }
     } catch (error) {
       failure = { code: (error as { code?: string }).code ?? 'UNKNOWN', got }
     }

@@ -6,6 +6,8 @@ export interface ByteSource {
   readonly size: number
   /** Fills `target` from `offset`, whole or not at all: a short or failed read throws ReadError. */
   read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void>
+  /** Bytes that were read there are damaged: whoever keeps a copy of them drops it, and the next read goes to the origin. */
+  forget?(offset: number, size: number): void
   close(): Promise<void>
 }
 

@@ -1,16 +1,22 @@
 // Which large files a conversion has finished so far, kept in its target folder, so that a later run goes on from there. A
-// file is entered once it is on the disk under its name; the journal goes when moeflux.json, the last file, is there.
+// file is entered once it is on the disk under its name, with the checksums of its blocks, which are written to files of
+// their own at the end; the journal goes when moeflux.json, the last file, is there.
+import { FormatError } from '../errors.js'
 import type { FileChecksum } from './manifest.js'
 import type { OutputFolder } from './outputFolder.js'
 import { isPackedName, JOURNAL_NAME } from './packedNames.js'
 import { asCount, asObject, asString, parseStrictJson } from './strictJson.js'
+
+export interface FinishedFile extends FileChecksum {
+  readonly sums: BigUint64Array // [blocks]
+}
 
 export class ConversionJournal {
   /** `key` stands for the source and the options: files of another key are of no use. */
   private constructor(
     private readonly output: OutputFolder,
     private readonly key: string,
-    private readonly files: Map<string, FileChecksum>,
+    private readonly files: Map<string, FinishedFile>,
     private readonly useless: readonly string[],
     readonly uselessBytes: number,
   ) {}
@@ -18,7 +24,7 @@ export class ConversionJournal {
   /** Finds what an earlier run of the same key left in `names`. Writes and removes nothing yet. */
   static async open(output: OutputFolder, key: string, names: readonly string[]): Promise<ConversionJournal> {
     const earlier = parseJournal(await output.readText(JOURNAL_NAME), output.location)
-    const files = new Map<string, FileChecksum>()
+    const files = new Map<string, FinishedFile>()
     const useless: string[] = []
     let uselessBytes = 0
     for (const name of names.filter(isPackedName)) {
@@ -43,12 +49,12 @@ export class ConversionJournal {
     return this.files.size === 0
   }
 
-  get(name: string): FileChecksum | undefined {
+  get(name: string): FinishedFile | undefined {
     return this.files.get(name)
   }
 
-  async add(name: string, checksum: FileChecksum): Promise<void> {
-    this.files.set(name, checksum)
+  async add(name: string, file: FinishedFile): Promise<void> {
+    this.files.set(name, file)
     await this.save()
   }
 
@@ -66,7 +72,11 @@ export class ConversionJournal {
   private async save(): Promise<void> {
     const file = await this.output.create(JOURNAL_NAME)
     try {
-      const text = JSON.stringify({ key: this.key, files: Object.fromEntries(this.files) })
+      const entries = [...this.files].map(([name, { size, sha256, sums }]) => [
+        name,
+        { size, sha256, sums: toHex(sums) },
+      ])
+      const text = JSON.stringify({ key: this.key, files: Object.fromEntries(entries) })
       await file.append(new TextEncoder().encode(text))
       await file.finish()
     } catch (error) {
@@ -77,20 +87,30 @@ export class ConversionJournal {
 }
 
 /** A journal that cannot be read is worth nothing, and no reason to stop. */
-function parseJournal(text: string | null, where: string): { key: string; files: Map<string, FileChecksum> } | null {
+function parseJournal(text: string | null, where: string): { key: string; files: Map<string, FinishedFile> } | null {
   if (text === null) return null
   try {
     const root = asObject(parseStrictJson(text, where), where, 'the journal')
-    const files = new Map<string, FileChecksum>()
+    const files = new Map<string, FinishedFile>()
     for (const [name, value] of asObject(root.get('files'), where, 'files')) {
       const fields = asObject(value, where, name)
       files.set(name, {
         size: asCount(fields.get('size'), where, 'size'),
         sha256: asString(fields.get('sha256'), where, 'sha256'),
+        sums: fromHex(asString(fields.get('sums'), where, 'sums'), where),
       })
     }
     return { key: asString(root.get('key'), where, 'key'), files }
   } catch {
     return null
   }
+}
+
+function toHex(sums: BigUint64Array): string {
+  return Array.from(sums, sum => sum.toString(16).padStart(16, '0')).join('')
+}
+
+function fromHex(text: string, where: string): BigUint64Array {
+  if (!/^([0-9a-f]{16})*$/.test(text)) throw new FormatError('BAD_FIELD', where, 'sums are not numbers of 16 digits')
+  return BigUint64Array.from({ length: text.length / 16 }, (_, i) => BigInt(`0x${text.slice(i * 16, (i + 1) * 16)}`))
 }

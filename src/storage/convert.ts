@@ -12,8 +12,16 @@ import {
 } from '../errors.js'
 import { parseConfig } from '../model/config.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
+import {
+  type BlockShape,
+  BlockSummer,
+  blocksPerRecord,
+  expertBlockBytes,
+  formatChecksums,
+  WEIGHTS_BLOCK_BYTES,
+} from './blockChecksums.js'
 import type { Folder } from './byteSource.js'
-import { ConversionJournal } from './conversionJournal.js'
+import { ConversionJournal, type FinishedFile } from './conversionJournal.js'
 import { changedTexts } from './copiedTexts.js'
 import { isDiskFull } from './diskFull.js'
 import { type FileChecksum, formatManifest, formatMetadata, type Metadata, parseMetadata } from './manifest.js'
@@ -22,11 +30,13 @@ import type { OutputFile, OutputFolder } from './outputFolder.js'
 import {
   CONFIG_NAME,
   COPIED_NAMES,
+  expertChecksumsName,
   expertFileName,
   GENERATION_CONFIG_NAME,
   JOURNAL_NAME,
   MANIFEST_NAME,
   METADATA_NAME,
+  WEIGHTS_CHECKSUMS_NAME,
   WEIGHTS_NAME,
 } from './packedNames.js'
 import { type PackingOptions, type PackingPlan, planPacking } from './packingPlan.js'
@@ -104,8 +114,9 @@ class Conversion {
     }
     const key = JSON.stringify([CONVERTER_VERSION, about.source.identity, about.options])
     const journal = await ConversionJournal.open(this.output, key, names)
-    const jobs = await this.jobs(about.model)
-    const bytesReused = jobs.reduce((sum, job) => sum + (journal.get(job.name) && job.size ? job.size : 0), 0)
+    const jobs = this.jobs()
+    const texts = await this.texts(about.model)
+    const bytesReused = jobs.reduce((sum, job) => sum + (finishedBy(journal, job) ? sizeOf(job) : 0), 0)
     const free = (await this.output.freeBytes()) + journal.uselessBytes
     const needed = this.total - bytesReused
     if (free < needed) throw new DiskFullError(this.output.location, needed, free)
@@ -114,7 +125,7 @@ class Conversion {
       this.options.onNotice?.(`going on with the conversion in ${this.output.location}: ${share}% was done`)
     }
     try {
-      const metadata = await this.writeAll(jobs, journal, about)
+      const metadata = await this.writeAll(jobs, texts, journal, about)
       return { metadata, bytes: this.total, bytesReused }
     } catch (error) {
       // What the source holds cannot be packed, now or later; else what is done is there for the next run.
@@ -123,40 +134,47 @@ class Conversion {
     }
   }
 
-  private async jobs(model: string): Promise<Job[]> {
-    const { config } = this.model
-    const jobs: Job[] = this.layersByShard().flatMap(layer =>
-      this.plan.expertSets.map(set => ({
+  private jobs(): LargeJob[] {
+    const groups = this.largeFiles()
+    const jobs: LargeJob[] = this.layersByShard().flatMap(layer =>
+      this.plan.expertSets.map((set, i) => ({
         name: expertFileName(set.name, layer),
-        size: config.numExperts * set.expertSize,
+        shape: groups[i].shape,
         write: (context: WriteContext) => writeExperts(this.model, layer, set, context),
       })),
     )
     jobs.push({
       name: WEIGHTS_NAME,
-      size: this.plan.residentBytes,
+      shape: groups[groups.length - 1].shape,
       write: context => writeResident(this.model, this.plan, context),
     })
-    for (const [name, text] of await this.texts(model)) jobs.push(textJob(name, text))
     return jobs
   }
 
   private async writeAll(
-    jobs: readonly Job[],
+    jobs: readonly LargeJob[],
+    texts: ReadonlyMap<string, string>,
     journal: ConversionJournal,
     about: Pick<Metadata, 'model' | 'source' | 'options'>,
   ): Promise<Metadata> {
     await this.naming(JOURNAL_NAME, () => journal.start())
     const scratch = new PackScratch()
     const files = new Map<string, FileChecksum>()
+    const finished = new Map<string, FinishedFile>()
     for (const job of jobs) {
-      const done = journal.get(job.name)
-      if (done !== undefined) this.advance(job.size ?? 0)
-      const checksum = done ?? (await this.writeFile(job, scratch))
-      if (done === undefined && job.size !== null)
-        await this.naming(JOURNAL_NAME, () => journal.add(job.name, checksum))
-      files.set(job.name, checksum)
+      const done = finishedBy(journal, job)
+      if (done !== undefined) this.advance(sizeOf(job))
+      const file = done ?? (await this.writeLarge(job, scratch))
+      if (done === undefined) await this.naming(JOURNAL_NAME, () => journal.add(job.name, file))
+      finished.set(job.name, file)
+      files.set(job.name, { size: file.size, sha256: file.sha256 })
     }
+    for (const { checksums, names, shape } of this.largeFiles()) {
+      const sums = BigUint64Array.from(names.flatMap(name => [...finished.get(name)!.sums]))
+      const bytes = formatChecksums({ ...shape, sums })
+      files.set(checksums, await this.writeFile({ name: checksums, write: ({ file }) => file.append(bytes) }, scratch))
+    }
+    for (const [name, text] of texts) files.set(name, await this.writeFile(textJob(name, text), scratch))
     const experts = new Map(this.plan.expertSets.map(set => [set.name, set.parts]))
     const metadata: Metadata = { ...about, files, experts }
     await this.writeFile(textJob(METADATA_NAME, formatMetadata(metadata)), scratch)
@@ -175,6 +193,20 @@ class Conversion {
     }
   }
 
+  /** Which large files there will be, in the order of their checksums: those of each set of experts, then the weights. */
+  private largeFiles(): LargeFiles[] {
+    const { numLayers, numExperts } = this.model.config
+    const experts = this.plan.expertSets.map(({ name, expertSize: recordBytes }) => ({
+      names: Array.from({ length: numLayers }, (_, layer) => expertFileName(name, layer)),
+      checksums: expertChecksumsName(name),
+      shape: { files: numLayers, records: numExperts, recordBytes, blockBytes: expertBlockBytes(recordBytes) },
+    }))
+    const { residentBytes: recordBytes } = this.plan
+    const blockBytes = Math.min(WEIGHTS_BLOCK_BYTES, recordBytes)
+    const shape = { files: 1, records: 1, recordBytes, blockBytes }
+    return [...experts, { names: [WEIGHTS_NAME], checksums: WEIGHTS_CHECKSUMS_NAME, shape }]
+  }
+
   /** Layers in the order in which the shards hold them, so that each shard is read once and in one go. */
   private layersByShard(): number[] {
     const { model } = this
@@ -185,6 +217,20 @@ class Conversion {
     }
     const layers = Array.from({ length: model.config.numLayers }, (_, layer) => ({ layer, shard: first(layer) }))
     return layers.sort((a, b) => a.shard - b.shard || a.layer - b.layer).map(({ layer }) => layer)
+  }
+
+  private async writeLarge({ name, shape, write }: LargeJob, scratch: PackScratch): Promise<FinishedFile> {
+    const summer = new BlockSummer(shape)
+    const summed = (file: OutputFile): OutputFile => ({
+      append(bytes) {
+        summer.push(bytes)
+        return file.append(bytes)
+      },
+      finish: () => file.finish(),
+      discard: () => file.discard(),
+    })
+    const job: Job = { name, write: context => write({ ...context, file: summed(context.file) }) }
+    return { ...(await this.writeFile(job, scratch)), sums: summer.finish() }
   }
 
   private async writeFile(job: Job, scratch: PackScratch): Promise<FileChecksum> {
@@ -296,12 +342,32 @@ class Conversion {
 
 interface Job {
   readonly name: string
-  readonly size: number | null // null: small
-  write(context: WriteContext & { readonly file: OutputFile }): Promise<void>
+  write(context: WriteContext): Promise<void>
+}
+
+interface LargeJob extends Job {
+  readonly shape: BlockShape
+}
+
+/** Files of one shape, with the file that holds the checksums of their blocks. */
+interface LargeFiles {
+  readonly names: readonly string[]
+  readonly checksums: string
+  readonly shape: BlockShape
+}
+
+function sizeOf({ shape }: LargeJob): number {
+  return shape.records * shape.recordBytes
+}
+
+/** What an earlier run has finished, with a checksum for each of its blocks. */
+function finishedBy(journal: ConversionJournal, { name, shape }: LargeJob): FinishedFile | undefined {
+  const file = journal.get(name)
+  return file?.sums.length === shape.records * blocksPerRecord(shape) ? file : undefined
 }
 
 function textJob(name: string, text: string): Job {
-  return { name, size: null, write: ({ file }) => file.append(new TextEncoder().encode(text)) }
+  return { name, write: ({ file }) => file.append(new TextEncoder().encode(text)) }
 }
 
 /** The source itself is at fault, and its weights will be no better next time. */

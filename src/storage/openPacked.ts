@@ -1,23 +1,28 @@
 // Opens a packed model folder: reads its JSON files, checks that every tensor and every expert file is what the model's
 // shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
+// Where it has them by blocks, whoever reads weights through what is opened here gets them compared.
 import { FormatError, ModelNotFoundError, OptionError } from '../errors.js'
 import { type ModelConfig, parseConfig } from '../model/config.js'
 import { defaultExpertFormats, type ExpertPart, expertLayout, expertParts } from '../model/expertLayout.js'
 import { resolveTensors } from '../model/resolveTensors.js'
 import type { ExpertLayout } from '../model/tensors.js'
+import { type BlockChecksums, type BlockShape, parseChecksums } from './blockChecksums.js'
 import type { ByteSource, Folder } from './byteSource.js'
-import { fingerprintOf } from './fingerprint.js'
+import { CheckedSource } from './checkedSource.js'
+import { fingerprintOf, sha256 } from './fingerprint.js'
 import { type Metadata, parseManifest, parseMetadata } from './manifest.js'
 import { namingFile } from './namingFile.js'
 import type { ExpertFiles, PackedModel } from './packedModel.js'
 import {
   CONFIG_NAME,
   type ExpertSetName,
+  expertChecksumsName,
   expertFileName,
   GENERATION_CONFIG_NAME,
   JOURNAL_NAME,
   MANIFEST_NAME,
   METADATA_NAME,
+  WEIGHTS_CHECKSUMS_NAME,
   WEIGHTS_NAME,
 } from './packedNames.js'
 import { checkNesting } from './strictJson.js'
@@ -25,6 +30,8 @@ import { checkNesting } from './strictJson.js'
 export interface OpenPackedOptions {
   /** Use the second set of experts, in 2 bits. */
   readonly expertBits?: 2
+  /** Compare weights with the folder's checksums, where it has them by blocks. Default true. */
+  readonly checksums?: boolean
 }
 
 export async function openPacked(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedModel> {
@@ -43,8 +50,12 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
     await Promise.all(opened.map(source => source.close()))
   }
   try {
-    const weights = await open(WEIGHTS_NAME)
-    const tensors = namingFile(manifestFile, () => resolveTensors(config, manifest.tensors, weights))
+    const checksums = async (name: string, shape: Omit<BlockShape, 'blockBytes'>) =>
+      options.checksums === false ? null : await readChecksums(folder, metadata, name, shape)
+    const plain = await open(WEIGHTS_NAME)
+    const tensors = namingFile(manifestFile, () => resolveTensors(config, manifest.tensors, plain))
+    const ofWeights = await checksums(WEIGHTS_CHECKSUMS_NAME, { files: 1, records: 1, recordBytes: plain.size })
+    const weights = ofWeights === null ? plain : new CheckedSource(plain, ofWeights, 0)
     const files: ByteSource[] = []
     for (let layer = 0; layer < config.numLayers; layer++) {
       const file = await open(expertFileName(set, layer))
@@ -55,7 +66,13 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
       }
       files.push(file)
     }
-    const experts: ExpertFiles = { layout, files }
+    const shape = { files: config.numLayers, records: config.numExperts, recordBytes: layout.expertSize }
+    const ofExperts = await checksums(expertChecksumsName(set), shape)
+    const experts: ExpertFiles = {
+      layout,
+      files: ofExperts === null ? files : files.map((file, layer) => new CheckedSource(file, ofExperts, layer)),
+      checksums: ofExperts,
+    }
     return {
       name: metadata?.model || manifest.model || (folder.location.split(/[\\/]/).filter(Boolean).pop() ?? 'model'),
       folder,
@@ -69,6 +86,33 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
   } catch (error) {
     await close()
     throw error
+  }
+}
+
+/** Null for a folder that has none: packed by others, or before there were any. */
+export async function readChecksums(
+  folder: Folder,
+  metadata: Metadata | null,
+  name: string,
+  shape: Omit<BlockShape, 'blockBytes'>,
+): Promise<BlockChecksums | null> {
+  const want = metadata?.files.get(name)
+  if (want === undefined) return null
+  const source = await folder.open(name)
+  try {
+    // Checksums that are damaged themselves must not be taken for damaged weights.
+    if (source.size !== want.size) {
+      throw new FormatError('SIZE_MISMATCH', source.name, `has ${source.size} bytes, want ${want.size}`)
+    }
+    const bytes = new Uint8Array(source.size)
+    await source.read(0, bytes)
+    if ((await sha256(bytes)) !== want.sha256) {
+      source.forget?.(0, source.size)
+      throw new FormatError('CHECKSUM_MISMATCH', source.name, 'does not match its own checksum: the file is damaged')
+    }
+    return parseChecksums(bytes, shape, source.name)
+  } finally {
+    await source.close()
   }
 }
 

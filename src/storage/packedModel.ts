@@ -2,12 +2,18 @@
 // resident part once at open and experts on demand.
 import type { ModelConfig } from '../model/config.js'
 import type { ExpertLayout, ModelTensors } from '../model/tensors.js'
+import type { BlockChecksums } from './blockChecksums.js'
 import type { ByteSource, Folder } from './byteSource.js'
 
 export interface ExpertFiles {
   readonly layout: ExpertLayout
   /** packed_experts/layer_NN.bin, one per layer: expert e at e * layout.expertSize. */
   readonly files: readonly ByteSource[]
+  /**
+   * What their bytes must be, where the folder has checksums and they are asked for. The sources above compare by
+   * themselves; this is for readers that open the files on their own.
+   */
+  readonly checksums: BlockChecksums | null
 }
 
 export interface PackedModel {
@@ -15,7 +21,7 @@ export interface PackedModel {
   readonly folder: Folder
   readonly config: ModelConfig
   readonly tensors: ModelTensors
-  readonly weights: ByteSource // model_weights.bin
+  readonly weights: ByteSource // model_weights.bin; compares with checksums where there are any
   readonly experts: ExpertFiles
   /** Identifies the weights: equal for equal bytes, on any machine. */
   readonly fingerprint: string

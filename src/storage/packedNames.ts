@@ -13,6 +13,13 @@ export const LOCK_NAME = 'converting.lock'
 
 export type ExpertSetName = 'packed_experts' | 'packed_experts_2bit'
 
+/** Checksums of blocks of model_weights.bin, and of the experts of a set. */
+export const WEIGHTS_CHECKSUMS_NAME = 'model_weights.sums'
+
+export function expertChecksumsName(set: ExpertSetName): string {
+  return `${set}.sums`
+}
+
 /** Small files that are copied as they are, where a source has them. config.json may get a quantization block. */
 export const COPIED_NAMES: readonly string[] = [
   'tokenizer.json',
@@ -28,6 +35,6 @@ export function expertFileName(set: ExpertSetName, layer: number): string {
 
 /** Whether a conversion writes files of this name. */
 export function isPackedName(name: string): boolean {
-  const plain = [CONFIG_NAME, WEIGHTS_NAME, MANIFEST_NAME, METADATA_NAME, ...COPIED_NAMES]
-  return plain.includes(name) || /^packed_experts(_2bit)?\/layer_\d{2,}\.bin$/.test(name)
+  const plain = [CONFIG_NAME, WEIGHTS_NAME, WEIGHTS_CHECKSUMS_NAME, MANIFEST_NAME, METADATA_NAME, ...COPIED_NAMES]
+  return plain.includes(name) || /^packed_experts(_2bit)?(\/layer_\d{2,}\.bin|\.sums)$/.test(name)
 }

@@ -23,8 +23,9 @@ export function modelEntry(name: string, metadata: Metadata): ModelEntry {
   let residentBytes = 0
   let expertBytes = 0
   for (const [file, { size }] of metadata.files) {
-    if (!file.startsWith('packed_experts')) residentBytes += size
-    else if (file.startsWith('packed_experts/')) expertBytes += size
+    if (file.startsWith('packed_experts_2bit')) continue
+    if (file.startsWith('packed_experts/')) expertBytes += size
+    else residentBytes += size
   }
   return { name, path: `${siteName(name)}/`, residentBytes, expertBytes }
 }

@@ -6,7 +6,7 @@ import { ExpertReadError, ReadError } from '#moeflux/errors.js'
 import { ExpertReaderPool } from '#moeflux/experts/expertReaderPool.js'
 import { aborted, ExpertStreamer } from '#moeflux/experts/expertStreamer.js'
 import { memoryGroups } from '#moeflux/experts/nodeMemory.js'
-import { alignedSharedBuffer, type NodeReaders, startNodeReaders } from '#moeflux/experts/nodeReaders.js'
+import { type NodeReaders, readMemory, startNodeReaders } from '#moeflux/experts/nodeReaders.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import { chooseReadMode, type ReadMode } from '#moeflux/experts/readMode.js'
 import { ReadRing } from '#moeflux/experts/readRing.js'
@@ -35,7 +35,7 @@ afterEach(async () => {
 })
 
 function start(slots: number, reads: ReadMode, faults?: ReadFaults) {
-  const bank = alignedSharedBuffer(slots * expertSize)
+  const bank = readMemory(slots * expertSize)
   const notices: string[] = []
   const readers = startNodeReaders({
     files,
@@ -70,7 +70,7 @@ function start(slots: number, reads: ReadMode, faults?: ReadFaults) {
       for (let count = streamer.next(batch); count !== 0; count = streamer.next(batch)) {
         if (count === aborted) return 'aborted'
         for (const slot of batch.subarray(0, count)) {
-          const bytes = new Uint8Array(bank, slot * expertSize, expertSize)
+          const bytes = new Uint8Array(bank.buffer, slot * expertSize, expertSize)
           const want = byteOf(layer, streamer.expertOf(slot))
           if (!bytes.every(byte => byte === want)) throw new Error(`slot ${slot} does not hold its expert`)
           got.push(streamer.expertOf(slot))
@@ -191,7 +191,7 @@ describe('closing', () => {
 
 describe('reader pool', () => {
   const poolOn = (faults?: ReadFaults, depth?: number, yieldsToDemands = false) => {
-    const bank = alignedSharedBuffer(experts * expertSize)
+    const bank = readMemory(experts * expertSize)
     const options = { files, expertSize, banks: [bank], slotBytes: 0, faults: faults?.buffer, depth, yieldsToDemands }
     return { pool: new ExpertReaderPool(options), bank }
   }
@@ -201,7 +201,7 @@ describe('reader pool', () => {
     await Promise.all(
       Array.from({ length: experts }, async (_, e) => {
         await pool.read(1, e * expertSize, expertSize, 0, e * expertSize, e % 2 ? 'prefetch' : 'demand')
-        const bytes = new Uint8Array(bank, e * expertSize, expertSize)
+        const bytes = new Uint8Array(bank.buffer, e * expertSize, expertSize)
         expect(bytes.every(byte => byte === byteOf(1, e))).toBe(true)
       }),
     )
@@ -222,7 +222,7 @@ describe('reader pool', () => {
         ])
       }
     }
-    expect([...new Uint8Array(bank, expertSize - 1, 2)]).toEqual([byteOf(0, 0), byteOf(1, 0)])
+    expect([...new Uint8Array(bank.buffer, expertSize - 1, 2)]).toEqual([byteOf(0, 0), byteOf(1, 0)])
     await pool.close()
   })
 

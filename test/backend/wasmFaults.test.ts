@@ -91,7 +91,7 @@ test('an abort before the step begins does nothing at all', async () => {
   await opened.close()
 })
 
-test.each(['error', 'short', 'end'] as const)(
+test.each(['error', 'short', 'end', 'flip'] as const)(
   'a read that fails (%s) is told, and the next evaluation works',
   async kind => {
     const faults = new ReadFaults()

@@ -5,6 +5,7 @@ import { expect, test, vi } from 'vitest'
 import { type EnginePage, engineIsThere, expertFiles, modelFiles, openEnginePage } from '../support/enginePage.js'
 import { demoModel } from '../support/models.js'
 import { temporaryFolder } from '../support/packedFiles.js'
+import { NAN, poisonExperts } from '../support/poison.js'
 
 vi.setConfig({ testTimeout: 150_000 })
 
@@ -197,6 +198,48 @@ test('stored bytes that were damaged are fetched again', async () => {
   const forgotten = await mustAnswer(at)
   expect(forgotten.text).toBe(whole.text)
   expect(forgotten.stats.networkReads).toBe(whole.stats.networkReads)
+})
+
+test.each([true, false])('bytes that are not the model’s, from the server (isolated: %s)', async isolated => {
+  const at = await openEnginePage({ isolated })
+  const { server } = at
+  server.faults = { path: expertFiles, flip: true }
+  const { failure } = await visit(at)
+  expect(failure).toMatchObject({ name: 'ExpertReadError', code: 'EXPERT_READ', known: true })
+  expect(failure?.message).toContain('its bytes do not match their checksum')
+  await at.page.reload()
+  await engineIsThere(at.page)
+  // Nothing of it was kept. A bit that is wrong once or twice costs no more than time.
+  server.faults = { path: expertFiles, flip: true, times: 2 }
+  const { text, stats } = await mustAnswer(at)
+  expect(text).toMatch(/^Once upon a time/)
+  expect(stats.networkReads).toBeGreaterThan(20)
+  await at.page.reload()
+  await engineIsThere(at.page)
+  server.faults = { path: modelFiles, refuse: true }
+  const again = await mustAnswer(at)
+  expect([again.text, again.stats.networkReads]).toEqual([text, 0])
+})
+
+test('a resident part that is damaged on its way does not open, and is not kept', async () => {
+  const at = await openEnginePage()
+  const { server } = at
+  server.faults = { path: weights, flip: true }
+  expect((await visit(at)).failure).toMatchObject({ name: 'ChecksumError', code: 'CHECKSUM_MISMATCH', known: true })
+  await at.page.reload()
+  await engineIsThere(at.page)
+  server.faults = {}
+  expect((await mustAnswer(at)).text).toMatch(/^Once upon a time/)
+})
+
+test('weights that are not finite, in a folder without checksums: no text, but an error with its name', async () => {
+  const folder = temporaryFolder()
+  cpSync(demoModel, folder, { recursive: true, filter: path => !path.endsWith('moeflux.json') })
+  await poisonExperts(folder, 3, 'up', 'scales', NAN)
+  const at = await openEnginePage({ mounts: { '/model/': folder } })
+  const { failure } = await visit(at)
+  expect(failure).toMatchObject({ name: 'NonFiniteError', code: 'NON_FINITE_OUTPUT', known: true })
+  expect(failure?.message).toMatch(/layer 3, experts? [\d, ]+, whose weights/)
 })
 
 test('a folder without checksums: files are told apart by their tags, and it works offline too', async () => {

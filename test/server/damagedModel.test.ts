@@ -1,6 +1,6 @@
 // Model files that are damaged while they are served: an error of the server with its own code in every API, streaming or
 // not, greedy or sampled, and never a word of text. Once the files are whole again the next answer is the right one.
-import { cpSync, mkdtempSync, rmSync } from 'node:fs'
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -8,7 +8,7 @@ import type { Backend } from '#moeflux/compute/backend.js'
 import { type RunningServer, serve } from '#moeflux/server/serve.js'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
 import { demoModel } from '../support/models.js'
-import { type Antidote, NAN, poisonExperts } from '../support/poison.js'
+import { type Antidote, NAN, overwrite, poisonExperts } from '../support/poison.js'
 import { parseEvents, postJson } from './sse.js'
 
 const text = 'Tell me a story about a little dog'
@@ -81,6 +81,52 @@ describe('weights that are not finite, in a folder without checksums', () => {
       expect(body).not.toContain('!!')
       expect(events.filter(data => data.includes('non_finite_output'))).toHaveLength(1)
     })
+  })
+})
+
+describe('expert files that are overwritten while they are served, in a folder with checksums', () => {
+  let folder: string
+  let model: Model
+  let server: RunningServer
+  const log: string[] = []
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'moeflux-served-'))
+    cpSync(demoModel, folder, { recursive: true })
+    // Room for few: experts are read all the time, as those of a model that is larger than memory.
+    model = await openModel(folder, { backend: 'wasm', threads: 1, expertMemory: 2 * 4 * 57_344 })
+    server = await serve(model, { port: 0, onLog: line => log.push(line), onWarning: line => log.push(line) })
+  })
+  afterAll(async () => {
+    await server.stop(0)
+    await model.close()
+    rmSync(folder, { recursive: true, force: true })
+  })
+
+  /** Another model's bytes, of the same size, in every expert file. */
+  const overwriteExperts = (): Antidote => {
+    const names = readdirSync(join(folder, 'packed_experts')).map(name => join(folder, 'packed_experts', name))
+    const before = names.map(name => readFileSync(name))
+    for (const [i, name] of names.entries()) overwrite(name, before[(i + 1) % names.length])
+    return () => {
+      for (const [i, name] of names.entries()) overwrite(name, before[i])
+    }
+  }
+
+  it.each(Object.keys(apis))('%s: a 500 with its code and not a word, then the right answer again', async path => {
+    const ask = (more: object = {}) => postJson(server.url + path, { ...apis[path], temperature: 0, ...more })
+    const whole = async () => withoutIds(await (await ask()).json())
+    const want = await whole()
+    const heal = overwriteExperts()
+    log.length = 0
+    for (const temperature of [0, 1]) {
+      const response = await ask({ temperature })
+      const { error } = await response.json()
+      expect([response.status, error.code]).toEqual([500, 'expert_read'])
+      expect(error.message).toMatch(/^expert \d+ of layer \d+: its bytes do not match their checksum/)
+    }
+    expect(log.filter(line => /EXPERT_READ: expert \d+ of layer \d+/.test(line))).toHaveLength(2)
+    heal()
+    expect(await whole()).toEqual(want)
   })
 })
 

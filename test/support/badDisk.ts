@@ -3,6 +3,8 @@
 import { ReadError } from '#moeflux/errors.js'
 import type { FaultKind, ReadFaults } from '#moeflux/experts/readFaults.js'
 import type { ByteSource } from '#moeflux/storage/byteSource.js'
+import { CheckedSource } from '#moeflux/storage/checkedSource.js'
+import type { ExpertFiles } from '#moeflux/storage/packedModel.js'
 
 export type BadDisk = Pick<ReadFaults, 'set' | 'pick' | 'pickAndHold' | 'letGo' | 'isMet' | 'isWaiting'>
 
@@ -40,7 +42,7 @@ export class SourceFaults implements BadDisk {
     return this.waiting
   }
 
-  wrap(source: ByteSource): ByteSource {
+  private wrap(source: ByteSource): ByteSource {
     return {
       name: `bad ${source.name}`, // no path: reader threads would open it themselves
       size: source.size,
@@ -48,10 +50,22 @@ export class SourceFaults implements BadDisk {
       read: async (offset, target, signal) => {
         const kind = await this.faultFor({ source, offset })
         if (kind === 'none') return source.read(offset, target, signal)
+        if (kind === 'flip') {
+          await source.read(offset, target, signal)
+          target[target.length >> 1] ^= 1
+          return
+        }
         if (kind === 'short') await source.read(offset, target.subarray(0, target.length >> 1))
         throw new ReadError(source.name, offset, target.length, kind === 'error' ? 'EIO: injected' : 'cut short')
       },
     }
+  }
+
+  /** What comes of the disk is compared with checksums, as opened folders have it. */
+  wrapExperts(experts: ExpertFiles): ExpertFiles {
+    const { checksums } = experts
+    if (checksums === null) throw new Error('the model has no checksums')
+    return { ...experts, files: experts.files.map((file, i) => new CheckedSource(this.wrap(file), checksums, i)) }
   }
 
   private begin(kind: FaultKind, skip: number, tries: number, holds: boolean): void {
@@ -81,6 +95,8 @@ export class SourceFaults implements BadDisk {
       await this.shut
       this.waiting = false
     }
-    return this.tries < 0 || this.tries-- > 0 ? this.kind : 'none'
+    if (this.tries === 0) return 'none'
+    if (this.tries > 0) this.tries--
+    return this.kind
   }
 }

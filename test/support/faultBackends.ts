@@ -106,7 +106,7 @@ function onSources(name: string, isGpu: boolean, open: Open, tries = 3): FaultRo
     stride: isGpu ? 3 : 1, // an emulated GPU is slow, and what differs here is no more than the reader
     async open(packed, slots, options) {
       const disk = new SourceFaults()
-      const experts = { ...packed.experts, files: packed.experts.files.map(file => disk.wrap(file)) }
+      const experts = disk.wrapExperts(packed.experts)
       return { backend: await open({ ...packed, experts }, optionsFor(packed, slots, name, options)), disk }
     },
   }

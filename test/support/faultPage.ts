@@ -29,8 +29,7 @@ const wasmHost = browserHost({
 async function open(kind: PageBackend, slots: number): Promise<{ backend: Backend; disk: SourceFaults }> {
   const packed = randomModel(faultShape)
   const disk = new SourceFaults()
-  const experts = { ...packed.experts, files: packed.experts.files.map(file => disk.wrap(file)) }
-  const model = { ...packed, experts }
+  const model = { ...packed, experts: disk.wrapExperts(packed.experts) }
   const options = { precision: 'exact', expertsPerToken: faultShape.k } as const
   if (kind === 'webgpu') {
     const expertMemory = slots * (packed.experts.layout.expertSize + 64)

@@ -88,7 +88,7 @@ export async function faultWalk(options: FaultWalkOptions): Promise<FaultWalkRep
   const token = () => below(backend.config.vocabSize)
 
   const drawFault = (): Fault => {
-    const how = oneOf<FaultKind>('error', 'short', 'end')
+    const how = oneOf<FaultKind>('error', 'short', 'end', 'flip')
     const draw = random()
     if (draw < 0.3) return { kind: 'none' }
     if (draw < 0.6) return { kind: 'fails', how, read: below(12) }

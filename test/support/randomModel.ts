@@ -6,6 +6,7 @@ import { float32ToBfloat16, float32ToFloat16 } from '#moeflux/model/floats.js'
 import { resolveTensors, type StoredTensor } from '#moeflux/model/resolveTensors.js'
 import { listSpecs, planTensors } from '#moeflux/model/tensorPlan.js'
 import type { QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
+import { type BlockChecksums, BlockSummer, expertBlockBytes } from '#moeflux/storage/blockChecksums.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { memoryFolder, memorySource } from './memoryFiles.js'
 import { randomFloats, seededRandom } from './random.js'
@@ -79,9 +80,10 @@ export function randomModel(shape: RandomShape): PackedModel {
     down: layoutFormat(fitting(down, shape.intermediate)),
   }
   const layout = expertLayout(config, expertParts(config, formats), 'packed_experts')
-  const files = config.layerKinds.map((_, layer) =>
-    memorySource(randomExperts(random, config.numExperts, shape, formats, layout.expertSize), `experts ${layer}`),
+  const records = config.layerKinds.map(() =>
+    randomExperts(random, config.numExperts, shape, formats, layout.expertSize),
   )
+  const files = records.map((bytes, layer) => memorySource(bytes, `experts ${layer}`))
   const weights = memorySource(bytes, 'weights')
   return {
     name: 'random',
@@ -89,10 +91,21 @@ export function randomModel(shape: RandomShape): PackedModel {
     config,
     tensors: resolveTensors(config, stored, weights),
     weights,
-    experts: { layout, files },
+    experts: { layout, files, checksums: checksumsOf(records, layout.expertSize) },
     fingerprint: `random ${shape.seed}`,
     async close() {},
   }
+}
+
+function checksumsOf(files: readonly Uint8Array[], recordBytes: number): BlockChecksums {
+  const shape = { recordBytes, blockBytes: expertBlockBytes(recordBytes) }
+  const sums = files.flatMap(bytes => {
+    const summer = new BlockSummer(shape)
+    summer.push(bytes)
+    return [...summer.finish()]
+  })
+  const records = files[0].length / recordBytes
+  return { ...shape, files: files.length, records, sums: BigUint64Array.from(sums) }
 }
 
 function configOf(shape: RandomShape): Record<string, unknown> {

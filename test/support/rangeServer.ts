@@ -1,6 +1,6 @@
 // A static file server for browser tests: HTTP ranges, headers for cross-origin isolation where asked for, a log of what
 // was fetched byte by byte, and faults that can be switched on while it runs.
-import { createReadStream, existsSync, statSync } from 'node:fs'
+import { createReadStream, existsSync, readFileSync, statSync } from 'node:fs'
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import { extname, join, normalize, sep } from 'node:path'
@@ -34,6 +34,8 @@ export interface Faults {
   dropAfter?: number
   /** Another entity tag, as if the file had been replaced. */
   changedTag?: boolean
+  /** One bit in the middle of every body is another. */
+  flip?: boolean
   /** Waits before every answer. */
   delayMs?: number
   status?: number
@@ -140,6 +142,12 @@ export class RangeServer {
     response.setHeader('Content-Length', end - begin)
     if (method === 'HEAD' || end === begin) {
       response.end()
+      return
+    }
+    if (fault.flip) {
+      const body = readFileSync(file).subarray(begin, end)
+      body[body.length >> 1] ^= 1
+      response.end(body)
       return
     }
     const stream = createReadStream(file, { start: begin, end: end - 1 })

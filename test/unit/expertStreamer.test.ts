@@ -88,7 +88,11 @@ class FakeDisk implements ReadQueue {
     return this.entriesIn(readState.queued).length + this.entriesIn(readState.reading).length
   }
 
-  private begin(): void {
+  get reading(): number {
+    return this.entriesIn(readState.reading).length
+  }
+
+  begin(): void {
     for (const queue of [this.demands, this.ahead]) {
       for (let entry = queue.shift(); entry !== undefined; entry = queue.shift()) {
         if (this.states[entry] !== readState.queued) continue
@@ -286,6 +290,36 @@ describe('expert streamer', () => {
     streamer.release()
     disk.failing = false
     expect(computeLayer(streamer, disk, 2, [5])).toEqual([5])
+  })
+
+  it('does not fail a request by a read that began before it: that one is read again', () => {
+    for (const asks of [false, true]) {
+      const disk = new FakeDisk(4, randomOf(3))
+      const { streamer } = streamerOn(disk, 4)
+      disk.failing = true
+      streamer.request(2, [5, 6])
+      while (disk.reading < 2) disk.begin()
+      let failed = -1
+      try {
+        streamer.next(new Int32Array(4))
+      } catch (error) {
+        failed = (error as ExpertReadError).expert
+      }
+      streamer.release() // the other read goes on
+      const other = 5 + 6 - failed
+      streamer.request(2, [other])
+      disk.work()
+      disk.failing = false
+      // Whoever may not block asks first whether it would.
+      while (asks && !streamer.poll()) disk.work()
+      const batch = new Int32Array(4)
+      const got: number[] = []
+      for (let n = streamer.next(batch); n > 0; n = streamer.next(batch)) {
+        for (let i = 0; i < n; i++) got.push(streamer.expertOf(batch[i]))
+      }
+      expect(got).toEqual([other])
+      streamer.release()
+    }
   })
 
   it('does not hang when a reader thread has died', () => {

@@ -7,7 +7,7 @@ import { dirname, join, relative } from 'node:path'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { writeSite } from '#moeflux/cli/writeSite.js'
 import { ExpertReaderPool } from '#moeflux/experts/expertReaderPool.js'
-import { alignedSharedBuffer } from '#moeflux/experts/nodeReaders.js'
+import { readMemory } from '#moeflux/experts/nodeReaders.js'
 import { openModel } from '#moeflux/index.js'
 import { SnapshotStore } from '#moeflux/session/snapshotStore.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
@@ -91,7 +91,7 @@ describe.skipIf(!isPosix)('in place of a file', () => {
       new ExpertReaderPool({
         files: [join(folder, 'packed_experts/layer_00.bin')],
         expertSize: 4096,
-        banks: [alignedSharedBuffer(4096)],
+        banks: [readMemory(4096)],
         slotBytes: 0,
         threads: 1,
         depth: 1,

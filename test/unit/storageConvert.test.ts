@@ -3,6 +3,8 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import type { Matrix } from '#moeflux/model/tensors.js'
+import { blocksOf, parseChecksums } from '#moeflux/storage/blockChecksums.js'
+import { blockHash } from '#moeflux/storage/blockHash.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
@@ -79,6 +81,32 @@ describe('the MLX demo model', () => {
     await packFolder(demoSource, second)
     expect(hashFolder(first)).toEqual(hashFolder(second))
   })
+})
+
+test('every block of every large file has its checksum, in all sets of experts', async () => {
+  const folder = temporaryFolder()
+  await packFolder(tinySource, folder, { experts2bit: true })
+  const { files } = JSON.parse(readFileSync(join(folder, 'moeflux.json'), 'utf8'))
+  for (const [name, large] of [
+    ['packed_experts.sums', [0, 1, 2, 3].map(layer => `packed_experts/layer_0${layer}.bin`)],
+    ['packed_experts_2bit.sums', [0, 1, 2, 3].map(layer => `packed_experts_2bit/layer_0${layer}.bin`)],
+    ['model_weights.sums', ['model_weights.bin']],
+  ] as const) {
+    expect(files[name].size).toBe(readFileSync(join(folder, name)).length)
+    const records = large.length === 1 ? 1 : 8
+    const recordBytes = files[large[0]].size / records
+    const table = parseChecksums(readFileSync(join(folder, name)), { files: large.length, records, recordBytes }, name)
+    for (const [i, file] of large.entries()) {
+      const bytes = readFileSync(join(folder, file))
+      let end = 0
+      for (const { at, size, sum } of blocksOf(table, i, 0, bytes.length)) {
+        expect(at).toBe(end)
+        expect(blockHash(bytes.subarray(at, at + size)), `${file} at ${at}`).toBe(sum)
+        end = at + size
+      }
+      expect(end).toBe(bytes.length)
+    }
+  }
 })
 
 describe('the HF tiny model', () => {

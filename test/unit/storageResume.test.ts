@@ -117,6 +117,25 @@ describe('a conversion that was stopped', () => {
     writeFileSync(join(other, 'converting.json'), '{"key":')
     expect((await packFolder(tinySource, other)).bytesReused).toBe(0)
     expect(hashFolder(other)).toEqual(hashFolder(fresh))
+
+    // A journal from before files had checksums of their blocks: nobody knows them, so the files are made again.
+    const old = temporaryFolder()
+    await convertAndDie(tinySource, old, 0.5)
+    const journal = JSON.parse(readFileSync(join(old, 'converting.json'), 'utf8'))
+    expect(Object.keys(journal.files).length).toBeGreaterThan(0)
+    for (const file of Object.values(journal.files) as { sums?: string }[]) delete file.sums
+    writeFileSync(join(old, 'converting.json'), JSON.stringify(journal))
+    expect((await packFolder(tinySource, old)).bytesReused).toBe(0)
+    expect(hashFolder(old)).toEqual(hashFolder(fresh))
+
+    // One that lacks some of them is no better.
+    const short = temporaryFolder()
+    await convertAndDie(tinySource, short, 0.5)
+    const some = JSON.parse(readFileSync(join(short, 'converting.json'), 'utf8'))
+    for (const file of Object.values(some.files) as { sums: string }[]) file.sums = file.sums.slice(16)
+    writeFileSync(join(short, 'converting.json'), JSON.stringify(some))
+    expect((await packFolder(tinySource, short)).bytesReused).toBe(0)
+    expect(hashFolder(short)).toEqual(hashFolder(fresh))
   })
 })
 

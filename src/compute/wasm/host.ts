@@ -3,6 +3,7 @@
 // runs on the caller's, step by step between turns of its event loop.
 import type { DeviceLostError } from '../../errors.js'
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
+import type { BlockChecksums } from '../../storage/blockChecksums.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { BackendOptions } from '../backend.js'
 import type { ComputeSetup, WorkerReport } from './computeLoop.js'
@@ -25,7 +26,8 @@ export interface WasmHost {
 }
 
 export interface ReaderRequest {
-  readonly files: readonly ByteSource[] // of experts, one per layer
+  readonly files: readonly ByteSource[] // of experts, one per layer; they compare with checksums by themselves
+  readonly checksums: BlockChecksums | null // for who reads past the sources
   readonly expertSize: number
   readonly memories: readonly WebAssembly.Memory[] // that reads go into
   readonly entries: number // reads that can be asked for at once: one per slot

@@ -14,11 +14,12 @@ export function nodeHost(): WasmHost {
     threadBytes: { compute: 11e6, reader: 7.5e6 }, // measured, see docs/performance.md
     loadKernels,
     startThread: startComputeThread,
-    startReaders: ({ files, expertSize, memories, entries, slotBytes, threads }, options) =>
+    startReaders: ({ files, checksums, expertSize, memories, entries, slotBytes, threads }, options) =>
       startNodeReaders({
         files: files.map(file => file.name),
         expertSize,
-        banks: memories.map(memory => memory.buffer as unknown as SharedArrayBuffer),
+        banks: memories,
+        checksums,
         entries,
         slotBytes,
         threads,

@@ -153,6 +153,7 @@ export async function openRuntime(
   const readers = host.startReaders(
     {
       files: packed.experts.files,
+      checksums: packed.experts.checksums,
       expertSize: layout.expertSize,
       memories,
       entries: slots,

@@ -1,5 +1,6 @@
 // Reads experts from any byte source into memory that the upload uses. Retries a bounded number of times; where the bytes
 // go after that is the caller's business.
+import { ChecksumError } from '../../errors.js'
 import type { ExpertFiles } from '../../storage/packedModel.js'
 
 export type ReadPriority = 'demand' | 'prefetch'
@@ -47,7 +48,8 @@ export function sourceExpertReader(experts: ExpertFiles): ExpertReader {
           totals.latency[Math.max(0, Math.min(LATENCY_BUCKETS - 1, bucket))]++
           return
         } catch (error) {
-          if (attempt === ATTEMPTS || closing.signal.aborted) throw error
+          const isFinal = error instanceof ChecksumError || closing.signal.aborted // the first were read several times
+          if (attempt === ATTEMPTS || isFinal) throw error
         }
       }
     },

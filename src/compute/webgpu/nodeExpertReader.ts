@@ -1,31 +1,32 @@
 // Experts from files in Node: the reader threads of src/experts read into shared memory, from where a record is copied
 // into the mapped buffer that uploads it.
 import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
-import { alignedSharedBuffer } from '../../experts/nodeReaders.js'
-import { directAlignment } from '../../experts/readMode.js'
+import { readMemory } from '../../experts/nodeReaders.js'
+import { expertBlockBytes } from '../../storage/blockChecksums.js'
 import type { ExpertFiles } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import type { ExpertReader } from './expertReader.js'
 
 // A disk gives all it has to eight reads or so, and nearly all to four. A token misses two or three experts per layer, so
-// an expert is read in pieces, each of a size at which a disk is still fast, and copied out while the others are read. Not
-// all threads read ahead, and none begins to while somebody waits: a read under way takes its share from the others.
+// an expert is read in pieces, each of a size at which a disk is still fast, and copied out while the others are read. They
+// are the blocks of its checksums. Not all threads read ahead, and none begins to while somebody waits: a read under way
+// takes its share from the others.
 const READERS = 14
 const READERS_AHEAD = 6
-const PIECES = 4
-const LEAST_PIECE = 256 << 10
 
 export function nodeExpertReader(experts: ExpertFiles, options: BackendOptions, records: number): ExpertReader {
   const { expertSize } = experts.layout
-  const bank = alignedSharedBuffer(records * expertSize)
-  const bytes = new Uint8Array(bank)
+  const { checksums } = experts
+  const bank = readMemory(records * expertSize)
+  const bytes = new Uint8Array(bank.buffer)
   const free = Array.from({ length: records }, (_, i) => i)
   const waiting: ((record: number) => void)[] = []
-  const pieces = cutRecord(expertSize)
+  const pieces = cutRecord(expertSize, checksums?.blockBytes ?? expertBlockBytes(expertSize))
   const pool = new ExpertReaderPool({
     files: experts.files.map(file => file.name),
     expertSize,
     banks: [bank],
+    checksums,
     slotBytes: 0, // the slots are on the GPU
     depth: records * pieces.length,
     yieldsToDemands: true,
@@ -61,10 +62,7 @@ export function nodeExpertReader(experts: ExpertFiles, options: BackendOptions, 
   }
 }
 
-/** Cuts where direct reads may begin. */
-function cutRecord(size: number): { at: number; size: number }[] {
-  const count = Math.max(1, Math.min(PIECES, Math.floor(size / LEAST_PIECE)))
-  const step = Math.ceil(size / count / directAlignment) * directAlignment
+function cutRecord(size: number, step: number): { at: number; size: number }[] {
   const pieces: { at: number; size: number }[] = []
   for (let at = 0; at < size; at += step) pieces.push({ at, size: Math.min(step, size - at) })
   return pieces
