@@ -1,6 +1,5 @@
 // The kernels between the matrices, of both SIMD builds, against the reference on random shapes; many tokens against one
 // at a time and slices against the whole, bit by bit; rows with gaps between them and outputs that begin as NaN.
-import { Worker } from 'node:worker_threads'
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { attention } from '#moeflux/compute/reference/attention.js'
@@ -15,8 +14,7 @@ import { rmsNormGated } from '#moeflux/compute/reference/rmsNormGated.js'
 import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
-import { attentionScratchBytes, barrierBytes, pageTokens, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
-import { loadKernels } from '#moeflux/compute/wasm/loadKernels.js'
+import { attentionScratchBytes, pageTokens, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 import { rowStride, WasmArena } from '../support/wasmArena.js'
@@ -492,46 +490,5 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
       }),
       { numRuns: 200 },
     )
-  })
-})
-
-// Each worker counts its own steps between barriers; nobody may be more than one step away from anybody.
-const worker = `
-const { workerData: { module, memory, barrier, counters, me, threads, rounds, spins }, parentPort } = require('node:worker_threads')
-const { exports } = new WebAssembly.Instance(module, { env: { memory } })
-const steps = new Int32Array(memory.buffer, counters, threads)
-let torn = 0
-let aborted = 0
-for (let round = 0; round < rounds && !aborted; round++) {
-  Atomics.store(steps, me, round)
-  aborted = exports.barrier(barrier, threads, spins)
-  if (!aborted) for (let i = 0; i < threads; i++) if (Atomics.load(steps, i) < round) torn++
-}
-parentPort.postMessage({ torn, aborted })
-`
-
-describe('barrier', () => {
-  async function start(threads: number, started: number, rounds: number, spins: number) {
-    const { module } = await loadKernels()
-    const memory = new WebAssembly.Memory({ initial: 1, maximum: 1, shared: true })
-    const results = Array.from({ length: started }, (_, me) => {
-      const workerData = { module, memory, barrier: 64, counters: 64 + barrierBytes, me, threads, rounds, spins }
-      const thread = new Worker(worker, { eval: true, workerData })
-      return new Promise((resolve, reject) => thread.on('message', resolve).on('error', reject))
-    })
-    return { module, memory, results }
-  }
-
-  test.each([0, 200])('keeps threads in step with %i spins', async spins => {
-    const { results } = await start(3, 3, 2000, spins)
-    expect(await Promise.all(results)).toEqual(Array(3).fill({ torn: 0, aborted: 0 }))
-  })
-
-  test('lets everyone go after an abort', async () => {
-    const { module, memory, results } = await start(3, 2, 10, 10)
-    await new Promise(resolve => setTimeout(resolve, 100))
-    const { exports } = await WebAssembly.instantiate(module, { env: { memory } })
-    ;(exports.barrierAbort as (address: number) => void)(64)
-    expect(await Promise.all(results)).toEqual(Array(2).fill({ torn: 0, aborted: 1 }))
   })
 })

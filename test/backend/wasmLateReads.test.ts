@@ -4,7 +4,7 @@ import { rmSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { SequenceState } from '#moeflux/compute/backend.js'
+import type { LayerState, SequenceState } from '#moeflux/compute/backend.js'
 import type { WasmHost } from '#moeflux/compute/wasm/host.js'
 import { kernelUrl } from '#moeflux/compute/wasm/kernels.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
@@ -152,5 +152,33 @@ describe.each(hosts)('%s', (_, hostOf) => {
     }
     slow.end(false) // there were no more
     expect(held).toBeGreaterThan(5)
+  })
+
+  test('a sequence that grows the memory while a step of another waits for its experts', async () => {
+    const { backend } = opened
+    const { vocabSize, numLayers } = backend.config
+    const long = backend.createSequence()
+    const tokens = Array.from({ length: 600 }, (_, i) => (i * 7) % vocabSize)
+    for (let at = 0; at < tokens.length; at += 30) {
+      const run = { sequence: long, tokens: tokens.slice(at, at + 30), phase: 'prompt', output: 'none' } as const
+      await backend.step([run])
+    }
+    const layers: LayerState[] = []
+    for (let layer = 0; layer < numLayers; layer++) layers.push(await long.exportLayer(layer))
+    const reached = slow.hold(2)
+    const running = evaluate(prompt)
+    await reached
+    const grown: SequenceState[] = []
+    const imports = Array.from({ length: 20 }, async () => {
+      const sequence = backend.createSequence()
+      grown.push(sequence)
+      await sequence.importLayers(tokens.length, layers)
+    })
+    await new Promise(resolve => setTimeout(resolve, 5))
+    slow.end(false)
+    expectSameBits((await running).logits, want.logits)
+    await Promise.all(imports)
+    expectSameBits((await evaluate(prompt)).logits, want.logits)
+    for (const sequence of [long, ...grown]) sequence.release()
   })
 })

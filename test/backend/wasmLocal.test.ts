@@ -103,6 +103,33 @@ describe('where nothing is shared', () => {
   })
 })
 
+test('a computation that fails in the middle: the model is lost, and says so to everybody', async () => {
+  let fails = false
+  const failing: WasmHost = {
+    ...localHost,
+    startReaders: request => {
+      const readers = startAsyncReaders({ ...request, shared: false })
+      const serve = () => (fails ? Promise.reject(new Error('no more')) : readers.serve())
+      return { ...readers, serve }
+    },
+  }
+  const opened = await openDemoOnWasm({ wasmHost: failing, expertMemory: 8 * 57_344 }, { simd: 'baseline' })
+  const { backend } = opened
+  const sequence = backend.createSequence()
+  await evaluate(backend, sequence, [1, 2, 3])
+  expect(backend.failure).toBeNull()
+  fails = true
+  const lost = {
+    code: 'DEVICE_LOST',
+    message: expect.stringContaining('computing failed: no more; open the model again'),
+  }
+  await expect(evaluate(backend, sequence, [500, 600, 700])).rejects.toMatchObject(lost)
+  fails = false
+  await expect(evaluate(backend, sequence, [4])).rejects.toBe(backend.failure)
+  expect(sequence.length).toBe(3)
+  await opened.close()
+})
+
 test('readers on an event loop serve compute threads that block', async () => {
   const threads = await logitsOn(undefined)
   const { expertMemory, expertSlots } = threads.stats

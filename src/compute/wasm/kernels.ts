@@ -43,9 +43,6 @@ export function attentionScratchBytes(tokens: number, heads: number, headDim: nu
 /** `attention` walks the pages once for so many tokens. */
 export const attentionQueryBlock = 8
 
-/** Bytes that a barrier needs, zeroed before first use. */
-export const barrierBytes = 16
-
 /* biome-ignore format: one kernel, one paragraph */
 export interface Kernels {
   // --- matrices ----------------------------------------------------------------------------------------------------
@@ -161,17 +158,6 @@ export interface Kernels {
 
   /** Index of the highest of x [count], the lowest such index; -1 where one of them is NaN or infinite. */
   argmax(x: number, count: number): number
-
-  // --- threads -----------------------------------------------------------------------------------------------------
-
-  /**
-   * Waits until `threads` callers are here. Spins `spins` times, then sleeps. `address`: `barrierBytes` of zeros at
-   * first. Returns 0, or 1 to everyone, now and later, after `barrierAbort`. Not on a browser's main thread.
-   */
-  barrier(address: number, threads: number, spins: number): number
-
-  /** Lets everyone out of the barrier for good: some caller will never come. */
-  barrierAbort(address: number): void
 }
 
 export type SimdLevel = 'relaxed' | 'baseline'

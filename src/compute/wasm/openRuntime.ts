@@ -40,6 +40,7 @@ export class WasmRuntime {
     readonly plan: MemoryPlan,
     readonly threads: number,
     readonly simd: SimdLevel,
+    readonly isShared: boolean,
     readonly board: JobBoard,
     readonly store: SequenceStore,
     readonly pool: ComputePool,
@@ -189,7 +190,7 @@ export async function openRuntime(
     const pool = host.shared
       ? await WorkerPool.start(setups, board, host)
       : await LocalCompute.start(setups[0], board, readers)
-    return new WasmRuntime(model, plan, threads, kernels.simd, board, store, pool, banks, readers)
+    return new WasmRuntime(model, plan, threads, kernels.simd, host.shared, board, store, pool, banks, readers)
   } catch (error) {
     await readers.close()
     throw error

@@ -1,5 +1,5 @@
 // The kernels for places without shared memory. A module says whether the memory it imports is shared by one bit of its
-// import section; everything else in it runs on either kind, except waiting, which only a team of several would do.
+// import section; everything else in it runs on either kind.
 import { FormatError } from '../../errors.js'
 
 const IMPORT_SECTION = 2

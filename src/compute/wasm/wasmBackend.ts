@@ -89,7 +89,12 @@ export class WasmBackend implements Backend {
 
   createSequence(): WasmSequence {
     this.checkOpen()
-    return new WasmSequence(this.runtime.store, () => ++this.predictionKeys)
+    return new WasmSequence(
+      this.runtime.store,
+      () => ++this.predictionKeys,
+      // Memory that is not shared moves when it grows, and a step that waits for experts has views of it.
+      async work => (this.runtime.isShared ? work() : await this.inTurn(async () => work())),
+    )
   }
 
   step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {

@@ -18,6 +18,8 @@ export class WasmSequence implements SequenceState {
   constructor(
     private readonly store: SequenceStore,
     private readonly newPredictionKey: () => number,
+    /** Runs what may grow the memory, when no step would notice. */
+    private readonly whenItMayGrow: (work: () => void) => Promise<void>,
   ) {
     this.predictionKey = newPredictionKey()
     this.table = new PageTable(store.pool)
@@ -116,7 +118,11 @@ export class WasmSequence implements SequenceState {
     return { kind: 'full_attention', keys, values }
   }
 
-  async importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
+  importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
+    return this.whenItMayGrow(() => this.importNow(length, layers))
+  }
+
+  private importNow(length: number, layers: Iterable<LayerState>): void {
     this.checkOpen()
     const { store } = this
     const table = new PageTable(store.pool)
