@@ -57,11 +57,12 @@ export const windowLfu = windowSteps => shape => {
 export const lrfu =
   tuning =>
   ({ layers, experts, slots, mostSlots = slots, keys }) => {
-    const policy = createPolicy('lrfu', { layers, experts, slots: mostSlots }, new UseRates(keys, tuning))
+    const rates = new UseRates(keys, tuning)
+    const policy = createPolicy('lrfu', { layers, experts, slots: mostSlots }, rates)
     const slotOf = new Map()
     const keyOf = new Int32Array(mostSlots).fill(-1)
     return {
-      tick: () => policy.tick(),
+      tick: () => rates.tick(),
       inserted(key) {
         const slot = keyOf.indexOf(-1)
         slotOf.set(key, slot)

@@ -4,7 +4,7 @@
 // `lru` forgets the least recently used. `lrfu` mixes recency and frequency: it evicts the expert whose next use is
 // expected latest, by its rate of use (useRates.ts) and by how many layers away its turn is.
 import { SlotHeap } from './slotHeap.js'
-import { UseRates } from './useRates.js'
+import type { UseRates } from './useRates.js'
 
 export type PolicyName = 'lru' | 'lrfu'
 
@@ -16,8 +16,6 @@ export interface PolicyShape {
 
 export interface EvictionPolicy {
   readonly name: PolicyName
-  /** A step begins (one token, or a chunk of them): the policy's clock. */
-  tick(): void
   /** The expert was put into the slot, by demand or by a prefetch. */
   inserted(slot: number, layer: number, expert: number): void
   /** The router wanted the expert in this slot. */
@@ -32,12 +30,8 @@ export interface EvictionPolicy {
 
 const graceSteps = 4 // half-life of the benefit of doubt that a prefetched expert has
 
-/** `rates`: where others share what is known about uses. */
-export function createPolicy(
-  name: PolicyName,
-  shape: PolicyShape,
-  rates: UseRates = new UseRates(shape.layers * shape.experts),
-): EvictionPolicy {
+/** `rates`: of all layers' experts. Whoever owns them lets their clock tick. */
+export function createPolicy(name: PolicyName, shape: PolicyShape, rates: UseRates): EvictionPolicy {
   return name === 'lru' ? new LruPolicy(shape.slots) : new LrfuPolicy(shape, rates)
 }
 
@@ -53,8 +47,6 @@ class LruPolicy implements EvictionPolicy {
     this.next[slots] = slots
     this.previous[slots] = slots
   }
-
-  tick(): void {}
 
   inserted(slot: number): void {
     this.insertBefore(slot, this.slots)
@@ -121,10 +113,6 @@ class LrfuPolicy implements EvictionPolicy {
       this.score[a] < this.score[b] || (this.score[a] === this.score[b] && this.key[a] < this.key[b])
     this.heaps = Array.from({ length: shape.layers }, () => new SlotHeap(before, place))
     this.orderedAt = new Int32Array(shape.layers)
-  }
-
-  tick(): void {
-    this.rates.tick()
   }
 
   inserted(slot: number, layer: number, expert: number): void {

@@ -4,7 +4,7 @@
 // equal size that serve some layers each.
 import { createPolicy, type EvictionPolicy, type PolicyName } from './evictionPolicy.js'
 import { SlotLife, slotState } from './slotLife.js'
-import type { UseRates } from './useRates.js'
+import { UseRates } from './useRates.js'
 
 export interface CacheShape {
   readonly layers: number
@@ -35,8 +35,8 @@ export function slotsInBudget(budgetBytes: number, expertBytes: number): number 
 }
 
 interface Pool {
-  readonly firstLayer: number
   readonly firstSlot: number
+  offered: number // slots
   readonly policy: EvictionPolicy // of slots counted from the first
   readonly empty: number[] // stack of empty slots
   readonly mayEvict: (slot: number) => boolean // counted from the first
@@ -45,7 +45,6 @@ interface Pool {
 export class ExpertCache {
   readonly slots: number
   readonly slotsPerPool: number
-  slotsOffered = 0
   readonly life: SlotLife
   readonly resident: Uint8Array // [layers, experts], 1: in a slot, read
   readonly counters: CacheCounters = {
@@ -56,6 +55,7 @@ export class ExpertCache {
     prefetchWastedBytes: 0,
     evictions: 0,
   }
+  private readonly rates: UseRates
   private readonly pools: readonly Pool[]
   private readonly poolOfLayer: readonly number[]
   private readonly keyOfSlot: Int32Array // [slots], layer * experts + expert; -1: empty
@@ -81,7 +81,8 @@ export class ExpertCache {
     this.slots = pools * this.slotsPerPool
     this.life = new SlotLife(this.slots, options.stagingBuffers)
     this.resident = options.resident ?? new Uint8Array(layers * experts)
-    this.pools = Array.from({ length: pools }, (_, i) => this.createPool(i, options.rates))
+    this.rates = options.rates ?? new UseRates(layers * experts)
+    this.pools = Array.from({ length: pools }, (_, i) => this.createPool(i))
     this.keyOfSlot = new Int32Array(this.slots).fill(-1)
     this.slotOfKey = new Int32Array(layers * experts).fill(-1)
     this.unused = new Uint8Array(this.slots)
@@ -96,9 +97,9 @@ export class ExpertCache {
     return this.slotsUsed * this.shape.expertBytes
   }
 
-  /** A step begins: the clock of the eviction policy. */
+  /** A step begins (one token, or a chunk of them). */
   tick(): void {
-    for (const { policy } of this.pools) policy.tick()
+    this.rates.tick()
   }
 
   /** The slot of an expert, ready or asked for; -1 where it is not cached. */
@@ -162,9 +163,9 @@ export class ExpertCache {
 
   /** The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. */
   slotToTake(layer: number): number {
-    const { policy, empty, firstLayer, firstSlot, mayEvict } = this.pools[this.poolOfLayer[layer]]
+    const { policy, empty, firstSlot, mayEvict } = this.pools[this.poolOfLayer[layer]]
     if (empty.length > 0) return empty[empty.length - 1]
-    const victim = policy.victim(layer - firstLayer, mayEvict)
+    const victim = policy.victim(layer, mayEvict)
     return victim < 0 ? -1 : firstSlot + victim
   }
 
@@ -172,9 +173,14 @@ export class ExpertCache {
   offer(slot: number, goesFirst: boolean): void {
     if (this.isOffered(slot) === goesFirst) return
     this.offered[slot] = goesFirst ? 1 : 0
-    const { policy, firstSlot } = this.poolOf(slot)
-    policy.offer(slot - firstSlot, goesFirst)
-    this.slotsOffered += goesFirst ? 1 : -1
+    const pool = this.poolOf(slot)
+    pool.policy.offer(slot - pool.firstSlot, goesFirst)
+    pool.offered += goesFirst ? 1 : -1
+  }
+
+  /** Slots of a layer's pool that are the first to go. */
+  slotsOffered(layer: number): number {
+    return this.pools[this.poolOfLayer[layer]].offered
   }
 
   isOffered(slot: number): boolean {
@@ -220,16 +226,14 @@ export class ExpertCache {
     this.poolOf(slot).empty.push(slot)
   }
 
-  private createPool(index: number, rates?: UseRates): Pool {
-    const { experts, policy } = this.shape
+  private createPool(index: number): Pool {
+    const { layers, experts, policy } = this.shape
     const slots = this.slotsPerPool
-    const firstLayer = this.poolOfLayer.indexOf(index)
     const firstSlot = index * slots
-    const layers = this.poolOfLayer.filter(pool => pool === index).length
     return {
-      firstLayer,
       firstSlot,
-      policy: createPolicy(policy, { layers, experts, slots }, rates),
+      offered: 0,
+      policy: createPolicy(policy, { layers, experts, slots }, this.rates),
       empty: Array.from({ length: slots }, (_, i) => firstSlot + slots - 1 - i),
       mayEvict: slot => this.life.mayEvict(firstSlot + slot),
     }
@@ -249,7 +253,7 @@ export class ExpertCache {
     if (this.slotOfKey[key] >= 0) throw new Error(`expert ${expert} of layer ${layer} is cached already`)
     const slot = this.slotToTake(layer)
     if (slot < 0) return -1
-    const { policy, empty, firstLayer, firstSlot } = this.poolOf(slot)
+    const { policy, empty, firstSlot } = this.poolOf(slot)
     if (empty.length > 0) empty.pop()
     else {
       this.counters.evictions++
@@ -259,7 +263,7 @@ export class ExpertCache {
     this.keyOfSlot[slot] = key
     this.slotOfKey[key] = slot
     this.life.claim(slot)
-    policy.inserted(slot - firstSlot, layer - firstLayer, expert)
+    policy.inserted(slot - firstSlot, layer, expert)
     return slot
   }
 

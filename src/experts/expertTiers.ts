@@ -1,5 +1,5 @@
-// Which expert is on the GPU, which in memory, which on disk only, and who moves. A pure bookkeeper above one ExpertCache
-// for memory and one for each pool of GPU slots: it moves no bytes and waits for nothing, so that the engine,
+// Which expert is on the GPU, which in memory, which on disk only, and who moves. A pure bookkeeper above an ExpertCache
+// for the GPU and one for memory: it moves no bytes and waits for nothing, so that the engine,
 // `moeflux simulate` and tests run the same decisions.
 //
 //   tiers.beginStep()
@@ -28,7 +28,7 @@ export interface TierShape {
   readonly layers: number
   readonly experts: number // per layer
   readonly expertBytes: number
-  readonly poolOfLayer: readonly number[] // [layers], which pool of GPU slots serves a layer
+  readonly poolOfLayer: readonly number[] // [layers], which pool of GPU slots serves a layer; ascending from 0
   readonly poolSlots: number // of each pool
   readonly memorySlots: number
   readonly policy: PolicyName
@@ -46,13 +46,12 @@ export const defaultUsesToPay = 4
 
 export interface Place {
   readonly tier: Tier
-  readonly slot: number // of the layer's pool, or of memory; -1 on disk
+  readonly slot: number // of the GPU or of memory; -1 on disk
 }
 
 export interface Promotion extends ExpertName {
   readonly from: number // slot in memory, pinned until the promotion has ended
-  readonly pool: number
-  readonly slot: number // in the pool, in flight
+  readonly slot: number // on the GPU, in flight
   readonly left: ExpertName | null // who was there before
 }
 
@@ -66,8 +65,8 @@ export interface TierCounters {
 }
 
 export class ExpertTiers {
+  readonly gpu: ExpertCache
   readonly memory: ExpertCache
-  readonly pools: readonly ExpertCache[]
   readonly counters: TierCounters = { gpu: 0, memory: 0, disk: 0, promotions: 0, uploads: 0, refills: 0 }
   private readonly rates: UseRates
   private readonly leastGain: number // uses per step that a move must win
@@ -80,32 +79,27 @@ export class ExpertTiers {
     private readonly shape: TierShape,
     private readonly rule: PromotionRule,
   ) {
-    const { layers, experts, expertBytes, policy } = shape
+    const { layers, experts, expertBytes, policy, poolOfLayer, poolSlots, memorySlots } = shape
     this.rates = new UseRates(layers * experts)
     this.leastGain = rule.usesToPay / this.rates.memorySteps
-    const cache = (slots: number) =>
-      new ExpertCache({ layers, experts, slots, expertBytes, policy }, { rates: this.rates })
-    this.memory = cache(shape.memorySlots)
-    this.pools = Array.from({ length: 1 + Math.max(...shape.poolOfLayer) }, () => cache(shape.poolSlots))
-    this.mostPassing = Math.max(1, shape.poolSlots >> 3)
-    this.passingRate = new Float64Array(this.pools.length)
-  }
-
-  pool(layer: number): ExpertCache {
-    return this.pools[this.shape.poolOfLayer[layer]]
+    const pools = 1 + Math.max(...poolOfLayer)
+    const common = { layers, experts, expertBytes, policy }
+    this.gpu = new ExpertCache({ ...common, slots: pools * poolSlots, poolOfLayer }, { rates: this.rates })
+    this.memory = new ExpertCache({ ...common, slots: memorySlots }, { rates: this.rates })
+    this.mostPassing = Math.max(1, poolSlots >> 3)
+    this.passingRate = new Float64Array(pools)
   }
 
   /** Where the expert can be used. On its way to the GPU it is still in memory; on its way to memory it is there, not ready. */
   placeOf(layer: number, expert: number): Place {
-    const pool = this.pool(layer)
-    const slot = pool.slotOf(layer, expert)
-    if (slot >= 0 && pool.isReady(slot)) return { tier: 'gpu', slot }
+    const slot = this.gpu.slotOf(layer, expert)
+    if (slot >= 0 && this.gpu.isReady(slot)) return { tier: 'gpu', slot }
     const below = this.memory.slotOf(layer, expert)
     return below >= 0 ? { tier: 'memory', slot: below } : { tier: 'disk', slot: -1 }
   }
 
   beginStep(): void {
-    this.memory.tick()
+    this.rates.tick()
     this.candidates.length = 0
     // What a step left is not saved up for a burst, but half an expert a step gives one every other step.
     const { bytesPerStep } = this.rule
@@ -116,7 +110,7 @@ export class ExpertTiers {
   want(layer: number, expert: number): Place {
     const place = this.placeOf(layer, expert)
     this.counters[place.tier]++
-    if (place.tier === 'gpu') this.pool(layer).want(layer, expert)
+    if (place.tier === 'gpu') this.gpu.want(layer, expert)
     else this.candidates.push(layer * this.shape.experts + expert)
     if (place.tier === 'memory') this.memory.want(layer, expert)
     return place
@@ -127,8 +121,8 @@ export class ExpertTiers {
     return this.memory.claim(layer, expert)
   }
 
-  release(layer: number, { tier, slot }: Place): void {
-    if (tier === 'gpu') this.pool(layer).unpin(slot)
+  release({ tier, slot }: Place): void {
+    if (tier === 'gpu') this.gpu.unpin(slot)
     else if (tier === 'memory') this.memory.unpin(slot)
   }
 
@@ -138,42 +132,39 @@ export class ExpertTiers {
    * a place that the next one takes: a prompt shall not push out what is used all the time.
    */
   bring(layer: number, expert: number): number {
-    const pool = this.pool(layer)
-    const next = pool.slotToTake(layer)
+    const next = this.gpu.slotToTake(layer)
     if (next < 0) return -1
-    const left = pool.nameOf(next)
-    const isPassage = left !== null && pool.isOffered(next)
+    const left = this.gpu.nameOf(next)
+    const isPassage = left !== null && this.gpu.isOffered(next)
     const isCounted = this.memory.slotOf(layer, expert) >= 0 // as used, when it was found in memory
     const rate = this.rateOf({ layer, expert }) - (isCounted ? this.rates.steadyPerUse : 0)
     const passes = left !== null && !this.stays(layer, rate, left, isPassage)
-    if (passes && !isPassage && pool.slotsOffered >= this.mostPassing) return -1
-    const slot = isCounted ? pool.claimAhead(layer, expert) : pool.claim(layer, expert)
-    if (isCounted) pool.pin(slot)
-    pool.offer(slot, passes)
+    if (passes && !isPassage && this.gpu.slotsOffered(layer) >= this.mostPassing) return -1
+    const slot = isCounted ? this.gpu.claimAhead(layer, expert) : this.gpu.claim(layer, expert)
+    if (isCounted) this.gpu.pin(slot)
+    this.gpu.offer(slot, passes)
     if (left !== null) this.offerCopy(left, false)
     this.counters.uploads++
     return slot
   }
 
   /** What `bring` made a place for is there. */
-  brought(layer: number, slot: number): void {
-    const pool = this.pool(layer)
-    pool.filled(slot)
-    this.offerCopy({ layer, expert: pool.expertOf(slot) }, true)
+  brought(slot: number): void {
+    this.gpu.filled(slot)
+    this.offerCopy({ layer: this.gpu.layerOf(slot), expert: this.gpu.expertOf(slot) }, true)
   }
 
   /** What `bring` made a place for could not be read or sent. */
-  notBrought(layer: number, slot: number): void {
-    const pool = this.pool(layer)
-    pool.failed(slot)
-    pool.unpin(slot)
+  notBrought(slot: number): void {
+    this.gpu.failed(slot)
+    this.gpu.unpin(slot)
   }
 
   /** What should go up now; null: nothing. `isIdle`: no step is under way that the bus must be shared with. */
   promotion(isIdle = false): Promotion | null {
     const { expertBytes, experts, poolOfLayer, policy } = this.shape
     if (!isIdle && this.credit < expertBytes) return null
-    const best = this.pools.map(() => ({ key: -1, rate: -1 }))
+    const best = Array.from(this.passingRate, () => ({ key: -1, rate: -1 })) // [pools]
     for (const key of this.candidates) {
       const other = best[poolOfLayer[Math.floor(key / experts)]]
       const rate = this.rates.steadyRate(key)
@@ -196,14 +187,14 @@ export class ExpertTiers {
 
   /** The upload has ended well: from now on the expert is found on the GPU. */
   promoted(promotion: Promotion): void {
-    this.pools[promotion.pool].filled(promotion.slot)
+    this.gpu.filled(promotion.slot)
     this.memory.unpin(promotion.from)
     this.offerCopy(promotion, true)
   }
 
   /** The upload has failed: the expert stays where it was. */
   notPromoted(promotion: Promotion): void {
-    this.pools[promotion.pool].calledOff(promotion.slot)
+    this.gpu.calledOff(promotion.slot)
     this.memory.unpin(promotion.from)
   }
 
@@ -212,7 +203,7 @@ export class ExpertTiers {
    * an empty slot or that of a copy, as the one who came left below. -1: there is none, or the expert is held somewhere.
    */
   refill({ layer, expert }: ExpertName): number {
-    if (this.memory.slotOf(layer, expert) >= 0 || this.pool(layer).slotOf(layer, expert) >= 0) return -1
+    if (this.memory.slotOf(layer, expert) >= 0 || this.gpu.slotOf(layer, expert) >= 0) return -1
     const slot = this.memory.slotToTake(layer)
     if (slot < 0 || (this.memory.nameOf(slot) !== null && !this.memory.isOffered(slot))) return -1
     this.counters.refills++
@@ -220,29 +211,27 @@ export class ExpertTiers {
   }
 
   private promote({ layer, expert }: ExpertName): Promotion {
-    const pool = this.pool(layer)
-    const left = pool.nameOf(pool.slotToTake(layer))
-    const slot = pool.claimAhead(layer, expert)
+    const left = this.gpu.nameOf(this.gpu.slotToTake(layer))
+    const slot = this.gpu.claimAhead(layer, expert)
     if (left !== null) this.offerCopy(left, false)
     const from = this.memory.slotOf(layer, expert)
     this.memory.pin(from)
     this.counters.promotions++
-    return { layer, expert, from, pool: this.shape.poolOfLayer[layer], slot, left }
+    return { layer, expert, from, slot, left }
   }
 
   private canGoUp(key: number): boolean {
     const layer = Math.floor(key / this.shape.experts)
     const expert = key % this.shape.experts
     const from = this.memory.slotOf(layer, expert)
-    return from >= 0 && this.memory.isReady(from) && this.pool(layer).slotOf(layer, expert) < 0
+    return from >= 0 && this.memory.isReady(from) && this.gpu.slotOf(layer, expert) < 0
   }
 
   /** Uses per step that a promotion wins. */
   private gainOf(name: ExpertName): number {
-    const pool = this.pool(name.layer)
-    const slot = pool.slotToTake(name.layer)
+    const slot = this.gpu.slotToTake(name.layer)
     if (slot < 0) return 0
-    const left = pool.nameOf(slot)
+    const left = this.gpu.nameOf(slot)
     if (left === null || this.shape.policy === 'lru') return Number.POSITIVE_INFINITY
     return this.rateOf(name) - this.rateOf(left)
   }

@@ -88,7 +88,7 @@ function replayLayer(
 ): boolean {
   const held: Place[] = []
   const release = () => {
-    for (const place of held.splice(0)) tiers.release(layer, place)
+    for (const place of held.splice(0)) tiers.release(place)
   }
   const places = [...wanted].map(([expert, tokens]) => ({ expert, tokens, place: tiers.want(layer, expert) }))
   held.push(...places.map(({ place }) => place))
@@ -109,14 +109,14 @@ function replayLayer(
 }
 
 function upload(tiers: ExpertTiers, layer: number, expert: number, held: Place[], release: () => void): boolean {
-  if (tiers.pool(layer).slots === 0) return false
+  if (tiers.gpu.slots === 0) return false
   let slot = tiers.bring(layer, expert)
   if (slot < 0) {
     release()
     slot = tiers.bring(layer, expert)
   }
   if (slot < 0) return false
-  tiers.brought(layer, slot)
+  tiers.brought(slot)
   held.push({ tier: 'gpu', slot })
   return true
 }

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { createPolicy, type PolicyName } from '#moeflux/experts/evictionPolicy.js'
 import { ExpertCache, slotsInBudget } from '#moeflux/experts/expertCache.js'
+import { UseRates } from '#moeflux/experts/useRates.js'
 
 const policies: readonly PolicyName[] = ['lru', 'lrfu']
 const layers = 3
@@ -199,7 +200,7 @@ describe('eviction', () => {
 
   it('has no victim where nothing may go', () => {
     for (const policy of policies) {
-      const order = createPolicy(policy, { layers: 1, experts: 4, slots: 2 })
+      const order = createPolicy(policy, { layers: 1, experts: 4, slots: 2 }, new UseRates(4))
       order.inserted(0, 0, 1)
       order.inserted(1, 0, 2)
       expect(order.victim(0, () => false)).toBe(-1)

@@ -70,7 +70,7 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
     const found: { layer: number; expert: number; gpu: number; memory: number }[] = []
     for (let layer = 0; layer < layers; layer++) {
       for (let expert = 0; expert < experts; expert++) {
-        const gpu = tiers.pool(layer).slotOf(layer, expert)
+        const gpu = tiers.gpu.slotOf(layer, expert)
         found.push({ layer, expert, gpu, memory: tiers.memory.slotOf(layer, expert) })
       }
     }
@@ -79,9 +79,9 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
   /** Copies in memory that could go now. */
   const spareCopies = () =>
     everywhere().filter(
-      ({ layer, gpu, memory }) =>
+      ({ gpu, memory }) =>
         gpu >= 0 &&
-        tiers.pool(layer).isReady(gpu) &&
+        tiers.gpu.isReady(gpu) &&
         memory >= 0 &&
         tiers.memory.isReady(memory) &&
         !tiers.memory.isPinned(memory),
@@ -94,11 +94,8 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
     const slot = take()
     const gone = before.filter(({ layer, expert, memory }) => memory >= 0 && tiers.memory.slotOf(layer, expert) < 0)
     if (slot >= 0 && hadRoom) expect(gone).toEqual([])
-    for (const { layer, gpu } of gone) {
-      must(
-        copies.length === 0 || (gpu >= 0 && tiers.pool(layer).isReady(gpu)),
-        'one was lost while another is held twice',
-      )
+    for (const { gpu } of gone) {
+      must(copies.length === 0 || (gpu >= 0 && tiers.gpu.isReady(gpu)), 'one was lost while another is held twice')
     }
     return slot
   }
@@ -118,7 +115,7 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
       if (place.tier !== 'disk') {
         held.push({ layer, expert, place })
       } else {
-        const isComing = tiers.pool(layer).slotOf(layer, expert) >= 0
+        const isComing = tiers.gpu.slotOf(layer, expert) >= 0
         if (isComing) continue // brought for a prompt: the engine waits for that
         const slot = takeInMemory(() => tiers.claim(layer, expert))
         log.push(`claim ${slot}`)
@@ -126,10 +123,7 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
       }
     } else if (step.kind === 'bring') {
       const { layer, expert } = step
-      if (
-        tiers.pool(layer).slotOf(layer, expert) >= 0 ||
-        reading.some(read => read.layer === layer && read.expert === expert)
-      )
+      if (tiers.gpu.slotOf(layer, expert) >= 0 || reading.some(read => read.layer === layer && read.expert === expert))
         continue
       const slot = tiers.bring(layer, expert)
       log.push(`bring ${layer}:${expert} ${slot}`)
@@ -141,9 +135,8 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
     } else if (step.kind === 'promote') {
       const next = tiers.promotion()
       if (next === null) continue
-      log.push(`up ${next.layer}:${next.expert} ${next.from} → ${next.pool}/${next.slot}`)
+      log.push(`up ${next.layer}:${next.expert} ${next.from} → ${next.slot}`)
       expect(wantedInStep).toContain(`${next.layer}:${next.expert}`)
-      expect(poolOfLayer[next.layer]).toBe(next.pool)
       upInStep += expertBytes
       expect(upInStep).toBeLessThanOrEqual(Math.max(bytesPerStep, expertBytes))
       moving.push(next)
@@ -166,10 +159,10 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
       const [arrived] = bringing.splice(step.pick % Math.max(1, bringing.length), 1)
       if (!arrived) continue
       if (step.pick % 5 === 0) {
-        tiers.notBrought(arrived.layer, arrived.slot)
+        tiers.notBrought(arrived.slot)
         continue
       }
-      tiers.brought(arrived.layer, arrived.slot)
+      tiers.brought(arrived.slot)
       held.push({ ...arrived, place: { tier: 'gpu', slot: arrived.slot } })
     } else if (step.kind === 'read' || step.kind === 'failRead') {
       const [read] = reading.splice(step.pick % Math.max(1, reading.length), 1)
@@ -184,7 +177,7 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
       if (isHeld) held.push({ layer, expert, place: { tier: 'memory', slot } })
     } else if (step.kind === 'release') {
       const [freed] = held.splice(step.pick % Math.max(1, held.length), 1)
-      if (freed) tiers.release(freed.layer, freed.place)
+      if (freed) tiers.release(freed.place)
     }
 
     const all = everywhere()
@@ -192,24 +185,24 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
     must(new Set(inMemory.map(({ memory }) => memory)).size === inMemory.length, 'two experts in one slot of memory')
     must(inMemory.length === tiers.memory.slotsUsed, 'slots of memory are counted wrong')
     must(inMemory.length <= memorySlots, 'past the budget of memory')
-    for (const [index, pool] of tiers.pools.entries()) {
-      const there = all.filter(({ layer, gpu }) => poolOfLayer[layer] === index && gpu >= 0)
-      must(new Set(there.map(({ gpu }) => gpu)).size === there.length, 'two experts in one slot of a pool')
-      must(there.length === pool.slotsUsed, 'slots of a pool are counted wrong')
-      must(there.length <= poolSlots, 'past the budget of a pool')
+    const onGpu = all.filter(({ gpu }) => gpu >= 0)
+    must(new Set(onGpu.map(({ gpu }) => gpu)).size === onGpu.length, 'two experts in one slot of the GPU')
+    must(onGpu.length === tiers.gpu.slotsUsed, 'slots of the GPU are counted wrong')
+    for (const { layer, gpu } of onGpu) {
+      must(Math.floor(gpu / poolSlots) === poolOfLayer[layer], "an expert is not in its layer's pool")
     }
-    for (const { layer, gpu, memory } of inMemory) {
-      const isTwice = gpu >= 0 && tiers.pool(layer).isReady(gpu)
+    for (const { gpu, memory } of inMemory) {
+      const isTwice = gpu >= 0 && tiers.gpu.isReady(gpu)
       must(tiers.memory.isOffered(memory) === isTwice, 'a copy is kept like others, or another goes first')
     }
     for (const { layer, expert, place } of held) {
-      const cache = place.tier === 'gpu' ? tiers.pool(layer) : tiers.memory
+      const cache = place.tier === 'gpu' ? tiers.gpu : tiers.memory
       must(cache.slotOf(layer, expert) === place.slot && cache.isReady(place.slot), 'a pinned expert lost its place')
     }
     const lost = [
       ...reading.filter(({ layer, expert, slot }) => tiers.memory.slotOf(layer, expert) !== slot),
-      ...bringing.filter(({ layer, expert, slot }) => tiers.pool(layer).slotOf(layer, expert) !== slot),
-      ...moving.filter(({ layer, expert, slot }) => tiers.pool(layer).slotOf(layer, expert) !== slot),
+      ...bringing.filter(({ layer, expert, slot }) => tiers.gpu.slotOf(layer, expert) !== slot),
+      ...moving.filter(({ layer, expert, slot }) => tiers.gpu.slotOf(layer, expert) !== slot),
       ...moving.filter(({ layer, expert, from }) => tiers.memory.slotOf(layer, expert) !== from),
     ]
     must(lost.length === 0, 'an expert on its way lost its place')
@@ -218,12 +211,12 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
   for (const { slot } of reading) tiers.memory.filled(slot)
   for (const { slot, isHeld } of reading) if (isHeld) tiers.memory.unpin(slot)
   for (const move of moving) tiers.promoted(move)
-  for (const { layer, slot } of bringing) {
-    tiers.brought(layer, slot)
-    tiers.release(layer, { tier: 'gpu', slot })
+  for (const { slot } of bringing) {
+    tiers.brought(slot)
+    tiers.release({ tier: 'gpu', slot })
   }
-  for (const { layer, place } of held) tiers.release(layer, place)
-  for (const cache of [tiers.memory, ...tiers.pools]) {
+  for (const { place } of held) tiers.release(place)
+  for (const cache of [tiers.memory, tiers.gpu]) {
     for (let slot = 0; slot < cache.slots; slot++) must(!cache.isPinned(slot), 'a slot stays pinned')
   }
   return log
@@ -278,7 +271,7 @@ describe('tiers', () => {
   const use = (tiers: ExpertTiers, expert: number): Place => {
     const place = tiers.want(0, expert)
     if (place.tier !== 'disk') {
-      tiers.release(0, place)
+      tiers.release(place)
       return place
     }
     const slot = tiers.claim(0, expert)
@@ -298,11 +291,11 @@ describe('tiers', () => {
     tiers.beginStep()
     use(tiers, 1)
     expect(up(tiers)).toMatchObject({ expert: 1, left: null })
-    expect([tierOf(tiers, 1), tiers.memory.slotsOffered]).toEqual(['gpu', 1])
+    expect([tierOf(tiers, 1), tiers.memory.slotsOffered(0)]).toEqual(['gpu', 1])
     use(tiers, 2)
     use(tiers, 3) // takes the place of the copy: three experts in three slots
     expect([1, 2, 3].map(expert => tierOf(tiers, expert))).toEqual(['gpu', 'memory', 'memory'])
-    expect(tiers.memory.slotsOffered).toBe(0)
+    expect(tiers.memory.slotsOffered(0)).toBe(0)
   })
 
   it('exchange two experts, the one who left being read into the place of the one who came', () => {
@@ -342,7 +335,7 @@ describe('tiers', () => {
     expect(place).toEqual({ tier: 'memory', slot: move.from })
     tiers.promoted(move)
     expect(tiers.refill({ layer: 0, expert: 1 })).toBe(-1) // a processor computes with it, and 3 is no copy
-    tiers.release(0, place)
+    tiers.release(place)
     expect(tiers.refill({ layer: 0, expert: 1 })).toBe(move.from)
   })
 
@@ -396,7 +389,7 @@ describe('tiers', () => {
     expect(up(tiers)).toBeNull()
     for (const _ of [2, 3]) tiers.promoted(tiers.promotion(true) as Promotion)
     expect(tiers.promotion(true)).toBeNull()
-    expect(tiers.pools[0].slotsUsed).toBe(3)
+    expect(tiers.gpu.slotsUsed).toBe(3)
     tiers.beginStep()
     for (let i = 0; i < 3; i++) use(tiers, 4)
     expect(up(tiers)).not.toBeNull() // and the next step has its own budget
@@ -408,16 +401,16 @@ describe('tiers', () => {
       tiers.beginStep()
       for (let expert = 0; expert < 8; expert++) {
         const slot = tiers.want(0, expert).tier === 'disk' ? tiers.bring(0, expert) : -1
-        if (slot >= 0) tiers.brought(0, slot)
-        tiers.release(0, tiers.placeOf(0, expert))
+        if (slot >= 0) tiers.brought(slot)
+        tiers.release(tiers.placeOf(0, expert))
       }
     }
     tiers.beginStep()
     for (let expert = 8; expert < 16; expert++) {
       expect(tiers.want(0, expert).tier).toBe('disk')
       const slot = tiers.bring(0, expert)
-      tiers.brought(0, slot)
-      tiers.release(0, { tier: 'gpu', slot })
+      tiers.brought(slot)
+      tiers.release({ tier: 'gpu', slot })
     }
     const onGpu = Array.from({ length: 16 }, (_, expert) => tierOf(tiers, expert) === 'gpu')
     expect(onGpu.slice(0, 8).filter(Boolean)).toHaveLength(7)
@@ -452,7 +445,7 @@ describe('a replay of tiers', () => {
           expect(tiers.counters).toEqual(oracle.counters)
           const places = Array.from({ length: trace.layers * trace.experts }, (_, key) => {
             const [layer, expert] = [Math.floor(key / trace.experts), key % trace.experts]
-            const gpu = tiers.pool(layer).slotOf(layer, expert) >= 0
+            const gpu = tiers.gpu.slotOf(layer, expert) >= 0
             const memory = tiers.memory.slotOf(layer, expert) >= 0
             return gpu && memory ? 'B' : gpu ? 'G' : memory ? 'M' : '.'
           })

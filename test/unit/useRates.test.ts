@@ -88,7 +88,7 @@ describe('lrfu', () => {
         for (const { kind, pick } of actions) {
           const found = [...slots].find(([, { key }]) => key === pick)
           if (kind === 'tick') {
-            policy.tick()
+            rates.tick()
           } else if (kind === 'victim') {
             const mayEvict = (slot: number) => slot % 3 !== pick % 3
             const layer = pick % shape.layers
