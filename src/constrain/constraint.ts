@@ -2,7 +2,7 @@
 // so that the caller's event loop stays free and a schema that takes its time holds up no answer; while the model
 // computes a token's logits, the worker finds its mask. If a worker must be stopped, the answers that were innocent
 // go on in the next one from their grammar and the tokens they have accepted.
-import { ClosedError, GrammarError, MoefluxError, UnsupportedSchemaError } from '../errors.js'
+import { ClosedError, GrammarError, UnsupportedSchemaError } from '../errors.js'
 import { WorkerFailure, WorkerLine } from '../text/workerLine.js'
 import type { GrammarReply, GrammarRequest, GrammarWorker, StartGrammarWorker } from './grammarMessages.js'
 import { type GrammarSource, sourceText } from './grammarSource.js'
@@ -91,6 +91,7 @@ export class ConstraintCompiler {
     } catch (error) {
       if (!(error instanceof WorkerFailure)) throw error
       if (error.reason === 'closed') throw new ClosedError('model')
+      if (error.reason === 'unstarted') throw new Error(`no grammar worker: ${error.message}`)
       throw new GrammarError(
         `the grammar ${error.reason === 'late' ? error.message : `ended its thread: ${error.message}`}`,
       )
@@ -100,7 +101,7 @@ export class ConstraintCompiler {
       throw new UnsupportedSchemaError(keyword, path, detail)
     }
     if ('grammarError' in reply) throw new GrammarError(reply.grammarError)
-    if ('bug' in reply) throw new MoefluxError('GRAMMAR_BUG', `the grammar worker failed: ${reply.bug}`)
+    if ('bug' in reply) throw new Error(`the grammar worker failed: ${reply.bug}`)
     return reply
   }
 

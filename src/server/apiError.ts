@@ -89,9 +89,31 @@ export function toApiError(error: unknown): ApiError {
     return new ApiError('invalid_request', error.message, { code: error.code.toLowerCase() })
   }
   if (error instanceof ClosedError) return stoppingError()
-  if (error instanceof MoefluxError) return new ApiError('server', error.message, { code: error.code.toLowerCase() })
+  if (error instanceof MoefluxError) {
+    return new ApiError('server', withoutFolders(error), { code: error.code.toLowerCase() })
+  }
   if (isAbort(error)) return new ApiError('server', 'the client left', { status: 499 })
   return new ApiError('server', 'internal error')
+}
+
+/**
+ * What an error says, with files by their names alone: where things lie on the server's disk is for its log, not for
+ * clients.
+ */
+export function withoutFolders(error: MoefluxError): string {
+  let text = error.message
+  // Paths that the error carries are known to the letter, also with spaces in them.
+  for (const value of Object.values(error)) {
+    if (typeof value === 'string' && ABSOLUTE.test(value)) text = text.replaceAll(value, lastName(value))
+  }
+  return text.replace(PATH_IN_TEXT, path => lastName(path))
+}
+
+const ABSOLUTE = /^(?:file:\/\/)?\/|^[A-Za-z]:[\\/]|^\\\\/
+const PATH_IN_TEXT = /(?<![\w.:/#~-])(?:(?:file:\/\/)?\/(?:[^\s/'"`:,()]+\/)+|[A-Za-z]:[\\/])[^\s'"`:,()]*/g
+
+function lastName(path: string): string {
+  return path.replace(/[\\/]+$/, '').replace(/^.*[\\/]/, '') || 'a folder'
 }
 
 export function stoppingError(): ApiError {

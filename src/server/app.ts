@@ -1,7 +1,7 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
-import { ApiError, isOwnFault, stoppingError, toApiError } from './apiError.js'
+import { ApiError, isOwnFault, stoppingError, toApiError, withoutFolders } from './apiError.js'
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { newId } from './ids.js'
@@ -58,7 +58,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     const { modelId: model } = service
     const { failure } = service.model
     if (failure) {
-      return c.json({ status: 'failed', model, error: { code: failure.code, message: failure.message } }, 503)
+      return c.json({ status: 'failed', model, error: { code: failure.code, message: withoutFolders(failure) } }, 503)
     }
     return c.json({ status: service.draining() ? 'stopping' : 'ok', model })
   })

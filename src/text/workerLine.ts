@@ -24,7 +24,7 @@ export interface JobLimits {
 
 export class WorkerFailure extends Error {
   constructor(
-    readonly reason: 'late' | 'ended' | 'closed',
+    readonly reason: 'late' | 'ended' | 'unstarted' | 'closed',
     message: string,
   ) {
     super(message)
@@ -117,7 +117,7 @@ export class WorkerLine<Request, Reply> {
       this.worker = worker
       if (this.isClosed) return this.drop()
       await new Promise<void>((resolve, reject) => {
-        const fail = (reason: string) => reject(new WorkerFailure('ended', reason))
+        const fail = (reason: string) => reject(new WorkerFailure('unstarted', reason))
         this.timer = setTimeout(() => fail('the worker did not start'), START_MILLISECONDS)
         worker.setBusy(true)
         worker.listen(() => resolve(), fail)

@@ -3,6 +3,7 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
 import { afterEach, describe, expect, it } from 'vitest'
+import { ReadError } from '#moeflux/errors.js'
 import { type RunningServer, type ServeOptions, serve } from '#moeflux/server/serve.js'
 import { answering, type ScriptedModel, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
 import { demoTokenizer } from '../support/textTools.js'
@@ -206,11 +207,11 @@ describe('the transcript of', () => {
 })
 
 describe('a stream', () => {
-  const failing = (failAt: number): Partial<ScriptedOptions> => {
+  const failing = (failAt: number, error = new Error('the disk is on fire')): Partial<ScriptedOptions> => {
     let steps = 0
     return {
       onStep: () => {
-        if (++steps === failAt) throw new Error('the disk is on fire')
+        if (++steps === failAt) throw error
       },
     }
   }
@@ -240,6 +241,30 @@ describe('a stream', () => {
       const response = await postJson(url + path, { ...chat, input: 'x', max_tokens: 5 })
       expect(response.status).toBe(500)
       expect(await response.json()).toMatchObject({ error: { message: 'internal error' } })
+    },
+  )
+
+  it.each(['/v1/chat/completions', '/v1/messages', '/v1/responses', '/v1/completions'])(
+    'of %s tells of a broken file by its name, and the log where it lies',
+    async path => {
+      const file = '/home/some body/models (old)/qwen/layer-07.bin'
+      for (const failAt of [1, 6]) {
+        const warnings: string[] = []
+        const cause = new Error(`EIO: i/o error, read '${file}'`)
+        const error = new ReadError(file, 4096, 512, `EIO: i/o error, open '${file}' for /var/lib/x/y.bin`, { cause })
+        const onWarning = (line: string) => void warnings.push(line)
+        const { url } = await open('one two three four five', failing(failAt, error), { onWarning })
+        const input = path === '/v1/completions' ? { prompt: 'x' } : { input: 'x' }
+        const response = await postJson(url + path, { ...chat, ...input, max_tokens: 50 })
+        const text = await response.text()
+        expect(response.status).toBe(failAt === 1 ? 500 : 200)
+        expect(text).toContain('layer-07.bin')
+        expect(text).not.toMatch(/home|some body|models|qwen|var\/lib|node_modules|\.js:/)
+        expect(warnings.join()).toContain(file)
+        await opened?.server.stop(0)
+        await opened?.scripted.model.close()
+        opened = null
+      }
     },
   )
 

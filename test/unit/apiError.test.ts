@@ -1,0 +1,58 @@
+import { describe, expect, it } from 'vitest'
+import {
+  DeviceLostError,
+  ExpertReadError,
+  FetchError,
+  FormatError,
+  GrammarError,
+  MoefluxError,
+  UnsupportedSchemaError,
+} from '#moeflux/errors.js'
+import { toApiError } from '#moeflux/server/apiError.js'
+
+describe('an error as clients see it', () => {
+  const own: [string, Error, string][] = [
+    [
+      'a path with spaces that the error carries',
+      new ExpertReadError(3, 7, '/data/my models/q3/experts.bin', 64, 'EIO'),
+      'expert 7 of layer 3: EIO (experts.bin at 64)',
+    ],
+    ['a folder', new MoefluxError('X', "cannot open '/var/lib/moeflux/'"), "cannot open 'moeflux'"],
+    ['two paths', new MoefluxError('X', 'moved /a/b.bin to /c/d/e.bin: no'), 'moved b.bin to e.bin: no'],
+    ['a path of Windows', new FormatError('X', 'C:\\Users\\me\\my models\\a.json', 'is no JSON'), 'a.json: is no JSON'],
+    ['a file as an address', new MoefluxError('X', 'at file:///srv/app/dist/x.js'), 'at x.js'],
+    [
+      'an address on the web stays',
+      new FetchError('UNREACHABLE', 'https://example.com/models/a.bin', 'no answer'),
+      'https://example.com/models/a.bin: no answer',
+    ],
+    [
+      'what has no path stays',
+      new DeviceLostError('wasm', 'a worker died / or two'),
+      'backend wasm: a worker died / or two',
+    ],
+  ]
+  it.each(own)('of its own: %s', (_, error, message) => {
+    const { kind, status, message: told } = toApiError(error)
+    expect({ kind, status, told: told.slice(0, message.length) }).toEqual({
+      kind: 'server',
+      status: 500,
+      told: message,
+    })
+    expect(told).not.toMatch(/\/(data|var|srv|a|c)\/|Users/)
+  })
+
+  it('without a name says nothing', () => {
+    const error = toApiError(new TypeError("Cannot read '/srv/app/x.js'"))
+    expect([error.status, error.message]).toEqual([500, 'internal error'])
+  })
+
+  it('that is their mistake is told as it is', () => {
+    const schema = toApiError(
+      new UnsupportedSchemaError('pattern', '#/properties/path', "'^/usr/lib/x$' uses look-around"),
+    )
+    expect([schema.status, schema.message]).toEqual([400, expect.stringContaining('at #/properties/path: pattern')])
+    expect(schema.message).toContain('^/usr/lib/x$')
+    expect(toApiError(new GrammarError('EBNF at line 1, column 2: no')).status).toBe(400)
+  })
+})
