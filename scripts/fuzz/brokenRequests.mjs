@@ -60,8 +60,9 @@ const MAKERS = {
     const options = { most: 3, textShare: 0, names: SCHEMA_NAMES, values: SCHEMA_VALUES }
     const schema = brokenJson(random.pick(SCHEMAS), random, options)
     // Put in as text: what is broken in it would not survive being parsed.
-    const body = JSON.stringify(withForm(path, '<schema>', random)).replace('"<schema>"', () => schema)
-    return { path, body: Buffer.from(body) }
+    const form = withForm(path, '<schema>', random)
+    const body = JSON.stringify(form).replace('"<schema>"', () => schema)
+    return { path, body: Buffer.from(body), schema: form.tools === undefined ? schema : undefined }
   },
 
   headers(random) {

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { ANSWER_PATHS, answerKey, readAnswer, readRefusal } from '../harness/answers.mjs'
 import { exchange, rawExchange } from '../harness/exchange.mjs'
 import { seededRandom } from '../harness/random.mjs'
+import { schemaMisfit } from '../harness/schemaFit.mjs'
 import { startServer } from '../harness/serverProcess.mjs'
 import { brokenRequest, REQUEST_KINDS } from './brokenRequests.mjs'
 
@@ -172,6 +173,7 @@ function problemOf(request, reply) {
       if (!answer.isEnded) return 'the stream ends without its end event'
       if (['server_error', 'api_error'].includes(answer.error?.type))
         return `an error in the stream: ${answer.error.message}`
+      return request.schema === undefined ? null : formProblem(request.schema, answer)
     }
   } catch (error) {
     return `status ${status}, and the reply cannot be read: ${error.message}: ${reply.text.slice(0, 200)}`
@@ -183,4 +185,14 @@ function problemOf(request, reply) {
 function errorPath({ path, headers }) {
   if (headers['anthropic-version'] !== undefined) return '/v1/messages'
   return URL.canParse(path, 'http://localhost') ? new URL(path, 'http://localhost').pathname : path
+}
+
+/** An answer that ended by itself must fit the schema, however strange that is. */
+function formProblem(schemaText, { choices }) {
+  for (const { text, finish } of choices) {
+    if (!['stop', 'end_turn', 'completed'].includes(finish)) continue
+    const misfit = schemaMisfit(JSON.parse(schemaText), text)
+    if (misfit !== null) return `the answer ${text.slice(0, 200)} does not fit its schema: ${misfit}`
+  }
+  return null
 }

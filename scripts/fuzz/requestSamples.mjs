@@ -240,9 +240,10 @@ export const SCHEMA_VALUES = [
   ],
 ]
 
-/** A right request of a path whose answer must take this form. */
+/** A right request of a path whose answer must take this form, with room to end. */
 export function withForm(path, schema, random) {
-  const { always } = SAMPLES[path]
+  const limit = path === '/v1/responses' ? 'max_output_tokens' : 'max_tokens'
+  const always = { ...SAMPLES[path].always, [limit]: 40, temperature: 1 }
   if (path === '/v1/responses') return { ...always, text: { format: { type: 'json_schema', name: 'x', schema } } }
   if (path === '/v1/messages') return { ...always, output_config: { format: { type: 'json_schema', schema } } }
   if (path === '/v1/completions' || random.chance(0.6)) {

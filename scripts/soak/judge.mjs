@@ -1,10 +1,7 @@
 // Whether a reply is right for its request: its status, its shape, its end, and its text where that is known. Says what
 // is wrong in a line, or null.
-import { Ajv2020 } from 'ajv/dist/2020.js'
 import { ANSWER_PATHS, answerKey, readAnswer, readRefusal } from '../harness/answers.mjs'
-
-const ajv = new Ajv2020({ strict: false, logger: false })
-const validators = new Map()
+import { schemaMisfit } from '../harness/schemaFit.mjs'
 
 /**
  * What the engine may say of an expert that it cannot read, or whose bytes are not those that the folder's checksums name.
@@ -76,22 +73,14 @@ function refusal(request, reply, verdict, isWrong) {
 
 function answerVerdict({ entry, schema = entry?.schema }, answer, verdict, isWrong) {
   const [{ text, finish }] = answer.choices
-  if (schema !== undefined && (finish === 'stop' || finish === 'end_turn') && !fits(schema, text)) {
-    return isWrong(`the answer does not fit its schema: ${text.slice(0, 200)}`)
+  if (schema !== undefined && (finish === 'stop' || finish === 'end_turn')) {
+    const misfit = schemaMisfit(schema, text)
+    if (misfit !== null) return isWrong(`the answer does not fit its schema: ${misfit}: ${text.slice(0, 200)}`)
   }
   if (entry?.right === undefined) return verdict('200')
   const key = answerKey(answer)
   if (key === entry.right) return verdict('200', null, { isCompared: true })
   return verdict('wrong answer', `answered ${key.slice(0, 300)}, right is ${entry.right.slice(0, 300)}`)
-}
-
-function fits(schema, text) {
-  let validate = validators.get(schema)
-  if (validate === undefined) {
-    validate = ajv.compile(schema)
-    validators.set(schema, validate)
-  }
-  return validate(JSON.parse(text))
 }
 
 /** A 500, or an error in a stream, that says that an expert could not be read, while its file was broken. */
