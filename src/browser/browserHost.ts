@@ -1,7 +1,7 @@
 // A tab as a place for the wasm backend: workers where the page is cross-origin isolated, else everything on the engine
 // worker's own thread. Experts come through the model's byte sources, on the engine worker's event loop.
 
-import type { ComputeSetup, WorkerReport } from '../compute/wasm/computeLoop.js'
+import type { AnySetup, WorkerReport } from '../compute/wasm/computeLoop.js'
 import type { ComputeThread, ThreadEvents, WasmHost } from '../compute/wasm/host.js'
 import { hasRelaxedSimd, type KernelModule, type SimdLevel } from '../compute/wasm/kernels.js'
 import { unsharedKernels } from '../compute/wasm/unsharedKernels.js'
@@ -49,7 +49,7 @@ async function loadKernels({ kernels }: BrowserWorkers, wanted: SimdLevel | unde
   return { module, simd } satisfies KernelModule
 }
 
-function startThread(worker: Worker, setup: ComputeSetup, events: ThreadEvents): ComputeThread {
+function startThread(worker: Worker, setup: AnySetup, events: ThreadEvents): ComputeThread {
   worker.onmessage = ({ data }: MessageEvent<WorkerReport | ComputeEnd>) => {
     if (data.kind === 'ended') events.ended(data.error === null ? null : new Error(data.error))
     else events.report(data)

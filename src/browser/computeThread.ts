@@ -1,6 +1,6 @@
 // A compute worker of the wasm backend in a tab. A promise that is rejected here is an error that no page hears of, so the
 // end is told as a message, with its reason.
-import { type ComputeSetup, runComputeLoop } from '../compute/wasm/computeLoop.js'
+import { type AnySetup, runComputeLoop } from '../compute/wasm/computeLoop.js'
 
 /** The last message of a compute worker. */
 export interface ComputeEnd {
@@ -8,7 +8,7 @@ export interface ComputeEnd {
   readonly error: string | null // what it died of
 }
 
-addEventListener('message', async ({ data }: MessageEvent<ComputeSetup>) => {
+addEventListener('message', async ({ data }: MessageEvent<AnySetup>) => {
   let error: string | null = null
   try {
     await runComputeLoop(data, report => postMessage(report))

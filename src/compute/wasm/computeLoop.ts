@@ -5,6 +5,7 @@ import { ExpertReadError, type MoefluxError } from '../../errors.js'
 import { ExpertStreamer, type StreamerPlan } from '../../experts/expertStreamer.js'
 import { ReadRing } from '../../experts/readRing.js'
 import { ExpertFeed } from './expertFeed.js'
+import { type ExpertSetup, runExpertLoop } from './expertLoop.js'
 import { Forward } from './forward.js'
 import { type BoardShape, JobBoard } from './jobBoard.js'
 import { serveJobs } from './jobCourse.js'
@@ -14,18 +15,25 @@ import type { PlacedModel } from './placedModel.js'
 import { gatedParts } from './stepGate.js'
 import { Team } from './team.js'
 
-/** Can be posted to a worker. */
-export interface ComputeSetup {
+/** What every compute worker gets. Can be posted. */
+export interface WorkerSetup {
   readonly index: number // 0 leads
   readonly kernels: KernelModule
   readonly memories: readonly WebAssembly.Memory[] // per bank
   readonly board: ArrayBufferLike
   readonly boardShape: BoardShape
+}
+
+/** For workers that run a whole model. */
+export interface ComputeSetup extends WorkerSetup {
+  readonly task: 'model'
   readonly model: PlacedModel
   readonly streamer: StreamerPlan
   readonly ring: ArrayBufferLike // of a ReadRing
   readonly gate?: SharedArrayBuffer // for tests: of a StepGate
 }
+
+export type AnySetup = ComputeSetup | ExpertSetup
 
 /** An error that survives being posted. */
 export interface PostedFailure {
@@ -36,11 +44,12 @@ export interface PostedFailure {
 /** What workers tell the main thread. Only the leader reports jobs. */
 export type WorkerReport =
   | { readonly kind: 'ready' }
-  | { readonly kind: 'done' }
+  | { readonly kind: 'done'; readonly job?: number } // for a pool that may have seen that already
   | { readonly kind: 'aborted' }
   | { readonly kind: 'failed'; readonly failure: PostedFailure }
 
-export async function runComputeLoop(setup: ComputeSetup, report: (report: WorkerReport) => void): Promise<void> {
+export async function runComputeLoop(setup: AnySetup, report: (report: WorkerReport) => void): Promise<void> {
+  if (setup.task === 'experts') return runExpertLoop(setup, report)
   const { index, memories, model } = setup
   const kernels = await Promise.all(memories.map(memory => instantiateKernels(setup.kernels, memory)))
   const { board, team, ring } = openParts(setup)

@@ -1,5 +1,5 @@
 // A compute worker in Node.
 import { parentPort, workerData } from 'node:worker_threads'
-import { type ComputeSetup, runComputeLoop } from './computeLoop.js'
+import { type AnySetup, runComputeLoop } from './computeLoop.js'
 
-await runComputeLoop(workerData as ComputeSetup, report => parentPort?.postMessage(report))
+await runComputeLoop(workerData as AnySetup, report => parentPort?.postMessage(report))

@@ -6,7 +6,7 @@ import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import type { BlockChecksums } from '../../storage/blockChecksums.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { BackendOptions } from '../backend.js'
-import type { ComputeSetup, WorkerReport } from './computeLoop.js'
+import type { AnySetup, WorkerReport } from './computeLoop.js'
 import type { KernelModule, SimdLevel } from './kernels.js'
 
 export interface WasmHost {
@@ -22,7 +22,7 @@ export interface WasmHost {
   readonly threadBytes: { readonly compute: number; readonly reader: number }
   loadKernels(wanted?: SimdLevel): Promise<KernelModule>
   startReaders(request: ReaderRequest, options: BackendOptions): Readers
-  startThread(setup: ComputeSetup, events: ThreadEvents): ComputeThread
+  startThread(setup: AnySetup, events: ThreadEvents): ComputeThread
 }
 
 export interface ReaderRequest {

@@ -63,6 +63,9 @@ const HEAD_COUNT = 21
 const ARGMAX = 22
 const PROBE = 23
 const FORGET = 24 // 1: the job begins with no expert in memory
+const RANKS = 25
+const ENTRY_COUNT = 26
+const FINISHED = 27 // the last job that ended well
 const WAVE_KIND = 32
 const WAVE_COUNT = 33
 const TEAM = 48
@@ -99,7 +102,7 @@ export class JobBoard {
   readonly size: number
 
   constructor(
-    private readonly shape: BoardShape,
+    readonly shape: BoardShape,
     buffer?: ArrayBufferLike, // none: to ask for the size
     words?: Words, // others than those of the buffer
     private readonly jobSpins = JOB_SPINS,
@@ -173,6 +176,22 @@ export class JobBoard {
     this.forgets = true
   }
 
+  /** A job of routed experts alone: those of one layer, in slots, over rows of so many ranks. */
+  writeExperts(layer: number, rows: number, ranks: number, entries: readonly WaveEntry[]): void {
+    this.writeParts({
+      embed: false,
+      firstLayer: layer,
+      endLayer: layer + 1,
+      headRows: [],
+      argmax: false,
+      probe: false,
+    })
+    this.writeRows(rows, 1)
+    this.words.set(RANKS, ranks)
+    this.words.set(ENTRY_COUNT, entries.length)
+    for (const [i, entry] of entries.entries()) this.setEntry(i, entry)
+  }
+
   /** Starts what was written, on the first `workers` workers. The others sleep on. Only while no job runs. */
   post(workers: number): void {
     const { words, bellList } = this
@@ -186,6 +205,16 @@ export class JobBoard {
       words.store(bell, job)
       if (words.load(bell + ASLEEP) === 1) words.notify(bell)
     }
+  }
+
+  /** The job that was given last. */
+  get lastJob(): number {
+    return this.words.load(this.bellList) // the leader has every one
+  }
+
+  /** The last job that ended well, for those who look instead of waiting for a message. */
+  get finishedJob(): number {
+    return this.words.load(FINISHED)
   }
 
   /** Asks the running job to stop. What comes after its end is forgotten with the next `post`. */
@@ -257,6 +286,19 @@ export class JobBoard {
 
   get argmax(): boolean {
     return this.words.get(ARGMAX) === 1
+  }
+
+  get ranks(): number {
+    return this.words.get(RANKS)
+  }
+
+  get entryCount(): number {
+    return this.words.get(ENTRY_COUNT)
+  }
+
+  /** The leader's: the job that it was given last has ended well. */
+  finish(): void {
+    this.words.store(FINISHED, this.lastJob)
   }
 
   get probe(): boolean {

@@ -38,7 +38,10 @@ export function needsOf(...weights: Weights[]): Need[] {
 /** The stages that a worker has of its own for small steps. */
 type StageName = 'input' | 'linearOut' | 'attentionOut' | 'sharedAct' | 'expertAct'
 
-export class Lane {
+/** What a lane needs to know of a model. */
+export type LaneModel = Pick<PlacedModel, 'config' | 'expertsPerToken' | 'chunkTokens' | 'scratch' | 'expert'>
+
+export class Lane<M extends LaneModel = PlacedModel> {
   readonly scratch: Scratch
   readonly own: PrivateScratch
   readonly convStateBytes: number
@@ -48,7 +51,7 @@ export class Lane {
   private readonly words: Uint32Array[] // the same bytes
 
   constructor(
-    readonly model: PlacedModel,
+    readonly model: M,
     readonly team: Team,
     readonly board: JobBoard,
     readonly kernels: readonly Kernels[], // per bank

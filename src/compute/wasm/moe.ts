@@ -1,33 +1,28 @@
 // The MoE block of one layer over all rows of a step: router and shared expert, then the routed experts in waves as they
-// become ready. Each expert is applied once to all rows routed to it. What the experts gave is kept per (row, rank) and
-// summed at the very end in the order of ranks, so arrival order, waves and batches change nothing.
+// become ready, then the sum of all.
 import type { ExpertFeed } from './expertFeed.js'
 import type { WaveEntry } from './jobBoard.js'
-import { HOME, type Lane, type Need, needsOf } from './lane.js'
+import { type Lane, type Need, needsOf } from './lane.js'
 import type { PlacedLayer } from './placedModel.js'
+import { RoutedExperts, to4 } from './routedExperts.js'
 import type { Stage } from './scratch.js'
-
-const UNITS_PER_WORKER = 16
-const COMBINES_PER_WORKER = 2
 
 export class Moe {
   private readonly inputNeeds: readonly Need[]
   private readonly actNeeds: readonly Need[]
-  private readonly expertForms: readonly number[]
-  private readonly prepared = new Set<number>() // banks that have the experts' input
+  private readonly routed: RoutedExperts
 
   constructor(
     private readonly lane: Lane,
     private readonly index: number,
     private readonly layer: PlacedLayer,
-    private readonly entries: WaveEntry[], // [experts], scratch of this worker
+    entries: WaveEntry[], // [experts], scratch of this worker
     private readonly feed: ExpertFeed | null, // the leader's
   ) {
     const { gate, up, down } = layer.shared
-    const { expert } = lane.model
-    this.expertForms = expert.gate.form === expert.up.form ? [expert.gate.form] : [expert.gate.form, expert.up.form]
     this.inputNeeds = needsOf(layer.router, layer.sharedExpertGate, gate, up)
     this.actNeeds = needsOf(down)
+    this.routed = new RoutedExperts(lane, this.inputNeeds, entries)
   }
 
   /** Everything up to the routed experts, which are asked for on the way. */
@@ -58,26 +53,17 @@ export class Moe {
     const act = lane.stage('sharedAct')
     lane.eachRow(rows, (begin, end) => lane.prepare(act, this.actNeeds, begin, end))
     lane.multiply(act, [[layer.shared.down, scratch.sharedOut]], rows)
-    this.prepared.clear()
+    this.routed.begin()
   }
 
   /** The experts that the leader has put on the board; after the last of them, the sum of all. */
   computeWave(isLast: boolean): void {
-    const { lane, entries } = this
-    const { board, team } = lane
-    const input = lane.stage('input')
-    const count = board.waveCount
-    for (let i = 0; i < count; i++) board.readEntry(i, entries[i])
-
-    this.prepareInput(input, count)
-    this.gateUp(input, count)
-    team.barrier()
-    const act = lane.stage('expertAct')
-    this.prepareAct(act, count)
-    this.down(act, count)
+    const { lane, routed } = this
+    routed.wave()
     if (!isLast) return
-    team.barrier()
-    this.combineAll()
+    lane.team.barrier()
+    const { mlpOut } = lane.scratch
+    routed.combine(lane.model.expertsPerToken, (begin, end) => lane.addToHidden(mlpOut, begin, end))
   }
 
   private sharedGateUp(input: Stage): void {
@@ -107,113 +93,4 @@ export class Moe {
     if (!lane.alone) lane.eachRow(lane.rows, route)
     else if (lane.team.isLeader) route(0, lane.rows)
   }
-
-  /** The input of the experts in every bank where one of the wave lies. */
-  private prepareInput(input: Stage, count: number): void {
-    const { lane, prepared } = this
-    const needs: Need[] = []
-    for (let i = 0; i < count; i++) {
-      const { bank } = this.entries[i]
-      if (prepared.has(bank)) continue
-      prepared.add(bank)
-      for (const form of this.expertForms) {
-        const known = bank === HOME && this.inputNeeds.some(need => need.bank === bank && need.form === form)
-        if (!known) needs.push({ bank, form })
-      }
-    }
-    if (needs.length === 0) return
-    lane.eachRow(lane.rows, (begin, end) => lane.prepare(input, needs, begin, end))
-  }
-
-  /** Units: a piece of the intermediate rows of one expert; gate and up together. */
-  private gateUp(input: Stage, count: number): void {
-    const { lane } = this
-    const { gate, up } = lane.model.expert
-    const { expertUp, expertAct, pairRow } = lane.scratch
-    const { stride } = expertAct.x
-    this.eachPiece(gate.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
-      const picks = pairRow + pairStart * 4
-      lane.product(gate, bank, address, input, 0, picks, expertAct.x, pairStart, 0, pairs, begin, end)
-      lane.product(up, bank, address, input, 0, picks, expertUp, pairStart, 0, pairs, begin, end)
-      const out = expertAct.x.address + pairStart * stride
-      const ups = expertUp.address + pairStart * expertUp.stride
-      lane.kernels[bank].siluMul(out, stride, out, stride, ups, expertUp.stride, pairs, begin, to4(end))
-    })
-  }
-
-  private prepareAct(act: Stage, count: number): void {
-    const { lane } = this
-    const { form } = lane.model.expert.down
-    if (form < 0) return
-    const prepare = (first: number, end: number) => {
-      for (let i = first; i < end; i++) {
-        const { bank, pairStart, pairs } = this.entries[i]
-        lane.prepareForm(act, bank, form, pairStart, pairStart + pairs)
-      }
-    }
-    lane.eachRow(count, prepare)
-  }
-
-  /** Units: a piece of the output columns of one expert, as long as can be: short reads here and there are slow. */
-  private down(act: Stage, count: number): void {
-    const { lane } = this
-    const { down } = lane.model.expert
-    const { expertOut, pairOut } = lane.scratch
-    this.eachPiece(down.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
-      const picks = pairOut + pairStart * 4
-      lane.product(down, bank, address, act, pairStart, 0, expertOut, 0, picks, pairs, begin, end)
-      if (bank !== HOME) lane.copyIndexed(bank, HOME, expertOut, pairOut, pairStart, pairs, begin, end)
-    })
-  }
-
-  /** Shares out the rows of a matrix that every expert of the wave has. */
-  private eachPiece(rows: number, count: number, work: (entry: WaveEntry, begin: number, end: number) => void): void {
-    const { team } = this.lane
-    const pieces = team.size === 1 ? 1 : Math.max(1, Math.ceil((team.size * UNITS_PER_WORKER) / count))
-    const grain = to8(Math.ceil(rows / pieces))
-    const units = Math.ceil(rows / grain)
-    team.ranges(count * units, 1, (first, end) => {
-      for (let unit = first; unit < end; unit++) {
-        const begin = (unit % units) * grain
-        work(this.entries[Math.floor(unit / units)], begin, Math.min(rows, begin + grain))
-      }
-    })
-  }
-
-  /** The sum of what all experts gave, added to the residual stream. */
-  private combineAll(): void {
-    const { team, model } = this.lane
-    const columns = model.config.hiddenSize
-    const grain = to8(Math.ceil(columns / (team.size * COMBINES_PER_WORKER)))
-    team.ranges(columns, grain, (begin, end) => this.combine(begin, end))
-  }
-
-  private combine(begin: number, end: number): void {
-    const { lane } = this
-    const { mlpOut, expertOut, weights, sharedOut, sharedGate } = lane.scratch
-    lane.home.combineExperts(
-      mlpOut.address,
-      mlpOut.stride,
-      expertOut.address,
-      expertOut.stride,
-      weights,
-      lane.model.expertsPerToken,
-      sharedOut.address,
-      sharedOut.stride,
-      sharedGate.address,
-      sharedGate.stride,
-      lane.rows,
-      begin,
-      to4(end),
-    )
-    lane.addToHidden(mlpOut, begin, end)
-  }
-}
-
-function to4(n: number): number {
-  return Math.ceil(n / 4) * 4
-}
-
-function to8(n: number): number {
-  return Math.ceil(n / 8) * 8
 }

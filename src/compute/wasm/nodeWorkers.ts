@@ -2,10 +2,10 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { Worker } from 'node:worker_threads'
-import type { ComputeSetup } from './computeLoop.js'
+import type { AnySetup } from './computeLoop.js'
 import type { ComputeThread, ThreadEvents } from './host.js'
 
-export function startComputeThread(setup: ComputeSetup, events: ThreadEvents): ComputeThread {
+export function startComputeThread(setup: AnySetup, events: ThreadEvents): ComputeThread {
   const worker = new Worker(new URL('./computeWorker.js', import.meta.url), {
     workerData: setup,
     name: `moeflux compute ${setup.index}`,

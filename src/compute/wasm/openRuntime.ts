@@ -177,6 +177,7 @@ export async function openRuntime(
     const board = new JobBoard(boardShape, buffer)
     slotsUsed = () => board.counters[COUNTERS.indexOf('expertSlotsUsed')]
     const setup: Omit<ComputeSetup, 'index'> = {
+      task: 'model',
       kernels,
       memories,
       board: buffer,

@@ -97,6 +97,33 @@ function formIndex(forms: readonly Form[], of: { bits?: number; group?: number }
   return forms.findIndex(form => form.bits === of.bits && form.group === of.group && form.precision === precision)
 }
 
+/** An expert's matrices, by their place in its slot. */
+export function placeExpert(experts: ExpertLayout, forms: readonly Form[], precision: Precision): PlacedFeedForward {
+  const inSlot = (source: Matrix): Weights => {
+    const form = matrixForm(source)
+    const quantized = source.kind === 'quantized'
+    return {
+      ...form,
+      form: formIndex(forms, form, precision),
+      bank: -1,
+      weight: source.weight.offset,
+      scales: quantized ? source.scales.offset : 0,
+      biases: quantized ? source.biases.offset : 0,
+    }
+  }
+  return { gate: inSlot(experts.gate), up: inSlot(experts.up), down: inSlot(experts.down) }
+}
+
+/** The forms of an expert's matrices alone. */
+export function expertForms(experts: ExpertLayout, precision: Precision): Form[] {
+  const forms: Form[] = []
+  for (const matrix of [experts.gate, experts.up, experts.down]) {
+    if (matrix.kind !== 'quantized' || formIndex(forms, matrix, precision) >= 0) continue
+    forms.push({ bits: matrix.bits, group: matrix.group, precision })
+  }
+  return forms
+}
+
 export function placeModel(
   plan: MemoryPlan,
   tensors: ModelTensors,
@@ -114,18 +141,6 @@ export function placeModel(
     up: place(source.up),
     down: place(source.down),
   })
-  const inSlot = (source: Matrix): Weights => {
-    const form = matrixForm(source)
-    const quantized = source.kind === 'quantized'
-    return {
-      ...form,
-      form: formIndex(forms, form, base.precision),
-      bank: -1,
-      weight: source.weight.offset,
-      scales: quantized ? source.scales.offset : 0,
-      biases: quantized ? source.biases.offset : 0,
-    }
-  }
   const layers = tensors.layers.map((layer): PlacedLayer => {
     const common: CommonLayer = {
       inputNorm: vector(layer.inputNorm),
@@ -167,7 +182,7 @@ export function placeModel(
     embed: matrix(tensors.embed),
     norm: vector(tensors.norm),
     lmHead: matrix(tensors.lmHead),
-    expert: feedForward(experts, inSlot),
+    expert: placeExpert(experts, forms, base.precision),
     slots: plan.slots,
   }
 }

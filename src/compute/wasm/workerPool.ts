@@ -2,7 +2,7 @@
 // ended. A worker that dies takes the model with it (its share of a barrier will never come): all others are ended first,
 // so that nobody writes into memory any more, then everything pending and everything later fails with DeviceLostError.
 import { ClosedError, DeviceLostError, ExpertReadError, MoefluxError } from '../../errors.js'
-import type { ComputeSetup, PostedFailure, WorkerReport } from './computeLoop.js'
+import type { AnySetup, PostedFailure, WorkerReport } from './computeLoop.js'
 import type { ComputePool, ComputeThread, WasmHost } from './host.js'
 import type { JobBoard } from './jobBoard.js'
 
@@ -22,6 +22,7 @@ export class WorkerPool implements ComputePool {
   private closing: Promise<void> | null = null
   private mayEnd = false // workers were told to
   private ready = 0
+  private job = 0 // the last one
 
   private constructor(
     private readonly board: JobBoard,
@@ -30,7 +31,7 @@ export class WorkerPool implements ComputePool {
 
   /** Resolves when every worker has its kernels. */
   static async start(
-    setups: readonly ComputeSetup[],
+    setups: readonly AnySetup[],
     board: JobBoard,
     host: Pick<WasmHost, 'startThread'>,
   ): Promise<WorkerPool> {
@@ -47,7 +48,7 @@ export class WorkerPool implements ComputePool {
     return pool
   }
 
-  private startThread(setup: ComputeSetup, count: number): void {
+  private startThread(setup: AnySetup, count: number): void {
     let markEnded = () => {}
     this.ended.push(
       new Promise(resolve => {
@@ -64,7 +65,8 @@ export class WorkerPool implements ComputePool {
     this.threads.push(thread)
   }
 
-  async run(workers: number, signal?: AbortSignal): Promise<void> {
+  /** `watches`: looks for the job's end in every turn of the event loop, where a message would come too late. */
+  async run(workers: number, signal?: AbortSignal, watches = false): Promise<void> {
     if (this.failure) throw this.failure
     if (this.closing) throw new ClosedError('model')
     signal?.throwIfAborted()
@@ -73,6 +75,8 @@ export class WorkerPool implements ComputePool {
     this.setRef(true)
     const done = this.expect()
     this.board.post(workers)
+    this.job = this.board.lastJob
+    if (watches) setImmediate(() => this.watch(this.job))
     try {
       await done
     } catch (error) {
@@ -104,12 +108,19 @@ export class WorkerPool implements ComputePool {
     this.settle(pending => pending.reject(new ClosedError('model')))
   }
 
+  private watch(job: number): void {
+    if (this.pending === null || this.job !== job) return // a message was faster
+    if (this.board.finishedJob === job) this.settle(pending => pending.resolve())
+    else setImmediate(() => this.watch(job))
+  }
+
   private hear(report: WorkerReport, count: number): void {
     if (this.failure) return // it has ended meanwhile, with the others
     if (report.kind === 'ready') {
       if (++this.ready === count) this.settle(pending => pending.resolve())
-    } else if (report.kind === 'done') this.settle(pending => pending.resolve())
-    else if (report.kind === 'aborted') this.settle(pending => pending.reject(ABORTED))
+    } else if (report.kind === 'done') {
+      if (report.job === undefined || report.job === this.job) this.settle(pending => pending.resolve())
+    } else if (report.kind === 'aborted') this.settle(pending => pending.reject(ABORTED))
     else this.settle(pending => pending.reject(receiveFailure(report.failure)))
   }
 

@@ -1,0 +1,169 @@
+// Threads that compute routed experts where their bytes are, for a backend whose other math runs elsewhere: memories with
+// slots for experts, and workers that are awake while tokens are made. Which expert lies in which slot is the caller's
+// business; it says so with every job.
+import type { DeviceLostError } from '../../errors.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type { Precision } from '../backend.js'
+import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
+import type { ExpertModel, ExpertSetup } from './expertLoop.js'
+import type { WasmHost } from './host.js'
+import { type BoardShape, JobBoard, type WaveEntry } from './jobBoard.js'
+import { HOME } from './lane.js'
+import { SLOT_ALIGN, type Slot } from './memoryPlan.js'
+import { expertForms, placeExpert } from './placedModel.js'
+import { layoutScratch } from './scratch.js'
+import { WorkerPool } from './workerPool.js'
+
+/** About two milliseconds: the next layer's job comes before that, the next token's too. */
+const JOB_SPINS = 400_000
+
+export interface HostWorkersOptions {
+  readonly precision: Precision
+  readonly expertsPerToken: number
+  readonly threads: number
+  readonly slots: number
+  readonly maxRows: number // of a job
+  readonly norms: readonly Float32Array[] // [layers][hidden]: weights of the norm before the experts
+  readonly bankLimit?: number
+}
+
+/** An expert in a slot, and the rows that go through it. */
+export interface HostEntry {
+  readonly slot: number
+  readonly rows: readonly number[]
+  readonly weights: readonly number[]
+}
+
+export class HostWorkers {
+  private constructor(
+    readonly slots: readonly Slot[],
+    readonly slotBytes: number,
+    readonly threads: number,
+    private readonly hiddenSize: number,
+    private readonly model: ExpertModel,
+    private readonly banks: readonly Bank[],
+    private readonly board: JobBoard,
+    private readonly pool: WorkerPool,
+  ) {}
+
+  static async open(packed: PackedModel, options: HostWorkersOptions, host: WasmHost): Promise<HostWorkers> {
+    const { config } = packed
+    const { layout } = packed.experts
+    const { precision, expertsPerToken, threads, maxRows: chunkTokens } = options
+    const kernels = await host.loadKernels()
+    const forms = expertForms(layout, precision)
+    // No logits here: the rows that hold them elsewhere need no room.
+    const small = { ...config, vocabSize: 16 }
+    const scratch = layoutScratch({ config: small, expertsPerToken, chunkTokens, threads, forms })
+    const normBytes = alignUp(config.hiddenSize * 4, 64)
+    const norms = options.norms.map((_, layer) => scratch.bytes + layer * normBytes)
+    const homeFloor = scratch.bytes + norms.length * normBytes
+    const slotBytes = alignUp(layout.expertSize, SLOT_ALIGN)
+    const limit = options.bankLimit ?? MAX_BANK_BYTES
+    const { slots, floors } = placeSlots(options.slots, slotBytes, homeFloor, scratch.bytes, limit)
+    const banks = floors.map((floor, index) => new Bank(index, floor, floor, host.shared))
+    for (const [layer, norm] of options.norms.entries()) banks[HOME].floats(norms[layer], norm.length).set(norm)
+
+    const expert = placeExpert(layout, forms, precision)
+    const model: ExpertModel = { config: small, expertsPerToken, chunkTokens, scratch, expert, norms }
+    const boardShape: BoardShape = {
+      threads,
+      chunkTokens: 1,
+      layers: 1,
+      fullLayers: 0,
+      experts: config.numExperts,
+      headRows: 0,
+    }
+    const { size } = new JobBoard(boardShape)
+    const buffer = new SharedArrayBuffer(size)
+    const board = new JobBoard(boardShape, buffer)
+    const setup: Omit<ExpertSetup, 'index'> = {
+      task: 'experts',
+      kernels,
+      memories: banks.map(bank => bank.memory),
+      board: buffer,
+      boardShape,
+      model,
+      jobSpins: JOB_SPINS,
+    }
+    const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
+    const pool = await WorkerPool.start(setups, board, host)
+    return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool)
+  }
+
+  /** The memories that slots lie in. */
+  get memories(): readonly WebAssembly.Memory[] {
+    return this.banks.map(({ memory }) => memory)
+  }
+
+  get failure(): DeviceLostError | null {
+    return this.pool.failure
+  }
+
+  /**
+   * Per row of `hidden` [rows, hidden] the weighted sum of its experts over its norm. Begins before it returns; one job at
+   * a time.
+   */
+  async compute(layer: number, hidden: Float32Array, entries: readonly HostEntry[]): Promise<Float32Array> {
+    const { hiddenSize, model, banks, board } = this
+    const rows = hidden.length / hiddenSize
+    const { scratch } = model
+    for (let row = 0; row < rows; row++) {
+      const to = banks[HOME].floats(scratch.hidden.address + row * scratch.hidden.stride, hiddenSize)
+      to.set(hidden.subarray(row * hiddenSize, (row + 1) * hiddenSize))
+    }
+    board.writeExperts(layer, rows, ...this.writePairs(rows, entries))
+    await this.pool.run(this.threads, undefined, true)
+    const out = new Float32Array(hidden.length)
+    const { address, stride } = scratch.mlpOut
+    for (let row = 0; row < rows; row++)
+      out.set(banks[HOME].floats(address + row * stride, hiddenSize), row * hiddenSize)
+    return out
+  }
+
+  close(): Promise<void> {
+    return this.pool.close()
+  }
+
+  /** Which row and rank each pair is, by expert, where the kernels look. */
+  private writePairs(rows: number, entries: readonly HostEntry[]): [number, WaveEntry[]] {
+    const used = new Int32Array(rows)
+    for (const entry of entries) for (const row of entry.rows) used[row]++
+    const ranks = Math.max(1, ...used)
+    const pairs = entries.reduce((sum, entry) => sum + entry.rows.length, 0)
+    const pairRow = new Uint32Array(pairs)
+    const pairOut = new Uint32Array(pairs)
+    const { scratch } = this.model
+    const weights = this.banks[HOME].floats(scratch.weights, rows * ranks).fill(0)
+    used.fill(0)
+    let at = 0
+    const waves = entries.map(({ slot, rows: own, weights: by }): WaveEntry => {
+      const pairStart = at
+      for (const [i, row] of own.entries()) {
+        const rank = used[row]++
+        pairRow[at] = row
+        pairOut[at++] = row * ranks + rank
+        weights[row * ranks + rank] = by[i]
+      }
+      return { ...this.slots[slot], pairStart, pairs: own.length }
+    })
+    for (const bank of new Set(waves.map(({ bank }) => bank))) {
+      this.banks[bank].words(scratch.pairRow, pairs).set(pairRow)
+      this.banks[bank].words(scratch.pairOut, pairs).set(pairOut)
+    }
+    return [ranks, waves]
+  }
+}
+
+/** Slots from the home bank on, bank after bank; each begins with the scratch that kernels there use. */
+function placeSlots(count: number, slotBytes: number, homeFloor: number, scratchBytes: number, limit: number) {
+  const slots: Slot[] = []
+  const floors = [alignUp(homeFloor, SLOT_ALIGN)]
+  while (slots.length < count) {
+    let bank = floors.length - 1
+    if (floors[bank] + slotBytes > limit) bank = floors.push(alignUp(scratchBytes, SLOT_ALIGN)) - 1
+    slots.push({ bank, address: floors[bank] })
+    floors[bank] += slotBytes
+  }
+  return { slots, floors }
+}
