@@ -110,7 +110,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const mixing = arena.poisoned(tokens * (k + 1) * 2)
       const status = arena.put(new Uint32Array(4))
       const buffers = { logits: arena.put(logits), slotTable: arena.put(slots), choice, mixing, status }
-      const decode = { sharedSlot: 77, ahead, layers }
+      const decode = { sharedSlot: 77, ahead, layers, spareSlot: 78 }
       await arena.run(await topKOp(arena.exact, shape, buffers, layer, decode), { tokens })
       const chosen = await arena.words(choice, (layers + ahead) * 4 * k)
       const mixed = await arena.words(mixing, tokens * (k + 1) * 2)
@@ -136,6 +136,19 @@ describe.each(devices)('operations, $name', ({ options }) => {
         }
       }
       expect((await arena.words(status, 1))[0]).toBe(misses > 0 ? layer + 1 : 0)
+
+      const helped = arena.poisoned(tokens * (k + 1) * 2)
+      const helpedStatus = arena.put(new Uint32Array([0, layer + 1, 0, 0]))
+      const beside = { ...buffers, mixing: helped, status: helpedStatus }
+      await arena.run(await topKOp(arena.exact, shape, beside, layer, decode), { tokens })
+      const left = await arena.words(helped, tokens * (k + 1) * 2)
+      for (let i = 0; i < left.length; i += 2) {
+        const isMissing = mixed[i] === MISSING
+        expect([left[i], left[i + 1]], 'experts that the host computes').toEqual(
+          isMissing ? [78, 0] : [mixed[i], mixed[i + 1]],
+        )
+      }
+      expect((await arena.words(helpedStatus, 1))[0], 'no miss where the host helps').toBe(0)
 
       // A logit that is not finite does not vanish because its expert is not chosen.
       const wrong = Math.floor(random() * experts)

@@ -90,7 +90,7 @@ async function routingOps(
     const buffers = { ...space, slotTable: slots.table }
     const [logitsOp, choose] = await Promise.all([
       matVecOp(gpu, router, hidden, logits, product),
-      topKOp(gpu, space.shape, buffers, layer, { sharedSlot, ahead, layers }),
+      topKOp(gpu, space.shape, buffers, layer, { sharedSlot, ahead, layers, spareSlot: slots.spareSlot(layer) }),
     ])
     return { route: sequence([logitsOp, choose]), choose, ahead }
   }

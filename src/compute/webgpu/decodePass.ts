@@ -1,11 +1,12 @@
 // Evaluates one token each of a few sequences. Execution is optimistic: layers are recorded back to back as if every
 // expert were in a slot, the router's choice stays on the GPU, and the first miss turns the commands after it into
-// no-ops. The host then sees which experts lack, brings them, and resumes at that layer. Submissions end at a router's
-// choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
+// no-ops. The host then sees which experts lack, brings them or computes them itself while the GPU computes the others
+// (hostExperts.ts), and resumes at that layer. Submissions end at a router's choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
 // while the GPU is busy. How many layers go into one follows the measured distance between misses: all of them when
 // nothing misses, one when every layer does.
 import { ReadAhead } from '../../experts/readAhead.js'
 import type { ModelConfig } from '../../model/config.js'
+import { addRowsOp } from './addRows.js'
 import { argmaxOp } from './argmax.js'
 import { attentionPartsBytes } from './attentionShape.js'
 import { type DecodeLayer, decodeLayer } from './decodeLayer.js'
@@ -15,6 +16,7 @@ import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { readMapped } from './gpuMemory.js'
 import type { Head } from './head.js'
+import type { HostExperts, HostPair } from './hostExperts.js'
 import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
 import type { Op } from './op.js'
@@ -34,6 +36,13 @@ export interface DecodeResult {
   readonly routing: Uint32Array // [layers, MAX_DECODE_BATCH, K]
 }
 
+/** What a submission has left behind. */
+interface Seen extends DecodeResult {
+  readonly missed: number // layer; -1: none
+  readonly weights: Float32Array // [tokens, ranks, 2]: slot, weight of the layer that missed; empty where nobody asks
+  readonly hidden: Float32Array // [tokens, hidden] there
+}
+
 interface RunOptions {
   readonly tokens: number
   readonly predicts: boolean // guess what the next layers will choose
@@ -49,7 +58,12 @@ export class DecodePass {
   readonly #profiler: Profiler | null
   readonly #readback: GPUBuffer
   readonly #winnersAt: number
+  readonly #mixingAt: number
+  readonly #hiddenAt: number
   readonly #readAhead: ReadAhead | null
+  readonly #host: HostExperts | null
+  readonly #hostRows: GPUBuffer // [MAX_DECODE_BATCH, hidden]
+  #addRows!: Op
   #embed!: Op
   #layers!: readonly DecodeLayer[]
   #project!: Op
@@ -85,8 +99,13 @@ export class DecodePass {
     const { numLayers: layers, numExperts: experts } = config
     this.#readAhead = ahead > 0 ? new ReadAhead(parts.slots, { layers, experts, k, ...guesses }) : null
     parts.slots.onRead = () => this.#readAhead?.readSpare()
+    this.#host = parts.host
+    const rowBytes = config.hiddenSize * 4
+    this.#hostRows = storageBuffer(device, this.#host === null ? 0 : MAX_DECODE_BATCH * rowBytes, 'host rows')
     this.#winnersAt = STATUS_BYTES + this.#space.choice.size
-    const size = this.#winnersAt + MAX_DECODE_BATCH * 4
+    this.#mixingAt = this.#winnersAt + MAX_DECODE_BATCH * 4
+    this.#hiddenAt = this.#mixingAt + MAX_DECODE_BATCH * (k + 1) * 8
+    const size = this.#host === null ? this.#mixingAt : this.#hiddenAt + MAX_DECODE_BATCH * rowBytes
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
     this.#readback = device.createBuffer({ label: 'decode readback', size, usage })
   }
@@ -115,7 +134,8 @@ export class DecodePass {
       label: 'lmHead',
     }
     const source = { rows: space.hidden, width: config.hiddenSize }
-    ;[pass.#embed, pass.#project, pass.#argmax, pass.#layers] = await Promise.all([
+    ;[pass.#addRows, pass.#embed, pass.#project, pass.#argmax, pass.#layers] = await Promise.all([
+      addRowsOp(gpu, pass.#hostRows, space.hidden, config.hiddenSize),
       embedOp(gpu, weights.embed, space.tokenInfo, space.hidden),
       matVecOp(gpu, weights.lmHead, space.hidden, head.logits, project),
       argmaxOp(gpu, head.logits, config.vocabSize, source, MAX_DECODE_BATCH, head.winners),
@@ -134,6 +154,7 @@ export class DecodePass {
     let to = this.#reach(from)
     const isWhole = to === numLayers && readAhead === null
     let holding: Promise<void> | null = null
+    let helping: Promise<Float32Array> | null = null
     this.#slots.gathers = true
     try {
       let commands = (isWhole ? this.#takePrepared(how) : null) ?? this.#record(from, to, how)
@@ -143,9 +164,10 @@ export class DecodePass {
         // Commands that are submitted have their experts: slots change hands in the order of the queue.
         this.#slots.letGo()
         const reading = this.#read(tokens)
-        // Recorded while the GPU is at work: what comes next, if no miss is before it.
+        // Recorded while the GPU is at work: what comes next, if no miss is before it, or at it where that is likely.
         const next = this.#reach(to)
-        const following = to < numLayers && this.#profiler === null ? this.#record(to, next, how) : null
+        const expectsHelp = this.#host !== null && this.#missRate > 0.5
+        const following = to < numLayers && this.#profiler === null ? this.#record(to, next, how, expectsHelp) : null
         if (isWhole && from < 0) this.#prepare(how)
         const seen = await reading
         signal?.throwIfAborted()
@@ -163,8 +185,9 @@ export class DecodePass {
         if (isMiss) {
           const chosen = this.#chosen(seen.routing, reached, tokens)
           readAhead?.judge(reached, chosen)
-          holding = this.#slots.hold(reached, chosen, signal)
-          holding.catch(() => {}) // awaited below
+          if (this.#host !== null) helping = this.#help(this.#host, reached, seen, tokens, signal)
+          else holding = this.#slots.hold(reached, chosen, signal)
+          for (const begun of [helping, holding]) begun?.catch(() => {}) // awaited below
         }
         if (readAhead !== null) {
           const guesses = this.#guesses(seen.routing, reached, tokens)
@@ -174,7 +197,14 @@ export class DecodePass {
         from = reached
         const isNext = reached === to
         to = isNext ? next : this.#reach(from)
-        commands = isNext && following !== null ? following : this.#record(from, to, how)
+        const isHelped = helping !== null
+        const isPrepared = isNext && following !== null && isHelped === expectsHelp
+        commands = isPrepared ? following : this.#record(from, to, how, isHelped)
+        if (helping !== null) {
+          device.queue.writeBuffer(this.#hostRows, 0, await helping)
+          helping = null
+          signal?.throwIfAborted()
+        }
         if (holding !== null) {
           await holding
           holding = null
@@ -183,16 +213,53 @@ export class DecodePass {
       }
     } finally {
       this.#slots.letGo()
+      await helping?.catch(() => {}) // its memory is used again
       readAhead?.forget()
       this.#slots.gathers = false
     }
   }
 
   /**
-   * From a layer's experts, -1: from the embedding, to another layer's choice, or with `numLayers` to the end of the
-   * token. The first layer chooses once more: it may have missed before.
+   * Lets the host compute a layer's missing experts and the GPU the others. Null where nothing is missing any more. Both
+   * begin here, in one go: what the commands will find in slots and what the host takes are two halves of one choice.
    */
-  #record(from: number, to: number, how: RunOptions): GPUCommandBuffer[] {
+  #help(
+    host: HostExperts,
+    layer: number,
+    seen: Seen,
+    tokens: number,
+    signal: AbortSignal | undefined,
+  ): Promise<Float32Array> | null {
+    const { k } = this.#space.shape
+    const ranks = seen.weights.length / (2 * tokens)
+    const pairs: HostPair[] = []
+    for (let token = 0; token < tokens; token++) {
+      for (let rank = 0; rank < k; rank++) {
+        const expert = seen.routing[(layer * MAX_DECODE_BATCH + token) * k + rank]
+        if (this.#slots.isShown(layer, expert)) continue
+        pairs.push({ token, expert, weight: seen.weights[(token * ranks + rank) * 2 + 1] })
+      }
+    }
+    this.#slots.useBeside(layer, this.#chosen(seen.routing, layer, tokens))
+    // Only the commands below may leave experts out: what is missing later has nobody who computes it.
+    const helped = pairs.length > 0 ? layer + 1 : 0
+    this.#gpu.device.queue.writeBuffer(this.#space.status, 0, new Uint32Array([0, helped, 0, 0]))
+    if (pairs.length === 0) return null
+    const computing = host.compute(layer, seen.hidden, pairs, signal)
+    const recorder = new Recorder(this.#gpu.device, this.#profiler)
+    const size = { tokens, runs: tokens }
+    this.#layers[layer].routing.choose(recorder, size)
+    this.#layers[layer].experts(recorder, size)
+    this.#slots.submit([recorder.finish() as GPUCommandBuffer], layer + 1)
+    return computing
+  }
+
+  /**
+   * From a layer's experts, -1: from the embedding, to another layer's choice, or with `numLayers` to the end of the
+   * token. The first layer chooses once more: it may have missed before. `helped`: its experts are computed already, and
+   * what the host gave is still to be added.
+   */
+  #record(from: number, to: number, how: RunOptions, helped = false): GPUCommandBuffer[] {
     const { numLayers } = this.#config
     const { tokens, predicts } = how
     const size = { tokens, runs: tokens }
@@ -203,13 +270,16 @@ export class DecodePass {
     for (let layer = Math.max(0, from); layer <= to && layer < numLayers; layer++) {
       const ops = this.#layers[layer]
       const routing = predicts ? ops.routingAhead : ops.routing
-      if (layer === from) routing.choose(recorder, size)
+      if (layer === from && helped) this.#addRows(recorder, size)
       else {
-        ops.mixer(recorder, size)
-        routing.route(recorder, size)
+        if (layer === from) routing.choose(recorder, size)
+        else {
+          ops.mixer(recorder, size)
+          routing.route(recorder, size)
+        }
+        if (layer === to) break
+        ops.experts(recorder, size)
       }
-      if (layer === to) break
-      ops.experts(recorder, size)
       if ((layer + 1) % perPiece === 0 && layer + 1 < to && this.#profiler === null) {
         commands.push(recorder.finish() as GPUCommandBuffer)
         recorder = new Recorder(this.#gpu.device, null)
@@ -223,6 +293,11 @@ export class DecodePass {
     recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
     recorder.copy(choice, 0, this.#readback, STATUS_BYTES, choice.size)
     recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
+    if (this.#host !== null) {
+      const { mixing, hidden } = this.#space
+      recorder.copy(mixing, 0, this.#readback, this.#mixingAt, this.#mixingBytes(tokens))
+      recorder.copy(hidden, 0, this.#readback, this.#hiddenAt, tokens * this.#config.hiddenSize * 4)
+    }
     commands.push(recorder.finish() as GPUCommandBuffer)
     return commands
   }
@@ -259,14 +334,26 @@ export class DecodePass {
     })
   }
 
-  async #read(tokens: number): Promise<DecodeResult & { missed: number }> {
-    const words = new Uint32Array(await readMapped(this.#readback, this.#readback.size))
+  async #read(tokens: number): Promise<Seen> {
+    const rows = tokens * this.#config.hiddenSize
+    const end = this.#host === null ? this.#mixingAt : this.#hiddenAt + rows * 4
+    const bytes = await readMapped(this.#readback, end)
+    const words = new Uint32Array(bytes)
     await this.#profiler?.collect()
+    const helps = this.#host !== null
     return {
       missed: words[0] - 1,
       routing: words.subarray(STATUS_BYTES / 4, this.#winnersAt / 4),
       winners: words.slice(this.#winnersAt / 4, this.#winnersAt / 4 + tokens),
+      weights: new Float32Array(bytes, this.#mixingAt, helps ? this.#mixingBytes(tokens) / 4 : 0),
+      hidden: new Float32Array(bytes, helps ? this.#hiddenAt : 0, helps ? rows : 0),
     }
+  }
+
+  /** Slots and weights of a layer's ranks, the shared expert's among them where it has a slot. */
+  #mixingBytes(tokens: number): number {
+    const ranks = this.#space.shape.k + (this.#slots.sharedSlot(0) === null ? 0 : 1)
+    return tokens * ranks * 8
   }
 
   /** How far commands go that begin at a layer's experts: most of the way to the next miss, as misses went of late. */

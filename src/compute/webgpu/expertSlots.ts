@@ -45,8 +45,8 @@ export class ExpertSlots implements GuessedSlots {
     const { config, layout, pools, recordBytes } = plan
     const usage = bufferUsage.storage | bufferUsage.copyDst
     const descriptors = Array.from({ length: pools.pools }, (_, i) => {
-      const shared = pools.hasShared ? pools.poolOfLayer.filter(pool => pool === i).length : 0
-      return { label: `experts ${i}`, size: (pools.slots + shared) * layout.stride, usage }
+      const others = pools.hasShared ? pools.poolOfLayer.filter(pool => pool === i).length : 1 // a spare one
+      return { label: `experts ${i}`, size: (pools.slots + others) * layout.stride, usage }
     })
     const buffers = await createChecked(device, descriptors, 'expert memory')
     const { numLayers: layers, numExperts: experts } = config
@@ -119,6 +119,11 @@ export class ExpertSlots implements GuessedSlots {
     return hasShared ? slots + layer - poolOfLayer.indexOf(poolOfLayer[layer]) : null
   }
 
+  /** A slot that is no expert's and has finite weights: the shared expert's, or one that stays empty. */
+  spareSlot(layer: number): number {
+    return this.sharedSlot(layer) ?? this.#plan.pools.slots
+  }
+
   /** Puts the shared experts into their slots, once. */
   async loadShared(weights: ByteSource, moves: readonly (readonly SlotMove[])[]): Promise<void> {
     const { stride } = this.#plan.layout
@@ -175,6 +180,24 @@ export class ExpertSlots implements GuessedSlots {
       const slot = this.#cache.want(layer, expert)
       if (slot >= 0) this.#cache.unpin(slot)
     }
+  }
+
+  /** Whether commands that are submitted next find the expert in a slot. */
+  isShown(layer: number, expert: number): boolean {
+    return this.#uploads.isShown(layer * this.#plan.config.numExperts + expert)
+  }
+
+  /** Tells the cache that these experts were used, those that are not in slots by the host. */
+  useBeside(layer: number, experts: Iterable<number>): void {
+    for (const expert of experts) {
+      if (this.isShown(layer, expert)) this.touch(layer, [expert])
+      else this.countMisses(1)
+    }
+  }
+
+  /** Experts that were wanted and not in slots, and that the host computes. */
+  countMisses(experts: number): void {
+    this.#cache.counters.misses += experts
   }
 
   /** Brings all of a layer's wanted experts into slots at once, and keeps them there until `letGo`. */

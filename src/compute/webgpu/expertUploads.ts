@@ -105,6 +105,11 @@ export class ExpertUploads {
     if (!this.#gathers) this.#writeRows()
   }
 
+  /** Whether kernels that are submitted from now on find the expert. */
+  isShown(key: number): boolean {
+    return this.#rows[key] !== MISSING
+  }
+
   /** While this is on, copies and rows wait for `submit`. */
   set gathers(on: boolean) {
     this.#gathers = on

@@ -11,6 +11,7 @@ import { gatedDeltaOp } from './gatedDelta.js'
 import { gatedNormOp } from './gatedNorm.js'
 import type { GpuContext } from './gpuContext.js'
 import { groupTokensOp, maxTiles, pairsAt } from './groupTokens.js'
+import type { HostExperts } from './hostExperts.js'
 import type { KvPool } from './kvPool.js'
 import { linearColumns } from './linearShape.js'
 import { groupedMatMulOp, matMulOp } from './matMul.js'
@@ -43,6 +44,7 @@ export interface LayerParts {
   readonly kv: KvPool
   readonly slots: ExpertSlots
   readonly layout: SlotLayout
+  readonly host: HostExperts | null // computes experts that are not in slots; null: they are brought
 }
 
 export async function promptLayer(parts: LayerParts, weights: LayerWeights, layer: number): Promise<PromptLayer> {

@@ -22,6 +22,8 @@ export interface DecodeChoice {
   readonly sharedSlot: number | null // the shared expert may have a slot of its own
   readonly ahead: number // layers whose logits follow in each row: their choice is a guess
   readonly layers: number // of the model: guesses come after their rows
+  /** A slot of finite weights, for experts that the host computes. */
+  readonly spareSlot: number
 }
 
 /** `decode`: misses raise the flag. */
@@ -32,7 +34,7 @@ export async function topKOp(
   layer: number,
   decode: DecodeChoice | null,
 ): Promise<Op> {
-  const { sharedSlot = null, ahead = 0, layers = 0 } = decode ?? {}
+  const { sharedSlot = null, ahead = 0, layers = 0, spareSlot = 0 } = decode ?? {}
   const kernel = await gpu.kernels.get('topK', {
     EXPERTS: shape.experts,
     K: shape.k,
@@ -44,7 +46,7 @@ export async function topKOp(
     RANKS: shape.k + (sharedSlot === null ? 0 : 1),
   })
   const { logits, slotTable, choice, mixing, status } = buffers
-  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, 0], 'layer')
+  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot], 'layer')
   const group = kernel.bind([which, logits, slotTable, choice, mixing, status])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
 }

@@ -33,6 +33,7 @@ import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from '
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import { Head } from './head.js'
+import type { HostExperts } from './hostExperts.js'
 import { KernelSet } from './kernel.js'
 import { KvPool } from './kvPool.js'
 import { probeLayers } from './probe.js'
@@ -53,6 +54,8 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly tuning?: Partial<Tuning>
   /** For tests: an error in what kernels give to the self-test, by the kind of kernels. */
   readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
+  /** Computes experts that are not in slots. */
+  readonly host?: HostExperts
 }
 
 const CHUNK_TOKENS = 512
@@ -164,7 +167,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
-    const parts = { gpu, config, space, states, kv, slots, layout }
+    const parts = { gpu, config, space, states, kv, slots, layout, host: gpuOptions.host ?? null }
     const readsAhead = options.prefetch !== false && reader.isLocal
     const building = PromptPass.create(parts, weights, profiler)
     const head = await Head.create(gpu, config, space, weights)
