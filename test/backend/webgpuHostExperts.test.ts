@@ -22,6 +22,7 @@ async function plainHost(packed: PackedModel): Promise<HostExperts & { asked: { 
   const asked = { pairs: 0 }
   return {
     asked,
+    leastToBring: 4,
     async compute(layer, hidden, pairs) {
       asked.pairs += pairs.length
       const width = config.hiddenSize
@@ -48,7 +49,7 @@ async function plainHost(packed: PackedModel): Promise<HostExperts & { asked: { 
 
 describe('experts on both sides, exact', () => {
   test.each([2, 5])(
-    '%s·K slots: single tokens of three sequences as the reference has them',
+    '%s·K slots: prompts and single tokens of three sequences as the reference has them',
     async share => {
       const packed = await openPacked(await openNodeFolder(await packTiny('separate'), { links: 'any' }))
       const { expertsPerToken, vocabSize } = packed.config
@@ -80,7 +81,7 @@ describe('experts on both sides, exact', () => {
         expect(host.asked.pairs, 'experts on the host').toBeGreaterThan(0)
         const { expertMisses, expertHits } = hybrid.stats()
         expect(expertMisses).toBeGreaterThan(0)
-        expect(expertHits + expertMisses).toBeGreaterThan(host.asked.pairs / 3)
+        expect(expertHits + expertMisses).toBeGreaterThan(host.asked.pairs / 33)
       } finally {
         await hybrid.close()
         await reference.close()

@@ -1,4 +1,5 @@
-// The MoE block's output: the chosen experts' rows by their weights, in order of rank, plus the gated shared expert.
+// The MoE block's output: the chosen experts' rows by their weights, in order of rank, plus the gated shared expert. A
+// rank without weight was computed elsewhere: its row was never written.
 #include activations
 
 struct Shape { width: u32, pad0: u32, pad1: u32, pad2: u32 }
@@ -15,7 +16,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   let token = id.y;
   var sum = 0.0;
   for (var rank = 0u; rank < K; rank++) {
-    sum += bitcast<f32>(mixing[token * K + rank].y) * expertRows[(token * K + rank) * shape.width + id.x];
+    let weight = bitcast<f32>(mixing[token * K + rank].y);
+    if (weight != 0.0) { sum += weight * expertRows[(token * K + rank) * shape.width + id.x]; }
   }
   let gate = sigmoid(logits[token * GATE_STRIDE + GATE_AT]);
   out[token * shape.width + id.x] = sum + gate * sharedRows[token * shape.width + id.x];

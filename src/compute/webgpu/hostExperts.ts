@@ -9,6 +9,8 @@ export interface HostPair {
 }
 
 export interface HostExperts {
+  /** From so many tokens on, an expert of a prompt is better brought to the GPU. */
+  readonly leastToBring: number
   /**
    * Per token the weighted sum of its pairs' experts over the norm of its hidden row; `hidden` [tokens, hidden]. Begins
    * before it returns. The result [tokens, hidden] is valid until the next call.

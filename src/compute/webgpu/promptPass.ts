@@ -1,12 +1,16 @@
 // Evaluates runs of any length through all layers with the prompt's kernels. Layers whose experts are all in slots are
 // recorded back to back; where some may be missing, the routing comes back to the host once per layer, and the experts
-// come in waves.
+// come in waves. Where the host computes too, it takes the missing experts that have few tokens, while those with many are
+// brought.
 import type { ModelConfig } from '../../model/config.js'
+import { addRowsOp } from './addRows.js'
 import { embedOp } from './embed.js'
 import type { ExpertSlots } from './expertSlots.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { readMapped } from './gpuMemory.js'
+import type { HostExperts, HostPair } from './hostExperts.js'
+import { storageBuffer } from './kernel.js'
 import type { Op, StepSize } from './op.js'
 import { type LayerParts, type PromptLayer, promptLayer } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
@@ -29,7 +33,11 @@ export class PromptPass {
   readonly #slots: ExpertSlots
   readonly #choiceReadback: GPUBuffer
   readonly #profiler: Profiler | null
+  readonly #host: HostExperts | null
+  readonly #hostRows: GPUBuffer // [tokens, hidden]
+  readonly #layerReadback: GPUBuffer // choice, mixing and hidden of one layer
   #embed!: Op
+  #addRows!: Op
   #layers!: readonly PromptLayer[]
 
   private constructor(parts: LayerParts, profiler: Profiler | null) {
@@ -40,7 +48,13 @@ export class PromptPass {
     this.#profiler = profiler
     const size = parts.config.numLayers * parts.space.shape.maxTokens * parts.space.shape.k * 4
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
-    this.#choiceReadback = parts.gpu.device.createBuffer({ label: 'choice readback', size, usage })
+    const { device } = parts.gpu
+    this.#choiceReadback = device.createBuffer({ label: 'choice readback', size, usage })
+    this.#host = parts.host
+    const rows = this.#host === null ? 0 : parts.space.shape.maxTokens
+    this.#hostRows = storageBuffer(device, rows * parts.config.hiddenSize * 4, 'host rows of a prompt')
+    const layerBytes = Math.max(16, this.#rowsAt(rows) + rows * parts.config.hiddenSize * 4)
+    this.#layerReadback = device.createBuffer({ label: 'layer readback', size: layerBytes, usage })
   }
 
   static async create(parts: LayerParts, weights: ResidentWeights, profiler: Profiler | null): Promise<PromptPass> {
@@ -48,6 +62,7 @@ export class PromptPass {
     const { gpu, space } = parts
     const layers = weights.layers.map((layer, i) => promptLayer(parts, layer, i))
     pass.#embed = await embedOp(gpu, weights.embed, space.tokenInfo, space.hidden)
+    pass.#addRows = await addRowsOp(gpu, pass.#hostRows, space.mlpOut, parts.config.hiddenSize)
     pass.#layers = await Promise.all(layers)
     return pass
   }
@@ -78,21 +93,17 @@ export class PromptPass {
         recorder.submit()
         await tap.afterRouter(layer)
       }
-      if (this.#slots.isResident(layer)) ops.experts(recorder, size)
+      if (this.#slots.isResident(layer)) {
+        ops.experts(recorder, size)
+        ops.combine(recorder, size)
+      } else if (this.#host !== null) await this.#share(this.#host, recorder, size, layer, signal)
       else {
         recorder.submit()
         const wanted = new Set(await this.readChoice(size.tokens, layer))
         signal?.throwIfAborted()
-        for await (const _ of this.#slots.waves(
-          layer,
-          [...wanted].sort((a, b) => a - b),
-          signal,
-        )) {
-          ops.expertsOfWave(recorder, size)
-          recorder.submit()
-        }
+        await this.#bring(recorder, size, layer, wanted, signal)
+        ops.combine(recorder, size)
       }
-      ops.combine(recorder, size)
       // The GPU begins while the host records the rest.
       if (layer % SUBMIT_LAYERS === 0) recorder.submit()
       if (this.#profiler !== null) {
@@ -106,6 +117,84 @@ export class PromptPass {
     }
     last?.()
     recorder.submit()
+  }
+
+  async #bring(recorder: Recorder, size: StepSize, layer: number, experts: Iterable<number>, signal?: AbortSignal) {
+    const wanted = [...experts].sort((a, b) => a - b)
+    for await (const _ of this.#slots.waves(layer, wanted, signal)) {
+      this.#layers[layer].expertsOfWave(recorder, size)
+      recorder.submit()
+    }
+  }
+
+  /** A layer's experts by both sides: the host takes those that are not in slots and have few tokens. */
+  async #share(
+    host: HostExperts,
+    recorder: Recorder,
+    size: StepSize,
+    layer: number,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    recorder.submit()
+    const { choice, mixing, weights, hidden } = await this.#readLayer(size.tokens, layer)
+    signal?.throwIfAborted()
+    const { k } = this.#space.shape
+    const counts = new Map<number, number>()
+    for (const expert of choice) counts.set(expert, (counts.get(expert) ?? 0) + 1)
+    const isHosts = (expert: number) =>
+      (counts.get(expert) as number) < host.leastToBring && !this.#slots.has(layer, expert)
+    const hosts = new Set([...counts.keys()].filter(isHosts))
+    const pairs: HostPair[] = []
+    for (const [i, expert] of choice.entries()) {
+      if (!hosts.has(expert)) continue
+      pairs.push({ token: Math.floor(i / k), expert, weight: weights[2 * i + 1] })
+      weights[2 * i + 1] = 0 // here
+    }
+    const computing = pairs.length > 0 ? host.compute(layer, hidden, pairs, signal) : null
+    computing?.catch(() => {}) // awaited below
+    try {
+      if (pairs.length > 0) this.#gpu.device.queue.writeBuffer(this.#space.mixing, 0, mixing)
+      await this.#bring(
+        recorder,
+        size,
+        layer,
+        [...counts.keys()].filter(expert => !hosts.has(expert)),
+        signal,
+      )
+      this.#slots.countMisses(hosts.size)
+      this.#layers[layer].combine(recorder, size)
+      if (computing === null) return
+      recorder.submit()
+      this.#gpu.device.queue.writeBuffer(this.#hostRows, 0, await computing)
+      this.#addRows(recorder, size)
+    } finally {
+      await computing?.catch(() => {}) // its memory is used again
+    }
+  }
+
+  /** What a layer's router has chosen, by what weights, and the rows that its experts get; [tokens, …]. */
+  async #readLayer(tokens: number, layer: number) {
+    const { maxTokens, k } = this.#space.shape
+    const mixingAt = tokens * k * 4
+    const rowsAt = this.#rowsAt(tokens)
+    const width = this.#config.hiddenSize
+    const recorder = new Recorder(this.#gpu.device, null)
+    recorder.copy(this.#space.choice, layer * maxTokens * k * 4, this.#layerReadback, 0, mixingAt)
+    recorder.copy(this.#space.mixing, 0, this.#layerReadback, mixingAt, tokens * k * 8)
+    recorder.copy(this.#space.hidden, 0, this.#layerReadback, rowsAt, tokens * width * 4)
+    recorder.submit()
+    const bytes = await readMapped(this.#layerReadback, rowsAt + tokens * width * 4)
+    return {
+      choice: new Uint32Array(bytes, 0, tokens * k),
+      mixing: new Uint8Array(bytes, mixingAt, tokens * k * 8),
+      weights: new Float32Array(bytes, mixingAt, tokens * k * 2), // the same bytes: slot, weight
+      hidden: new Float32Array(bytes, rowsAt, tokens * width),
+    }
+  }
+
+  /** After so many tokens' choice and mixing. */
+  #rowsAt(tokens: number): number {
+    return tokens * this.#space.shape.k * 12
   }
 
   embed(recorder: Recorder, size: StepSize): void {
