@@ -9,6 +9,7 @@ export interface ModelOptions {
   readonly precision?: Precision
   readonly threads?: number
   readonly expertMemory?: number // bytes
+  readonly gpuMemory?: number // bytes
   readonly expertsPerToken?: number
   readonly expertBits?: 2
   readonly context?: number
@@ -32,6 +33,7 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
     )
     .option('--threads <n>', 'worker threads (default: from the machine)', integerOption(1, 1024))
     .option('--expert-memory <size>', 'memory for cached experts, like 6GB or 512MiB', byteSizeOption)
+    .option('--gpu-memory <size>', 'GPU memory for experts; the processor computes the others', byteSizeOption)
     .option('--experts-per-token <n>', "fewer experts than the model's own: faster, less exact", integerOption(1, 1024))
     .option('--expert-bits <bits>', 'use the second set of experts, if the model has one: 2', parseExpertBits)
     .addOption(

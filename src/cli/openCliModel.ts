@@ -17,6 +17,7 @@ export async function openCliModel(
       precision: options.precision,
       threads: options.threads,
       expertMemory: options.expertMemory,
+      gpuMemory: options.gpuMemory,
       expertsPerToken: options.expertsPerToken,
       expertBits: options.expertBits,
       contextLength: options.context,

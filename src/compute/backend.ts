@@ -20,6 +20,8 @@ export type Precision = 'fast' | 'exact'
 export interface BackendOptions {
   readonly threads?: number
   readonly expertMemory?: number // bytes
+  /** Of GPU memory, for experts (webgpu); others are computed by the processor. */
+  readonly gpuMemory?: number // bytes
   /** How experts are read from files; auto: direct when they exceed free memory. */
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays; default true. */

@@ -17,6 +17,8 @@ export interface OpenModelOptions {
   readonly threads?: number
   /** Budget for cached experts: bytes, or '6GB' (6·10⁹), '6GiB' (6·2³⁰). */
   readonly expertMemory?: number | string
+  /** The same of GPU memory (webgpu): experts beyond it are computed by the processor, from `expertMemory`. */
+  readonly gpuMemory?: number | string
   /** int8 ('fast', the default) or float32 ('exact') activations on wasm and webgpu. */
   readonly precision?: Precision
   /** Fewer experts than the model's own: faster, less exact. */
@@ -74,6 +76,7 @@ export async function openModelParts(
     const backend = await chooseBackend(options.backend ?? 'auto', packed, {
       threads: options.threads,
       expertMemory,
+      gpuMemory: options.gpuMemory === undefined ? undefined : parseByteSize(options.gpuMemory, 'gpuMemory'),
       precision: options.precision ?? 'fast',
       expertsPerToken,
       planned: plannedState(options, contextLength),

@@ -251,6 +251,7 @@ export class DecodePass {
     this.#layers[layer].routing.choose(recorder, size)
     this.#layers[layer].experts(recorder, size)
     this.#slots.submit([recorder.finish() as GPUCommandBuffer], layer + 1)
+    for (const { expert } of pairs) this.#slots.promote(layer, expert)
     return computing
   }
 

@@ -195,6 +195,12 @@ export class ExpertSlots implements GuessedSlots {
     }
   }
 
+  /** Brings an expert that the host computes to the GPU, while there is room for more. */
+  promote(layer: number, expert: number): void {
+    const slot = this.#cache.slotToTake(layer)
+    if (slot >= 0 && this.#cache.nameOf(slot) === null) this.prefetch(layer, expert)
+  }
+
   /** Experts that were wanted and not in slots, and that the host computes. */
   countMisses(experts: number): void {
     this.#cache.counters.misses += experts

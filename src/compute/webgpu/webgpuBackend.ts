@@ -154,12 +154,17 @@ export class WebgpuBackend implements Backend, SequenceHome {
     }
     const space = createWorkspace(gpu, config, shape)
     const layout = slotLayout(experts.layout)
-    const budget = options.expertMemory ?? config.numLayers * config.numExperts * layout.stride
+    const allExperts = config.numLayers * config.numExperts
+    const budget = options.gpuMemory ?? options.expertMemory ?? allExperts * layout.stride
     const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
     const hasShared = shared.every(moves => moves !== null)
     const plan = planPools(config, shape.k, layout.stride, budget, maxBytes, hasShared)
-    const reader = await openReader(packed, options)
-    undo.push(() => reader.close())
+    const beside = options.gpuMemory !== undefined && plan.slots * plan.pools < allExperts
+    const tier = beside ? await openHostTier(packed, options, chunkTokens, allExperts - plan.slots * plan.pools) : null
+    if (tier !== null) undo.push(() => tier.close())
+    const diskReader = await openReader(packed, options)
+    undo.push(() => diskReader.close())
+    const reader = tier === null ? diskReader : tier.readerBefore(diskReader)
     const { expertSize: recordBytes } = experts.layout
     const fileNames = experts.files.map(file => file.name)
     const slots = await ExpertSlots.create(device, { config, layout, pools: plan, recordBytes, fileNames }, reader)
@@ -167,7 +172,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
-    const parts = { gpu, config, space, states, kv, slots, layout, host: gpuOptions.host ?? null }
+    const parts = { gpu, config, space, states, kv, slots, layout, host: gpuOptions.host ?? tier }
     const readsAhead = options.prefetch !== false && reader.isLocal
     const building = PromptPass.create(parts, weights, profiler)
     const head = await Head.create(gpu, config, space, weights)
@@ -510,6 +515,11 @@ async function openReader(packed: PackedModel, options: BackendOptions): Promise
     return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
   }
   return sourceExpertReader(packed.experts)
+}
+
+async function openHostTier(packed: PackedModel, options: BackendOptions, maxRows: number, wanted: number) {
+  const { nodeHostTier } = await import('./nodeHostTier.js')
+  return nodeHostTier(packed, options, maxRows, wanted)
 }
 
 function isPath(name: string): boolean {
