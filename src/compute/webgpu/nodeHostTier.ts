@@ -34,7 +34,7 @@ export async function nodeHostTier(
   const pool = new ExpertReaderPool({
     files: names,
     expertSize: layout.expertSize,
-    banks: workers.memories.map(({ buffer }) => buffer as unknown as SharedArrayBuffer),
+    banks: workers.memories,
     slotBytes: slots * workers.slotBytes,
     yieldsToDemands: true,
     reads: options.expertReads,
