@@ -39,6 +39,7 @@ export async function nodeHostTier(
     yieldsToDemands: true,
     reads: options.expertReads,
     faults: options.readFaults,
+    checksums: packed.experts.checksums,
     onNotice: options.onNotice,
   })
   options.onNotice?.(`${slots} experts in memory, computed by ${threads} threads`)
