@@ -7,6 +7,7 @@ import { encodeFrame } from '../engine/frameCodec.js'
 import { mergeFrames } from '../engine/mergeFrames.js'
 import { ApiError } from './apiError.js'
 import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
+import { probeHalfClosed } from './halfClosed.js'
 import type { Service } from './service.js'
 
 const MAX_WATCHERS = 32
@@ -39,6 +40,10 @@ export async function engineEvents(c: Context, service: Service): Promise<Respon
   }
   watchers.add(watcher)
   const { signal } = watcher
+  let comment = () => {}
+  const { incoming, outgoing } = c.env ?? {}
+  const stopProbing = incoming && outgoing ? probeHalfClosed(incoming, outgoing, () => comment()) : () => {}
+  signal.addEventListener('abort', stopProbing, { once: true })
   stopping.addEventListener('abort', end, { once: true, signal })
   c.req.raw.signal.addEventListener('abort', end, { once: true, signal })
   const events = await eventSource(frameMessages(service, signal), {
@@ -47,6 +52,9 @@ export async function engineEvents(c: Context, service: Service): Promise<Respon
     cancel: end,
     end,
     disconnect: () => c.env?.outgoing?.destroy(),
+    onComment: sendComment => {
+      comment = sendComment
+    },
     ...service.streamLimits,
   })
   return c.body(events, 200, EVENT_STREAM_HEADERS)

@@ -1,10 +1,12 @@
 // A server-sent event stream over a generator of messages. Pull-driven: nothing is produced while the client does not
 // read, and a client that reads nothing for too long is cut off. While the next message takes its time, comments keep
 // the connection alive. When the client goes, the work behind the messages is cancelled.
+import { otherWork } from './otherWork.js'
 
 export interface ServerSentEvent {
   readonly event?: string
-  readonly data: string
+  /** Without a line break. What may be long comes in pieces. */
+  readonly data: string | Iterable<string>
 }
 
 export interface StreamLimits {
@@ -23,10 +25,13 @@ export interface EventSourceOptions extends StreamLimits {
   readonly end: () => void
   /** Drops the connection of a client that does not read. */
   readonly disconnect: () => void
+  /** Is given a function that sends a comment at once, where the stream waits for its next message. */
+  readonly onComment?: (sendComment: () => void) => void
 }
 
 /** How long an error may still become an ordinary response before the headers of a stream go out. */
 const HEADER_PATIENCE_MS = 3_000
+const PIECE = 2 ** 15 // characters
 
 /**
  * Streams `messages`, but waits for the first one, so that what is wrong with a request gets a status of its own. A long
@@ -58,27 +63,43 @@ function eventBytes(
   const { keepAliveMs = 10_000, readerTimeoutMs = 60_000, signal } = options
   const encoder = new TextEncoder()
   let pending: Promise<IteratorResult<ServerSentEvent>> | null = first
+  let unsent: Iterator<string> | null = null // pieces of a message that was begun
   let readerTimer: NodeJS.Timeout | undefined
   let isCancelled = false
+  let hurry = () => {}
+  options.onComment?.(() => hurry())
+  const nextPiece = async (): Promise<string | null> => {
+    if (unsent !== null) {
+      await otherWork()
+      const { done, value } = unsent.next()
+      if (!done) return value
+      unsent = null
+    }
+    pending ??= messages.next()
+    const result = await within(pending, keepAliveMs, now => {
+      hurry = now
+    })
+    hurry = () => {}
+    if (result === 'late') return ': keep-alive\n\n'
+    pending = null
+    if (result.done) return null
+    unsent = eventPieces(result.value)
+    return unsent.next().value
+  }
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
         clearTimeout(readerTimer)
-        pending ??= messages.next()
         try {
-          const result = await within(pending, keepAliveMs)
+          const piece = await nextPiece()
           if (isCancelled) return
-          if (result === 'late') controller.enqueue(encoder.encode(': keep-alive\n\n'))
-          else {
-            pending = null
-            if (result.done) {
-              signal.throwIfAborted()
-              controller.close()
-              options.end()
-              return
-            }
-            controller.enqueue(encoder.encode(eventText(result.value)))
+          if (piece === null) {
+            signal.throwIfAborted()
+            controller.close()
+            options.end()
+            return
           }
+          controller.enqueue(encoder.encode(piece))
           readerTimer = setTimeout(() => {
             options.cancel()
             options.disconnect()
@@ -87,7 +108,7 @@ function eventBytes(
         } catch (error) {
           if (isCancelled) return // nobody is there to be told
           const last = options.onError(error)
-          if (last !== null) controller.enqueue(encoder.encode(eventText(last)))
+          if (last !== null) controller.enqueue(encoder.encode([...eventPieces(last)].join('')))
           controller.close()
           options.end()
         }
@@ -103,10 +124,16 @@ function eventBytes(
   )
 }
 
-async function within<T>(result: Promise<T>, milliseconds: number): Promise<T | 'late'> {
+/** `onWait` is given a function that ends the waiting at once. */
+async function within<T>(
+  result: Promise<T>,
+  milliseconds: number,
+  onWait: (hurry: () => void) => void = () => {},
+): Promise<T | 'late'> {
   let timer: NodeJS.Timeout | undefined
   const late = new Promise<'late'>(resolve => {
     timer = setTimeout(() => resolve('late'), milliseconds)
+    onWait(() => resolve('late'))
   })
   try {
     return await Promise.race([result, late])
@@ -116,6 +143,14 @@ async function within<T>(result: Promise<T>, milliseconds: number): Promise<T | 
 }
 
 /** Data never holds a line break: it is JSON, or a word. */
-function eventText({ event, data }: ServerSentEvent): string {
-  return event === undefined ? `data: ${data}\n\n` : `event: ${event}\ndata: ${data}\n\n`
+function* eventPieces({ event, data }: ServerSentEvent): Generator<string> {
+  let text = event === undefined ? 'data: ' : `event: ${event}\ndata: `
+  for (const piece of typeof data === 'string' ? [data] : data) {
+    if (text.length > PIECE) {
+      yield text
+      text = ''
+    }
+    text += piece
+  }
+  yield `${text}\n\n`
 }

@@ -8,6 +8,7 @@ export interface MetricsSources {
   readonly stats: () => ModelStats
   readonly session: () => { running: number; waiting: number; states: number; bytes: number }
   readonly active: () => number
+  readonly bodyBytes: () => number
 }
 
 export class Metrics {
@@ -63,6 +64,7 @@ export class Metrics {
         },
       })
     gauge('moeflux_requests_active', 'Requests in the house: running or waiting', sources.active)
+    gauge('moeflux_body_bytes', 'Room that the bodies of requests take, small ones left out', sources.bodyBytes)
     gauge('moeflux_sequences_active', 'Sequences being evaluated', () => sources.session().running)
     gauge('moeflux_sequences_waiting', 'Requests that wait for a sequence', () => sources.session().waiting)
     gauge('process_resident_memory_bytes', 'Memory of the process', () => process.memoryUsage.rss())

@@ -8,11 +8,13 @@ import type { SessionOptions } from '../session/session.js'
 import { Admission } from './admission.js'
 import { stoppingError } from './apiError.js'
 import { createApp } from './app.js'
+import { BodyRoom } from './bodyRoom.js'
 import { Guard } from './guard.js'
+import { answerHalfClosed } from './halfClosed.js'
 import { nowSeconds } from './ids.js'
 import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
-import { DEFAULT_BODY_LIMITS } from './requestBody.js'
+import { type BodyLimits, DEFAULT_BODY_LIMITS } from './requestBody.js'
 import type { Service } from './service.js'
 import { listStaticFiles } from './staticFiles.js'
 
@@ -59,6 +61,12 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
   const stopping = new AbortController()
   let draining = false
   const modelId = options.modelId ?? model.name
+  const receiveMs = options.receiveTimeoutMs ?? MINUTE_MS
+  const bodyLimits: BodyLimits = {
+    ...DEFAULT_BODY_LIMITS,
+    maxBytes: options.maxBodyBytes ?? DEFAULT_BODY_LIMITS.maxBytes,
+  }
+  const bodyRoom = new BodyRoom({ maxBytes: bodyLimits.maxBytes, waitMs: receiveMs / 2 })
   const service: Service = {
     model,
     session,
@@ -67,8 +75,14 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     watchers: new Set(),
     startedAt: nowSeconds(),
     admission,
-    metrics: new Metrics({ stats: () => model.stats(), session: () => session.state, active: () => admission.active }),
-    bodyLimits: { ...DEFAULT_BODY_LIMITS, maxBytes: options.maxBodyBytes ?? DEFAULT_BODY_LIMITS.maxBytes },
+    metrics: new Metrics({
+      stats: () => model.stats(),
+      session: () => session.state,
+      active: () => admission.active,
+      bodyBytes: () => bodyRoom.bytes,
+    }),
+    bodyLimits,
+    bodyRoom,
     streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },
     requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
     onError: error => options.onWarning?.(describe(error)),
@@ -80,16 +94,17 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     files: options.webFolder === undefined ? null : await listStaticFiles(options.webFolder),
     onRefused: options.onLog,
   })
-  const receiveMs = options.receiveTimeoutMs ?? MINUTE_MS
   const server = createAdaptorServer({
     fetch: app.fetch,
     overrideGlobalObjects: false,
+    autoCleanupIncoming: false, // requestBody.ts reads what is left of a body, and Node one that nobody read
     serverOptions: {
       requestTimeout: receiveMs, // to receive a request; answers may take longer
       headersTimeout: Math.min(receiveMs, 15_000),
       connectionsCheckingInterval: Math.min(receiveMs, 5_000),
     },
   }) as Server
+  answerHalfClosed(server)
   server.keepAliveTimeout = 65_000
   server.maxHeadersCount = 100
   const address = await listen(server, host, port)

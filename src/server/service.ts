@@ -3,6 +3,7 @@ import type { Model } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
 import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'
+import type { BodyRoom } from './bodyRoom.js'
 import type { StreamLimits } from './eventSource.js'
 import type { Metrics } from './metrics.js'
 import type { ModelFiles } from './modelFiles.js'
@@ -19,6 +20,7 @@ export interface Service {
   /** Who looks at the engine now. */
   readonly watchers: Set<AbortController>
   readonly bodyLimits: BodyLimits
+  readonly bodyRoom: BodyRoom
   readonly streamLimits: StreamLimits
   /** Longest time that one answer may take. */
   readonly requestTimeoutMs: number

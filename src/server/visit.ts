@@ -1,22 +1,32 @@
-// One request's stay in the house: the places that it takes, and the signal that ends its work before the answer does,
-// because the client left, the server stops, or it took too long. Whatever way it ends, the places are given back once
-// and no timer or listener remains.
+// One request's stay in the house: the places that it takes, its body and the room for it, and the signal that ends its
+// work before the answer does, because the client left, the server stops, or it took too long. Whatever way it ends, what
+// it took is given back once and no timer or listener remains.
 import type { Context } from 'hono'
+import type { z } from 'zod'
+import type { Places } from './admission.js'
 import { ApiError, isOwnFault } from './apiError.js'
 import { EVENT_STREAM_HEADERS, type EventSourceOptions, eventSource, type ServerSentEvent } from './eventSource.js'
+import { probeHalfClosed } from './halfClosed.js'
+import { readBody } from './requestBody.js'
 import type { Service } from './service.js'
+
+/** A request whose body takes longer to arrive does not keep its place meanwhile. */
+const ARRIVAL_PATIENCE_MS = 2_000
 
 export class Visit {
   private readonly controller = new AbortController()
   private readonly endings: (() => void)[] = []
+  private readonly places: Places
   private streams = false
+  private sendComment = () => {}
 
+  /** Takes a place, or throws. */
   constructor(
     private readonly service: Service,
     private readonly context: Context,
-    places: number,
   ) {
-    this.endings.push(service.admission.enter(places))
+    this.places = service.admission.enter()
+    this.endings.push(() => this.places.resize(0))
     const { requestTimeoutMs } = service
     const tooLong = new ApiError('timeout', `the answer took longer than ${requestTimeoutMs / 1000} s`)
     const timer = setTimeout(() => this.abort(tooLong), requestTimeoutMs)
@@ -24,10 +34,27 @@ export class Visit {
     this.endings.push(() => clearTimeout(timer))
     this.listen(service.stopping, () => this.abort(service.stopping.reason))
     this.listen(context.req.raw.signal, () => this.cancel())
+    const { incoming, outgoing } = context.env ?? {}
+    if (incoming && outgoing) this.endings.push(probeHalfClosed(incoming, outgoing, () => this.sendComment()))
   }
 
   get signal(): AbortSignal {
     return this.controller.signal
+  }
+
+  /** Reads what is asked for, and takes the places that it needs. */
+  async read<T>(schema: z.ZodType<T>, placesFor: (request: T) => number): Promise<T> {
+    const { bodyLimits, bodyRoom } = this.service
+    const patience = setTimeout(() => this.places.resize(0), ARRIVAL_PATIENCE_MS)
+    try {
+      const { request, release } = await readBody(this.context, schema, bodyLimits, bodyRoom, this.signal)
+      this.endings.push(release)
+      this.signal.throwIfAborted()
+      this.places.resize(placesFor(request))
+      return request
+    } finally {
+      clearTimeout(patience)
+    }
   }
 
   /** Nobody waits for the answer any more. */
@@ -51,6 +78,9 @@ export class Visit {
       cancel: () => this.cancel(),
       end: () => this.end(),
       disconnect: () => this.context.env?.outgoing?.destroy(),
+      onComment: sendComment => {
+        this.sendComment = sendComment
+      },
       ...this.service.streamLimits,
     })
     return this.context.body(events, 200, EVENT_STREAM_HEADERS)
@@ -73,16 +103,19 @@ export class Visit {
   }
 }
 
-/** Runs `handle` with `places` taken; more than there are is a 429. */
-export async function visit(
+export const onePlace = () => 1
+
+/** Takes a place, then the body, then the places that what it asks for needs; more than there are is a 429. */
+export async function visit<T>(
   c: Context,
   service: Service,
-  places: number,
-  handle: (visit: Visit) => Promise<Response>,
+  schema: z.ZodType<T>,
+  placesFor: (request: T) => number,
+  handle: (visit: Visit, request: T) => Promise<Response>,
 ): Promise<Response> {
-  const stay = new Visit(service, c, places)
+  const stay = new Visit(service, c)
   try {
-    const response = await handle(stay)
+    const response = await handle(stay, await stay.read(schema, placesFor))
     if (!stay.isStreaming) stay.end()
     return response
   } catch (error) {

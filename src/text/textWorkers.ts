@@ -2,9 +2,10 @@
 // have megabytes; neither may hold up anything else. Ordinary jobs and long ones have a worker each, so that a long prompt
 // of one client does not keep another's short one waiting. Which kind of worker (a thread in Node, a Web Worker in a
 // browser) is decided by whoever makes it.
-import { OptionError, TemplateError, TokenizerError } from '../errors.js'
+import { MessageError, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import type { RenderJob, RenderReply } from './chatRenderer.js'
 import type { EncodeOptions, Encoding } from './encoder.js'
+import { roughSize } from './roughSize.js'
 import { type StartTextWorker, TextLane, type TextWorker } from './textLane.js'
 import type { TextJob, TextReply, TextResult } from './textService.js'
 import type { Tokenizer } from './tokenizer.js'
@@ -39,7 +40,13 @@ export class TextWorkers {
 
   async render(job: Omit<RenderJob, 'maxOutput'>, signal?: AbortSignal): Promise<RenderReply> {
     const { messages, tools, variables } = job.request
-    const render = { ...job, maxOutput: this.limits.characters }
+    const { characters } = this.limits
+    const tooLong = messages.findIndex(({ content }) => content.length > characters)
+    if (tooLong >= 0) {
+      const { length } = messages[tooLong].content
+      throw new MessageError(`messages[${tooLong}].content`, `has ${length} characters, more than ${characters}`)
+    }
+    const render = { ...job, maxOutput: characters }
     const size = roughSize([messages, tools, variables, job.options.prefill])
     const reply = await this.run({ render }, size, this.limits.milliseconds, signal)
     if ('failed' in reply) throw new TemplateError(`chat template: ${reply.failed}`)
@@ -74,14 +81,4 @@ function resultOf(reply: TextReply): TextResult {
   if ('result' in reply) return reply.result
   if ('refused' in reply) throw new OptionError('prompt', reply.refused.got, reply.refused.want)
   throw new TokenizerError(`encoding: ${reply.failed}`)
-}
-
-/** About how many characters a value has, each value in it counted as some. */
-function roughSize(value: unknown): number {
-  if (typeof value === 'string') return 16 + value.length
-  if (value === null || typeof value !== 'object') return 16
-  let size = 16
-  if (Array.isArray(value)) for (const item of value) size += roughSize(item)
-  else for (const key in value) size += key.length + roughSize((value as Record<string, unknown>)[key])
-  return size
 }

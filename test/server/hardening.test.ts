@@ -292,14 +292,19 @@ describe('text', () => {
 
 describe('a connection', () => {
   it('that sends a body for ever is cut off', async () => {
-    const chunk = `10000\r\n${'x'.repeat(65_536)}\r\n`
-    const endless = await rawRequest(server.port, rawPost({ 'Transfer-Encoding': 'chunked' }), {
-      more: socket => {
-        const timer = setInterval(() => socket.write(chunk), 1)
-        socket.on('close', () => clearInterval(timer))
-      },
-    })
-    expect([413, null]).toContain(endless.status)
+    const endless = async (first: string) => {
+      const chunk = `10000\r\n${'x'.repeat(65_536)}\r\n`
+      const head = `${rawPost({ 'Transfer-Encoding': 'chunked' })}${first.length}\r\n${first}\r\n`
+      const { status } = await rawRequest(server.port, head, {
+        more: socket => {
+          const timer = setInterval(() => socket.write(chunk), 1)
+          socket.on('close', () => clearInterval(timer))
+        },
+      })
+      return status
+    }
+    expect([413, null]).toContain(await endless('{"a":"'))
+    expect([400, null]).toContain(await endless('{"a":'))
   })
 
   it('that sends its headers or its body slowly is cut off', async () => {

@@ -53,6 +53,13 @@ const config = {
   eosTokenIds: [END_TOKEN, 8183],
 } as unknown as ModelConfig
 
+const NO_STATS = Object.fromEntries(
+  [
+    ...['tokens', 'expertHits', 'expertMisses', 'prefetchHits', 'prefetchWastedBytes', 'bytesRead', 'stallSeconds'],
+    ...['computeSeconds', 'expertSlots', 'expertSlotsUsed'],
+  ].map(name => [name, 0]),
+)
+
 // One set of workers for all models of a test file; they do not keep the process alive.
 const sharedTokenizer = demoTokenizer()
 const sharedWorkers = sharedTokenizer.then(tokenizer => new TextWorkers(startNodeTextWorker, tokenizer))
@@ -133,7 +140,7 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
         return { logits, argmax: output === 'none' ? null : next, routing: null }
       })
     },
-    stats: () => ({}),
+    stats: () => NO_STATS,
     async close() {},
   } as unknown as Backend
 

@@ -5,9 +5,10 @@ import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
 import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId } from '../ids.js'
-import { readJson } from '../requestBody.js'
+import { jsonAnswer } from '../jsonAnswer.js'
 import { checkModelName, type Service } from '../service.js'
-import { visit } from '../visit.js'
+import { shortMessage } from '../shortMessage.js'
+import { onePlace, visit } from '../visit.js'
 import { asksForCaching, promptOptions } from './prompt.js'
 import { countRequest, messagesRequest } from './schemas.js'
 
@@ -18,9 +19,8 @@ interface Head {
 }
 
 export async function messages(c: Context, service: Service): Promise<Response> {
-  const request = await readJson(c, messagesRequest, service.bodyLimits)
-  checkModelName(request.model)
-  return await visit(c, service, 1, async stay => {
+  return await visit(c, service, messagesRequest, onePlace, async (stay, request) => {
+    checkModelName(request.model)
     const format = request.output_config?.format ?? request.output_format
     const stream = service.session.chat({
       ...promptOptions(request),
@@ -36,14 +36,16 @@ export async function messages(c: Context, service: Service): Promise<Response> 
     const events = service.metrics.watch(stream)
     const head = { id: newId('msg_'), model: request.model ?? service.modelId, caching: asksForCaching(request) }
     if (request.stream) return await stay.stream(streamEvents(events, head), errorEvent)
-    return c.json(await wholeMessage(events, head))
+    return jsonAnswer(c, await wholeMessage(events, head))
   })
 }
 
 export async function countTokens(c: Context, service: Service): Promise<Response> {
-  const request = await readJson(c, countRequest, service.bodyLimits)
-  checkModelName(request.model)
-  return c.json({ input_tokens: await service.session.countTokens(promptOptions(request)) })
+  return await visit(c, service, countRequest, onePlace, async (stay, request) => {
+    checkModelName(request.model)
+    const { signal } = stay
+    return c.json({ input_tokens: await service.session.countTokens({ ...promptOptions(request), signal }) })
+  })
 }
 
 /** Tokens written to the cache are told apart only where the request asked for caching. */
@@ -192,7 +194,7 @@ const TYPES: Record<ApiErrorKind, string> = {
 
 export function errorBody(error: ApiError, requestId?: string) {
   const { code, anthropicMessage } = error.details
-  const message = anthropicMessage ?? error.message
+  const message = shortMessage(anthropicMessage ?? error.message)
   return {
     type: 'error',
     // This API has no codes: one is added where the fault is the server's, for those who look after it.

@@ -39,7 +39,7 @@ const toolChoice = z
   .nullish()
 
 const promptFields = {
-  model: z.string().optional(),
+  model: z.string().max(1024).optional(), // comes back with each part of an answer
   messages: z
     .array(
       z.object({ role: z.enum(['user', 'assistant', 'system']), content: z.union([text, z.array(block).max(4096)]) }),

@@ -5,26 +5,27 @@ import type { ChatOptions, SessionEvent, TokenLogprobs, Usage } from '../../sess
 import type { ChatMessage } from '../../text/messages.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
+import { jsonAnswer } from '../jsonAnswer.js'
+import { LazyList } from '../jsonPieces.js'
 import { mergeStreams } from '../mergeStreams.js'
-import { readJson } from '../requestBody.js'
 import { checkModelName, type Service } from '../service.js'
 import { visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, toolChoice } from './options.js'
 import { type ChatRequest, chatRequest } from './schemas.js'
-import { errorEvent, finishReason, logprobsBody, usageBody } from './shapes.js'
+import { errorEvent, finishReason, logprobsBody, tokenLogprobsBody, usageBody } from './shapes.js'
 
 export async function chatCompletions(c: Context, service: Service): Promise<Response> {
-  const request = await readJson(c, chatRequest, service.bodyLimits)
-  checkModelName(request.model)
-  const count = request.n ?? 1
-  return await visit(c, service, count, async stay => {
+  const placesFor = (request: ChatRequest) => request.n ?? 1
+  return await visit(c, service, chatRequest, placesFor, async (stay, request) => {
+    checkModelName(request.model)
+    const count = placesFor(request)
     const options = chatOptions(request, service, stay.signal)
     const streams = Array.from({ length: count }, (_, i) =>
       service.session.chat({ ...options, seed: options.seed === undefined ? undefined : options.seed + i }),
     )
     const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? service.modelId }
     if (request.stream) return await stay.stream(streamChunks(streams, request, head, service), errorEvent)
-    return c.json(await wholeAnswer(streams, request, head, service))
+    return jsonAnswer(c, await wholeAnswer(streams, request, head, service))
   })
 }
 
@@ -68,7 +69,7 @@ async function wholeAnswer(streams: readonly EventStream[], request: ChatRequest
         ...(answer.thinking !== '' && { reasoning_content: answer.thinking }),
         ...(answer.toolCalls.length > 0 && { tool_calls: answer.toolCalls }),
       },
-      logprobs: request.logprobs ? { content: logprobsBody(answer.logprobs), refusal: null } : null,
+      logprobs: request.logprobs ? { content: new LazyList(answer.logprobs, tokenLogprobsBody), refusal: null } : null,
       finish_reason: answer.finish,
     })),
     usage: usageBody(answers.map(answer => answer.usage)),

@@ -4,8 +4,8 @@ import type { EventStream } from '../../session/eventStream.js'
 import type { SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
+import { jsonAnswer } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
-import { readJson } from '../requestBody.js'
 import { checkModelName, type Service } from '../service.js'
 import { visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption } from './options.js'
@@ -15,11 +15,11 @@ import { errorEvent, finishReason, usageBody } from './shapes.js'
 const DEFAULT_MAX_TOKENS = 16 // as the API has it
 
 export async function completions(c: Context, service: Service): Promise<Response> {
-  const request = await readJson(c, completionRequest, service.bodyLimits)
-  checkModelName(request.model)
-  const prompts = promptList(request.prompt)
-  const perPrompt = request.n ?? 1
-  return await visit(c, service, prompts.length * perPrompt, async stay => {
+  const placesFor = (request: CompletionRequest) => promptList(request.prompt).length * (request.n ?? 1)
+  return await visit(c, service, completionRequest, placesFor, async (stay, request) => {
+    checkModelName(request.model)
+    const prompts = promptList(request.prompt)
+    const perPrompt = request.n ?? 1
     const options = {
       ...samplingOptions(request, service.model.vocabSize),
       maxTokens: request.max_tokens ?? DEFAULT_MAX_TOKENS,
@@ -32,21 +32,22 @@ export async function completions(c: Context, service: Service): Promise<Respons
     const streams = choices.map(({ prompt, i }) =>
       service.session.complete({ ...options, prompt, seed: options.seed === undefined ? undefined : options.seed + i }),
     )
-    const echoes = choices.map(({ prompt }) => (request.echo ? echoText(prompt, service) : ''))
+    // Of prompts that were taken: others are refused, and may be endless.
+    const echo = (index: number) => (request.echo ? echoText(choices[index].prompt, service) : '')
     const head = {
       id: newId('cmpl-'),
       object: 'text_completion',
       created: nowSeconds(),
       model: request.model ?? service.modelId,
     }
-    if (request.stream) return await stay.stream(streamChunks(streams, echoes, request, head, service), errorEvent)
+    if (request.stream) return await stay.stream(streamChunks(streams, echo, request, head, service), errorEvent)
     const answers = await Promise.all(streams.map(stream => collect(service.metrics.watch(stream))))
     const usages = answers.map(answer => answer.usage)
-    return c.json({
+    return jsonAnswer(c, {
       ...head,
       choices: answers.map((answer, index) => ({
         index,
-        text: echoes[index] + answer.text,
+        text: echo(index) + answer.text,
         logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs),
         finish_reason: answer.finish,
       })),
@@ -111,7 +112,7 @@ function logprobsBody(tokens: readonly TokenLogprobs[], offset = 0) {
 
 async function* streamChunks(
   streams: readonly EventStream[],
-  echoes: readonly string[],
+  echo: (index: number) => string,
   request: CompletionRequest,
   head: object,
   service: Service,
@@ -125,10 +126,9 @@ async function* streamChunks(
   const begun = streams.map(() => false)
   for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
     // Not before the prompt is evaluated: what is wrong with the request is told by its status and not by an event.
-    if (!begun[index] && echoes[index] !== '') {
-      yield chunk([{ index, text: echoes[index], logprobs: null, finish_reason: null }])
-    }
+    const text = begun[index] ? '' : echo(index)
     begun[index] = true
+    if (text !== '') yield chunk([{ index, text, logprobs: null, finish_reason: null }])
     if (event.type === 'usage') usages[index] = event
     else if (event.type === 'end') {
       yield chunk([{ index, text: '', logprobs: null, finish_reason: finishReason(event.reason) }])

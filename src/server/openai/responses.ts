@@ -4,12 +4,14 @@
 import type { Context } from 'hono'
 import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
+import { roughSize } from '../../text/roughSize.js'
 import { ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
-import { readJson } from '../requestBody.js'
+import { jsonAnswer } from '../jsonAnswer.js'
+import { jsonPieces } from '../jsonPieces.js'
 import { checkModelName, type Service } from '../service.js'
-import { visit } from '../visit.js'
+import { onePlace, visit } from '../visit.js'
 import {
   inputMessages,
   type ResponsesRequest,
@@ -37,7 +39,7 @@ export class ResponseStore {
   }
 
   add(id: string, entry: Stored): void {
-    const characters = JSON.stringify(entry).length
+    const characters = roughSize(entry)
     if (characters > MAX_STORED_CHARACTERS) return
     this.entries.set(id, { ...entry, characters })
     this.characters += characters
@@ -54,14 +56,13 @@ export class ResponseStore {
 }
 
 export async function responses(c: Context, service: Service, store: ResponseStore): Promise<Response> {
-  const request = await readJson(c, responsesRequest, service.bodyLimits)
-  checkModelName(request.model)
-  const before = earlierMessages(request, store)
-  const input =
-    typeof request.input === 'string' ? [{ role: 'user', content: request.input }] : inputMessages(request.input)
-  const conversation: ChatMessage[] = [...before, ...input]
-  const system = request.instructions ? [{ role: 'system', content: request.instructions }] : []
-  return await visit(c, service, 1, async stay => {
+  return await visit(c, service, responsesRequest, onePlace, async (stay, request) => {
+    checkModelName(request.model)
+    const before = earlierMessages(request, store)
+    const input =
+      typeof request.input === 'string' ? [{ role: 'user', content: request.input }] : inputMessages(request.input)
+    const conversation: ChatMessage[] = [...before, ...input]
+    const system = request.instructions ? [{ role: 'system', content: request.instructions }] : []
     const stream = service.session.chat({
       messages: [...system, ...conversation],
       tools: toolDefinitions(request.tools),
@@ -87,7 +88,7 @@ export async function responses(c: Context, service: Service, store: ResponseSto
     }
     for await (const event of events) for (const _ of draft.take(event));
     finish()
-    return c.json(draft.body())
+    return jsonAnswer(c, draft.body())
   })
 }
 
@@ -97,7 +98,7 @@ export function storedResponse(c: Context, store: ResponseStore, id: string): Re
   }
   const entry = store.get(id)
   if (entry === undefined) throw new ApiError('not_found', `there is no response ${id}`)
-  return c.json(entry.body)
+  return jsonAnswer(c, entry.body)
 }
 
 export function deleteResponse(c: Context, store: ResponseStore, id: string): Response {
@@ -313,7 +314,7 @@ class ResponseDraft {
   }
 
   private message(type: string, body: object): ServerSentEvent {
-    return { event: type, data: JSON.stringify({ type, sequence_number: this.sequence++, ...body }) }
+    return { event: type, data: jsonPieces({ type, sequence_number: this.sequence++, ...body }) }
   }
 
   private place(item: OutputItem) {
@@ -325,7 +326,7 @@ class ResponseDraft {
     this.open = item
     return this.message('response.output_item.added', {
       output_index: this.output.length - 1,
-      item: structuredClone(item),
+      item,
     })
   }
 

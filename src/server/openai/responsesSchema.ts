@@ -35,11 +35,11 @@ const format = z
   .nullish()
 
 export const responsesRequest = z.object({
-  model: z.string().optional(),
+  model: z.string().max(1024).optional(), // comes back with each part of an answer
   prompt: z.null({ error: 'stored prompts are not supported' }).optional(), // first: beside it, input may be missing
   input: z.union([text, z.array(item).max(10_000)]),
   instructions: text.nullish(),
-  previous_response_id: z.string().nullish(),
+  previous_response_id: z.string().max(1024).nullish(),
   conversation: z.null({ error: 'not supported, use previous_response_id' }).optional(),
   store: z.boolean().nullish(),
   stream: z.boolean().nullish(),
@@ -61,11 +61,17 @@ export const responsesRequest = z.object({
     .max(256)
     .nullish(),
   tool_choice: z
-    .union([z.enum(['none', 'auto', 'required']), z.looseObject({ type: z.string(), name: z.string().optional() })])
+    .union([
+      z.enum(['none', 'auto', 'required']),
+      z.object({ type: z.string().max(64), name: z.string().max(128).optional() }),
+    ])
     .nullish(),
   parallel_tool_calls: z.boolean().nullish(),
-  reasoning: z.looseObject({ effort: z.string().nullish() }).nullish(),
-  metadata: z.record(z.string(), z.string()).nullish(),
+  reasoning: z.looseObject({ effort: z.string().max(64).nullish() }).nullish(),
+  metadata: z
+    .record(z.string().max(64), z.string().max(512))
+    .refine(pairs => Object.keys(pairs).length <= 16, 'want at most 16 pairs')
+    .nullish(), // as the API has it: it comes back with each answer
   background: z.literal(false, { error: 'background responses are not supported' }).nullish(),
   truncation: z.enum(['auto', 'disabled']).nullish(), // what does not fit is refused either way
 })

@@ -14,8 +14,8 @@ export const samplingFields = {
   frequency_penalty: z.number().min(-2).max(2).nullish(),
   repetition_penalty: z.number().gt(0).max(10).nullish(),
   logit_bias: z
-    .record(z.string().regex(/^\d+$/, 'want token ids as keys'), z.number().min(-100).max(100))
-    .refine(bias => Object.keys(bias).length <= 1024, 'want at most 1024 entries')
+    .custom<object>(bias => Object.keys(Object(bias)).length <= 1024, 'want at most 1024 entries') // before each is read
+    .pipe(z.record(z.string().regex(/^\d+$/, 'want token ids as keys'), z.number().min(-100).max(100)))
     .nullish(),
   seed: z.number().int().nullish(),
 }
@@ -74,7 +74,7 @@ const message = z.looseObject({
 })
 
 export const chatRequest = z.object({
-  model: z.string().optional(),
+  model: z.string().max(1024).optional(), // comes back with each part of an answer
   messages: z.array(message).min(1).max(10_000),
   ...samplingFields,
   max_tokens: maxTokens,
@@ -100,25 +100,19 @@ export const chatRequest = z.object({
 })
 export type ChatRequest = z.infer<typeof chatRequest>
 
+/** A list of numbers by the million is not taken apart one by one. */
+const tokenIds = z.custom<number[]>(
+  value =>
+    Array.isArray(value) &&
+    value.length > 0 &&
+    value.length <= 2 ** 20 &&
+    value.every(id => Number.isInteger(id) && id >= 0),
+  'want text, token ids, or a list of these',
+)
+
 const completionFields = z.object({
-  model: z.string().optional(),
-  prompt: z.union([
-    text,
-    z.array(text).min(1).max(16),
-    z
-      .array(z.number().int().min(0))
-      .min(1)
-      .max(2 ** 20),
-    z
-      .array(
-        z
-          .array(z.number().int().min(0))
-          .min(1)
-          .max(2 ** 20),
-      )
-      .min(1)
-      .max(16),
-  ]),
+  model: z.string().max(1024).optional(), // comes back with each part of an answer
+  prompt: z.union([text, z.array(text).min(1).max(16), tokenIds, z.array(tokenIds).min(1).max(16)]),
   ...samplingFields,
   max_tokens: z.number().int().min(0).nullish(),
   n: z.number().int().min(1).max(16).nullish(),

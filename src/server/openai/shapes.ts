@@ -2,6 +2,7 @@
 import type { EndReason, TokenInfo, TokenLogprobs, Usage } from '../../session/events.js'
 import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
+import { shortMessage } from '../shortMessage.js'
 
 export function usageBody(usages: readonly Usage[]) {
   const sum = (read: (usage: Usage) => number) => usages.reduce((total, usage) => total + read(usage), 0)
@@ -30,7 +31,11 @@ function tokenBody({ text, logprob, bytes }: TokenInfo) {
 }
 
 export function logprobsBody(tokens: readonly TokenLogprobs[]) {
-  return tokens.map(token => ({ ...tokenBody(token), top_logprobs: token.top.map(tokenBody) }))
+  return tokens.map(tokenLogprobsBody)
+}
+
+export function tokenLogprobsBody(token: TokenLogprobs) {
+  return { ...tokenBody(token), top_logprobs: token.top.map(tokenBody) }
 }
 
 const TYPES: Record<ApiErrorKind, string> = {
@@ -47,7 +52,7 @@ const TYPES: Record<ApiErrorKind, string> = {
 
 export function errorBody(error: ApiError) {
   const { param = null, code = null } = error.details
-  return { error: { message: error.message, type: TYPES[error.kind], param, code } }
+  return { error: { message: shortMessage(error.message), type: TYPES[error.kind], param, code } }
 }
 
 /** An error after the headers. */
