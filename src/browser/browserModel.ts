@@ -73,8 +73,9 @@ export class BrowserModel {
     return this.client.call('clearCache', [])
   }
 
-  countTokens(text: string): Promise<number> {
-    return this.client.call('countTokens', [text])
+  /** The tokens of a text, in which control tokens count as such. */
+  countTokens(text: string, options: { readonly signal?: AbortSignal } = {}): Promise<number> {
+    return this.client.call('countTokens', [text], options.signal)
   }
 
   /** Calls `listener` with what the engine does, at most ten times a second, until the returned function is called. */
@@ -106,8 +107,11 @@ export class BrowserSession {
   }
 
   /** Tokens of the prompt that `chat` would make of this. */
-  countTokens(options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking'>): Promise<number> {
-    return this.client.call('countPrompt', [this.id, options])
+  countTokens(
+    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'signal'>,
+  ): Promise<number> {
+    const { signal, ...request } = options
+    return this.client.call('countPrompt', [this.id, request], signal)
   }
 
   /** Goes on with raw text. */

@@ -56,6 +56,22 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
     const json = await model.generate({ prompt: 'Who are you?', responseFormat, maxTokens: 100, temperature: 0 })
     const count = await model.countTokens('Once upon a time')
     const prompt = await session.countTokens({ messages: history })
+
+    // A text of megabytes is encoded beside the engine worker, which hears all else meanwhile.
+    const long = 'once upon a time '.repeat(150_000)
+    const order: string[] = []
+    const leave = new AbortController()
+    const counting = model.countTokens(long).then(() => order.push('counted'))
+    const left = model.countTokens(long, { signal: leave.signal }).catch(() => order.push('left'))
+    await model.stats()
+    order.push('stats')
+    leave.abort(new Error('left'))
+    await left
+    await counting
+    const refused = await session
+      .chat({ messages: [user(long)] })
+      .answer()
+      .catch(error => (error as { code: string }).code)
     await session.close()
     const closed = await session
       .chat({ messages: history })
@@ -63,7 +79,8 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
       .catch(error => (error as { code: string }).code)
     await model.close()
     const after = await model.generate({ prompt: 'x' }).catch(error => (error as { code: string }).code)
-    return { types, progress, second, edited, taken, stopped, json, count, prompt, closed, after }
+    const beside = { order, refused }
+    return { types, progress, second, edited, taken, stopped, json, count, prompt, beside, closed, after }
   })
   expect(new Set(seen.types)).toEqual(new Set(['text', 'usage', 'end']))
   expect(seen.types.at(-1)).toBe('end')
@@ -76,6 +93,7 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
   expect([typeof name, Number.isInteger(age)]).toEqual(['string', true])
   expect(seen.count).toBeGreaterThan(2)
   expect(seen.prompt).toBeGreaterThan(seen.second.usage.cachedTokens)
+  expect(seen.beside).toEqual({ order: ['stats', 'left', 'counted'], refused: 'CONTEXT_LIMIT' })
   expect([seen.closed, seen.after]).toEqual(['CLOSED', 'CLOSED'])
   expect(browser.problems).toEqual([])
 })
