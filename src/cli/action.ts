@@ -1,4 +1,5 @@
-// Runs a command's handler and turns how it ended into an exit code: 0 ok, 1 failed, 2 bad usage, 130 interrupted.
+// Runs a command's handler and turns how it ended into an exit code: 0 ok, 1 failed, 2 bad usage, 130 interrupted, or what
+// the handler returns.
 // Ctrl-C aborts `cli.signal` and lets the command stop in order; a second one leaves at once.
 import type { Command } from 'commander'
 import { MemoryPlanError, MoefluxError, OptionError } from '../errors.js'
@@ -24,7 +25,7 @@ const USAGE_CODES = new Set(['BAD_OPTION', 'BAD_USAGE', 'UNSUPPORTED_SCHEMA'])
 
 /** Wraps `handler(cli, ...arguments, options)` for commander's `.action()`. */
 export function action<Args extends unknown[]>(
-  handler: (cli: Cli, ...args: Args) => Promise<void>,
+  handler: (cli: Cli, ...args: Args) => Promise<void> | Promise<number>,
 ): (...args: [...Args, Command]) => Promise<void> {
   return async (...all) => {
     const command = all.at(-1) as Command
@@ -41,8 +42,8 @@ export function action<Args extends unknown[]>(
     process.on('SIGINT', interrupt)
     process.stdout.on('error', outputFailed)
     try {
-      await handler(cli, ...args)
-      process.exitCode = controller.signal.aborted ? report(cli, controller.signal.reason) : 0
+      const code = await handler(cli, ...args)
+      process.exitCode = controller.signal.aborted ? report(cli, controller.signal.reason) : (code ?? 0)
     } catch (error) {
       // What aborted the work is the reason it failed; the error that came back is only its echo.
       process.exitCode = report(cli, controller.signal.aborted ? controller.signal.reason : error)

@@ -102,8 +102,12 @@ export function formatChecksums(table: BlockChecksums): Uint8Array {
   return bytes
 }
 
-/** The checksums of files of this shape; how a record is cut into blocks the file itself says. */
-export function parseChecksums(bytes: Uint8Array, want: Omit<BlockShape, 'blockBytes'>, name: string): BlockChecksums {
+/** The checksums of files of this shape, or of any; how a record is cut into blocks the file itself says. */
+export function parseChecksums(
+  bytes: Uint8Array,
+  want: Omit<BlockShape, 'blockBytes'> | null,
+  name: string,
+): BlockChecksums {
   const bad = (detail: string) => new FormatError('BAD_CHECKSUMS', name, detail)
   if (bytes.length < HEADER_BYTES) throw bad(`${bytes.length} bytes, the header has ${HEADER_BYTES}`)
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
@@ -114,7 +118,8 @@ export function parseChecksums(bytes: Uint8Array, want: Omit<BlockShape, 'blockB
   const blockBytes = Number(view.getBigUint64(24, true))
   const got = { files, records, recordBytes }
   for (const field of ['files', 'records', 'recordBytes'] as const) {
-    if (got[field] !== want[field]) throw bad(`is of ${got[field]} ${WORDS[field]}, the model has ${want[field]}`)
+    if (want !== null && got[field] !== want[field])
+      throw bad(`is of ${got[field]} ${WORDS[field]}, the model has ${want[field]}`)
   }
   if (blockBytes < 1 || blockBytes > recordBytes) throw bad(`blocks of ${blockBytes} bytes in ${recordBytes}`)
   const shape = { ...got, blockBytes }

@@ -1,12 +1,14 @@
 // A directory of the local disk as a Folder. Names that would leave the folder are refused before the disk is asked.
-import { realpath, stat } from 'node:fs/promises'
+import { readdir, realpath, stat } from 'node:fs/promises'
 import { basename, dirname, join, resolve, sep } from 'node:path'
 import { FormatError, ModelNotFoundError, MoefluxError, ReadError } from '../errors.js'
-import type { ByteSource, Folder } from './byteSource.js'
+import type { ByteSource } from './byteSource.js'
 import { openFileSource } from './fileSource.js'
 import { openRegular } from './regularFile.js'
 import { decodeUtf8 } from './strictJson.js'
+import type { HubDigest, ListedFolder } from './verifyReport.js'
 
+const DEEPEST = 8 // folders below each other: links may go round
 const MAX_TEXT_BYTES = 512 * 2 ** 20 // more than any tokenizer or index has
 
 export interface NodeFolderOptions {
@@ -17,7 +19,7 @@ export interface NodeFolderOptions {
   readonly links: 'inside' | 'any'
 }
 
-export async function openNodeFolder(path: string, options: NodeFolderOptions): Promise<Folder> {
+export async function openNodeFolder(path: string, options: NodeFolderOptions): Promise<ListedFolder> {
   refuseEmptyName(path)
   const location = resolve(path)
   const info = await stat(location).catch(() => null)
@@ -26,7 +28,7 @@ export async function openNodeFolder(path: string, options: NodeFolderOptions): 
   return new NodeFolder(location, options.links)
 }
 
-class NodeFolder implements Folder {
+class NodeFolder implements ListedFolder {
   constructor(
     readonly location: string,
     private readonly links: 'inside' | 'any',
@@ -57,6 +59,35 @@ class NodeFolder implements Folder {
 
   async open(name: string): Promise<ByteSource> {
     return openFileSource(await this.locate(name))
+  }
+
+  async list(): Promise<string[]> {
+    const names: string[] = []
+    const walk = async (below: string, depth: number): Promise<void> => {
+      for (const entry of await readdir(join(this.location, below))) {
+        const name = below === '' ? entry : `${below}/${entry}`
+        const info = await stat(join(this.location, name)).catch(() => null)
+        if (info?.isDirectory() && depth < DEEPEST) await walk(name, depth + 1)
+        else names.push(name)
+      }
+    }
+    await walk('', 0)
+    return names.sort()
+  }
+
+  async sizeOf(name: string): Promise<number> {
+    const info = await stat(await this.locate(name)).catch(() => null)
+    return info?.isFile() ? info.size : 0
+  }
+
+  /** Files of a snapshot are links to blobs that are named after what they hold. */
+  async hubDigest(name: string): Promise<HubDigest | null> {
+    const real = await realpath(join(this.location, name)).catch(() => null)
+    const blobs = join(dirname(dirname(await realpath(this.location))), 'blobs')
+    if (real === null || dirname(real) !== blobs) return null
+    const hex = basename(real)
+    if (/^[0-9a-f]{64}$/.test(hex)) return { kind: 'sha256', hex }
+    return /^[0-9a-f]{40}$/.test(hex) ? { kind: 'git', hex } : null
   }
 
   private async locate(name: string): Promise<string> {

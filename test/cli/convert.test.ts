@@ -68,7 +68,9 @@ describe('verify, list and rm', () => {
   test('finds every kind of damage', async () => {
     const target = join(temporaryFolder(), 'packed')
     await moeflux(['convert', tinySource, target])
-    expect(await moeflux(['verify', target])).toMatchObject({ code: 0, stderr: '' })
+    const sound = await moeflux(['verify', target])
+    expect(sound).toMatchObject({ code: 0, stderr: '' })
+    expect(sound.stdout).toMatch(/all 10 files of the model are as they should be\n {2}compared: 10 files, .* SHA-256/)
     const layer = join(target, 'packed_experts/layer_01.bin')
     const bytes = readFileSync(layer)
     bytes[4711] ^= 1
@@ -88,6 +90,32 @@ describe('verify, list and rm', () => {
     ])
     expect(result.stderr.split('\n').filter(Boolean)).toHaveLength(4)
     expect(result.stderr).toContain(`error: ${join(target, 'packed_experts/layer_02.bin')}: no such file\n`)
+  })
+
+  test('never says of files that they are right where nothing was compared: exit code 3, and why', async () => {
+    const folder = join(temporaryFolder(), 'packed')
+    await moeflux(['convert', tinySource, folder])
+    writeFileSync(join(folder, 'tokenizer.json'), '{}')
+    writeFileSync(join(folder, 'notes.txt'), 'mine')
+    const some = await moeflux(['verify', folder])
+    expect(some).toMatchObject({ code: 3, stderr: '' })
+    expect(some.stdout).not.toContain('as they should be')
+    expect(some.stdout).toContain('nothing wrong was found, but 1 file could not be compared with anything')
+    expect(some.stdout).toContain('  not compared: tokenizer.json: moeflux.json does not list it\n')
+    expect(some.stdout).toContain('  not of the model, and not looked at: notes.txt\n')
+    rmSync(join(folder, 'moeflux.json'))
+    const foreign = await moeflux(['verify', folder, '--json'])
+    expect(foreign.code).toBe(3)
+    expect(JSON.parse(foreign.stdout)).toMatchObject({
+      ...{ folder, ok: true, complete: false, kind: 'packed', compared: [], extra: ['notes.txt'], problems: [] },
+      uncompared: expect.arrayContaining([
+        { name: 'model_weights.bin', reason: 'there is no moeflux.json', looked: expect.stringContaining('finite') },
+      ]),
+    })
+    const raw = await moeflux(['verify', demoSource])
+    expect(raw.code).toBe(3)
+    expect(raw.stdout).toContain('not compared: model-00001-of-00002.safetensors: it has no checksum')
+    expect(raw.stdout).not.toContain('as they should be')
   })
 
   test('show and remove what the store holds, and nothing else', async () => {

@@ -13,7 +13,7 @@ import { SnapshotStore } from '#moeflux/session/snapshotStore.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { readRegular } from '#moeflux/storage/regularFile.js'
-import { verifyPacked } from '#moeflux/storage/verify.js'
+import { verifyModel } from '#moeflux/storage/verify.js'
 import { moeflux } from '../cli/moeflux.js'
 import { demoModel, packTiny } from '../support/models.js'
 import { temporaryFolder, tinySource } from '../support/packedFiles.js'
@@ -82,7 +82,7 @@ describe.skipIf(!isPosix)('in place of a file', () => {
   test('a pipe is refused by who looks at a model without opening it', async () => {
     const folder = await packTiny()
     await make('pipe', join(folder, 'packed_experts/layer_00.bin'))
-    const { problems } = await verifyPacked(await openNodeFolder(folder, { links: 'any' }))
+    const { problems } = await verifyModel(await openNodeFolder(folder, { links: 'any' }))
     expect(problems.map(({ message }) => message)).toEqual([
       expect.stringMatching(/layer_00.bin: is a pipe, not a file/),
     ])

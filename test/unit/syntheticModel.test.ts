@@ -11,6 +11,7 @@ import { openReferenceBackend } from '#moeflux/compute/reference/referenceBacken
 import { presets } from '#moeflux/model/presets.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
+import { verifyModel } from '#moeflux/storage/verify.js'
 
 const shape = {
   ...presets.a3b.json,
@@ -100,6 +101,17 @@ describe('synthetic models', () => {
     expect(await ensureSyntheticModel(spec, join(home, 'a'))).toBe(first)
     const other = files(await ensureSyntheticModel(syntheticSpec('other', shape, 4, 1, 2), join(home, 'a')))
     expect(other.get('layer_00.bin')).not.toEqual(files(first).get('layer_00.bin'))
+  })
+
+  it('have checksums of their experts, and verify claims nothing of the rest', async () => {
+    const folder = await ensureSyntheticModel(syntheticSpec('same', shape, 4, 1, 1), join(home, 'a'))
+    const { compared, uncompared, problems } = await verifyModel(await openNodeFolder(folder, { links: 'any' }))
+    expect(problems).toEqual([])
+    expect(compared.map(file => [file.name, file.with])).toEqual([
+      ['packed_experts.sums', 'sha256'],
+      ...[0, 1, 2, 3].map(layer => [`packed_experts/layer_0${layer}.bin`, 'blocks']),
+    ])
+    expect(uncompared.map(file => file.name)).toEqual(['config.json', 'model_weights.bin', 'model_weights.json'])
   })
 
   it.each([2, 4, 8] as const)('open with experts of %i bits and evaluate to finite numbers', async bits => {

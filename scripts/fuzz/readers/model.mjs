@@ -6,7 +6,7 @@ import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { readConfig } from '#moeflux/storage/openPacked.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { openShardedModel } from '#moeflux/storage/shardedModel.js'
-import { verifyPacked } from '#moeflux/storage/verify.js'
+import { verifyModel } from '#moeflux/storage/verify.js'
 import { filesOf, withCaseFolder } from '../caseFolder.mjs'
 import { brokenBytes, joined } from '../mutateBytes.mjs'
 import { brokenJson } from '../mutateJson.mjs'
@@ -117,7 +117,7 @@ function journalReader(packed) {
 
 /** A folder that a conversion says is done must open and verify. */
 async function expectSound(folder) {
-  const { problems } = await verifyPacked(await open(folder, 'any'))
+  const { problems } = await verifyModel(await open(folder, 'any'))
   if (problems.length > 0) throw new Wrong(`the packed folder is not sound: ${problems[0].message}`)
 }
 
@@ -139,7 +139,7 @@ function packedReader(packed) {
       await withCaseFolder(packed, changed, async folder => {
         const [[name, content]] = changed
         const isDamaged = large.includes(name) && (content === null || !Buffer.from(content).equals(all.get(name)))
-        const { problems } = await verifyPacked(await open(folder, 'any'))
+        const { problems } = await verifyModel(await open(folder, 'any'))
         if (isDamaged && problems.length === 0) throw new Wrong('verify finds nothing wrong')
         const logits = await logitsOf(folder)
         if (!logits.every(Number.isFinite)) throw new Wrong('logits that are not finite')

@@ -1,42 +1,87 @@
-// `moeflux verify`: reads every byte of a packed model and compares it with its checksums.
+// `moeflux verify`: reads every byte of a model that can be compared with something, and says which could not.
+import { existsSync } from 'node:fs'
+import { join } from 'node:path'
 import type { Command } from 'commander'
 import { MoefluxError } from '../../errors.js'
+import { MANIFEST_NAME } from '../../storage/packedNames.js'
+import type { Comparison, VerifyReport } from '../../storage/verifyReport.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
 import { addExamples } from '../optionValues.js'
 
+/** Nothing wrong was found, but there are files that nothing says anything about. */
+const EXIT_UNCOMPARED = 3
+
 export function registerVerify(program: Command): void {
   const command = program
     .command('verify')
-    .description('check every byte of a packed model against its checksums')
-    .argument('<model>', 'a model of the local store, or a packed folder')
+    .description('check every byte of a model against its checksums')
+    .argument('<model>', 'a model of the local store, or a folder: packed, MLX or Hugging Face')
     .option('--json', 'print the result as JSON')
     .action(action(verify))
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 all files of the model are as their checksums say, 1 something is wrong,\n' +
+        '            3 nothing wrong was found, but some files have no checksum.\n',
+    )
   addExamples(command, ['moeflux verify ~/models/a3b'])
 }
 
-async function verify(cli: Cli, model: string, options: { json?: boolean }): Promise<void> {
+async function verify(cli: Cli, model: string, options: { json?: boolean }): Promise<number> {
   const { findModel } = await import('../../storage/modelStore.js')
   const { openNodeFolder } = await import('../../storage/nodeFolder.js')
-  const { verifyPacked } = await import('../../storage/verify.js')
-  const folder = await openNodeFolder(await findModel(model), { links: 'any' })
+  const { verifyModel } = await import('../../storage/verify.js')
+  const path = await findModel(model)
+  // The names of a download's files come from its index, and must not lead anywhere else.
+  const isPacked = existsSync(join(path, MANIFEST_NAME))
+  const folder = await openNodeFolder(path, { links: isPacked ? 'any' : 'inside' })
   const bar = cli.progressBar()
-  const { files, bytes, hasChecksums, problems } = await verifyPacked(folder, {
+  const report = await verifyModel(folder, {
     signal: cli.signal,
     onProgress: progress => bar.update(progress),
   }).finally(() => bar.clear())
-  if (options.json) {
-    const list = problems.map(({ code, message }) => ({ code, message }))
-    await cli.printJson({ folder: folder.location, ok: list.length === 0, files, bytes, hasChecksums, problems: list })
-  }
+  const { problems, uncompared } = report
+  if (options.json) await cli.printJson(jsonOf(folder.location, report))
+  else if (problems.length === 0) await cli.print(textOf(folder.location, report))
   if (problems.length > 0) {
     for (const problem of problems.slice(1)) cli.error(`error: ${problem.message}`)
     throw new MoefluxError('VERIFY_FAILED', problems[0].message, { cause: problems[0] })
   }
-  if (options.json) return
-  await cli.print(
-    hasChecksums
-      ? `${folder.location}: ${files} files, ${formatBytes(bytes)}, all as they should be\n`
-      : `${folder.location}: shapes, sizes and scales are right; it has no moeflux.json to compare bytes with\n`,
+  return uncompared.length > 0 ? EXIT_UNCOMPARED : 0
+}
+
+function jsonOf(folder: string, { problems, ...report }: VerifyReport): object {
+  const list = problems.map(({ code, message }) => ({ code, message }))
+  const ok = list.length === 0
+  return { folder, ok, complete: ok && report.uncompared.length === 0, ...report, problems: list }
+}
+
+const WORDS: Record<Comparison, string> = {
+  sha256: 'the SHA-256 that moeflux.json lists',
+  blocks: 'the checksums of their blocks',
+  hub: "the names that the hub's cache gave them",
+}
+
+function textOf(folder: string, { compared, uncompared, extra }: VerifyReport): string {
+  const lines: string[] = []
+  const isComplete = uncompared.length === 0
+  lines.push(
+    isComplete
+      ? `${folder}: all ${compared.length} files of the model are as they should be`
+      : `${folder}: nothing wrong was found, but ${countOf(uncompared)} could not be compared with anything`,
   )
+  for (const way of Object.keys(WORDS) as Comparison[]) {
+    const files = compared.filter(file => file.with === way)
+    const bytes = files.reduce((sum, { size }) => sum + size, 0)
+    if (files.length > 0) lines.push(`  compared: ${countOf(files)}, ${formatBytes(bytes)}, with ${WORDS[way]}`)
+  }
+  for (const { name, reason, looked } of uncompared) {
+    lines.push(`  not compared: ${name}: ${reason}${looked === null ? '' : `; ${looked}`}`)
+  }
+  if (extra.length > 0) lines.push(`  not of the model, and not looked at: ${extra.join(', ')}`)
+  return `${lines.join('\n')}\n`
+}
+
+function countOf({ length }: { readonly length: number }): string {
+  return `${length} ${length === 1 ? 'file' : 'files'}`
 }
