@@ -62,7 +62,7 @@ async function planModel(path: string): Promise<ModelPlan> {
   if (metadata === null) throw new ModelNotFoundError(path, `has no ${METADATA_NAME}: pack it with moeflux convert`)
   // The 2-bit experts are a choice of the command line; a page uses the model's own.
   const files = [...metadata.files]
-    .filter(([name]) => isPackedName(name) && !name.startsWith('packed_experts_2bit/'))
+    .filter(([name]) => isPackedName(name) && !name.startsWith('packed_experts_2bit'))
     .map(([name, { size }]) => ({ name, size }))
   const { size } = await stat(join(folder.location, METADATA_NAME))
   files.push({ name: METADATA_NAME, size })
