@@ -52,7 +52,7 @@ export class Faults {
   async #loop() {
     if (this.kinds.length === 0) return
     while (!this.#isStopped) {
-      await this.#wait(this.#random.between(1000, 5000))
+      await this.#wait(this.#random.between(2000, 8000))
       if (this.#isStopped) return
       const name = this.#random.weighted(this.kinds)
       await this[FAULT_METHODS[name]]()
