@@ -10,7 +10,13 @@ const MAIN = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const START_MS = 60_000
 const MAX_LOG_CHARACTERS = 64 * 2 ** 20
 
-for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(1)) // with whom it started
+// A server ends with whom it was started by.
+for (const signal of ['SIGINT', 'SIGTERM']) {
+  process.once(signal, () => {
+    console.error(`ended by ${signal}`)
+    process.exit(1)
+  })
+}
 
 /** `folder` is where the server's home and temporary files go. */
 export async function startServer({ folder, args }) {

@@ -132,14 +132,14 @@ const MAKERS = {
     const chat = { messages: [user('Hi')], max_tokens: 2 }
     const path = random.pick(['/v1/chat/completions', '/v1/messages'])
     return random.pick([
-      { path, json: { ...chat, max_tokens: -1 }, statuses: [400] },
-      { path, json: { ...chat, messages: 'Hi' }, statuses: [400] },
-      { path, json: { ...chat, messages: [] }, statuses: [400] },
-      { path, json: { ...chat, temperature: 'hot' }, statuses: [400] },
-      { path, json: { ...chat, tools: [{ name: 5 }] }, statuses: [400] },
-      { path, body: Buffer.from('{"messages": [{'), headers: json, statuses: [400] },
-      { path, body: Buffer.from([0x22, 0xff, 0xfe, 0x22]), headers: json, statuses: [400] },
-      { path, body: Buffer.from('['.repeat(50_000)), headers: json, statuses: [400] },
+      { path, json: { ...chat, max_tokens: -1 }, statuses: [400, ...BUSY] },
+      { path, json: { ...chat, messages: 'Hi' }, statuses: [400, ...BUSY] },
+      { path, json: { ...chat, messages: [] }, statuses: [400, ...BUSY] },
+      { path, json: { ...chat, temperature: 'hot' }, statuses: [400, ...BUSY] },
+      { path, json: { ...chat, tools: [{ name: 5 }] }, statuses: [400, ...BUSY] },
+      { path, body: Buffer.from('{"messages": [{'), headers: json, statuses: [400, ...BUSY] },
+      { path, body: Buffer.from([0x22, 0xff, 0xfe, 0x22]), headers: json, statuses: [400, ...BUSY] },
+      { path, body: Buffer.from('['.repeat(50_000)), headers: json, statuses: [400, ...BUSY] },
       { path, body: Buffer.from('{}'), headers: { 'content-type': 'text/plain' }, statuses: [415] },
       { path, method: 'GET', statuses: [405] },
       { path: '/v1/nowhere', json: chat, statuses: [404] },
