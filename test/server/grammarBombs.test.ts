@@ -1,7 +1,9 @@
 // Schemas, patterns, grammars and tools as somebody sends them who wants to stop the server: each gets its answer or a 400 that
 // says why, and meanwhile nobody else notices: another client's schema is kept, /health answers, memory stays.
 import { readFileSync } from 'node:fs'
+import fc from 'fast-check'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { garbageSchema } from '../support/garbageSchema.js'
 import { ANSWERED, REFUSED_OR_ANSWERED } from '../support/grammarBombs.js'
 import { type HealthReport, watchHealth } from '../support/healthProbe.js'
 import { type ServerProcess, startServer } from './serverProcess.js'
@@ -73,6 +75,26 @@ it('answers what is only large', async () => {
 it('answers or refuses nonsense', async () => {
   await explode(REFUSED_OR_ANSWERED, [200, 400])
 }, 120_000)
+
+it('takes or refuses random garbage for schemas, patterns of tools and formats alike', async () => {
+  const schemas = fc.sample(garbageSchema(), { numRuns: 60, seed: 31 })
+  await Promise.all(
+    Array.from({ length: AT_ONCE }, async () => {
+      for (let schema = schemas.pop(); schema !== undefined; schema = schemas.pop()) {
+        const parameters = { type: 'object', properties: { value: schema }, required: ['value'] }
+        const tools = [{ type: 'function', function: { name: 'store', strict: true, parameters } }]
+        const fields =
+          schemas.length % 2 === 0
+            ? { response_format: { type: 'json_schema', json_schema: { name: 'x', schema } } }
+            : { tools, tool_choice: 'required' }
+        const response = await ask({ ...fields, max_tokens: 3 })
+        const body = await response.text()
+        expect([200, 400], `${JSON.stringify(schema)}: ${response.status} ${body}`).toContain(response.status)
+        if (response.status === 400) expect(body).toMatch(/at (#|store#)/)
+      }
+    }),
+  )
+}, 60_000)
 
 it('leaves off when its client hangs up, and a shutdown waits for none of it', async () => {
   const body = JSON.stringify({ ...chat, ...ANSWERED['20,000 oneOf constants']() })
