@@ -202,10 +202,7 @@ function countersOf(spans: readonly Span[]): PhaseCounters {
   const misses = sum('expertMisses')
   const prefetchReads = sum('prefetchReads')
   const bytesRead = sum('bytesRead')
-  const busy = spans.reduce(
-    (t, { before, after }) => t + (after.readBusySeconds ?? 0) - (before.readBusySeconds ?? 0),
-    0,
-  )
+  const busy = spans.reduce((t, { before, after }) => t + after.readBusySeconds - before.readBusySeconds, 0)
   const systemBytes = spans.reduce((total, span) => total + span.systemBytes, 0)
   return {
     tokens,

@@ -13,7 +13,7 @@ export interface ModelStats {
   readonly prefetchWastedBytes: number // prefetched and evicted unused
   readonly bytesRead: number // experts, demand and prefetch
   readonly readSeconds: number // summed over reads, so it may exceed wall time
-  readonly readBusySeconds?: number // wall time with a read under way; where the backend can tell
+  readonly readBusySeconds: number // wall time with a read under way
   readonly readLatencyMs: readonly number[] // histogram: bucket i counts reads of < 2^i / 8 ms
   readonly stallSeconds: number // compute waited for a demand read
   readonly computeSeconds: number // wall time of steps less stalls

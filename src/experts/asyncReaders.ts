@@ -1,8 +1,9 @@
 // A reader for places where bytes come by promises: the event loop of one thread takes reads from the ring, several at a
 // time, and answers them. The asker is a compute thread that blocks (shared memory), or this very thread between two
-// layers (plain memory). Retrying and caching are the sources' business.
+// layers (plain memory). Caching is the sources' business.
 import { ChecksumError } from '../errors.js'
 import type { ByteSource } from '../storage/byteSource.js'
+import { readPatiently } from '../storage/readTries.js'
 import { ReadRing } from './readRing.js'
 
 export interface AsyncReaderOptions {
@@ -57,7 +58,7 @@ export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
       // A memory that is not shared moves when it grows, perhaps before the bytes are here.
       const view = () => new Uint8Array(memories[bank].buffer, target, size)
       const bytes = shared ? view() : new Uint8Array(size)
-      await files[file].read(offset, bytes, closing.signal)
+      await readPatiently(files[file], offset, bytes, { signal: closing.signal, onRetry: () => ring.countRetry(0) })
       if (!shared) view().set(bytes)
       ring.readEnds(entry, 0, size, began, now())
     } catch (error) {

@@ -240,7 +240,7 @@ export class ExpertCache {
   }
 
   private poolOf(slot: number): Pool {
-    return this.pools[Math.floor(slot / this.slotsPerPool)]
+    return this.pools.length === 1 ? this.pools[0] : this.pools[Math.floor(slot / this.slotsPerPool)]
   }
 
   private used(slot: number): void {

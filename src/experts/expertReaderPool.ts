@@ -6,7 +6,8 @@
 // one is answered per turn, so that whoever waits for the GPU, or for a demand, gets the thread in between.
 import { ReadError } from '../errors.js'
 import { type NodeReaders, type ReaderOptions, startNodeReaders } from './nodeReaders.js'
-import { failureText, ReadRing, type ReadTotals, readState } from './readRing.js'
+import type { ReadTotals } from './readCounters.js'
+import { failureText, ReadRing, readState } from './readRing.js'
 
 export type ReaderPoolOptions = Omit<ReaderOptions, 'entries' | 'onAnswer' | 'onLost'> & {
   /** Reads under way or queued at once; more wait their turn here. */

@@ -103,7 +103,6 @@ export class ExpertStreamer {
 
   /** Asks for a layer's experts, each once: pins those that are there and begins to read the others in this order. */
   request(layer: number, experts: ArrayLike<number>): void {
-    this.core.release()
     this.collect()
     this.core.request(layer, experts)
     if (this.readAhead.isOpen(layer)) this.readAhead.judge(layer, new Set(Array.from(experts)))
@@ -210,14 +209,14 @@ export class ExpertStreamer {
   private collect(): boolean {
     const { core, queue } = this
     let any = false
-    for (const slot of core.inFlight()) {
+    core.forEachInFlight(slot => {
       const state = queue.state(slot)
-      if (state !== readState.done && state !== readState.failed) continue
+      if (state !== readState.done && state !== readState.failed) return
       const fault = state === readState.failed ? { detail: this.failureText(slot) } : null
       queue.settle(slot)
       core.ended(slot, fault)
       any = true
-    }
+    })
     if (any) core.goOn()
     return any
   }

@@ -8,6 +8,8 @@
 // the step from queued to reading is a compare-and-swap, so that a read that still waits can be called off, or be put
 // into the demand ring as well, and is yet read once: whoever comes second finds it no longer queued.
 
+import { noReads, ReadCounters, type ReadTotals } from './readCounters.js'
+
 export const readState = { idle: 0, queued: 1, reading: 2, done: 3, failed: 4 } as const
 
 export interface ReadRequest {
@@ -22,17 +24,6 @@ export interface ReadFailure {
   readonly code: string // 'EIO', …; empty for a read that came up short
   readonly got: number // bytes that were read
 }
-
-export interface ReadTotals {
-  reads: number
-  bytes: number
-  seconds: number // summed over reads
-  busySeconds: number // wall time with at least one read under way
-  retries: number
-  latency: number[] // bucket i counts reads of < 2^i / 8 ms
-}
-
-export const latencyBuckets = 20
 
 /** How often a reader looks for work where it can neither block nor be called. */
 const POLL_MS = 2
@@ -68,14 +59,6 @@ const fOffset = 4 // doubles, counted from the entry's start
 const fTarget = 5
 const entryWords = 16
 
-// Doubles of a reader's counters; each reader writes its own alone.
-const cReads = 0
-const cBytes = 1
-const cSeconds = 2
-const cRetries = 3
-const cLatency = 4
-const counterDoubles = cLatency + latencyBuckets
-
 /** The words of the shared memory; every thread makes its own over the same buffer. */
 export class ReadRing {
   readonly entries: number
@@ -86,15 +69,15 @@ export class ReadRing {
   private readonly demandRing: number // word offsets
   private readonly aheadRing: number
   private readonly entryBase: number
-  private readonly counterBase: number // double offsets
-  private readonly busyBase: number // two doubles: busy seconds, when the present busy span began
+  private readonly counters: readonly ReadCounters[] // by reader
+  private readonly busyBase: number // offset in doubles of two of them: busy seconds, when the present busy span began
 
   static create(entries: number, readers: number): SharedArrayBuffer
   static create(entries: number, readers: number, shared: boolean): ArrayBufferLike
   static create(entries: number, readers: number, shared = true): ArrayBufferLike {
     const capacity = ringCapacity(entries)
     const words = controlWords + 2 * capacity + entries * entryWords
-    const bytes = words * 4 + (readers * counterDoubles + 2) * 8
+    const bytes = words * 4 + (readers * ReadCounters.length + 2) * 8
     const buffer = shared ? new SharedArrayBuffer(bytes) : new ArrayBuffer(bytes)
     const header = new Int32Array(buffer)
     header[controlWords - 2] = entries
@@ -111,8 +94,13 @@ export class ReadRing {
     this.demandRing = controlWords
     this.aheadRing = this.demandRing + this.capacity
     this.entryBase = this.aheadRing + this.capacity
-    this.counterBase = (this.entryBase + this.entries * entryWords) / 2
-    this.busyBase = this.counterBase + this.readers * counterDoubles
+    const counterBase = (this.entryBase + this.entries * entryWords) / 2
+    const { length } = ReadCounters
+    this.counters = Array.from({ length: this.readers }, (_, reader) => {
+      const at = counterBase + reader * length
+      return new ReadCounters(this.doubles.subarray(at, at + length))
+    })
+    this.busyBase = counterBase + this.readers * length
   }
 
   // --- the asker ---------------------------------------------------------------------------------------------------
@@ -193,22 +181,8 @@ export class ReadRing {
   }
 
   totals(): ReadTotals {
-    const totals: ReadTotals = {
-      reads: 0,
-      bytes: 0,
-      seconds: 0,
-      busySeconds: this.doubles[this.busyBase],
-      retries: 0,
-      latency: new Array<number>(latencyBuckets).fill(0),
-    }
-    for (let reader = 0; reader < this.readers; reader++) {
-      const at = this.counterBase + reader * counterDoubles
-      totals.reads += this.doubles[at + cReads]
-      totals.bytes += this.doubles[at + cBytes]
-      totals.seconds += this.doubles[at + cSeconds]
-      totals.retries += this.doubles[at + cRetries]
-      for (let i = 0; i < latencyBuckets; i++) totals.latency[i] += this.doubles[at + cLatency + i]
-    }
+    const totals = noReads(this.doubles[this.busyBase])
+    for (const counters of this.counters) counters.addTo(totals)
     return totals
   }
 
@@ -256,11 +230,7 @@ export class ReadRing {
     if (Atomics.sub(this.words, underWay, 1) === 1) {
       this.doubles[this.busyBase] += (nowMs - this.doubles[this.busyBase + 1]) / 1000
     }
-    const counter = this.counterBase + reader * counterDoubles
-    this.doubles[counter + cReads]++
-    this.doubles[counter + cBytes] += bytes
-    this.doubles[counter + cSeconds] += (nowMs - beganMs) / 1000
-    this.doubles[counter + cLatency + latencyBucket(nowMs - beganMs)]++
+    this.counters[reader].ended(bytes, nowMs - beganMs)
     const at = this.entryBase + entry * entryWords
     if (failure) {
       this.words[at + wGot] = failure.got
@@ -276,7 +246,7 @@ export class ReadRing {
   }
 
   countRetry(reader: number): void {
-    this.doubles[this.counterBase + reader * counterDoubles + cRetries]++
+    this.counters[reader].retried()
   }
 
   // --- both --------------------------------------------------------------------------------------------------------
@@ -396,8 +366,4 @@ export function failureText(failure: ReadFailure, size: number): string {
 
 function ringCapacity(entries: number): number {
   return 2 ** Math.ceil(Math.log2(Math.max(16, 4 * entries)))
-}
-
-function latencyBucket(ms: number): number {
-  return Math.max(0, Math.min(latencyBuckets - 1, Math.floor(Math.log2(Math.max(ms, 1e-3) * 8)) + 1))
 }

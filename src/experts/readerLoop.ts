@@ -1,6 +1,7 @@
 // What a reader thread does all its life: take the next entry, read it into shared memory, answer. The same on every
 // platform; `read` is the platform's. Transient faults are retried here, a bounded number of times; what remains is
 // recorded in the entry for the asker to report.
+import { ReadTries } from '../storage/readTries.js'
 import type { ReadFailure, ReadRequest, ReadRing } from './readRing.js'
 
 /** Reads up to `target.length` bytes of a file from `position`; returns how many came, 0 at the end of the file. */
@@ -8,9 +9,6 @@ export type ReadBytes = (file: number, target: Uint8Array, position: number) => 
 
 /** Whether what was read is what it should be. */
 export type CheckBytes = (request: ReadRequest) => boolean
-
-const attempts = 3
-const pauseMs = [0, 2, 10]
 
 export interface ReaderRole {
   readonly index: number
@@ -52,11 +50,8 @@ function serve(
   ring.readBegins(began)
   let failure: ReadFailure | undefined
   let got = 0
-  for (let attempt = 0; attempt < attempts; attempt++) {
-    if (attempt > 0) {
-      ring.countRetry(reader)
-      sleep(pauseMs[attempt])
-    }
+  const tries = new ReadTries()
+  for (;;) {
     try {
       // A read may return less than asked for without an error; go on from there.
       for (;;) {
@@ -70,7 +65,10 @@ function serve(
     } catch (error) {
       failure = { code: (error as { code?: string }).code ?? 'UNKNOWN', got }
     }
-    if (!failure) break
+    const pauseMs = failure ? tries.failed() : null
+    if (pauseMs === null) break
+    sleep(pauseMs)
+    ring.countRetry(reader)
     got = 0 // what came before a fault is not trusted
   }
   ring.readEnds(entry, reader, failure ? 0 : size, began, now(), failure)

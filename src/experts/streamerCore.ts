@@ -1,12 +1,12 @@
 // What a streamer decides, on every backend: which reads to ask for, which of a layer's experts may be computed now, when a
 // layer has failed, what is read ahead and what is called off. Pure: it waits for nothing and moves no bytes. A driver
 // carries out what it orders, tells it which reads have ended, and waits in its own way: by blocking in shared memory
-// (expertStreamer.ts) or by promises (webgpu/expertSlots.ts).
+// (expertStreamer.ts) or by promises (asyncStreamer.ts).
 //
 // One request at a time: the experts that a layer was routed to. Each of them is taken exactly once, or the request has
 // failed with ExpertReadError. Until it is let go it holds a pin on every slot it has, also on one whose read has failed:
 // no other expert comes into that slot while somebody may still take it for his own.
-import { ExpertReadError } from '../errors.js'
+import { ExpertReadError, ReadError } from '../errors.js'
 import type { ExpertCache } from './expertCache.js'
 import type { GuessedSlots } from './readAhead.js'
 
@@ -14,6 +14,12 @@ import type { GuessedSlots } from './readAhead.js'
 export interface ReadFault {
   readonly detail: string
   readonly cause?: unknown
+}
+
+/** What an error of a reader says. */
+export function readFault(cause: unknown): ReadFault {
+  if (cause instanceof ReadError) return { detail: cause.detail, cause }
+  return { detail: cause instanceof Error ? cause.message : String(cause), cause }
 }
 
 /** What the driver does for the core. */
@@ -52,18 +58,21 @@ export class StreamerCore implements GuessedSlots {
   aheadFailure: ExpertReadError | null = null
   stallSeconds = 0
   private layer = -1 // of the present request
-  private taken: number[] = [] // slots that were handed out and are in use
-  private ready: number[] = [] // slots that were not handed out yet
-  private waiting = new Map<number, { expert: number; isOwn: boolean }>() // by slot; own: asked for by this request
-  private pending: number[] = [] // experts without a slot so far
-  private broken: number[] = [] // slots whose read has failed
-  private ahead = new Set<number>() // slots that are read and no request waits for
+  private readonly taken: number[] = [] // slots that were handed out and are in use
+  private readonly ready: number[] = [] // slots that were not handed out yet
+  private readonly waiting = new Set<number>() // slots that are read for the request
+  private readonly isOwn: Uint8Array // [slots], 1: the request itself has asked for that read
+  private readonly pending: number[] = [] // experts without a slot so far
+  private readonly broken: number[] = [] // slots whose read has failed
+  private readonly ahead = new Set<number>() // slots that are read and no request waits for
 
   constructor(
     readonly cache: ExpertCache,
     private readonly orders: ReadOrders,
     private readonly options: StreamerCoreOptions,
-  ) {}
+  ) {
+    this.isOwn = new Uint8Array(cache.slots)
+  }
 
   get stats(): StreamerStats {
     const { hits, misses, prefetchHits, prefetchReads, prefetchWastedBytes } = this.cache.counters
@@ -89,7 +98,7 @@ export class StreamerCore implements GuessedSlots {
     for (let i = 0; i < experts.length; i++) {
       const slot = this.cache.want(layer, experts[i])
       if (slot < 0) this.pending.push(experts[i])
-      else this.join(slot, experts[i])
+      else this.join(slot)
     }
     this.callOffAhead(slot => this.cache.layerOf(slot) === layer)
     this.goOn()
@@ -112,13 +121,13 @@ export class StreamerCore implements GuessedSlots {
   /** Hands out slots that are ready. They stay as they are until `giveBack` or `release`. */
   take(most: number): readonly number[] {
     const slots = this.ready.splice(0, most)
-    this.taken.push(...slots)
+    for (const slot of slots) this.taken.push(slot)
     return slots
   }
 
   /** What was handed out has been used. */
   giveBack(): void {
-    for (const slot of this.taken.splice(0)) this.cache.unpin(slot)
+    this.unpinAll(this.taken)
   }
 
   /** Has experts read that had no slot so far. Whether something changes that, where none could be had, is `isStuck`. */
@@ -127,12 +136,12 @@ export class StreamerCore implements GuessedSlots {
     for (const expert of this.pending) {
       // A read ahead may have brought it meanwhile, or be about to.
       const cached = this.cache.want(this.layer, expert)
-      if (cached >= 0) this.join(cached, expert)
+      if (cached >= 0) this.join(cached)
       else {
         let slot = this.cache.claim(this.layer, expert)
         if (slot < 0 && this.callOffAhead(() => true) > 0) slot = this.cache.claim(this.layer, expert)
         if (slot < 0) break
-        this.waiting.set(slot, { expert, isOwn: true })
+        this.waitFor(slot, true)
         this.orders.ask(slot, false)
       }
       asked++
@@ -148,9 +157,9 @@ export class StreamerCore implements GuessedSlots {
   /** Ends the present request, finished or not: nothing stays pinned. Reads that have begun end on their own. */
   release(): void {
     this.giveBack()
-    for (const slot of this.ready.splice(0)) this.cache.unpin(slot)
-    for (const slot of this.broken.splice(0)) this.cache.unpin(slot)
-    for (const slot of this.waiting.keys()) {
+    this.unpinAll(this.ready)
+    this.unpinAll(this.broken)
+    for (const slot of this.waiting) {
       this.cache.unpin(slot)
       if (this.orders.callOff(slot)) this.cache.calledOff(slot)
       else this.ahead.add(slot)
@@ -164,28 +173,27 @@ export class StreamerCore implements GuessedSlots {
 
   // --- reads -------------------------------------------------------------------------------------------------------
 
-  /** Slots whose reads have not ended. */
-  *inFlight(): Generator<number> {
-    yield* this.waiting.keys()
-    yield* this.ahead
+  /** Calls with each slot whose read has not ended; what is called may tell of its end. */
+  forEachInFlight(look: (slot: number) => void): void {
+    for (const slot of this.waiting) look(slot)
+    for (const slot of this.ahead) look(slot)
   }
 
   /** A read has ended, with its bytes in place or a fault. `goOn` comes after. */
   ended(slot: number, fault: ReadFault | null): void {
-    const waiter = this.waiting.get(slot)
-    const layer = this.cache.layerOf(slot)
-    const expert = this.cache.expertOf(slot)
-    this.waiting.delete(slot)
+    const isWanted = this.waiting.delete(slot)
     this.ahead.delete(slot)
     if (fault === null) {
       this.cache.filled(slot)
-      if (waiter !== undefined) this.ready.push(slot)
+      if (isWanted) this.ready.push(slot)
       return
     }
+    const layer = this.cache.layerOf(slot)
+    const expert = this.cache.expertOf(slot)
     this.cache.failed(slot)
-    if (waiter === undefined) {
+    if (!isWanted) {
       this.aheadFailure = this.error(layer, expert, fault)
-    } else if (waiter.isOwn) {
+    } else if (this.isOwn[slot]) {
       this.failure ??= this.error(layer, expert, fault)
       this.broken.push(slot)
     } else {
@@ -197,8 +205,8 @@ export class StreamerCore implements GuessedSlots {
 
   /** Readers are gone, so that nothing will end. */
   lost(detail: string): void {
-    const [first] = this.waiting.values()
-    const expert = first?.expert ?? this.pending[0]
+    const [slot] = this.waiting
+    const expert = slot === undefined ? this.pending[0] : this.cache.expertOf(slot)
     if (this.layer >= 0 && expert !== undefined) this.failure ??= this.error(this.layer, expert, { detail })
   }
 
@@ -246,13 +254,23 @@ export class StreamerCore implements GuessedSlots {
     return before - this.ahead.size
   }
 
-  private join(slot: number, expert: number): void {
+  private unpinAll(slots: number[]): void {
+    for (const slot of slots) this.cache.unpin(slot)
+    slots.length = 0
+  }
+
+  private waitFor(slot: number, isOwn: boolean): void {
+    this.waiting.add(slot)
+    this.isOwn[slot] = isOwn ? 1 : 0
+  }
+
+  private join(slot: number): void {
     if (this.cache.isReady(slot)) {
       this.ready.push(slot)
       return
     }
     this.ahead.delete(slot)
-    this.waiting.set(slot, { expert, isOwn: false })
+    this.waitFor(slot, false)
     this.orders.promote(slot)
   }
 

@@ -5,8 +5,8 @@ import { ChecksumError } from '../errors.js'
 import { type Block, type BlockChecksums, blocksOf } from './blockChecksums.js'
 import { blockHash } from './blockHash.js'
 import type { ByteSource } from './byteSource.js'
+import { ReadTries } from './readTries.js'
 
-const PAUSES_MS = [0, 2, 10] // before each attempt
 const KEPT_EDGES = 8 // blocks: small tensors lie in one, and are read one by one
 
 export class CheckedSource implements ByteSource {
@@ -26,13 +26,15 @@ export class CheckedSource implements ByteSource {
 
   async read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {
     const end = offset + target.length
-    for (let attempt = 0; ; attempt++) {
-      if (PAUSES_MS[attempt] > 0) await new Promise(resolve => setTimeout(resolve, PAUSES_MS[attempt]))
+    const tries = new ReadTries()
+    for (;;) {
       await this.source.read(offset, target, signal)
       const damaged = await this.findDamage(offset, target, signal)
       if (damaged === null) return
       this.source.forget?.(damaged.at, damaged.size)
-      if (attempt === PAUSES_MS.length - 1) throw new ChecksumError(this.name, offset, end - offset)
+      const pauseMs = tries.failed()
+      if (pauseMs === null) throw new ChecksumError(this.name, offset, end - offset)
+      await new Promise(resolve => setTimeout(resolve, pauseMs))
     }
   }
 

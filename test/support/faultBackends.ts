@@ -57,8 +57,6 @@ export async function faultModel(shape: RandomShape = faultShape): Promise<Fault
 export interface FaultRow {
   readonly name: string
   readonly isGpu: boolean
-  /** How often a read is tried before it has failed. */
-  readonly tries: number
   /** Tests that take every read in turn take every so many. */
   readonly stride: number
   /** With memory for so many experts. */
@@ -88,7 +86,6 @@ function onThreads(name: string, isGpu: boolean, open: Open): FaultRow {
   return {
     name,
     isGpu,
-    tries: 3,
     stride: 1,
     async open(packed, slots, options) {
       const disk = new ReadFaults()
@@ -98,11 +95,10 @@ function onThreads(name: string, isGpu: boolean, open: Open): FaultRow {
   }
 }
 
-function onSources(name: string, isGpu: boolean, open: Open, tries = 3): FaultRow {
+function onSources(name: string, isGpu: boolean, open: Open): FaultRow {
   return {
     name,
     isGpu,
-    tries,
     stride: isGpu ? 3 : 1, // an emulated GPU is slow, and what differs here is no more than the reader
     async open(packed, slots, options) {
       const disk = new SourceFaults()
@@ -134,11 +130,8 @@ export const faultRows: readonly FaultRow[] = [
   onThreads('wasm, 2 threads', false, wasm(2)),
   onThreads('wasm, 2 threads, baseline SIMD', false, wasm(2, { simd: 'baseline' })),
   onThreads('wasm, 3 threads', false, wasm(3)),
-  onSources(
-    'wasm without threads',
-    false,
-    (packed, options) => openWasmBackend(packed, { ...options, wasmHost: localHost }, { simd: 'baseline' }),
-    1,
+  onSources('wasm without threads', false, (packed, options) =>
+    openWasmBackend(packed, { ...options, wasmHost: localHost }, { simd: 'baseline' }),
   ),
   onThreads('webgpu, files', true, webgpu),
   onSources('webgpu, byte sources', true, webgpu),

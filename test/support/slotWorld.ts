@@ -382,7 +382,7 @@ export class SlotWorld {
       ]),
       (life as unknown as { free: number[] }).free,
       [core.taken, core.ready, core.pending, core.broken, core.ahead].map(list => [...list]),
-      [...core.waiting].map(entry => JSON.stringify(entry)),
+      [...core.waiting].map(slot => [slot, [...core.isOwn][slot as number]]),
       this.core.failure?.expert,
       reads.demands,
       reads.ahead,

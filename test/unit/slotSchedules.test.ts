@@ -56,7 +56,7 @@ describe('every schedule', () => {
 
 /** What is private to the bookkeeping, for those who break it. */
 interface Insides {
-  waiting: Map<number, unknown>
+  waiting: Set<number>
   ahead: Set<number>
   broken: number[]
   slotStates: Uint8Array

@@ -1,7 +1,7 @@
 // The oracle: every step in plain TypeScript over float32 arrays, on the caller's thread. It is the fallback where nothing
 // else runs, and what the other backends are tested against. Experts come from the packed files on demand.
-import { NonFiniteError } from '../../errors.js'
-import { LruExpertStore } from '../../experts/lruExpertStore.js'
+import { ClosedError, NonFiniteError } from '../../errors.js'
+import { ExpertStore } from '../../experts/expertStore.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -18,6 +18,7 @@ import type {
 } from '../backend.js'
 import { Breather } from '../breather.js'
 import type { ModelStats } from '../stats.js'
+import { Turns } from '../turns.js'
 import { embed } from './embed.js'
 import type { ExpertWeights } from './expert.js'
 import { forwardLayer, type LayerResult } from './forwardLayer.js'
@@ -51,11 +52,13 @@ class ReferenceBackend implements Backend {
   readonly description: string
   readonly chunkTokens = CHUNK_TOKENS
   private readonly memory: KvMemory
-  private readonly store: LruExpertStore<ExpertWeights>
+  private readonly store: ExpertStore<ExpertWeights>
   private readonly breather = new Breather()
   private readonly seconds: Record<string, number> = { mixer: 0, router: 0, experts: 0, head: 0 }
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0 }
+  private readonly turns = new Turns()
   private phaseStart = 0
+  private closed = false
 
   constructor(
     private readonly packed: PackedModel,
@@ -66,7 +69,8 @@ class ReferenceBackend implements Backend {
     this.config = packed.config
     this.memory = new KvMemory(packed.config)
     const { layout } = packed.experts
-    this.store = new LruExpertStore(packed.experts, slots, record => ({
+    const { numLayers: layers, numExperts: experts } = packed.config
+    this.store = new ExpertStore(packed.experts, { layers, experts, slots }, record => ({
       gate: sliceMatrix(layout.gate, record),
       up: sliceMatrix(layout.up, record),
       down: sliceMatrix(layout.down, record),
@@ -78,7 +82,16 @@ class ReferenceBackend implements Backend {
     return new ReferenceSequence(this.config, this.memory)
   }
 
-  async step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
+  step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
+    return this.inTurn(() => this.evaluate(runs, options))
+  }
+
+  probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
+    return this.inTurn(() => this.evaluateProbe(sequence, request))
+  }
+
+  private async evaluate(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
+    this.store.tick()
     const { numLayers, hiddenSize, vocabSize } = this.config
     const tokens = runs.flatMap(run => run.tokens)
     const k = this.expertsPerToken
@@ -118,7 +131,7 @@ class ReferenceBackend implements Backend {
     }
   }
 
-  async probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
+  private async evaluateProbe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
     const { hiddenSize, numLayers } = this.config
     const tokens = 'tokens' in request ? request.tokens.length : request.hidden.length / hiddenSize
     const active = this.reserve([{ sequence, tokens }])
@@ -144,7 +157,7 @@ class ReferenceBackend implements Backend {
   }
 
   stats(): ModelStats {
-    const { counters } = this.store
+    const { stats, reads } = this.store
     const { promptTokens, decodeTokens, steps } = this.counts
     const phases = Object.values(this.seconds).reduce((a, b) => a + b, 0)
     const { expertSize } = this.packed.experts.layout
@@ -153,21 +166,15 @@ class ReferenceBackend implements Backend {
       promptTokens,
       decodeTokens,
       steps,
-      expertHits: counters.hits,
-      expertMisses: counters.misses,
-      prefetchHits: 0,
-      prefetchReads: 0,
-      prefetchWastedBytes: 0,
-      bytesRead: counters.bytesRead,
-      readSeconds: counters.readSeconds,
-      readLatencyMs: [...counters.readLatencyMs],
-      stallSeconds: counters.stallSeconds,
-      computeSeconds: Math.max(0, phases - counters.stallSeconds),
+      ...stats,
+      bytesRead: reads.bytes,
+      readSeconds: reads.seconds,
+      readBusySeconds: reads.busySeconds,
+      readLatencyMs: reads.latency,
+      computeSeconds: Math.max(0, phases - stats.stallSeconds),
       phaseSeconds: { ...this.seconds },
       residentBytes: this.packed.weights.size,
-      expertSlots: this.store.slots,
-      expertSlotsUsed: this.store.slotsUsed,
-      expertMemory: this.store.slots * expertSize,
+      expertMemory: stats.expertSlots * expertSize,
     }
   }
 
@@ -176,14 +183,21 @@ class ReferenceBackend implements Backend {
   }
 
   residency(): Uint8Array {
-    const { numLayers, numExperts } = this.config
-    const resident = new Uint8Array(numLayers * numExperts)
-    for (const [layer, expert] of this.store.cached()) resident[layer * numExperts + expert] = 1
-    return resident
+    return this.store.residency()
   }
 
   async close(): Promise<void> {
-    await this.store.drain()
+    this.closed = true
+    await this.store.close()
+    await this.turns.ended()
+  }
+
+  /** The store serves one layer of one step at a time. */
+  private inTurn<T>(work: () => Promise<T>): Promise<T> {
+    return this.turns.take(() => {
+      if (this.closed) throw new ClosedError('model')
+      return work()
+    })
   }
 
   /** Makes room for the tokens' K/V rows in every sequence, or in none. */

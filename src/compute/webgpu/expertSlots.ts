@@ -1,8 +1,8 @@
-// Experts in GPU memory: pool buffers of slots, and those who wait for experts. What to read, who is evicted and when a
-// layer has all it wants is decided by the streamer's core, reading is the reader's, the order of reads that of StagedReads,
-// and the bytes' way into a slot that of ExpertUploads; this joins them and waits by promises.
+// Experts in GPU memory: pool buffers of slots, and the way to them. What to read, who is evicted and who waits is the
+// streamer's business, reading is the reader's, the order of reads that of StagedReads, and the bytes' way into a slot that
+// of ExpertUploads; this joins them.
 import { ClosedError, DeviceLostError } from '../../errors.js'
-import { ChangeBell } from '../../experts/changeBell.js'
+import { AsyncStreamer } from '../../experts/asyncStreamer.js'
 import { ExpertCache } from '../../experts/expertCache.js'
 import type { GuessedSlots } from '../../experts/readAhead.js'
 import { StreamerCore, type StreamerStats } from '../../experts/streamerCore.js'
@@ -37,9 +37,7 @@ export class ExpertSlots implements GuessedSlots {
   readonly #core: StreamerCore
   readonly #reads: StagedReads
   readonly #uploads: ExpertUploads
-  readonly #bell = new ChangeBell()
-  #closed = false
-  #lost: DeviceLostError | null = null
+  readonly #streamer: AsyncStreamer
 
   static async create(device: GPUDevice, plan: SlotsPlan, reader: ExpertReader): Promise<ExpertSlots> {
     const { config, layout, pools, recordBytes } = plan
@@ -87,12 +85,13 @@ export class ExpertSlots implements GuessedSlots {
       flush: () => uploads.submit([]),
       ended: () => {
         this.onRead?.()
-        this.#bell.ring()
+        this.#streamer.changed()
       },
     }
     this.#reads = new StagedReads(cache, actions, () => this.#core)
     const aheadLimit = Math.min(MOST_AHEAD, Math.max(1, cache.slots >> 2))
     this.#core = new StreamerCore(cache, this.#reads, { aheadLimit, expertSize, fileNames })
+    this.#streamer = new AsyncStreamer(this.#core)
     uploads.onFree = () => this.#reads.beginReads()
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
     this.waveTable = storageBuffer(device, config.numLayers * config.numExperts * 4, 'wave table')
@@ -207,15 +206,13 @@ export class ExpertSlots implements GuessedSlots {
   }
 
   /** Brings all of a layer's wanted experts into slots at once, and keeps them there until `letGo`. */
-  async hold(layer: number, wanted: Iterable<number>, signal?: AbortSignal): Promise<void> {
-    this.#core.request(layer, [...wanted])
-    await this.#until(() => this.#core.isComplete, signal)
+  hold(layer: number, wanted: Iterable<number>, signal?: AbortSignal): Promise<void> {
+    return this.#streamer.hold(layer, wanted, signal)
   }
 
   /** What was held may go: the commands that use it are submitted, or nobody will use it. */
   letGo(): void {
-    this.#core.release()
-    this.#bell.ring()
+    this.#streamer.letGo()
   }
 
   /**
@@ -224,20 +221,9 @@ export class ExpertSlots implements GuessedSlots {
    * the wave's experts alone.
    */
   async *waves(layer: number, wanted: readonly number[], signal?: AbortSignal): AsyncGenerator<void> {
-    const core = this.#core
-    core.request(layer, wanted)
-    try {
-      for (let isFirst = true; ; isFirst = false) {
-        const hasWave = () => (isFirst && core.hasReady) || (!core.isWaiting && (core.hasReady || core.isComplete))
-        await this.#until(hasWave, signal)
-        if (!core.hasReady) return
-        this.#showWave(layer, core.take(this.slotsPerPool))
-        yield
-        core.giveBack()
-        core.goOn()
-      }
-    } finally {
-      this.letGo()
+    for await (const slots of this.#streamer.waves(layer, wanted, { signal })) {
+      this.#showWave(layer, slots)
+      yield
     }
   }
 
@@ -258,7 +244,7 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Begins to read an expert that may be wanted soon, unless many such reads are under way. */
   prefetch(layer: number, expert: number): void {
-    if (!this.#isOver) this.#core.prefetch(layer, expert)
+    if (!this.#streamer.isOver) this.#core.prefetch(layer, expert)
   }
 
   /** Whether there is a slot for every expert. */
@@ -275,65 +261,32 @@ export class ExpertSlots implements GuessedSlots {
       if (core.aheadFailure !== null) throw core.aheadFailure
     }
     core.aheadFailure = null
-    for (let key = 0; key < numLayers * numExperts; key++) {
+    for (let key = 0; key < numLayers * numExperts && !this.#streamer.isOver; key++) {
       const layer = Math.floor(key / numExperts)
-      while (!core.has(layer, key % numExperts)) {
-        if (this.#isOver) return
+      await this.#streamer.settled(() => {
         check()
-        core.prefetch(layer, key % numExperts)
-        if (!core.has(layer, key % numExperts)) await this.#bell.next()
-      }
+        this.prefetch(layer, key % numExperts)
+        return core.has(layer, key % numExperts) || this.#streamer.isOver
+      })
       onLoaded?.(key + 1)
     }
-    while (this.#reads.underWay > 0 && !this.#isOver) await this.#bell.next()
+    await this.#streamer.settled(() => core.reading === 0 || this.#streamer.isOver)
     check()
   }
 
   /** The device is gone: nobody waits any longer. */
   lose(error: DeviceLostError): void {
-    this.#lost ??= error
     this.#reads.stop()
     this.#cache.life.lose()
-    this.#bell.ring()
+    this.#streamer.end(error)
   }
 
   /** Ends when the reads that have begun have ended. */
   async close(): Promise<void> {
-    this.#closed = true
     this.#reads.stop()
-    this.#bell.ring()
+    this.#streamer.end(new ClosedError('model'))
     await this.#reader.close()
-    while (this.#reads.underWay > 0) await this.#bell.next()
-  }
-
-  get #isOver(): boolean {
-    return this.#closed || this.#lost !== null
-  }
-
-  /** Waits for the present request. Where it fails, is aborted or is let go, that is thrown and the request is over. */
-  async #until(isDone: () => boolean, signal?: AbortSignal): Promise<void> {
-    const core = this.#core
-    const { turn } = core
-    const began = performance.now()
-    let waited = false
-    try {
-      for (;;) {
-        if (this.#lost !== null) throw this.#lost
-        if (this.#closed) throw new ClosedError('model')
-        signal?.throwIfAborted()
-        if (core.turn !== turn) throw new Error('the request for experts was let go')
-        if (core.failure !== null) throw core.failure
-        if (isDone()) return
-        if (core.isStuck) throw new Error('no expert slot can be emptied')
-        waited = true
-        await this.#bell.next(signal)
-      }
-    } catch (error) {
-      if (core.turn === turn) this.letGo()
-      throw error
-    } finally {
-      if (waited) core.stallSeconds += (performance.now() - began) / 1000
-    }
+    await this.#streamer.settled(() => this.#reads.underWay === 0)
   }
 
   /** A slot's place in its pool's buffer. */

@@ -2,9 +2,8 @@
 // before reads ahead; what has come is sent on into its slot, and only then is the streamer told. Which buffer is free and
 // what may happen to a slot is the business of their life (experts/slotLife.ts). Knows of neither GPU nor disk, so that
 // tests try every order of events.
-import { ReadError } from '../../errors.js'
 import type { ExpertCache } from '../../experts/expertCache.js'
-import type { ReadFault, ReadOrders, StreamerCore } from '../../experts/streamerCore.js'
+import { type ReadFault, type ReadOrders, readFault, type StreamerCore } from '../../experts/streamerCore.js'
 import type { ReadPriority } from './expertReader.js'
 
 export interface StagedReadActions {
@@ -79,7 +78,7 @@ export class StagedReads implements ReadOrders {
     this.underWay++
     this.actions.read(layer, expert, buffer, priority).then(
       () => this.end(slot, buffer, layer, expert, this.isOver ? { detail: 'the readers were closed' } : null),
-      cause => this.end(slot, buffer, layer, expert, { detail: detailOf(cause), cause }),
+      error => this.end(slot, buffer, layer, expert, readFault(error)),
     )
   }
 
@@ -93,11 +92,6 @@ export class StagedReads implements ReadOrders {
     this.beginReads()
     this.actions.ended()
   }
-}
-
-function detailOf(error: unknown): string {
-  if (error instanceof ReadError) return error.detail
-  return error instanceof Error ? error.message : String(error)
 }
 
 function take(queue: number[], slot: number): boolean {

@@ -23,6 +23,7 @@ import type {
 import { nextTurn } from '../breather.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
+import { Turns } from '../turns.js'
 import { NOT_FINITE } from './argmax.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass } from './decodePass.js'
@@ -114,7 +115,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #head: Head
   readonly #profiler: Profiler | null
   readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
-  #turn: Promise<unknown> = Promise.resolve()
+  readonly #turns = new Turns()
   #closed = false
 
   static async open(
@@ -243,7 +244,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   /** One at a time: workspace, page table and slots are one. What goes wrong because the device is gone is told as that. */
   inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.#turn.then(async () => {
+    return this.#turns.take(async () => {
       this.#check()
       try {
         return await work()
@@ -251,8 +252,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
         throw await this.#explain(error)
       }
     })
-    this.#turn = result.catch(() => {})
-    return result
   }
 
   async #explain(error: unknown): Promise<unknown> {
@@ -373,7 +372,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   async close(): Promise<void> {
     this.#closed = true
     await this.#slots.close()
-    await this.#turn
+    await this.#turns.ended()
     this.#opened.close()
   }
 

@@ -1,6 +1,6 @@
-// The simple expert store over files that are never there.
+// The expert store of the reference backend over files that are never there.
 import { describe, expect, test } from 'vitest'
-import { LruExpertStore } from '#moeflux/experts/lruExpertStore.js'
+import { ExpertStore } from '#moeflux/experts/expertStore.js'
 import type { ByteSource } from '#moeflux/storage/byteSource.js'
 import type { ExpertFiles } from '#moeflux/storage/packedModel.js'
 
@@ -24,13 +24,13 @@ function setUp(slots: number) {
     },
   })
   const experts = { layout: { expertSize: SIZE }, files: [file(0), file(1)] } as unknown as ExpertFiles
-  const store = new LruExpertStore(experts, slots, record => record[0])
+  const store = new ExpertStore(experts, { layers: 2, experts: 100, slots }, record => record[0])
   const take = async (layer: number, wanted: readonly number[]) => {
     reads.length = 0
     const got: number[] = []
     for await (const [expert, value] of store.take(layer, wanted)) {
       expect(value).toBe(expert)
-      expect(store.slotsUsed).toBeLessThanOrEqual(slots)
+      expect(store.stats.expertSlotsUsed).toBeLessThanOrEqual(slots)
       got.push(expert)
     }
     return got
@@ -38,7 +38,7 @@ function setUp(slots: number) {
   return { store, take, reads, mostAtOnce: () => most }
 }
 
-describe('the simple expert store', () => {
+describe('the expert store', () => {
   test('gives what is there first, reads the rest, and keeps the most recently used', async () => {
     const { take, reads, store } = setUp(3)
     expect(await take(0, [1, 2, 3])).toEqual([1, 2, 3])
@@ -47,7 +47,8 @@ describe('the simple expert store', () => {
     expect(reads).toEqual(['0/4'])
     expect(await take(0, [2, 3])).toEqual([3, 2])
     expect(reads).toEqual(['0/2'])
-    expect(store.counters).toMatchObject({ hits: 2, misses: 5, bytesRead: 5 * SIZE })
+    expect(store.stats).toMatchObject({ expertHits: 2, expertMisses: 5 })
+    expect(store.reads).toMatchObject({ reads: 5, bytes: 5 * SIZE, retries: 0 })
   })
 
   test('experts of two layers are two experts', async () => {
@@ -58,11 +59,17 @@ describe('the simple expert store', () => {
   })
 
   test('a layer that wants more than fits is served, each expert read once, eight at a time', async () => {
-    const { take, reads, mostAtOnce } = setUp(2)
     const wanted = Array.from({ length: 40 }, (_, i) => i)
-    expect(await take(0, wanted)).toEqual(wanted)
-    expect(reads.length).toBe(40)
-    expect(mostAtOnce()).toBe(8)
+    for (const [slots, atOnce] of [
+      [1, 1],
+      [2, 2],
+      [20, 8],
+    ]) {
+      const { take, reads, mostAtOnce } = setUp(slots)
+      expect(await take(0, wanted)).toEqual(wanted)
+      expect(reads.length).toBe(40)
+      expect(mostAtOnce()).toBe(atOnce)
+    }
   })
 
   test('whoever stops taking leaves nothing behind', async () => {
@@ -71,10 +78,10 @@ describe('the simple expert store', () => {
       expect(expert).toBe(5)
       break
     }
-    await store.drain()
-    expect(reads.length).toBe(3)
-    expect(store.slotsUsed).toBe(0)
     const signal = AbortSignal.abort(new Error('stopped'))
     await expect(store.take(0, [9], signal).next()).rejects.toThrow('stopped')
+    await store.close()
+    expect(reads.length).toBe(4)
+    await expect(store.take(0, [9]).next()).rejects.toMatchObject({ code: 'CLOSED' })
   })
 })

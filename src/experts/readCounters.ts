@@ -1,0 +1,91 @@
+// What readers of experts count, the same wherever they read: reads, bytes, time, retries and a histogram of latencies. The
+// counts lie in an array of numbers, so that each reader thread can write its own into shared memory.
+
+/** Of one reader or of all together. */
+export interface ReadTotals {
+  reads: number
+  bytes: number
+  seconds: number // summed over reads
+  busySeconds: number // wall time with at least one read under way
+  retries: number
+  latency: number[] // bucket i counts reads of < 2^i / 8 ms
+}
+
+export const latencyBuckets = 20
+
+const iReads = 0
+const iBytes = 1
+const iSeconds = 2
+const iRetries = 3
+const iLatency = 4
+
+/** The counts of one reader, who alone writes them. */
+export class ReadCounters {
+  static readonly length = iLatency + latencyBuckets
+
+  constructor(private readonly counts: Float64Array = new Float64Array(ReadCounters.length)) {}
+
+  /** A read has ended, and has brought so many bytes. */
+  ended(bytes: number, ms: number): void {
+    this.counts[iReads]++
+    this.counts[iBytes] += bytes
+    this.counts[iSeconds] += ms / 1000
+    this.counts[iLatency + latencyBucket(ms)]++
+  }
+
+  retried(): void {
+    this.counts[iRetries]++
+  }
+
+  addTo(totals: ReadTotals): void {
+    totals.reads += this.counts[iReads]
+    totals.bytes += this.counts[iBytes]
+    totals.seconds += this.counts[iSeconds]
+    totals.retries += this.counts[iRetries]
+    for (let i = 0; i < latencyBuckets; i++) totals.latency[i] += this.counts[iLatency + i]
+  }
+}
+
+/** The counts of reads that begin and end on one thread, several at a time. */
+export class ReadMeter {
+  private readonly counters = new ReadCounters()
+  private underWay = 0
+  private busySince = 0 // ms
+  private busySeconds = 0
+
+  get totals(): ReadTotals {
+    const totals = noReads(this.busySeconds)
+    this.counters.addTo(totals)
+    return totals
+  }
+
+  /** Measures one read: `work` says how many bytes it brings, and counts its retries. */
+  async measure(bytes: number, work: (onRetry: () => void) => Promise<void>): Promise<void> {
+    const began = performance.now()
+    if (this.underWay++ === 0) this.busySince = began
+    let brought = 0
+    try {
+      await work(() => this.counters.retried())
+      brought = bytes
+    } finally {
+      const now = performance.now()
+      if (--this.underWay === 0) this.busySeconds += (now - this.busySince) / 1000
+      this.counters.ended(brought, now - began)
+    }
+  }
+}
+
+export function noReads(busySeconds = 0): ReadTotals {
+  return {
+    reads: 0,
+    bytes: 0,
+    seconds: 0,
+    busySeconds,
+    retries: 0,
+    latency: new Array<number>(latencyBuckets).fill(0),
+  }
+}
+
+function latencyBucket(ms: number): number {
+  return Math.max(0, Math.min(latencyBuckets - 1, Math.floor(Math.log2(Math.max(ms, 1e-3) * 8)) + 1))
+}
