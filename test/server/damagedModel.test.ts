@@ -15,7 +15,7 @@ const text = 'Tell me a story about a little dog'
 const messages = [{ role: 'user', content: text }]
 const apis: Record<string, Record<string, unknown>> = {
   '/v1/chat/completions': { messages, max_tokens: 60 },
-  '/v1/completions': { prompt: text, max_tokens: 60 },
+  '/v1/completions': { prompt: 'Once upon a time', max_tokens: 60 },
   '/v1/responses': { input: text, max_output_tokens: 60 },
   '/v1/messages': { messages, max_tokens: 60 },
 }
@@ -71,7 +71,7 @@ describe('weights that are not finite, in a folder without checksums', () => {
       let body = ''
       for await (const piece of response.body as unknown as AsyncIterable<Uint8Array>) {
         body += new TextDecoder().decode(piece)
-        if (heal === null && parseEvents(body).length > 6) heal = await damage()
+        if (heal === null && parseEvents(body).length > 1) heal = await damage()
       }
       heal?.()
       expect(heal).not.toBeNull()
