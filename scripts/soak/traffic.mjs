@@ -140,7 +140,7 @@ const MAKERS = {
       { path, body: Buffer.from('{"messages": [{'), headers: json, statuses: [400, ...BUSY] },
       { path, body: Buffer.from([0x22, 0xff, 0xfe, 0x22]), headers: json, statuses: [400, ...BUSY] },
       { path, body: Buffer.from('['.repeat(50_000)), headers: json, statuses: [400, ...BUSY] },
-      { path, body: Buffer.from('{}'), headers: { 'content-type': 'text/plain' }, statuses: [415] },
+      { path, body: Buffer.from('{}'), headers: { 'content-type': 'text/plain' }, statuses: [415, ...BUSY] },
       { path, method: 'GET', statuses: [405] },
       { path: '/v1/nowhere', json: chat, statuses: [404] },
       { path: '/../../etc/passwd', method: 'GET', statuses: [404, 400] },
