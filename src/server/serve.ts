@@ -12,6 +12,7 @@ import { BodyRoom } from './bodyRoom.js'
 import { Guard } from './guard.js'
 import { answerHalfClosed } from './halfClosed.js'
 import { nowSeconds } from './ids.js'
+import { closeAfterBodies } from './lingeringClose.js'
 import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
 import { type BodyLimits, DEFAULT_BODY_LIMITS } from './requestBody.js'
@@ -105,6 +106,7 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     },
   }) as Server
   answerHalfClosed(server)
+  closeAfterBodies(server)
   server.keepAliveTimeout = 65_000
   server.maxHeadersCount = 100
   const address = await listen(server, host, port)

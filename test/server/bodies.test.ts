@@ -1,4 +1,5 @@
 // Large bodies and long texts: who is let in, how much memory they take, and that everybody else is served meanwhile.
+import type { Socket } from 'node:net'
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { healthDuring } from './healthWatch.js'
 import { rawHead, rawRequest } from './rawRequest.js'
@@ -24,11 +25,27 @@ describe('a house that is full', () => {
     const goOn = server.hold()
     const inside = [ask(chat('one')), ask(chat('two'))]
     await expect.poll(active).toBe(2)
-    const { status, text } = await rawRequest(server.port, head(20 * MiB), { limitMs: 5_000 })
+    const { status, text } = await rawRequest(server.port, head(20 * MiB), { limitMs: 500 })
     expect(status).toBe(429)
     expect(text).toMatch(/^retry-after: \d+\r$/im)
     goOn()
     for (const answer of await Promise.all(inside)) expect(answer.status).toBe(200)
+    await expect.poll(active).toBe(0)
+  })
+
+  it('tells so even a client that reads nothing before all of its body is sent', async () => {
+    const goOn = server.hold()
+    const inside = [ask(chat('one')), ask(chat('two'))]
+    await expect.poll(active).toBe(2)
+    const more = (socket: Socket) => {
+      socket.pause()
+      socket.write(Buffer.alloc(20 * MiB, 'x'), error => error ?? socket.resume())
+    }
+    const { status, milliseconds } = await rawRequest(server.port, head(20 * MiB), { more, limitMs: 10_000 })
+    expect(status).toBe(429)
+    expect(milliseconds).toBeLessThan(5_000) // the connection was ended
+    goOn()
+    await Promise.all(inside)
     await expect.poll(active).toBe(0)
   })
 
