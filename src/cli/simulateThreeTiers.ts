@@ -4,7 +4,7 @@ import { availableParallelism } from 'node:os'
 import { UsageError } from '../errors.js'
 import type { PolicyName } from '../experts/evictionPolicy.js'
 import { slotsInBudget } from '../experts/expertCache.js'
-import { defaultUsesToPay } from '../experts/expertTiers.js'
+import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay } from '../experts/expertTiers.js'
 import { optimalHits } from '../experts/optimalHits.js'
 import type { RoutingTrace } from '../experts/routingTrace.js'
 import { simulateTiers, type TierRules, type TierSizes } from '../experts/simulateTiers.js'
@@ -18,7 +18,6 @@ const policies: readonly PolicyName[] = ['lru', 'lrfu']
 const cpuBytesPerCore = 5e9 // 4-bit experts times int8 activations (docs/performance.md)
 const uploadBytesPerSecond = 4e9
 const waitMicroseconds = 100
-const promotedPerToken = 4
 
 type ThreeTierOptions = SimulateCommandOptions & { readonly gpu: readonly SizeOrShare[] }
 
@@ -51,8 +50,9 @@ export function simulateThreeTiers(
     waitSeconds: (options.waitUs ?? waitMicroseconds) / 1e6,
   }
   const rules: TierRules = {
-    bytesPerStep: (options.promote ?? promotedPerToken) * trace.expertBytes,
+    bytesPerStep: (options.promote ?? defaultMovesPerStep) * trace.expertBytes,
     usesToPay: defaultUsesToPay,
+    fillsPerStep: defaultFillsPerStep,
     uploadFromTokens: tokensWorthAnUpload(speeds),
   }
   const rows = tierSizes(trace, options).flatMap(sizes => [

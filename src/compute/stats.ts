@@ -6,7 +6,7 @@ export interface ModelStats {
   readonly promptTokens: number
   readonly decodeTokens: number
   readonly steps: number
-  readonly expertHits: number // wanted by the router and in a slot already
+  readonly expertHits: number // wanted by the router and in a slot already, on a GPU or in memory
   readonly expertMisses: number // wanted and read on demand
   readonly prefetchHits: number // hits whose expert a prefetch brought (each read counted once)
   readonly prefetchReads: number
@@ -22,4 +22,24 @@ export interface ModelStats {
   readonly expertSlots: number
   readonly expertSlotsUsed: number
   readonly expertMemory: number // bytes
+  readonly tiers: TierStats | null // where experts are in one kind of memory: null
+}
+
+/** Experts on a GPU that does not hold all of them, and in memory beside it. A hit is an expert that a layer wanted, once per layer and step. */
+export interface TierStats {
+  readonly gpu: TierUse
+  readonly memory: TierUse
+  readonly disk: { readonly hits: number } // read before they were computed
+  readonly computedOnGpu: number // of all hits
+  readonly computedOnCpu: number
+  readonly promotions: number // experts that went up because they are used often
+  readonly uploads: number // because many tokens of a prompt wanted them
+  readonly refills: number // reads of experts that had left the GPU
+}
+
+export interface TierUse {
+  readonly slots: number
+  readonly used: number // slots with an expert
+  readonly bytes: number // of all slots
+  readonly hits: number // experts that were found there
 }

@@ -53,8 +53,15 @@ export class AsyncStreamer {
     wanted: readonly number[],
     options: { readonly signal?: AbortSignal; readonly asTheyCome?: boolean } = {},
   ): AsyncGenerator<readonly number[]> {
+    this.core.request(layer, wanted)
+    yield* this.handOut(options)
+  }
+
+  /** The same for a request that was made already. */
+  async *handOut(
+    options: { readonly signal?: AbortSignal; readonly asTheyCome?: boolean } = {},
+  ): AsyncGenerator<readonly number[]> {
     const { core } = this
-    core.request(layer, wanted)
     try {
       for (let takesFew = true; ; takesFew = options.asTheyCome === true) {
         const hasWave = () => (takesFew && core.hasReady) || (!core.isWaiting && (core.hasReady || core.isComplete))

@@ -169,6 +169,11 @@ export class ExpertCache {
     return victim < 0 ? -1 : firstSlot + victim
   }
 
+  /** Whether a claim while `layer` is computed would get an empty slot. */
+  hasEmpty(layer: number): boolean {
+    return this.pools[this.poolOfLayer[layer]].empty.length > 0
+  }
+
   /** Makes this slot's expert the first to go, until it is wanted; or one like the others again. */
   offer(slot: number, goesFirst: boolean): void {
     if (this.isOffered(slot) === goesFirst) return

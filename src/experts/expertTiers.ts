@@ -39,10 +39,18 @@ export interface PromotionRule {
   readonly bytesPerStep: number
   /** Uses on the GPU instead of the processor that are worth a move: its cost over what one use saves. */
   readonly usesToPay: number
+  /** Experts that may go into empty slots of the GPU beside a step, besides: nobody leaves for them. Default 0. */
+  readonly fillsPerStep?: number
 }
 
 /** What a move costs, an upload and now and then a read, over what a processor needs for an expert (docs/performance.md). */
 export const defaultUsesToPay = 4
+
+/** As many uploads as keep a few milliseconds busy: an empty slot is of no use to anybody. */
+export const defaultFillsPerStep = 16
+
+/** Moves beside a token that a full GPU makes at most (docs/performance.md). */
+export const defaultMovesPerStep = 4
 
 export interface Place {
   readonly tier: Tier
@@ -74,17 +82,23 @@ export class ExpertTiers {
   private readonly passingRate: Float64Array // [pools], of the one who would have to leave for one who stays
   private readonly candidates: number[] = [] // layer * experts + expert: used in this step, and not on the GPU
   private credit = 0 // bytes that may go up now
+  private fills = 0 // experts that may go into empty slots now
 
   constructor(
-    private readonly shape: TierShape,
+    readonly shape: TierShape,
     private readonly rule: PromotionRule,
+    options: {
+      /** Of the GPU's slots, where bytes take the way of such. */
+      readonly stagingBuffers?: number
+    } = {},
   ) {
     const { layers, experts, expertBytes, policy, poolOfLayer, poolSlots, memorySlots } = shape
     this.rates = new UseRates(layers * experts)
     this.leastGain = rule.usesToPay / this.rates.memorySteps
     const pools = 1 + Math.max(...poolOfLayer)
     const common = { layers, experts, expertBytes, policy }
-    this.gpu = new ExpertCache({ ...common, slots: pools * poolSlots, poolOfLayer }, { rates: this.rates })
+    const gpuOptions = { rates: this.rates, stagingBuffers: options.stagingBuffers }
+    this.gpu = new ExpertCache({ ...common, slots: pools * poolSlots, poolOfLayer }, gpuOptions)
     this.memory = new ExpertCache({ ...common, slots: memorySlots }, { rates: this.rates })
     this.mostPassing = Math.max(1, poolSlots >> 3)
     this.passingRate = new Float64Array(pools)
@@ -102,18 +116,36 @@ export class ExpertTiers {
     this.rates.tick()
     this.candidates.length = 0
     // What a step left is not saved up for a burst, but half an expert a step gives one every other step.
-    const { bytesPerStep } = this.rule
+    const { bytesPerStep, fillsPerStep = 0 } = this.rule
+    this.fills = fillsPerStep
     this.credit = Math.min(this.credit + bytesPerStep, Math.max(bytesPerStep, this.shape.expertBytes))
   }
 
   /** Tokens of the step chose this expert: where it is. It stays there until it is released. */
   want(layer: number, expert: number): Place {
-    const place = this.placeOf(layer, expert)
-    this.counters[place.tier]++
-    if (place.tier === 'gpu') this.gpu.want(layer, expert)
-    else this.candidates.push(layer * this.shape.experts + expert)
-    if (place.tier === 'memory') this.memory.want(layer, expert)
-    return place
+    const slot = this.gpu.slotOf(layer, expert)
+    if (slot >= 0 && this.gpu.isReady(slot)) {
+      this.counters.gpu++
+      return { tier: 'gpu', slot: this.gpu.want(layer, expert) }
+    }
+    const below = this.wantBelow(layer, expert)
+    return below >= 0 ? { tier: 'memory', slot: below } : { tier: 'disk', slot: -1 }
+  }
+
+  /** The same of an expert that is not on the GPU, perhaps on its way there: its slot in memory, -1 on disk. */
+  wantBelow(layer: number, expert: number): number {
+    this.candidates.push(layer * this.shape.experts + expert)
+    const slot = this.memory.want(layer, expert)
+    this.counters[slot < 0 ? 'disk' : 'memory']++
+    return slot
+  }
+
+  /** Tokens of the step have used this expert on the GPU. It may have left meanwhile: commands are carried out later. */
+  usedOnGpu(layer: number, expert: number): void {
+    this.counters.gpu++
+    const slot = this.gpu.want(layer, expert)
+    if (slot >= 0) this.gpu.unpin(slot)
+    else this.rates.used(layer * this.shape.experts + expert)
   }
 
   /** A slot in memory, pinned and in flight, for a wanted expert that is on disk; -1 where no slot may be emptied now. */
@@ -151,6 +183,11 @@ export class ExpertTiers {
   /** What `bring` made a place for is there. */
   brought(slot: number): void {
     this.gpu.filled(slot)
+    this.onGpu(slot)
+  }
+
+  /** The slot was filled by somebody else: what memory has of its expert is a copy from now on. */
+  onGpu(slot: number): void {
     this.offerCopy({ layer: this.gpu.layerOf(slot), expert: this.gpu.expertOf(slot) }, true)
   }
 
@@ -163,7 +200,8 @@ export class ExpertTiers {
   /** What should go up now; null: nothing. `isIdle`: no step is under way that the bus must be shared with. */
   promotion(isIdle = false): Promotion | null {
     const { expertBytes, experts, poolOfLayer, policy } = this.shape
-    if (!isIdle && this.credit < expertBytes) return null
+    const mayMove = isIdle || this.credit >= expertBytes
+    if (!mayMove && this.fills === 0) return null
     const best = Array.from(this.passingRate, () => ({ key: -1, rate: -1 })) // [pools]
     for (const key of this.candidates) {
       const other = best[poolOfLayer[Math.floor(key / experts)]]
@@ -172,42 +210,87 @@ export class ExpertTiers {
     }
     let chosen: ExpertName | null = null
     let most = this.leastGain
+    let fills = false
     for (const { key } of best) {
       if (key < 0) continue
       const name = { layer: Math.floor(key / experts), expert: key % experts }
+      const isEmpty = this.fills > 0 && this.gpu.hasEmpty(name.layer)
+      if (!mayMove && !isEmpty) continue
       const gain = this.gainOf(name)
       if (gain <= most) continue
       chosen = name
       most = gain
+      fills = isEmpty
     }
     if (chosen === null) return null
-    if (!isIdle) this.credit -= expertBytes
+    if (fills) this.fills--
+    else if (!isIdle) this.credit -= expertBytes
     return this.promote(chosen)
   }
 
   /** The upload has ended well: from now on the expert is found on the GPU. */
   promoted(promotion: Promotion): void {
     this.gpu.filled(promotion.slot)
-    this.memory.unpin(promotion.from)
-    this.offerCopy(promotion, true)
+    this.moved(promotion, true)
   }
 
   /** The upload has failed: the expert stays where it was. */
   notPromoted(promotion: Promotion): void {
     this.gpu.calledOff(promotion.slot)
+    this.moved(promotion, false)
+  }
+
+  /** A promotion is over, and its slot on the GPU was filled or emptied by whoever reads into slots. */
+  moved(promotion: Promotion, isThere: boolean): void {
     this.memory.unpin(promotion.from)
+    if (isThere) this.offerCopy(promotion, true)
   }
 
   /**
    * A slot in memory, in flight, for an expert that has left the GPU: to be read when the disk has nothing else to do. Takes
    * an empty slot or that of a copy, as the one who came left below. -1: there is none, or the expert is held somewhere.
    */
-  refill({ layer, expert }: ExpertName): number {
-    if (this.memory.slotOf(layer, expert) >= 0 || this.gpu.slotOf(layer, expert) >= 0) return -1
+  refill(name: ExpertName): number {
+    const slot = this.fillMemory(name)
+    if (slot >= 0) this.counters.refills++
+    return slot
+  }
+
+  /** The same for an expert that was nowhere so far. */
+  fillMemory({ layer, expert }: ExpertName): number {
+    if (this.isHeld(layer, expert)) return -1
     const slot = this.memory.slotToTake(layer)
     if (slot < 0 || (this.memory.nameOf(slot) !== null && !this.memory.isOffered(slot))) return -1
-    this.counters.refills++
     return this.memory.claimAhead(layer, expert)
+  }
+
+  /**
+   * A slot in memory, in flight, for an expert that may be wanted soon. Nobody who was used of late leaves for it. -1: there
+   * is none, or the expert is held somewhere.
+   */
+  readAhead(layer: number, expert: number): number {
+    if (this.isHeld(layer, expert)) return -1
+    const slot = this.memory.slotToTake(layer)
+    if (slot < 0) return -1
+    const left = this.memory.nameOf(slot)
+    const isFree = left === null || this.memory.isOffered(slot)
+    if (!isFree && this.rates.isFresh(left.layer * this.shape.experts + left.expert)) return -1
+    return this.memory.claimAhead(layer, expert)
+  }
+
+  /** Whether the expert is on the GPU or in memory, or on its way there. */
+  isHeld(layer: number, expert: number): boolean {
+    return this.gpu.slotOf(layer, expert) >= 0 || this.memory.slotOf(layer, expert) >= 0
+  }
+
+  /** Nothing in memory is kept but what is on its way or in use; of the GPU's slots somebody else has said so. */
+  forgetMemory(): void {
+    for (let slot = 0; slot < this.memory.slots; slot++) {
+      const name = this.memory.nameOf(slot)
+      if (name === null) continue
+      if (this.memory.life.mayEvict(slot)) this.memory.forget(slot)
+      else if (this.gpu.slotOf(name.layer, name.expert) < 0) this.memory.offer(slot, false)
+    }
   }
 
   private promote({ layer, expert }: ExpertName): Promotion {

@@ -75,6 +75,18 @@ export class ReadMeter {
   }
 }
 
+/** Of two kinds of readers. */
+export function addReads(a: ReadTotals, b: ReadTotals): ReadTotals {
+  return {
+    reads: a.reads + b.reads,
+    bytes: a.bytes + b.bytes,
+    seconds: a.seconds + b.seconds,
+    busySeconds: Math.max(a.busySeconds, b.busySeconds), // at least: nobody looks at both
+    retries: a.retries + b.retries,
+    latency: a.latency.map((count, i) => count + b.latency[i]),
+  }
+}
+
 export function noReads(busySeconds = 0): ReadTotals {
   return {
     reads: 0,

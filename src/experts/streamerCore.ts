@@ -32,7 +32,22 @@ export interface ReadOrders {
   callOff(slot: number): boolean
 }
 
+/** Who finds slots for a request; the cache itself, unless somebody above it decides. */
+export interface SlotClaims {
+  /** The slot of an expert that is there or on its way, pinned; -1 where it is not. */
+  want(layer: number, expert: number): number
+  /** A pinned slot for one that is not; -1 where no slot may be emptied now. */
+  claim(layer: number, expert: number): number
+  /** The request is over. */
+  release?(): void
+}
+
 export interface StreamerCoreOptions {
+  readonly claims?: SlotClaims
+  /** The read into a slot is over: ended, failed or called off. Before the slot is given away. */
+  readonly onOver?: (slot: number, isThere: boolean) => void
+  /** Whether others hold slots that will come free; `goOn` comes then. */
+  readonly othersHold?: () => boolean
   readonly aheadLimit: number // prefetches under way at once
   readonly expertSize: number // bytes
   readonly fileNames: readonly string[] // [layers], for errors
@@ -65,6 +80,7 @@ export class StreamerCore implements GuessedSlots {
   private readonly pending: number[] = [] // experts without a slot so far
   private readonly broken: number[] = [] // slots whose read has failed
   private readonly ahead = new Set<number>() // slots that are read and no request waits for
+  private readonly claims: SlotClaims
 
   constructor(
     readonly cache: ExpertCache,
@@ -72,6 +88,7 @@ export class StreamerCore implements GuessedSlots {
     private readonly options: StreamerCoreOptions,
   ) {
     this.isOwn = new Uint8Array(cache.slots)
+    this.claims = options.claims ?? cache
   }
 
   get stats(): StreamerStats {
@@ -96,7 +113,7 @@ export class StreamerCore implements GuessedSlots {
     this.turn++
     this.layer = layer
     for (let i = 0; i < experts.length; i++) {
-      const slot = this.cache.want(layer, experts[i])
+      const slot = this.claims.want(layer, experts[i])
       if (slot < 0) this.pending.push(experts[i])
       else this.join(slot)
     }
@@ -135,11 +152,11 @@ export class StreamerCore implements GuessedSlots {
     let asked = 0
     for (const expert of this.pending) {
       // A read ahead may have brought it meanwhile, or be about to.
-      const cached = this.cache.want(this.layer, expert)
+      const cached = this.claims.want(this.layer, expert)
       if (cached >= 0) this.join(cached)
       else {
-        let slot = this.cache.claim(this.layer, expert)
-        if (slot < 0 && this.callOffAhead(() => true) > 0) slot = this.cache.claim(this.layer, expert)
+        let slot = this.claims.claim(this.layer, expert)
+        if (slot < 0 && this.callOffAhead(() => true) > 0) slot = this.claims.claim(this.layer, expert)
         if (slot < 0) break
         this.waitFor(slot, true)
         this.orders.ask(slot, false)
@@ -151,7 +168,8 @@ export class StreamerCore implements GuessedSlots {
 
   /** Experts lack and nothing is under way that could free a slot: the request holds them all, which it never should. */
   get isStuck(): boolean {
-    return this.pending.length > 0 && this.ready.length === 0 && this.waiting.size === 0 && this.ahead.size === 0
+    if (this.pending.length === 0 || this.ready.length > 0 || this.waiting.size > 0 || this.ahead.size > 0) return false
+    return this.options.othersHold?.() !== true
   }
 
   /** Ends the present request, finished or not: nothing stays pinned. Reads that have begun end on their own. */
@@ -161,11 +179,12 @@ export class StreamerCore implements GuessedSlots {
     this.unpinAll(this.broken)
     for (const slot of this.waiting) {
       this.cache.unpin(slot)
-      if (this.orders.callOff(slot)) this.cache.calledOff(slot)
+      if (this.orders.callOff(slot)) this.calledOff(slot)
       else this.ahead.add(slot)
     }
     this.waiting.clear()
     this.pending.length = 0
+    this.claims.release?.()
     this.failure = null
     this.layer = -1
     this.turn++
@@ -185,11 +204,13 @@ export class StreamerCore implements GuessedSlots {
     this.ahead.delete(slot)
     if (fault === null) {
       this.cache.filled(slot)
+      this.options.onOver?.(slot, true)
       if (isWanted) this.ready.push(slot)
       return
     }
     const layer = this.cache.layerOf(slot)
     const expert = this.cache.expertOf(slot)
+    this.options.onOver?.(slot, false)
     this.cache.failed(slot)
     if (!isWanted) {
       this.aheadFailure = this.error(layer, expert, fault)
@@ -249,9 +270,20 @@ export class StreamerCore implements GuessedSlots {
     for (const slot of this.ahead) {
       if (!which(slot) || !this.orders.callOff(slot)) continue
       this.ahead.delete(slot)
-      this.cache.calledOff(slot)
+      this.calledOff(slot)
     }
     return before - this.ahead.size
+  }
+
+  /** Has an expert read that nobody waits for, into a slot that was claimed for it. */
+  move(slot: number): void {
+    this.ahead.add(slot)
+    this.orders.ask(slot, true)
+  }
+
+  private calledOff(slot: number): void {
+    this.options.onOver?.(slot, false)
+    this.cache.calledOff(slot)
   }
 
   private unpinAll(slots: number[]): void {

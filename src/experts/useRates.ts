@@ -91,6 +91,11 @@ export class UseRates {
     return this.long.rate(key)
   }
 
+  /** Used within the last few steps. */
+  isFresh(key: number): boolean {
+    return this.short.rate(key) > this.short.perUse / 2
+  }
+
   /** Steps over which the past counts for `steadyRate`, and so over which it tells the future. */
   get memorySteps(): number {
     return this.tuning.longHalfLife / Math.LN2

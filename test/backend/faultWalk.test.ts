@@ -19,7 +19,10 @@ test.each(rows.map(row => [row.name, row] as const))('%s', { timeout }, async (_
   const steps = Number(MOEFLUX_FAULT_WALK ?? (row.isGpu ? 20 : 60))
   const { backend, disk } = await row.open(model.packed, 6)
   const { backend: oracle } = await row.open(model.packed, 30)
-  const report = await faultWalk({ backend, disk, oracle, seed: Number(MOEFLUX_FAULT_SEED), steps })
+  const report = await faultWalk({
+    ...{ backend, disk, oracle, seed: Number(MOEFLUX_FAULT_SEED), steps },
+    tolerance: row.band?.maxDifference,
+  })
   await Promise.all([backend.close(), oracle.close()])
   if (MOEFLUX_FAULT_WALK !== undefined) console.log(row.name, report)
   expect(report.problem).toBeNull()

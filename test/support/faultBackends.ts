@@ -11,12 +11,14 @@ import { kernelUrl } from '#moeflux/compute/wasm/kernels.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
 import { unsharedKernels } from '#moeflux/compute/wasm/unsharedKernels.js'
 import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import { openFileSource } from '#moeflux/storage/fileSource.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { type BadDisk, SourceFaults } from './badDisk.js'
+import { type Band, KERNEL } from './bands.js'
 import { faultShape } from './faultShape.js'
 import { type RandomShape, randomModel } from './randomModel.js'
 import './swiftShader.js'
@@ -59,6 +61,10 @@ export interface FaultRow {
   readonly isGpu: boolean
   /** Tests that take every read in turn take every so many. */
   readonly stride: number
+  /** Where an expert is computed depends on what was before, and so do the last bits. */
+  readonly band?: Band
+  /** Has more slots than it is opened with, and so nothing to read for a call that was there before. */
+  readonly keepsMuch?: boolean
   /** With memory for so many experts. */
   open(
     packed: PackedModel,
@@ -82,11 +88,17 @@ const localHost: WasmHost = {
 
 type Open = (packed: PackedModel, options: BackendOptions) => Promise<Backend>
 
-function onThreads(name: string, isGpu: boolean, open: Open): FaultRow {
+function onThreads(
+  name: string,
+  isGpu: boolean,
+  open: Open,
+  more: Pick<FaultRow, 'band' | 'keepsMuch'> = {},
+): FaultRow {
   return {
     name,
     isGpu,
     stride: 1,
+    ...more,
     async open(packed, slots, options) {
       const disk = new ReadFaults()
       const given = { expertReads: 'buffered', readFaults: disk.buffer, ...options } as const
@@ -124,6 +136,14 @@ const wasm =
 const webgpu: Open = (packed, options) =>
   openWebgpuBackend(packed, options, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 } })
 
+/** As few experts on the GPU as can be; the others are computed in memory, which has room for as many as the row is opened with. */
+const hybrid: Open = (packed, options) =>
+  webgpu(packed, {
+    ...options,
+    gpuMemory: 2 * options.expertsPerToken * slotLayout(packed.experts.layout).stride,
+    threads: 1,
+  })
+
 export const faultRows: readonly FaultRow[] = [
   onSources('reference', false, openReferenceBackend),
   onThreads('wasm, 1 thread', false, wasm(1)),
@@ -135,4 +155,5 @@ export const faultRows: readonly FaultRow[] = [
   ),
   onThreads('webgpu, files', true, webgpu),
   onSources('webgpu, byte sources', true, webgpu),
+  onThreads('webgpu and memory', true, hybrid, { band: KERNEL, keepsMuch: true }),
 ]

@@ -12,6 +12,8 @@ export interface FaultWalkOptions {
   readonly oracle: Backend
   readonly seed: number
   readonly steps: number
+  /** How far logits may be apart, relative to the largest; default: not a bit. */
+  readonly tolerance?: number
 }
 
 export interface FaultWalkReport {
@@ -74,7 +76,7 @@ type Fault =
 const longest = 24 // tokens of a sequence
 
 export async function faultWalk(options: FaultWalkOptions): Promise<FaultWalkReport> {
-  const { backend, disk, seed, steps } = options
+  const { backend, disk, seed, steps, tolerance = 0 } = options
   const random = seededRandom(seed)
   const below = (n: number) => Math.floor(random() * n)
   const oneOf = <T>(...values: readonly T[]): T => values[below(values.length)]
@@ -146,6 +148,7 @@ export async function faultWalk(options: FaultWalkOptions): Promise<FaultWalkRep
       same(
         outcome[i],
         await oracle.logitsOf(walker.history),
+        tolerance,
         `${calls[i].phase} after ${walker.sequence.length} tokens`,
       )
     }
@@ -164,7 +167,7 @@ export async function faultWalk(options: FaultWalkOptions): Promise<FaultWalkRep
       ;[{ logits }] = await backend.step([{ sequence, ...call, output: 'last' }])
     }
     sequence.release()
-    if (logits !== null) same(logits, await oracle.logitsOf(history), 'a fresh evaluation')
+    if (logits !== null) same(logits, await oracle.logitsOf(history), tolerance, 'a fresh evaluation')
   }
 
   const goOn = async () => {
@@ -209,8 +212,9 @@ export async function faultWalk(options: FaultWalkOptions): Promise<FaultWalkRep
   return { problem, ...counts }
 }
 
-function same(got: Float32Array, want: Float32Array, what: string): void {
-  const at = got.findIndex((value, i) => !Object.is(value, want[i]))
+function same(got: Float32Array, want: Float32Array, tolerance: number, what: string): void {
+  const most = tolerance * want.reduce((largest, value) => Math.max(largest, Math.abs(value)), 0)
+  const at = got.findIndex((value, i) => !Object.is(value, want[i]) && !(Math.abs(value - want[i]) <= most))
   if (at >= 0 || got.length !== want.length) throw new Error(`${what}: logit ${at} is ${got[at]}, want ${want[at]}`)
 }
 

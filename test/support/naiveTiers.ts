@@ -22,6 +22,7 @@ export class NaiveTiers {
   private usedInMemory: Entry[] = []
   private missed: Entry[] = []
   private credit = 0
+  private fills = 0
   private readonly passingRate: number[] // [pools]
 
   constructor(
@@ -51,7 +52,8 @@ export class NaiveTiers {
   step(wanted: readonly ReadonlyMap<number, number>[], uploadFromTokens: number): void {
     this.rates.tick()
     this.missed = []
-    const { bytesPerStep } = this.rule
+    const { bytesPerStep, fillsPerStep = 0 } = this.rule
+    this.fills = fillsPerStep
     this.credit = Math.min(this.credit + bytesPerStep, Math.max(bytesPerStep, this.shape.expertBytes))
     for (const [layer, experts] of wanted.entries()) this.computeLayer(layer, experts, uploadFromTokens)
     this.forget()
@@ -168,7 +170,7 @@ export class NaiveTiers {
   }
 
   private promoteOne(): boolean {
-    if (this.credit < this.shape.expertBytes) return false
+    const mayMove = this.credit >= this.shape.expertBytes
     const pools = [...new Set(this.shape.poolOfLayer)]
     let best: { entry: Entry; left: Entry | null; gain: number } | null = null
     for (const pool of pools) {
@@ -181,12 +183,14 @@ export class NaiveTiers {
       }
       const left = entry && this.gpuVictim(entry.layer)
       if (entry === null || left === undefined) continue
+      if (!mayMove && (left !== null || this.fills === 0)) continue
       const gain = left === null ? Infinity : this.rates.steadyRate(entry.key) - this.rates.steadyRate(left.key)
       if (gain > (best?.gain ?? this.rule.usesToPay / this.rates.memorySteps)) best = { entry, left, gain }
     }
     if (best === null) return false
     const { entry, left } = best
-    this.credit -= this.shape.expertBytes
+    if (left === null && this.fills > 0) this.fills--
+    else this.credit -= this.shape.expertBytes
     this.counters.promotions++
     entry.gpu = true
     entry.gpuUnusedSince = this.rates.step

@@ -430,6 +430,7 @@ describe('a replay of tiers', () => {
       bytesPerStep: fc.constantFrom(0, 50, 100, 300),
       usesToPay: fc.constantFrom(0, 2, 10),
       uploadFromTokens: fc.constantFrom(1, 2, 3, 1e9),
+      fillsPerStep: fc.constantFrom(0, 1, 3),
     })
     fc.assert(
       fc.property(anyTrace, sizes, rules, (trace, size, rule) => {

@@ -175,6 +175,7 @@ class ReferenceBackend implements Backend {
       phaseSeconds: { ...this.seconds },
       residentBytes: this.packed.weights.size,
       expertMemory: stats.expertSlots * expertSize,
+      tiers: null,
     }
   }
 

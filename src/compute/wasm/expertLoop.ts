@@ -7,7 +7,7 @@ import { type LayerRange, type Share, serveJobs } from './jobCourse.js'
 import { instantiateKernels } from './kernels.js'
 import { Lane, type LaneModel } from './lane.js'
 import { RoutedExperts } from './routedExperts.js'
-import { Team } from './team.js'
+import { defaultLimits, Team } from './team.js'
 
 export interface ExpertModel extends LaneModel {
   readonly norms: readonly number[] // per layer: address of the weights of the norm before its experts
@@ -17,16 +17,18 @@ export interface ExpertSetup extends WorkerSetup {
   readonly task: 'experts'
   readonly model: ExpertModel
   readonly jobSpins: number // looks at the board before a worker sleeps
+  readonly barrierSpins: number
+  readonly tells: boolean // the main thread of a job's end; else it looks for itself
 }
 
 export async function runExpertLoop(setup: ExpertSetup, report: (report: WorkerReport) => void): Promise<void> {
   const { index, memories, model } = setup
   const kernels = await Promise.all(memories.map(memory => instantiateKernels(setup.kernels, memory)))
   const board = new JobBoard(setup.boardShape, setup.board, undefined, setup.jobSpins)
-  const team = new Team(index, board.words, board.teamBase)
+  const team = new Team(index, board.words, board.teamBase, { ...defaultLimits, spins: setup.barrierSpins })
   const share = new ExpertShare(new Lane(model, team, board, kernels, memories), () => {
     board.finish()
-    report({ kind: 'done', job: board.finishedJob })
+    if (setup.tells) report({ kind: 'done', job: board.finishedJob })
   })
   report({ kind: 'ready' })
   serveJobs(board, team, share)

@@ -12,10 +12,20 @@ import { HOME } from './lane.js'
 import { SLOT_ALIGN, type Slot } from './memoryPlan.js'
 import { expertForms, placeExpert } from './placedModel.js'
 import { layoutScratch } from './scratch.js'
+import { defaultLimits } from './team.js'
 import { WorkerPool } from './workerPool.js'
 
 /** About two milliseconds: the next layer's job comes before that, the next token's too. */
 const JOB_SPINS = 400_000
+
+/** About 150 µs. A worker that sleeps at a barrier comes later than the others need for all the rest of a layer. */
+const BARRIER_SPINS = 20_000
+
+/** Longer than a layer's missing experts take; what takes longer is heard of in a turn of the event loop. */
+const SPIN_MS = 0.5
+
+/** Whether a turn of the event loop is soon enough to look for a job's end: a tab has no such turns. */
+const watches = typeof setImmediate === 'function'
 
 export interface HostWorkersOptions {
   readonly precision: Precision
@@ -44,6 +54,7 @@ export class HostWorkers {
     private readonly banks: readonly Bank[],
     private readonly board: JobBoard,
     private readonly pool: WorkerPool,
+    private readonly maySpin: boolean,
   ) {}
 
   static async open(packed: PackedModel, options: HostWorkersOptions, host: WasmHost): Promise<HostWorkers> {
@@ -77,6 +88,7 @@ export class HostWorkers {
     const { size } = new JobBoard(boardShape)
     const buffer = new SharedArrayBuffer(size)
     const board = new JobBoard(boardShape, buffer)
+    const hasOwnCores = threads < host.threads // one for who waits for them
     const setup: Omit<ExpertSetup, 'index'> = {
       task: 'experts',
       kernels,
@@ -85,10 +97,12 @@ export class HostWorkers {
       boardShape,
       model,
       jobSpins: JOB_SPINS,
+      barrierSpins: hasOwnCores ? BARRIER_SPINS : defaultLimits.spins,
+      tells: !watches,
     }
     const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
     const pool = await WorkerPool.start(setups, board, host)
-    return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool)
+    return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool, hasOwnCores)
   }
 
   /** The memories that slots lie in. */
@@ -113,12 +127,17 @@ export class HostWorkers {
       to.set(hidden.subarray(row * hiddenSize, (row + 1) * hiddenSize))
     }
     board.writeExperts(layer, rows, ...this.writePairs(rows, entries))
-    await this.pool.run(this.threads, undefined, true)
+    await this.pool.run(this.threads, undefined, watches)
     const out = new Float32Array(hidden.length)
     const { address, stride } = scratch.mlpOut
     for (let row = 0; row < rows; row++)
       out.set(banks[HOME].floats(address + row * stride, hiddenSize), row * hiddenSize)
     return out
+  }
+
+  /** Waits for the present job and nothing else, where it may end soon and no thread lacks the processor for that. */
+  spin(): void {
+    if (this.maySpin && watches) this.pool.spin(SPIN_MS)
   }
 
   close(): Promise<void> {

@@ -27,6 +27,8 @@ export interface TeamLimits {
   readonly spins: number // looks at a barrier before sleeping
 }
 
+export const defaultLimits: TeamLimits = { ring: RING, spins: SPINS }
+
 export class Team {
   /** Members that take part in the present job: those of the lowest indices. */
   size = 1
@@ -39,7 +41,7 @@ export class Team {
     readonly index: number,
     private readonly words: Words, // shared between the members
     private readonly base: number, // of TEAM_WORDS
-    private readonly limits: TeamLimits = { ring: RING, spins: SPINS },
+    private readonly limits: TeamLimits = defaultLimits,
   ) {}
 
   get isLeader(): boolean {

@@ -281,6 +281,7 @@ export class WasmBackend implements Backend {
       residentBytes: plan.residentBytes,
       expertSlots: plan.slots.length,
       expertMemory: plan.slots.length * plan.slotBytes,
+      tiers: null,
     }
   }
 

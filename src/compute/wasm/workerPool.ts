@@ -72,7 +72,7 @@ export class WorkerPool implements ComputePool {
     signal?.throwIfAborted()
     const abort = () => this.board.abort()
     signal?.addEventListener('abort', abort)
-    this.setRef(true)
+    if (!watches) this.setRef(true) // who watches keeps the process alive
     const done = this.expect()
     this.board.post(workers)
     this.job = this.board.lastJob
@@ -83,8 +83,16 @@ export class WorkerPool implements ComputePool {
       throw error === ABORTED ? (signal?.reason ?? new ClosedError('model')) : error
     } finally {
       signal?.removeEventListener('abort', abort)
-      this.setRef(false)
+      if (!watches) this.setRef(false)
     }
+  }
+
+  /** Looks for the end of a job that is watched, again and again for so long, and for nothing else. */
+  spin(ms: number): void {
+    if (this.pending === null) return
+    const until = performance.now() + ms
+    while (this.board.finishedJob !== this.job) if (performance.now() > until) return
+    this.settle(pending => pending.resolve())
   }
 
   /** Lets a running job stop at its next layer, then ends the workers; those that do not come are ended as they are. */

@@ -16,6 +16,7 @@ import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { readMapped } from './gpuMemory.js'
 import type { Head } from './head.js'
+import { HelpTimes } from './helpTimes.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
 import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
@@ -69,6 +70,7 @@ export class DecodePass {
   #project!: Op
   #argmax!: Op
   #missRate = 1 // per layer, fading
+  readonly #helpTimes = new HelpTimes()
   #prepared: { readonly key: string; readonly commands: GPUCommandBuffer[] } | null = null
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null, prefetch: boolean) {
@@ -97,8 +99,10 @@ export class DecodePass {
     }
     const guesses = { sources: ahead, least: tuning.TRUST, leastSpare: tuning.TRUST_SPARE }
     const { numLayers: layers, numExperts: experts } = config
-    this.#readAhead = ahead > 0 ? new ReadAhead(parts.slots, { layers, experts, k, ...guesses }) : null
-    parts.slots.onRead = () => this.#readAhead?.readSpare()
+    // What is guessed is read into the memory nearest to the disk.
+    const guessed = parts.host ?? parts.slots
+    this.#readAhead = ahead > 0 ? new ReadAhead(guessed, { layers, experts, k, ...guesses }) : null
+    guessed.onRead = () => this.#readAhead?.readSpare()
     this.#host = parts.host
     const rowBytes = config.hiddenSize * 4
     this.#hostRows = storageBuffer(device, this.#host === null ? 0 : MAX_DECODE_BATCH * rowBytes, 'host rows')
@@ -144,6 +148,11 @@ export class DecodePass {
     return pass
   }
 
+  /** Where the time of layers goes that the host helps with, in seconds. */
+  get helpSeconds(): Readonly<Record<string, number>> {
+    return this.#helpTimes.seconds
+  }
+
   /** One token per run; logits are then in the head's rows. Winners are NOT_FINITE where something went wrong. */
   async run(tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
     const { numLayers } = this.#config
@@ -163,13 +172,18 @@ export class DecodePass {
         for (const command of commands) this.#slots.submit([command], to + 1)
         // Commands that are submitted have their experts: slots change hands in the order of the queue.
         this.#slots.letGo()
+        const submitted = performance.now()
         const reading = this.#read(tokens)
         // Recorded while the GPU is at work: what comes next, if no miss is before it, or at it where that is likely.
         const next = this.#reach(to)
         const expectsHelp = this.#host !== null && this.#missRate > 0.5
         const following = to < numLayers && this.#profiler === null ? this.#record(to, next, how, expectsHelp) : null
         if (isWhole && from < 0) this.#prepare(how)
+        // Beside the GPU's work, too: what the last step says about who should be where, and the way of one expert there.
+        this.#slots.beginStep()
+        this.#slots.moveUp()
         const seen = await reading
+        const readAt = performance.now()
         signal?.throwIfAborted()
         const isMiss = seen.missed >= 0
         const reached = isMiss ? seen.missed : to
@@ -201,9 +215,14 @@ export class DecodePass {
         const isPrepared = isNext && following !== null && isHelped === expectsHelp
         commands = isPrepared ? following : this.#record(from, to, how, isHelped)
         if (helping !== null) {
-          device.queue.writeBuffer(this.#hostRows, 0, await helping)
+          const recorded = performance.now()
+          this.#host?.spin()
+          const rows = await helping
           helping = null
           signal?.throwIfAborted()
+          const computed = performance.now()
+          device.queue.writeBuffer(this.#hostRows, 0, rows)
+          this.#helpTimes.add(readAt - submitted, recorded - readAt, computed - recorded)
         }
         if (holding !== null) {
           await holding
@@ -240,18 +259,22 @@ export class DecodePass {
         pairs.push({ token, expert, weight: seen.weights[(token * ranks + rank) * 2 + 1] })
       }
     }
-    this.#slots.useBeside(layer, this.#chosen(seen.routing, layer, tokens))
+    const computing = pairs.length > 0 ? host.compute(layer, seen.hidden, pairs, signal) : null
+    computing?.catch(() => {}) // awaited by the caller
     // Only the commands below may leave experts out: what is missing later has nobody who computes it.
     const helped = pairs.length > 0 ? layer + 1 : 0
     this.#gpu.device.queue.writeBuffer(this.#space.status, 0, new Uint32Array([0, helped, 0, 0]))
-    if (pairs.length === 0) return null
-    const computing = host.compute(layer, seen.hidden, pairs, signal)
+    const onGpu = [...this.#chosen(seen.routing, layer, tokens)].filter(expert => this.#slots.isShown(layer, expert))
+    if (computing === null) {
+      this.#slots.touch(layer, onGpu)
+      return null
+    }
     const recorder = new Recorder(this.#gpu.device, this.#profiler)
     const size = { tokens, runs: tokens }
     this.#layers[layer].routing.choose(recorder, size)
     this.#layers[layer].experts(recorder, size)
     this.#slots.submit([recorder.finish() as GPUCommandBuffer], layer + 1)
-    for (const { expert } of pairs) this.#slots.promote(layer, expert)
+    this.#slots.touch(layer, onGpu)
     return computing
   }
 

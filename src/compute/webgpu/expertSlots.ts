@@ -1,11 +1,14 @@
 // Experts in GPU memory: pool buffers of slots, and the way to them. What to read, who is evicted and who waits is the
 // streamer's business, reading is the reader's, the order of reads that of StagedReads, and the bytes' way into a slot that
-// of ExpertUploads; this joins them.
+// of ExpertUploads; this joins them. Where experts are in memory too, who is on the GPU is decided by ExpertTiers: after each
+// step it says who goes up, and that is done beside the next one, an expert at a time while the GPU is at work.
 import { ClosedError, DeviceLostError } from '../../errors.js'
 import { AsyncStreamer } from '../../experts/asyncStreamer.js'
-import { ExpertCache } from '../../experts/expertCache.js'
+import { ExpertCache, type ExpertName } from '../../experts/expertCache.js'
+import type { ExpertTiers, Promotion } from '../../experts/expertTiers.js'
 import type { GuessedSlots } from '../../experts/readAhead.js'
 import { StreamerCore, type StreamerStats } from '../../experts/streamerCore.js'
+import { TierClaims } from '../../experts/tierClaims.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { ExpertReader, ReadPriority } from './expertReader.js'
@@ -26,6 +29,15 @@ export interface SlotsPlan {
   readonly fileNames: readonly string[] // [layers], for errors
 }
 
+/** The tiers that these slots are the uppermost of. */
+export interface TierLink {
+  readonly tiers: ExpertTiers
+  /** A place in memory may go that was kept until its bytes had gone up. */
+  onFreed(): void
+  /** An expert has gone up, or could not. Who had to leave for it. */
+  onMoved(left: ExpertName | null): void
+}
+
 export class ExpertSlots implements GuessedSlots {
   readonly waveTable: GPUBuffer // [layers, experts]: only the experts of a wave
   onRead: (() => void) | null = null // an expert has arrived, or failed to
@@ -38,8 +50,17 @@ export class ExpertSlots implements GuessedSlots {
   readonly #reads: StagedReads
   readonly #uploads: ExpertUploads
   readonly #streamer: AsyncStreamer
+  readonly #link: TierLink | null
+  readonly #claims: TierClaims | null
+  readonly #moves = new Map<number, Promotion>() // by slot: not over yet
+  #stepIsDue = false
 
-  static async create(device: GPUDevice, plan: SlotsPlan, reader: ExpertReader): Promise<ExpertSlots> {
+  static async create(
+    device: GPUDevice,
+    plan: SlotsPlan,
+    reader: ExpertReader,
+    link: TierLink | null = null,
+  ): Promise<ExpertSlots> {
     const { config, layout, pools, recordBytes } = plan
     const usage = bufferUsage.storage | bufferUsage.copyDst
     const descriptors = Array.from({ length: pools.pools }, (_, i) => {
@@ -50,12 +71,14 @@ export class ExpertSlots implements GuessedSlots {
     const { numLayers: layers, numExperts: experts } = config
     const { stride } = layout
     const slots = pools.slots * pools.pools
-    const cache = new ExpertCache(
-      { layers, experts, slots, expertBytes: stride, policy: 'lrfu', poolOfLayer: pools.poolOfLayer },
-      { stagingBuffers: STAGING_BUFFERS },
-    )
+    const cache =
+      link?.tiers.gpu ??
+      new ExpertCache(
+        { layers, experts, slots, expertBytes: stride, policy: 'lrfu', poolOfLayer: pools.poolOfLayer },
+        { stagingBuffers: STAGING_BUFFERS },
+      )
     const uploads = await ExpertUploads.create(device, { layers, experts, slots, stride, recordBytes }, cache.life)
-    return new ExpertSlots(device, plan, reader, buffers, cache, uploads)
+    return new ExpertSlots(device, plan, reader, buffers, cache, uploads, link)
   }
 
   private constructor(
@@ -65,6 +88,7 @@ export class ExpertSlots implements GuessedSlots {
     buffers: readonly GPUBuffer[],
     cache: ExpertCache,
     uploads: ExpertUploads,
+    link: TierLink | null,
   ) {
     this.#device = device
     this.#plan = plan
@@ -90,7 +114,17 @@ export class ExpertSlots implements GuessedSlots {
     }
     this.#reads = new StagedReads(cache, actions, () => this.#core)
     const aheadLimit = Math.min(MOST_AHEAD, Math.max(1, cache.slots >> 2))
-    this.#core = new StreamerCore(cache, this.#reads, { aheadLimit, expertSize, fileNames })
+    this.#link = link
+    this.#claims = link && new TierClaims(link.tiers)
+    this.#reads.isPaced = link !== null
+    const options = { aheadLimit, expertSize, fileNames }
+    this.#core = new StreamerCore(cache, this.#reads, {
+      ...options,
+      ...(this.#claims && {
+        claims: this.#claims,
+        onOver: (slot: number, isThere: boolean) => this.#isOver(slot, isThere),
+      }),
+    })
     this.#streamer = new AsyncStreamer(this.#core)
     uploads.onFree = () => this.#reads.beginReads()
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
@@ -169,40 +203,55 @@ export class ExpertSlots implements GuessedSlots {
     return this.#plan.pools.poolOfLayer.every((_, layer) => this.#uploads.isResident(layer))
   }
 
+  /** A step begins. What that means for who is where is decided when `beginStep` is called, at its leisure. */
   tick(): void {
-    this.#cache.tick()
+    if (this.#link === null) this.#cache.tick()
+    else this.#stepIsDue = true
   }
 
-  /** Tells the cache that these experts were used, all of them being in slots. */
+  /** To be called before the step's choices are told, best while the GPU is at work: says who goes up after the last step. */
+  beginStep(): void {
+    if (this.#link === null || !this.#stepIsDue) return
+    this.#stepIsDue = false
+    const { tiers } = this.#link
+    if (this.#moves.size === 0) {
+      for (let next = tiers.promotion(); next !== null; next = tiers.promotion()) {
+        this.#moves.set(next.slot, next)
+        this.#core.move(next.slot)
+      }
+    }
+    tiers.beginStep()
+  }
+
+  /** Sends one of those up who are to go; best while the GPU is at work. */
+  moveUp(): void {
+    if (this.#moves.size > 0) this.#reads.beginAhead()
+  }
+
+  /** Whoever is to go up and has not begun stays where it is. Whether there were any. */
+  callOffMoves(): boolean {
+    return this.#moves.size > 0 && this.#core.callOffAhead(slot => this.#moves.has(slot)) > 0
+  }
+
+  /** Whether places in memory are kept for experts that are on their way up. */
+  get holdsMemory(): boolean {
+    return this.#moves.size > 0 || this.#claims?.holdsMemory === true
+  }
+
+  /** Commands have used these experts, all of them being in slots when they were submitted. */
   touch(layer: number, experts: Iterable<number>): void {
     for (const expert of experts) {
-      const slot = this.#cache.want(layer, expert)
-      if (slot >= 0) this.#cache.unpin(slot)
+      if (this.#link !== null) this.#link.tiers.usedOnGpu(layer, expert)
+      else {
+        const slot = this.#cache.want(layer, expert)
+        if (slot >= 0) this.#cache.unpin(slot)
+      }
     }
   }
 
   /** Whether commands that are submitted next find the expert in a slot. */
   isShown(layer: number, expert: number): boolean {
     return this.#uploads.isShown(layer * this.#plan.config.numExperts + expert)
-  }
-
-  /** Tells the cache that these experts were used, those that are not in slots by the host. */
-  useBeside(layer: number, experts: Iterable<number>): void {
-    for (const expert of experts) {
-      if (this.isShown(layer, expert)) this.touch(layer, [expert])
-      else this.countMisses(1)
-    }
-  }
-
-  /** Brings an expert that the host computes to the GPU, while there is room for more. */
-  promote(layer: number, expert: number): void {
-    const slot = this.#cache.slotToTake(layer)
-    if (slot >= 0 && this.#cache.nameOf(slot) === null) this.prefetch(layer, expert)
-  }
-
-  /** Experts that were wanted and not in slots, and that the host computes. */
-  countMisses(experts: number): void {
-    this.#cache.counters.misses += experts
   }
 
   /** Brings all of a layer's wanted experts into slots at once, and keeps them there until `letGo`. */
@@ -239,7 +288,9 @@ export class ExpertSlots implements GuessedSlots {
 
   /** All experts are read again when they are wanted, but for those on their way. */
   forget(): void {
+    this.callOffMoves()
     this.#core.forget(slot => this.#uploads.hide(slot))
+    this.#link?.tiers.forgetMemory()
   }
 
   /** Begins to read an expert that may be wanted soon, unless many such reads are under way. */
@@ -287,6 +338,18 @@ export class ExpertSlots implements GuessedSlots {
     this.#streamer.end(new ClosedError('model'))
     await this.#reader.close()
     await this.#streamer.settled(() => this.#reads.underWay === 0)
+  }
+
+  #isOver(slot: number, isThere: boolean): void {
+    const link = this.#link as TierLink
+    const { tiers } = link
+    const move = this.#moves.get(slot)
+    this.#moves.delete(slot)
+    if (move !== undefined) tiers.moved(move, isThere)
+    else if (isThere) tiers.onGpu(slot)
+    this.#claims?.ended(this.#cache.layerOf(slot), this.#cache.expertOf(slot))
+    if (move !== undefined) link.onMoved(move.left)
+    link.onFreed()
   }
 
   /** A slot's place in its pool's buffer. */

@@ -1,6 +1,8 @@
 // Experts of a token that are not on the GPU and that the host computes where their bytes are, while the GPU computes the
 // others. Only sums come and go: a row of the residual stream per token in, a row to add to it out.
 
+import type { GuessedSlots } from '../../experts/readAhead.js'
+
 /** One expert that one token of the step was routed to. */
 export interface HostPair {
   readonly token: number
@@ -8,7 +10,9 @@ export interface HostPair {
   readonly weight: number
 }
 
-export interface HostExperts {
+export interface HostExperts extends GuessedSlots {
+  /** An expert was read, or could not be. */
+  onRead: (() => void) | null
   /** From so many tokens on, an expert of a prompt is better brought to the GPU. */
   readonly leastToBring: number
   /**
@@ -16,4 +20,9 @@ export interface HostExperts {
    * before it returns. The result [tokens, hidden] is valid until the next call.
    */
   compute(layer: number, hidden: Float32Array, pairs: readonly HostPair[], signal?: AbortSignal): Promise<Float32Array>
+  /**
+   * Waits for the threads that compute, without giving way to anything else, where they are at work and may be expected to
+   * end soon: a turn of the event loop would be heard of later than they end.
+   */
+  spin(): void
 }

@@ -1,95 +1,134 @@
-// The experts that a GPU has no room for: in memory, computed there by threads, read from disk when they are not there.
-// Joins the cache's decisions, the reader threads that fill slots, and the workers. One layer's experts at a time; where
-// they are more than the slots, in turns.
-import { ClosedError, ExpertReadError } from '../../errors.js'
-import { ExpertCache } from '../../experts/expertCache.js'
+// The experts that a GPU has no room for: in memory, computed there by threads, read from disk when they are not there. Joins
+// the decisions of ExpertTiers and of the streamer, the reader threads that fill slots, and the workers. One layer's experts
+// at a time; where they are more than the slots, in turns.
+import { ClosedError, type DeviceLostError } from '../../errors.js'
+import { AsyncStreamer } from '../../experts/asyncStreamer.js'
+import type { ExpertName } from '../../experts/expertCache.js'
 import type { ReadPriority } from '../../experts/expertReaderPool.js'
-import type { ModelConfig } from '../../model/config.js'
+import type { ExpertTiers } from '../../experts/expertTiers.js'
+import { MemoryClaims } from '../../experts/memoryClaims.js'
+import type { GuessedSlots } from '../../experts/readAhead.js'
+import type { ReadTotals } from '../../experts/readCounters.js'
+import { type ReadFault, readFault, StreamerCore, type StreamerStats } from '../../experts/streamerCore.js'
 import type { HostEntry, HostWorkers } from '../wasm/hostWorkers.js'
 import type { ExpertReader } from './expertReader.js'
+import type { TierLink } from './expertSlots.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
+
+const MOST_AHEAD = 16 // reads that nobody waits for, at once
+const FILLING = 8 // of those, where memory is filled beside everything else
 
 /** What the tier needs of reader threads. */
 export interface SlotReader {
   read(file: number, offset: number, size: number, bank: number, target: number, priority: ReadPriority): Promise<void>
+  promote(file: number, offset: number): void
+  readonly totals: ReadTotals
   close(): Promise<void>
 }
 
-interface Wanted {
-  readonly expert: number
-  readonly rows: number[]
-  readonly weights: number[]
+/** The slots above these, whose uploads hold experts in memory for a while. */
+export interface SlotsAbove {
+  callOffMoves(): boolean
+  readonly holdsMemory: boolean
 }
 
-export class HostTier implements HostExperts {
-  readonly cache: ExpertCache
-  stallSeconds = 0
-  private readonly loading = new Map<number, Promise<void>>() // by slot
-  private closed = false
+export class HostTier implements HostExperts, GuessedSlots, TierLink {
+  onRead: (() => void) | null = null // an expert has arrived, or failed to
+  above: SlotsAbove | null = null
+  private isFilling = false
+  private isMakingRoom = false
+  private filled = 0 // experts that were looked at, in the order of `fillNext`
+  private readonly core: StreamerCore
+  private readonly streamer: AsyncStreamer
 
   constructor(
-    config: ModelConfig,
+    readonly tiers: ExpertTiers,
     private readonly expertSize: number,
-    private readonly fileNames: readonly string[], // [layers]
+    fileNames: readonly string[], // [layers]
     private readonly workers: HostWorkers,
     private readonly reader: SlotReader,
     readonly leastToBring: number,
   ) {
-    const { numLayers: layers, numExperts: experts } = config
-    const slots = workers.slots.length
-    this.cache = new ExpertCache({ layers, experts, slots, expertBytes: workers.slotBytes, policy: 'lrfu' })
+    const orders = {
+      ask: (slot: number, ahead: boolean) => this.load(slot, ahead ? 'prefetch' : 'demand'),
+      promote: (slot: number) => {
+        const { layer, expert } = this.nameOf(slot)
+        reader.promote(layer, expert * expertSize)
+      },
+      callOff: () => false, // it may have begun
+    }
+    this.core = new StreamerCore(tiers.memory, orders, {
+      claims: new MemoryClaims(tiers, () => this.makeRoom()),
+      othersHold: () => this.above?.holdsMemory === true,
+      aheadLimit: MOST_AHEAD,
+      expertSize,
+      fileNames,
+    })
+    this.streamer = new AsyncStreamer(this.core)
   }
 
-  async compute(
+  get failure(): DeviceLostError | null {
+    return this.workers.failure
+  }
+
+  get stats(): StreamerStats {
+    return this.core.stats
+  }
+
+  /** Whether there is a slot for every expert that the GPU has none for. */
+  get holdsRest(): boolean {
+    const { layers, experts } = this.tiers.shape
+    return this.tiers.gpu.slots + this.tiers.memory.slots >= layers * experts
+  }
+
+  get bytes(): number {
+    return this.tiers.memory.slots * this.workers.slotBytes
+  }
+
+  compute(
     layer: number,
     hidden: Float32Array,
     pairs: readonly HostPair[],
     signal?: AbortSignal,
   ): Promise<Float32Array> {
-    const left = groupPairs(pairs)
-    let sum: Float32Array | null = null
-    while (left.length > 0) {
-      const { ready, coming } = this.take(layer, left)
-      try {
-        // What is there is computed while the others are read.
-        if (ready.length > 0) sum = add(sum, await this.workers.compute(layer, hidden, ready))
-        if (coming.length > 0) {
-          await this.arrive(layer, coming)
-          signal?.throwIfAborted()
-          sum = add(sum, await this.workers.compute(layer, hidden, coming))
-        }
-      } finally {
-        await Promise.allSettled(coming.map(({ slot }) => this.loading.get(slot)))
-        for (const { slot } of [...ready, ...coming]) if (this.cache.isPinned(slot)) this.cache.unpin(slot)
-      }
-      signal?.throwIfAborted()
-      if (this.closed) throw new ClosedError('model')
-    }
-    return sum as Float32Array
+    if (this.streamer.isOver) return Promise.reject(new ClosedError('model'))
+    const entries = groupPairs(pairs)
+    this.core.request(layer, [...entries.keys()])
+    return this.core.isComplete
+      ? this.computeNow(layer, hidden, entries)
+      : this.computeAsTheyCome(layer, hidden, entries, signal)
   }
 
-  tick(): void {
-    this.cache.tick()
+  spin(): void {
+    this.workers.spin()
   }
+
+  // --- memory ------------------------------------------------------------------------------------------------------
 
   /** The bytes of an expert that is in memory; valid until the next turn of the event loop. */
   bytesOf(layer: number, expert: number): Uint8Array | null {
-    const slot = this.cache.slotOf(layer, expert)
-    if (slot < 0 || !this.cache.isReady(slot)) return null
+    const slot = this.tiers.memory.slotOf(layer, expert)
+    if (slot < 0 || !this.tiers.memory.isReady(slot)) return null
     const { bank, address } = this.workers.slots[slot]
     return new Uint8Array(this.workers.memories[bank].buffer, address, this.expertSize)
   }
 
-  /** Reads experts into mapped memory: from memory where they are there, else as `other` does. */
+  /** Reads experts into mapped memory: from memory where they are there or on their way, else as `other` does. */
   readerBefore(other: ExpertReader): ExpertReader {
     return {
       read: async (layer, expert, target, priority) => {
+        const { memory } = this.tiers
+        const slot = memory.slotOf(layer, expert)
+        if (slot >= 0 && !memory.isReady(slot)) {
+          const isComing = () => memory.slotOf(layer, expert) === slot && !memory.isReady(slot)
+          await this.streamer.settled(() => !isComing() || this.streamer.isOver)
+        }
         const bytes = this.bytesOf(layer, expert)
         if (bytes === null) return other.read(layer, expert, target, priority)
         Buffer.from(target.buffer, target.byteOffset, bytes.length).fill(bytes)
       },
       promote: (layer, expert) => other.promote(layer, expert),
-      isLocal: false, // guesses are no reason to move experts to the GPU
+      isLocal: other.isLocal,
       get totals() {
         return other.totals
       },
@@ -100,73 +139,153 @@ export class HostTier implements HostExperts {
     }
   }
 
+  get reads(): ReadTotals {
+    return this.reader.totals
+  }
+
+  onFreed(): void {
+    if (!this.isMakingRoom) this.core.goOn()
+    this.streamer.changed()
+  }
+
+  onMoved(left: ExpertName | null): void {
+    if (this.streamer.isOver) return
+    if (left !== null) this.readInto(this.tiers.refill(left))
+    else if (this.isFilling) this.fillNext()
+  }
+
+  /**
+   * Reads experts into empty slots, behind everything else, until there are none. More come when experts go up into empty
+   * slots of the GPU and leave copies here.
+   */
+  async fill(): Promise<void> {
+    this.isFilling = true
+    while (!this.streamer.isOver && this.fillNext()) {
+      await this.streamer.settled(() => this.core.reading < FILLING || this.streamer.isOver)
+    }
+  }
+
+  /** Begins to read one expert that is nowhere so far. False: there is none, or no room for it. */
+  private fillNext(): boolean {
+    const { layers, experts } = this.tiers.shape
+    for (; this.filled < layers * experts; this.filled++) {
+      // Layer by layer: what there is no room for yet is spread over all of them.
+      const name = { layer: this.filled % layers, expert: Math.floor(this.filled / layers) }
+      if (this.tiers.isHeld(name.layer, name.expert)) continue
+      return this.readInto(this.tiers.fillMemory(name))
+    }
+    return false
+  }
+
+  /** While the core looks for slots: what comes free by this it takes itself. */
+  private makeRoom(): boolean {
+    this.isMakingRoom = true
+    const isDone = this.above?.callOffMoves() === true
+    this.isMakingRoom = false
+    return isDone
+  }
+
+  private readInto(slot: number): boolean {
+    if (slot >= 0) this.core.move(slot)
+    return slot >= 0
+  }
+
+  // --- guesses -----------------------------------------------------------------------------------------------------
+
+  has(layer: number, expert: number): boolean {
+    return this.tiers.isHeld(layer, expert)
+  }
+
+  prefetch(layer: number, expert: number): void {
+    if (this.streamer.isOver || !this.core.mayReadAhead) return
+    this.readInto(this.tiers.readAhead(layer, expert))
+  }
+
+  get reading(): number {
+    return this.core.reading
+  }
+
   async close(): Promise<void> {
-    this.closed = true
+    this.streamer.end(new ClosedError('model'))
     await this.reader.close()
-    await Promise.allSettled(this.loading.values())
+    await this.streamer.settled(() => this.core.reading === 0)
     await this.workers.close()
   }
 
-  /** Pins experts as far as slots go, and has those read that are not there. */
-  private take(layer: number, left: Wanted[]): { ready: HostEntry[]; coming: HostEntry[] } {
-    const ready: HostEntry[] = []
-    const coming: HostEntry[] = []
-    const waiting: Wanted[] = []
-    for (const wanted of left.splice(0)) {
-      let slot = this.cache.want(layer, wanted.expert)
-      if (slot < 0) {
-        slot = this.cache.claim(layer, wanted.expert)
-        if (slot >= 0) this.load(layer, wanted.expert, slot)
-      }
-      if (slot < 0) waiting.push(wanted)
-      else (this.loading.has(slot) ? coming : ready).push({ slot, rows: wanted.rows, weights: wanted.weights })
+  // -----------------------------------------------------------------------------------------------------------------
+
+  /** All experts are there: the workers begin before this returns. */
+  private async computeNow(layer: number, hidden: Float32Array, entries: Entries): Promise<Float32Array> {
+    try {
+      return await this.workers.compute(layer, hidden, this.entriesOf(this.core.take(entries.size), entries))
+    } finally {
+      this.core.release()
     }
-    left.push(...waiting)
-    return { ready, coming }
   }
 
-  private load(layer: number, expert: number, slot: number): void {
+  /** What is there is computed while the others are read. */
+  private async computeAsTheyCome(
+    layer: number,
+    hidden: Float32Array,
+    entries: Entries,
+    signal: AbortSignal | undefined,
+  ): Promise<Float32Array> {
+    let sum: Float32Array | null = null
+    for await (const slots of this.streamer.handOut({ signal })) {
+      const rows = await this.workers.compute(layer, hidden, this.entriesOf(slots, entries))
+      sum = sum === null ? rows : add(sum, rows)
+    }
+    return sum as Float32Array
+  }
+
+  private entriesOf(slots: readonly number[], entries: Entries): HostEntry[] {
+    return slots.map(slot => ({ slot, ...(entries.get(this.tiers.memory.expertOf(slot)) as Rows) }))
+  }
+
+  private load(slot: number, priority: ReadPriority): void {
     const { bank, address } = this.workers.slots[slot]
+    const { layer, expert } = this.nameOf(slot)
     const { expertSize } = this
-    const read = this.reader.read(layer, expert * expertSize, expertSize, bank, address, 'demand')
-    const flight = read.then(
-      () => {
-        this.loading.delete(slot)
-        this.cache.filled(slot)
-      },
-      error => {
-        this.loading.delete(slot)
-        this.cache.failed(slot)
-        const detail = (error as Error).message
-        throw new ExpertReadError(layer, expert, this.fileNames[layer], expert * expertSize, detail, { cause: error })
-      },
+    this.reader.read(layer, expert * expertSize, expertSize, bank, address, priority).then(
+      () => this.ended(slot, null),
+      error => this.ended(slot, readFault(error)),
     )
-    flight.catch(() => {}) // whoever waits for it sees the error
-    this.loading.set(slot, flight)
   }
 
-  private async arrive(layer: number, entries: readonly HostEntry[]): Promise<void> {
-    const began = performance.now()
-    await Promise.all(entries.map(({ slot }) => this.loading.get(slot)))
-    this.stallSeconds += (performance.now() - began) / 1000
-    const lacks = entries.find(({ slot }) => !this.cache.isReady(slot) || this.cache.layerOf(slot) !== layer)
-    if (lacks !== undefined) throw new Error(`slot ${lacks.slot} has no expert of layer ${layer}`)
+  private ended(slot: number, fault: ReadFault | null): void {
+    this.core.ended(slot, fault)
+    this.core.goOn()
+    this.streamer.changed()
+    this.onRead?.()
+  }
+
+  private nameOf(slot: number): ExpertName {
+    return this.tiers.memory.nameOf(slot) as ExpertName
   }
 }
 
-function groupPairs(pairs: readonly HostPair[]): Wanted[] {
-  const byExpert = new Map<number, Wanted>()
-  for (const { token, expert, weight } of pairs) {
-    const wanted = byExpert.get(expert) ?? { expert, rows: [], weights: [] }
-    wanted.rows.push(token)
-    wanted.weights.push(weight)
-    byExpert.set(expert, wanted)
+/** The rows that go through an expert, and by what weights. */
+interface Rows {
+  readonly rows: number[]
+  readonly weights: number[]
+}
+type Entries = ReadonlyMap<number, Rows>
+
+/** By expert, ascending: the order in which they are summed. */
+function groupPairs(pairs: readonly HostPair[]): Entries {
+  const byExpert = new Map<number, Rows>()
+  for (const { token, expert, weight } of [...pairs].sort((a, b) => a.expert - b.expert)) {
+    const entry = byExpert.get(expert)
+    if (entry === undefined) byExpert.set(expert, { rows: [token], weights: [weight] })
+    else {
+      entry.rows.push(token)
+      entry.weights.push(weight)
+    }
   }
-  return [...byExpert.values()].sort((a, b) => a.expert - b.expert)
+  return byExpert
 }
 
-function add(sum: Float32Array | null, rows: Float32Array): Float32Array {
-  if (sum === null) return rows
+function add(sum: Float32Array, rows: Float32Array): Float32Array {
   for (let i = 0; i < rows.length; i++) sum[i] += rows[i]
   return sum
 }

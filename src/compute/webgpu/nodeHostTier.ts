@@ -1,6 +1,7 @@
 // The host tier in Node: slots in memory for experts that the GPU has none for, threads that compute them there, and
 // threads that read them.
 import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
+import type { ExpertTiers } from '../../experts/expertTiers.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { HostWorkers } from '../wasm/hostWorkers.js'
@@ -14,11 +15,13 @@ const LEAST_TO_BRING = 64
 /** More threads lose more at barriers than they win: a layer's missing experts are few. */
 const MOST_THREADS = 8
 
+/** `tiersOf`: the tiers with so many slots in memory. */
 export async function nodeHostTier(
   packed: PackedModel,
   options: BackendOptions,
   maxRows: number,
   wanted: number,
+  tiersOf: (memorySlots: number) => ExpertTiers,
 ): Promise<HostTier> {
   const { layout, files } = packed.experts
   const { expertsPerToken, precision } = options
@@ -43,5 +46,5 @@ export async function nodeHostTier(
     onNotice: options.onNotice,
   })
   options.onNotice?.(`${slots} experts in memory, computed by ${threads} threads`)
-  return new HostTier(packed.config, layout.expertSize, names, workers, pool, LEAST_TO_BRING)
+  return new HostTier(tiersOf(slots), layout.expertSize, names, workers, pool, LEAST_TO_BRING)
 }

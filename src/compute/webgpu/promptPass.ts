@@ -81,6 +81,7 @@ export class PromptPass {
     options: { first?: number; end?: number; signal?: AbortSignal; tap?: LayerTap; last?: () => void } = {},
   ): Promise<void> {
     const { first = 0, end = this.#config.numLayers, signal, tap, last } = options
+    this.#slots.beginStep()
     for (let layer = first; layer < end; layer++) {
       const ops = this.#layers[layer]
       ops.mixer(recorder, size)
@@ -142,7 +143,7 @@ export class PromptPass {
     const counts = new Map<number, number>()
     for (const expert of choice) counts.set(expert, (counts.get(expert) ?? 0) + 1)
     const isHosts = (expert: number) =>
-      (counts.get(expert) as number) < host.leastToBring && !this.#slots.has(layer, expert)
+      (counts.get(expert) as number) < host.leastToBring && !this.#slots.isShown(layer, expert)
     const hosts = new Set([...counts.keys()].filter(isHosts))
     const pairs: HostPair[] = []
     for (const [i, expert] of choice.entries()) {
@@ -161,7 +162,6 @@ export class PromptPass {
         [...counts.keys()].filter(expert => !hosts.has(expert)),
         signal,
       )
-      this.#slots.countMisses(hosts.size)
       this.#layers[layer].combine(recorder, size)
       if (computing === null) return
       recorder.submit()

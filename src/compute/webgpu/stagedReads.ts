@@ -24,6 +24,8 @@ export interface StagedReadActions {
 export class StagedReads implements ReadOrders {
   /** Reads that have begun and not ended. */
   underWay = 0
+  /** Reads ahead wait until they are told to begin, one by one. */
+  isPaced = false
   private readonly demands: number[] = [] // slots
   private readonly ahead: number[] = []
   private isOver = false
@@ -55,16 +57,20 @@ export class StagedReads implements ReadOrders {
 
   /** Begins what can begin. To be called when a staging buffer has become free. */
   beginReads(): void {
-    for (;;) {
-      const queue = this.demands.length > 0 ? this.demands : this.ahead
-      if (queue.length === 0 || this.isOver) return
-      const buffer = this.cache.life.begin(queue[0])
-      if (buffer < 0) {
-        this.actions.flush()
-        return
-      }
-      this.begin(queue.shift() as number, buffer, queue === this.ahead ? 'prefetch' : 'demand')
-    }
+    while (this.beginFirst(this.demands.length > 0 || this.isPaced ? this.demands : this.ahead)) {}
+  }
+
+  /** Begins a read ahead, where these are paced and nothing else is to be read. Whether it has. */
+  beginAhead(): boolean {
+    return this.demands.length === 0 && this.beginFirst(this.ahead)
+  }
+
+  private beginFirst(queue: number[]): boolean {
+    if (queue.length === 0 || this.isOver) return false
+    const buffer = this.cache.life.begin(queue[0])
+    if (buffer < 0) this.actions.flush()
+    else this.begin(queue.shift() as number, buffer, queue === this.ahead ? 'prefetch' : 'demand')
+    return buffer >= 0
   }
 
   /** Nothing begins any more, and what comes goes nowhere. */

@@ -7,6 +7,8 @@ import {
   MoefluxError,
   NonFiniteError,
 } from '../../errors.js'
+import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay, ExpertTiers } from '../../experts/expertTiers.js'
+import { addReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -34,7 +36,7 @@ import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from '
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import { Head } from './head.js'
-import type { HostExperts } from './hostExperts.js'
+import type { HostTier } from './hostTier.js'
 import { KernelSet } from './kernel.js'
 import { KvPool } from './kvPool.js'
 import { probeLayers } from './probe.js'
@@ -45,6 +47,7 @@ import { selfTest } from './selfTest.js'
 import { planPools, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
 import { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
+import { streamerStats, tierStats } from './tierStats.js'
 import { logitsStride } from './topK.js'
 import { createWorkspace, MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
@@ -55,8 +58,6 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly tuning?: Partial<Tuning>
   /** For tests: an error in what kernels give to the self-test, by the kind of kernels. */
   readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
-  /** Computes experts that are not in slots. */
-  readonly host?: HostExperts
 }
 
 const CHUNK_TOKENS = 512
@@ -108,6 +109,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #packed: PackedModel
   readonly #space: Workspace
   readonly #slots: ExpertSlots
+  readonly #tier: HostTier | null // the experts that the GPU has no room for
   readonly #info: StepInfo
   readonly #prompt: PromptPass
   readonly #decode: DecodePass
@@ -161,25 +163,37 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const hasShared = shared.every(moves => moves !== null)
     const plan = planPools(config, shape.k, layout.stride, budget, maxBytes, hasShared)
     const beside = options.gpuMemory !== undefined && plan.slots * plan.pools < allExperts
-    const tier = beside ? await openHostTier(packed, options, chunkTokens, allExperts - plan.slots * plan.pools) : null
+    const tiersOf = (memorySlots: number) => {
+      const { numLayers: layers, numExperts } = config
+      const { poolOfLayer, slots: poolSlots } = plan
+      const sizes = { layers, experts: numExperts, expertBytes: layout.stride, poolOfLayer, poolSlots, memorySlots }
+      const bytesPerStep = defaultMovesPerStep * layout.stride
+      const rule = { bytesPerStep, usesToPay: defaultUsesToPay, fillsPerStep: defaultFillsPerStep }
+      return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
+    }
+    const wanted = allExperts - plan.slots * plan.pools
+    const tier = beside ? await openHostTier(packed, options, chunkTokens, wanted, tiersOf) : null
     if (tier !== null) undo.push(() => tier.close())
     const diskReader = await openReader(packed, options)
     undo.push(() => diskReader.close())
     const reader = tier === null ? diskReader : tier.readerBefore(diskReader)
     const { expertSize: recordBytes } = experts.layout
     const fileNames = experts.files.map(file => file.name)
-    const slots = await ExpertSlots.create(device, { config, layout, pools: plan, recordBytes, fileNames }, reader)
+    const slotsPlan = { config, layout, pools: plan, recordBytes, fileNames }
+    const slots = await ExpertSlots.create(device, slotsPlan, reader, tier)
+    if (tier !== null) tier.above = slots
     opened.lost.catch(error => slots.lose(error))
     if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
-    const parts = { gpu, config, space, states, kv, slots, layout, host: gpuOptions.host ?? tier }
+    const parts = { gpu, config, space, states, kv, slots, layout, host: tier }
     const readsAhead = options.prefetch !== false && reader.isLocal
     const building = PromptPass.create(parts, weights, profiler)
     const head = await Head.create(gpu, config, space, weights)
     const [prompt, decode] = await Promise.all([
       building,
-      DecodePass.create(parts, weights, head, profiler, readsAhead),
+      // Where nothing is left on disk, guesses are of no use.
+      DecodePass.create(parts, weights, head, profiler, readsAhead && tier?.holdsRest !== true),
     ])
     const kind = opened.subgroups === null ? 'portable' : 'subgroups'
     const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
@@ -187,7 +201,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(plan.slots / shape.k)))
     // Whoever has room for every expert wants them there, before they are asked for one by one.
     if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
-    const made = { states, kv, space, slots, prompt, decode, head, profiler, chunkTokens, decodeBatch }
+    if (tier?.holdsRest && readsAhead) void tier.fill()
+    const made = { states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens, decodeBatch }
     return new WebgpuBackend(opened, packed, options, made)
   }
 
@@ -200,6 +215,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
       kv: KvPool
       space: Workspace
       slots: ExpertSlots
+      tier: HostTier | null
       prompt: PromptPass
       decode: DecodePass
       head: Head
@@ -217,6 +233,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.kv = parts.kv
     this.#space = parts.space
     this.#slots = parts.slots
+    this.#tier = parts.tier
     this.#prompt = parts.prompt
     this.#decode = parts.decode
     this.#decodeBatch = parts.decodeBatch
@@ -316,7 +333,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   stats(): ModelStats {
     const { promptTokens, decodeTokens, steps, seconds } = this.#counts
-    const { reads, stats, bytes } = this.#slots
+    const tiers = this.#tier && tierStats(this.#tier, this.#slots.bytes)
+    const reads = this.#tier === null ? this.#slots.reads : addReads(this.#slots.reads, this.#tier.reads)
+    const stats =
+      tiers === null || this.#tier === null ? this.#slots.stats : streamerStats(this.#slots.stats, this.#tier)
     const { stallSeconds } = stats
     return {
       tokens: promptTokens + decodeTokens,
@@ -331,7 +351,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
       computeSeconds: Math.max(0, seconds - stallSeconds),
       phaseSeconds: this.#phaseSeconds(Math.max(0, seconds - stallSeconds)),
       residentBytes: this.#packed.weights.size,
-      expertMemory: bytes,
+      expertMemory: this.#slots.bytes + (this.#tier?.bytes ?? 0),
+      tiers,
     }
   }
 
@@ -340,14 +361,18 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   residency(): Uint8Array {
-    return this.#slots.residency()
+    const onGpu = this.#slots.residency()
+    const below = this.#tier?.tiers.memory.resident
+    return below === undefined ? onGpu : onGpu.map((isThere, i) => isThere | below[i])
   }
 
   /** By kernel where they are measured, else all in one. */
   #phaseSeconds(total: number): Record<string, number> {
     const times = this.profile()
-    if (times.length === 0) return { gpu: total }
-    return Object.fromEntries(times.map(({ label, ms }) => [label, ms / 1000]))
+    const helped = this.#tier === null ? {} : this.#decode.helpSeconds
+    const besides = Object.values(helped).reduce((sum, seconds) => sum + seconds, 0)
+    if (times.length === 0) return { gpu: Math.max(0, total - besides), ...helped }
+    return { ...Object.fromEntries(times.map(({ label, ms }) => [label, ms / 1000])), ...helped }
   }
 
   /** Brings every expert into GPU memory, where the budget holds them all. */
@@ -357,7 +382,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   get failure(): DeviceLostError | null {
-    return this.#opened.failure
+    return this.#opened.failure ?? this.#tier?.failure ?? null
   }
 
   resetProfile(): void {
@@ -504,6 +529,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   #check(): void {
     if (this.#closed) throw new ClosedError('model')
     this.#opened.check()
+    if (this.#tier?.failure) throw this.#tier.failure
   }
 }
 
@@ -516,9 +542,15 @@ async function openReader(packed: PackedModel, options: BackendOptions): Promise
   return sourceExpertReader(packed.experts)
 }
 
-async function openHostTier(packed: PackedModel, options: BackendOptions, maxRows: number, wanted: number) {
+async function openHostTier(
+  packed: PackedModel,
+  options: BackendOptions,
+  maxRows: number,
+  wanted: number,
+  tiersOf: (memorySlots: number) => ExpertTiers,
+): Promise<HostTier> {
   const { nodeHostTier } = await import('./nodeHostTier.js')
-  return nodeHostTier(packed, options, maxRows, wanted)
+  return nodeHostTier(packed, options, maxRows, wanted, tiersOf)
 }
 
 function isPath(name: string): boolean {

@@ -1,0 +1,46 @@
+// How a request for experts on the GPU finds its slots where ExpertTiers decides: an expert that is not there is counted where it
+// was found, kept in memory until its bytes have gone up, and gets the place that the tiers have for it. Pure.
+import type { ExpertTiers } from './expertTiers.js'
+import type { SlotClaims } from './streamerCore.js'
+
+export class TierClaims implements SlotClaims {
+  private readonly below = new Map<number, number>() // of the present request: key → slot in memory, pinned; -1: none
+
+  constructor(private readonly tiers: ExpertTiers) {}
+
+  want(layer: number, expert: number): number {
+    const slot = this.tiers.gpu.want(layer, expert)
+    if (slot >= 0 && !this.below.has(this.keyOf(layer, expert))) this.tiers.counters.gpu++
+    return slot
+  }
+
+  claim(layer: number, expert: number): number {
+    const key = this.keyOf(layer, expert)
+    // Asked for again while no slot may be emptied; it is wanted once.
+    if (!this.below.has(key)) this.below.set(key, this.tiers.wantBelow(layer, expert))
+    return this.tiers.bring(layer, expert)
+  }
+
+  get holdsMemory(): boolean {
+    for (const slot of this.below.values()) if (slot >= 0) return true
+    return false
+  }
+
+  /** The read into the GPU's slot of this expert is over: its place in memory may go. */
+  ended(layer: number, expert: number): void {
+    const key = this.keyOf(layer, expert)
+    const slot = this.below.get(key) ?? -1
+    if (slot < 0) return
+    this.tiers.memory.unpin(slot)
+    this.below.set(key, -1)
+  }
+
+  release(): void {
+    for (const slot of this.below.values()) if (slot >= 0) this.tiers.memory.unpin(slot)
+    this.below.clear()
+  }
+
+  private keyOf(layer: number, expert: number): number {
+    return layer * this.tiers.shape.experts + expert
+  }
+}

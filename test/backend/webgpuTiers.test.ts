@@ -1,0 +1,92 @@
+// Experts on a GPU, in memory and on disk: the same answers as from one memory, whatever moves meanwhile, and the decisions
+// that `simulate` replays. MOEFLUX_TIER_WALKS=200 for more walks, MOEFLUX_TIER_SEED for others.
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { Backend } from '#moeflux/compute/backend.js'
+import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay } from '#moeflux/experts/expertTiers.js'
+import { ReadFaults } from '#moeflux/experts/readFaults.js'
+import type { RoutingTrace, TraceStep } from '#moeflux/experts/routingTrace.js'
+import { simulateTiers } from '#moeflux/experts/simulateTiers.js'
+import { type FaultModel, faultModel } from '../support/faultBackends.js'
+import { faultWalk } from '../support/faultWalk.js'
+import { seededRandom } from '../support/random.js'
+import { openTiered } from '../support/tieredBackend.js'
+
+const { MOEFLUX_TIER_WALKS, MOEFLUX_TIER_SEED = '1' } = process.env
+let model: FaultModel
+let oracle: Backend
+beforeAll(async () => {
+  model = await faultModel()
+  const { expertsPerToken } = model.packed.config
+  oracle = await openReferenceBackend(model.packed, { precision: 'exact', expertsPerToken })
+})
+afterAll(async () => {
+  await oracle.close()
+  await model.close()
+})
+
+const all = 30 // experts of all layers
+const least = 4 // slots, of the GPU or of memory: twice what a token chooses
+
+describe('random walks over tiers of random sizes, on a disk that fails now and then', () => {
+  const walks = Number(MOEFLUX_TIER_WALKS ?? 3)
+  const seeds = Array.from({ length: walks }, (_, i) => Number(MOEFLUX_TIER_SEED) + i)
+  test.each(seeds)('seed %i', { timeout: 120_000 }, async seed => {
+    const random = seededRandom(seed)
+    const slots = () => least + Math.floor(random() * (all - least))
+    const disk = new ReadFaults()
+    const sizes = { gpu: slots(), memory: slots() }
+    const backend = await openTiered(model.packed, sizes, { readFaults: disk.buffer })
+    const report = await faultWalk({ backend, disk, oracle, seed, steps: 16, tolerance: 1e-3 })
+    await backend.close()
+    expect(report.problem, JSON.stringify(sizes)).toBeNull()
+  })
+})
+
+describe('what the engine does', () => {
+  test('is what a replay of its routing says, tier by tier', { timeout: 120_000 }, async () => {
+    const sizes = { gpu: 8, memory: 12 }
+    const { expertsPerToken, numLayers: layers, numExperts: experts, vocabSize } = model.packed.config
+    const backend = await openTiered(model.packed, sizes, { prefetch: false })
+    const random = seededRandom(3)
+    const token = () => Math.floor(random() ** 3 * vocabSize) // some much oftener than others
+    const steps: TraceStep[] = []
+    try {
+      const sequence = backend.createSequence()
+      for (let step = 0; step < 150; step++) {
+        const isPrompt = step % 50 === 0
+        if (isPrompt) await sequence.clear()
+        const tokens = isPrompt ? Array.from({ length: 6 }, token) : [token()]
+        const phase = isPrompt ? 'prompt' : 'decode'
+        const [{ routing }] = await backend.step([{ sequence, tokens, phase, output: 'none' }], { routing: true })
+        steps.push({ tokens: tokens.length, experts: routing as Uint16Array })
+      }
+      const { tiers } = backend.stats()
+      if (tiers === null) throw new Error('no tiers')
+      const expertBytes = 100
+      const engine = { backend: 'webgpu', policy: 'lrfu', slots: 20, hits: 0, misses: 0, computeSecondsPerToken: 0 }
+      const trace: RoutingTrace = { model: 'dice', layers, experts, expertsPerToken, expertBytes, engine, steps }
+      const rules = {
+        bytesPerStep: defaultMovesPerStep * expertBytes,
+        usesToPay: defaultUsesToPay,
+        fillsPerStep: defaultFillsPerStep,
+        uploadFromTokens: 64,
+      }
+      const pools = Math.floor(sizes.gpu / least)
+      const { all: replayed } = simulateTiers(trace, 'lrfu', { gpuSlots: 8, memorySlots: 12, pools }, rules)
+      const wanted = replayed.gpu + replayed.memory + replayed.disk
+      expect(tiers.gpu.hits + tiers.memory.hits + tiers.disk.hits).toBe(wanted)
+      for (const [name, got, want] of [
+        ['gpu', tiers.gpu.hits, replayed.gpu],
+        ['memory', tiers.memory.hits, replayed.memory],
+        ['disk', tiers.disk.hits, replayed.disk],
+      ] as const) {
+        expect(Math.abs(got - want) / wanted, `${name}: ${got} of ${wanted}, replayed ${want}`).toBeLessThan(0.01)
+      }
+      expect(replayed.disk / wanted, 'some are on disk').toBeGreaterThan(0.05)
+      expect(tiers.promotions, 'some go up').toBeGreaterThan(8)
+    } finally {
+      await backend.close()
+    }
+  })
+})
