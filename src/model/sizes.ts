@@ -66,7 +66,11 @@ export function recurrentStateSize(config: ModelConfig): number {
 }
 
 export function fullLayerCount(config: ModelConfig): number {
-  return config.layerKinds.filter(kind => kind === 'full_attention').length
+  return layersOfKind(config, 'full_attention').length
+}
+
+export function layersOfKind(config: ModelConfig, kind: ModelConfig['layerKinds'][number]): number[] {
+  return [...config.layerKinds.keys()].filter(layer => config.layerKinds[layer] === kind)
 }
 
 /** K and V of one token over all full-attention layers, in float32. */

@@ -132,9 +132,11 @@ const wasm =
   (threads: number, internals: WasmInternals = {}): Open =>
   (packed, options) =>
     openWasmBackend(packed, { threads, ...options }, internals)
-// Guesses that are always trusted, so that much is read ahead.
-const webgpu: Open = (packed, options) =>
-  openWebgpuBackend(packed, options, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 } })
+// Guesses that are always trusted, so that much is read ahead; and pools that soon have to grow.
+const webgpu: Open = (packed, options) => {
+  const planned = { tokens: 1, sequences: 1, isContext: false }
+  return openWebgpuBackend(packed, { planned, ...options }, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 } })
+}
 
 /** As few experts on the GPU as can be; the others are computed in memory, which has room for as many as the row is opened with. */
 const hybrid: Open = (packed, options) =>

@@ -7,10 +7,15 @@ import type { BudgetWay } from '../memoryBudget.js'
 import { layoutScratch, type Scratch, type ScratchRequest } from './scratch.js'
 
 /** Compiled code, what lives between collections, and the thread that renders chats and encodes text. */
-const PROGRAM_BYTES = 26e6
+export const PROGRAM_BYTES = 26e6
 /** Logits are handed out as arrays of their own; so many of them wait for the collector. */
 const GARBAGE_LOGITS = 32
 const MOST_GARBAGE = 40e6
+
+/** Of logits that were handed out and wait for the collector. */
+export function garbageBytes({ vocabSize }: ModelConfig): number {
+  return Math.min(MOST_GARBAGE, GARBAGE_LOGITS * vocabSize * 4)
+}
 
 export interface WasmWay extends BudgetWay {
   readonly chunkTokens: number
@@ -48,7 +53,6 @@ export function wasmWays(request: WaysRequest): WasmWay[] {
 
 function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threads: number): WasmWay {
   const { config, threadBytes, residentBytes, slotBytes, bankLimit, sequences } = request
-  const garbage = Math.min(MOST_GARBAGE, GARBAGE_LOGITS * config.vocabSize * 4)
   const scratch = layoutScratch({ ...request, chunkTokens, threads })
   const isUsual = chunkTokens === request.chunks[0] && threads === request.threads
   const thrift = `prompts in chunks of ${chunkTokens} tokens, ${threads} compute threads, ${readers} readers`
@@ -66,7 +70,7 @@ function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threa
       // Of each sequence the present one and the next, and one that stands for the beginning.
       { what: 'recurrent state', bytes: (1 + 2 * sequences) * recurrentBytes(config) },
       { what: `${threads + readers} threads`, bytes: threads * threadBytes.compute + readers * threadBytes.reader },
-      { what: 'the program', bytes: PROGRAM_BYTES + garbage },
+      { what: 'the program', bytes: PROGRAM_BYTES + garbageBytes(config) },
     ],
     notice: isUsual ? null : `memory is short: ${thrift}`,
   }

@@ -7,11 +7,11 @@ import type { Precision } from '../backend.js'
 import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
 import type { ExpertModel, ExpertSetup } from './expertLoop.js'
 import type { WasmHost } from './host.js'
+import { hostScratch } from './hostSide.js'
 import { type BoardShape, JobBoard, type WaveEntry } from './jobBoard.js'
 import { HOME } from './lane.js'
 import { SLOT_ALIGN, type Slot } from './memoryPlan.js'
 import { expertForms, placeExpert } from './placedModel.js'
-import { layoutScratch } from './scratch.js'
 import { defaultLimits } from './team.js'
 import { WorkerPool } from './workerPool.js'
 
@@ -63,15 +63,11 @@ export class HostWorkers {
     const { precision, expertsPerToken, threads, maxRows: chunkTokens } = options
     const kernels = await host.loadKernels()
     const forms = expertForms(layout, precision)
-    // No logits here: the rows that hold them elsewhere need no room.
-    const small = { ...config, vocabSize: 16 }
-    const scratch = layoutScratch({ config: small, expertsPerToken, chunkTokens, threads, forms })
-    const normBytes = alignUp(config.hiddenSize * 4, 64)
-    const norms = options.norms.map((_, layer) => scratch.bytes + layer * normBytes)
-    const homeFloor = scratch.bytes + norms.length * normBytes
-    const slotBytes = alignUp(layout.expertSize, SLOT_ALIGN)
+    const laid = hostScratch({ ...options, config, forms, expertSize: layout.expertSize })
+    const { config: small, scratch, slotBytes } = laid
+    const norms = options.norms.map((_, layer) => scratch.bytes + layer * laid.normBytes)
     const limit = options.bankLimit ?? MAX_BANK_BYTES
-    const { slots, floors } = placeSlots(options.slots, slotBytes, homeFloor, scratch.bytes, limit)
+    const { slots, floors } = placeSlots(options.slots, slotBytes, laid.homeBytes, scratch.bytes, limit)
     const banks = floors.map((floor, index) => new Bank(index, floor, floor, host.shared))
     for (const [layer, norm] of options.norms.entries()) banks[HOME].floats(norms[layer], norm.length).set(norm)
 

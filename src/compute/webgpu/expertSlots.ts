@@ -16,7 +16,7 @@ import { ExpertUploads, MISSING, STAGING_BUFFERS } from './expertUploads.js'
 import { bufferUsage } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
 import { storageBuffer } from './kernel.js'
-import type { PoolPlan, SlotLayout, SlotMove } from './slotLayout.js'
+import { otherSlots, type PoolPlan, poolBytes, type SlotLayout, type SlotMove } from './slotLayout.js'
 import { StagedReads } from './stagedReads.js'
 
 const MOST_AHEAD = 16 // reads ahead at once: leaves staging buffers for demand
@@ -44,6 +44,7 @@ export class ExpertSlots implements GuessedSlots {
   readonly #device: GPUDevice
   readonly #plan: SlotsPlan
   readonly #buffers: readonly GPUBuffer[] // by pool
+  readonly #others: readonly number[] // by pool: slots before those of experts
   readonly #reader: ExpertReader
   readonly #cache: ExpertCache
   readonly #core: StreamerCore
@@ -63,10 +64,7 @@ export class ExpertSlots implements GuessedSlots {
   ): Promise<ExpertSlots> {
     const { config, layout, pools, recordBytes } = plan
     const usage = bufferUsage.storage | bufferUsage.copyDst
-    const descriptors = Array.from({ length: pools.pools }, (_, i) => {
-      const others = pools.hasShared ? pools.poolOfLayer.filter(pool => pool === i).length : 1 // a spare one
-      return { label: `experts ${i}`, size: (pools.slots + others) * layout.stride, usage }
-    })
+    const descriptors = poolBytes(pools, layout.stride).map((size, i) => ({ label: `experts ${i}`, size, usage }))
     const buffers = await createChecked(device, descriptors, 'expert memory')
     const { numLayers: layers, numExperts: experts } = config
     const { stride } = layout
@@ -94,6 +92,7 @@ export class ExpertSlots implements GuessedSlots {
     this.#plan = plan
     this.#reader = reader
     this.#buffers = buffers
+    this.#others = buffers.map((_, pool) => otherSlots(plan.pools, pool))
     this.#cache = cache
     this.#uploads = uploads
     const { config, recordBytes: expertSize, fileNames } = plan
@@ -146,15 +145,15 @@ export class ExpertSlots implements GuessedSlots {
     this.#uploads.submit(commands, end)
   }
 
-  /** The slot of a layer's shared expert, after those of the experts; null where it is computed apart. */
+  /** The slot of a layer's shared expert, before those of the experts; null where it is computed apart. */
   sharedSlot(layer: number): number | null {
-    const { hasShared, slots, poolOfLayer } = this.#plan.pools
-    return hasShared ? slots + layer - poolOfLayer.indexOf(poolOfLayer[layer]) : null
+    const { hasShared, poolOfLayer } = this.#plan.pools
+    return hasShared ? layer - poolOfLayer.indexOf(poolOfLayer[layer]) : null
   }
 
   /** A slot that is no expert's and has finite weights: the shared expert's, or one that stays empty. */
   spareSlot(layer: number): number {
-    return this.sharedSlot(layer) ?? this.#plan.pools.slots
+    return this.sharedSlot(layer) ?? 0
   }
 
   /** Puts the shared experts into their slots, once. */
@@ -354,7 +353,8 @@ export class ExpertSlots implements GuessedSlots {
 
   /** A slot's place in its pool's buffer. */
   #placeOf(slot: number): number {
-    return slot % this.#cache.slotsPerPool
+    const { slotsPerPool } = this.#cache
+    return this.#others[Math.floor(slot / slotsPerPool)] + (slot % slotsPerPool)
   }
 
   #showWave(layer: number, slots: readonly number[]): void {

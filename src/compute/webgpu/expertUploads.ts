@@ -10,6 +10,15 @@ import { storageBuffer } from './kernel.js'
 export const MISSING = 0xffffffff
 export const STAGING_BUFFERS = 28
 
+/** What the staging buffers take. */
+export function stagingBytes(stride: number, recordBytes: number): number {
+  return STAGING_BUFFERS * stagingSize(stride, recordBytes)
+}
+
+function stagingSize(stride: number, recordBytes: number): number {
+  return Math.max(stride, Math.ceil(recordBytes / 4) * 4)
+}
+
 export interface UploadShape {
   readonly layers: number
   readonly experts: number
@@ -47,7 +56,7 @@ export class ExpertUploads {
   static async create(device: GPUDevice, shape: UploadShape, life: SlotLife): Promise<ExpertUploads> {
     const descriptors = Array.from({ length: life.stagingBuffers }, () => ({
       label: 'expert staging',
-      size: Math.max(shape.stride, Math.ceil(shape.recordBytes / 4) * 4),
+      size: stagingSize(shape.stride, shape.recordBytes),
       usage: bufferUsage.mapWrite | bufferUsage.copySrc,
       mappedAtCreation: true,
     }))

@@ -21,6 +21,8 @@ export interface DeviceOptions {
   readonly subgroups?: boolean
   /** false: unpack int8 products by hand even where WGSL has packed dot products. */
   readonly packedDot?: boolean
+  /** For tests: gets the device before anything is made on it. */
+  readonly onDevice?: (device: GPUDevice) => void
 }
 
 export interface GpuDevice {
@@ -83,6 +85,7 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
       cause: error,
     })
   }
+  options.onDevice?.(device)
   let lostWith: DeviceLostError | null = null
   let closed = false
   const lost = device.lost.then(info => {

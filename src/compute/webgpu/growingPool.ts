@@ -13,6 +13,15 @@ export interface GrowingPoolOptions {
   readonly maxBindingBytes: number
 }
 
+/** What a pool of at least so many cells takes when it is made for them, with the cell aside. */
+export function growingBytes(
+  { layers, cellBytes, initialCells, maxBindingBytes }: Omit<GrowingPoolOptions, 'what'>,
+  cells: number,
+): number {
+  const made = Math.min(Math.floor(maxBindingBytes / cellBytes), Math.max(initialCells, cells))
+  return (made * layers.length + 1) * cellBytes
+}
+
 export class GrowingPool {
   generation = 0
   cells = 0

@@ -1,14 +1,14 @@
 // Final norm, the rows that somebody wants, their logits and greedy tokens, and the way back to the host. Rows go through
 // in batches, so that all logits of a long prompt need no more memory than a few.
 import type { ModelConfig } from '../../model/config.js'
-import { type ActivationBuffers, activationBuffers } from './activationBuffers.js'
+import { type ActivationBuffers, layActivations } from './activationBuffers.js'
 import { addNormOp } from './addNorm.js'
 import { argmaxOp } from './argmax.js'
 import { finiteRowsOp } from './finiteRows.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { readMapped } from './gpuMemory.js'
-import { storageBuffer } from './kernel.js'
+import { countBytes, type MakeBuffer, storageBuffer } from './kernel.js'
 import { matMulOp } from './matMul.js'
 import type { Op } from './op.js'
 import { Recorder } from './recorder.js'
@@ -16,6 +16,29 @@ import type { ResidentWeights } from './residentWeights.js'
 import type { Workspace } from './workspace.js'
 
 const MAX_LOGITS_BYTES = 64 * 2 ** 20
+
+interface HeadBuffers<B> {
+  readonly rows: number
+  readonly input: ActivationBuffers<B>
+  readonly logits: B
+  readonly winners: B
+}
+
+function layHead<B>(make: MakeBuffer<B>, fast: boolean, { vocabSize, hiddenSize }: ModelConfig): HeadBuffers<B> {
+  const rows = Math.max(1, Math.min(64, Math.floor(MAX_LOGITS_BYTES / (vocabSize * 4))))
+  return {
+    rows,
+    input: layActivations(make, fast, rows, hiddenSize, 'head in'),
+    logits: make(rows * vocabSize * 4, 'logits'),
+    winners: make(rows * 4, 'greedy tokens'),
+  }
+}
+
+/** With the buffer that logits come back in. */
+export function headBytes(config: ModelConfig, fast: boolean): number {
+  const { rows } = layHead(() => null, fast, config)
+  return countBytes(make => layHead(make, fast, config)) + rows * config.vocabSize * 4
+}
 
 export class Head {
   readonly rows: number // per batch
@@ -39,13 +62,14 @@ export class Head {
     this.#config = config
     this.#space = space
     const { device } = gpu
-    const vocabBytes = config.vocabSize * 4
-    this.rows = Math.max(1, Math.min(64, Math.floor(MAX_LOGITS_BYTES / vocabBytes)))
-    this.input = activationBuffers(gpu, this.rows, config.hiddenSize, 'head in')
-    this.logits = storageBuffer(device, this.rows * vocabBytes, 'logits')
-    this.winners = storageBuffer(device, this.rows * 4, 'greedy tokens')
+    const laid = layHead((size, label) => storageBuffer(device, size, label), gpu.fast, config)
+    this.rows = laid.rows
+    this.input = laid.input
+    this.logits = laid.logits
+    this.winners = laid.winners
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
-    this.readback = device.createBuffer({ label: 'logits readback', size: this.rows * vocabBytes, usage })
+    const readbackBytes = this.rows * config.vocabSize * 4
+    this.readback = device.createBuffer({ label: 'logits readback', size: readbackBytes, usage })
     this.#flag = storageBuffer(device, 4, 'not finite')
     this.#flagReadback = device.createBuffer({ label: 'not finite readback', size: 4, usage })
     this.step = device.createBuffer({ label: 'head step', size: 16, usage: bufferUsage.uniform | bufferUsage.copyDst })

@@ -95,7 +95,25 @@ export function uniformBuffer(device: GPUDevice, values: ArrayLike<number>, labe
 export function storageBuffer(device: GPUDevice, size: number, label: string): GPUBuffer {
   return device.createBuffer({
     label,
-    size: Math.max(16, Math.ceil(size / 16) * 16),
+    size: storageBytes(size),
     usage: bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst,
   })
+}
+
+/** What a storage buffer for so many bytes takes. */
+export function storageBytes(size: number): number {
+  return Math.max(16, Math.ceil(size / 16) * 16)
+}
+
+/** Makes a storage buffer, or stands for one where sizes are only counted. */
+export type MakeBuffer<B> = (size: number, label: string) => B
+
+/** What the storage buffers come to that `lay` asks for. */
+export function countBytes(lay: (make: MakeBuffer<null>) => unknown): number {
+  let bytes = 0
+  lay(size => {
+    bytes += storageBytes(size)
+    return null
+  })
+  return bytes
 }

@@ -1,12 +1,31 @@
 // The memory behind K/V pages: per full-attention layer one buffer [pages][key, value][PAGE_TOKENS][kvHeads * headDim],
 // and the table in which a step lists the pages of its runs.
 import type { ModelConfig } from '../../model/config.js'
-import { kvRowSize } from '../../model/sizes.js'
+import { kvRowSize, layersOfKind } from '../../model/sizes.js'
+import type { PlannedState } from '../backend.js'
 import { type PageMemory, PagePool } from '../kvPages.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { createChecked } from './gpuMemory.js'
-import { GrowingPool } from './growingPool.js'
+import { GrowingPool, type GrowingPoolOptions, growingBytes } from './growingPool.js'
 import { storageBuffer } from './kernel.js'
+
+const TABLE_WORDS = 256
+
+/** Pages for the tokens that are planned: each sequence has one that is not full, and may have to copy it. */
+export function plannedPages({ tokens, sequences }: PlannedState): number {
+  return Math.ceil(tokens / PAGE_TOKENS) + 2 * sequences
+}
+
+/** What the pool takes when it is made for so many pages. */
+export function kvPoolBytes(config: ModelConfig, pages: number, maxBindingBytes: number): number {
+  const options = poolOptions(config, layersOfKind(config, 'full_attention'), maxBindingBytes)
+  return growingBytes(options, pages) + 4 * Math.max(TABLE_WORDS, pages)
+}
+
+function poolOptions(config: ModelConfig, layers: readonly number[], maxBindingBytes: number): GrowingPoolOptions {
+  const cellBytes = 2 * PAGE_TOKENS * kvRowSize(config) * 4
+  return { what: 'keys and values', layers, cellBytes, initialCells: 8, maxBindingBytes }
+}
 
 export class KvPool implements PageMemory {
   readonly pages: PagePool
@@ -17,20 +36,15 @@ export class KvPool implements PageMemory {
   readonly #pool: GrowingPool
   readonly #rowBytes: number
   #tableGeneration = 0
-  #tableWords = 256
+  #tableWords = TABLE_WORDS
 
   constructor(device: GPUDevice, config: ModelConfig, layers: readonly number[], maxBindingBytes: number) {
     this.#device = device
     this.#rowBytes = kvRowSize(config) * 4
-    this.layerPageBytes = 2 * PAGE_TOKENS * this.#rowBytes
+    const options = poolOptions(config, layers, maxBindingBytes)
+    this.layerPageBytes = options.cellBytes
     this.pageBytes = this.layerPageBytes * layers.length
-    this.#pool = new GrowingPool(device, {
-      what: 'keys and values',
-      layers,
-      cellBytes: this.layerPageBytes,
-      initialCells: 8,
-      maxBindingBytes,
-    })
+    this.#pool = new GrowingPool(device, options)
     this.pages = new PagePool(PAGE_TOKENS, this)
     this.pageTable = storageBuffer(device, this.#tableWords * 4, 'page table')
   }
@@ -41,6 +55,11 @@ export class KvPool implements PageMemory {
 
   get bytes(): number {
     return this.#pool.bytes
+  }
+
+  /** More than these no kernel sees. */
+  get mostPages(): number {
+    return this.#pool.maxCells
   }
 
   buffer(layer: number): GPUBuffer {

@@ -5,6 +5,7 @@ import type { Matrix, Vector } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import { readVector } from '../reference/weights.js'
 import { bufferUsage } from './gpuFlags.js'
+import { storageBytes } from './kernel.js'
 
 /** What a kernel must be compiled for. `f16`: scales, or 16-bit weights, are F16 instead of BF16. */
 export interface MatrixFormat {
@@ -77,26 +78,7 @@ export async function loadMatrices(
   const parts: MatrixPart[] = []
   for (const pieces of planParts(matrices, maxBytes, maxSegments)) {
     const format = formatOf(pieces[0].matrix)
-    let size = 0
-    const segments: MatrixSegment[] = []
-    const reads: { from: number; at: number; size: number }[] = []
-    const place = (from: number, bytes: number) => {
-      const at = size
-      reads.push({ from, at, size: bytes })
-      size = align(size + bytes)
-      return at
-    }
-    for (const { matrix, firstRow, rows, out } of pieces) {
-      const { weightBytes, scaleBytes } = rowBytes(matrix)
-      const weight = place(matrix.weight.offset + firstRow * weightBytes, rows * weightBytes)
-      let scales = 0
-      let biases = 0
-      if (matrix.kind === 'quantized') {
-        scales = place(matrix.scales.offset + firstRow * scaleBytes, rows * scaleBytes)
-        biases = place(matrix.biases.offset + firstRow * scaleBytes, rows * scaleBytes)
-      }
-      segments.push({ rows, weight, scales, biases, out })
-    }
+    const { size, segments, reads } = layPieces(pieces)
     const buffer = device.createBuffer({
       label: pieces.map(piece => piece.matrix.name).join(' '),
       size,
@@ -109,6 +91,36 @@ export async function loadMatrices(
     parts.push({ buffer, format, cols: pieces[0].matrix.cols, segments })
   }
   return parts
+}
+
+/** What the buffers of `loadMatrices` come to. */
+export function matricesBytes(matrices: readonly MatrixAt[], maxBytes: number, maxSegments = MAX_SEGMENTS): number {
+  return planParts(matrices, maxBytes, maxSegments).reduce((sum, pieces) => sum + layPieces(pieces).size, 0)
+}
+
+/** Where the pieces of a part lie in its buffer, and what is read to where. */
+function layPieces(pieces: readonly Piece[]) {
+  let size = 0
+  const segments: MatrixSegment[] = []
+  const reads: { from: number; at: number; size: number }[] = []
+  const place = (from: number, bytes: number) => {
+    const at = size
+    reads.push({ from, at, size: bytes })
+    size = align(size + bytes)
+    return at
+  }
+  for (const { matrix, firstRow, rows, out } of pieces) {
+    const { weightBytes, scaleBytes } = rowBytes(matrix)
+    const weight = place(matrix.weight.offset + firstRow * weightBytes, rows * weightBytes)
+    let scales = 0
+    let biases = 0
+    if (matrix.kind === 'quantized') {
+      scales = place(matrix.scales.offset + firstRow * scaleBytes, rows * scaleBytes)
+      biases = place(matrix.biases.offset + firstRow * scaleBytes, rows * scaleBytes)
+    }
+    segments.push({ rows, weight, scales, biases, out })
+  }
+  return { size, segments, reads }
 }
 
 /** Which matrices or rows go together: one format, one width, at most so many, within the limit. */
@@ -152,7 +164,7 @@ export async function loadVectors(source: ByteSource, vectors: readonly Vector[]
 export function floatBuffer(device: GPUDevice, values: Float32Array, label: string): GPUBuffer {
   const buffer = device.createBuffer({
     label,
-    size: Math.max(16, Math.ceil(values.byteLength / 16) * 16),
+    size: storageBytes(values.byteLength),
     usage: bufferUsage.storage,
     mappedAtCreation: true,
   })

@@ -1,7 +1,7 @@
 // Experts from files in Node: the reader threads of src/experts read into shared memory, from where a record is copied
 // into the mapped buffer that uploads it.
 import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
-import { readMemory } from '../../experts/nodeReaders.js'
+import { readersFor, readMemory } from '../../experts/nodeReaders.js'
 import { expertBlockBytes } from '../../storage/blockChecksums.js'
 import type { ExpertFiles } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
@@ -13,6 +13,11 @@ import type { ExpertReader } from './expertReader.js'
 // takes its share from the others.
 const READERS = 14
 const READERS_AHEAD = 6
+
+/** Threads that read experts for a GPU. */
+export function gpuReaders(expertSize: number, experts: number): number {
+  return expertBlockBytes(expertSize) < expertSize ? READERS : readersFor(experts * expertSize)
+}
 
 export function nodeExpertReader(experts: ExpertFiles, options: BackendOptions, records: number): ExpertReader {
   const { expertSize } = experts.layout

@@ -1,11 +1,19 @@
 // All weights that every token uses, read from model_weights.bin into GPU buffers.
 import type { ModelConfig } from '../../model/config.js'
-import type { LayerTensors, Matrix } from '../../model/tensors.js'
+import type { LayerTensors, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { attentionColumns } from './attentionShape.js'
+import { storageBytes } from './kernel.js'
 import { linearColumns } from './linearShape.js'
-import { floatBuffer, loadMatrices, loadVectors, type MatrixAt, type MatrixPart } from './matrixWeights.js'
+import {
+  floatBuffer,
+  loadMatrices,
+  loadVectors,
+  type MatrixAt,
+  type MatrixPart,
+  matricesBytes,
+} from './matrixWeights.js'
 import { MOST_AHEAD, Routers } from './routers.js'
 
 interface CommonLayerWeights {
@@ -65,17 +73,14 @@ export async function loadResidentWeights(
   const routers = new Routers(await matrices(gates, Number.POSITIVE_INFINITY), config)
   const layers: LayerWeights[] = []
   for (const [i, layer] of tensors.layers.entries()) {
-    const norms = tensors.layers.slice(i, i + 1 + MOST_AHEAD).map(each => each.postAttentionNorm)
+    const norms = postNorms(tensors, i)
     const common = {
       inputNorm: await vectors(layer.inputNorm),
       postNorm: await vectors(...norms),
       inProj: await matrices(inProjections(layer, config)),
-      outProj: await single(layer.kind === 'full_attention' ? layer.oProj : layer.outProj),
+      outProj: await single(outProjection(layer)),
       router: routers.of(i),
-      sharedGateUp: await matrices([
-        { matrix: layer.sharedExpert.gate, out: 0 },
-        { matrix: layer.sharedExpert.up, out: config.sharedExpertIntermediateSize },
-      ]),
+      sharedGateUp: await matrices(sharedGateUp(layer, config)),
       sharedDown: await single(layer.sharedExpert.down),
     }
     if (layer.kind === 'full_attention') {
@@ -91,14 +96,53 @@ export async function loadResidentWeights(
     }
   }
   const embed = await single(tensors.embed)
-  const isTied = tensors.lmHead.weight.offset === tensors.embed.weight.offset
   return {
     embed,
-    lmHead: isTied ? embed : await single(tensors.lmHead),
+    lmHead: isTied(tensors) ? embed : await single(tensors.lmHead),
     norm: await vectors(tensors.norm),
     layers,
     routers,
   }
+}
+
+/** What the buffers of `loadResidentWeights` come to. */
+export function residentWeightsBytes(tensors: ModelTensors, config: ModelConfig, maxBytes: number): number {
+  const matrices = (list: readonly MatrixAt[], maxSegments?: number) => matricesBytes(list, maxBytes, maxSegments)
+  const single = (matrix: Matrix) => matrices([{ matrix, out: 0 }])
+  const vectors = (...list: readonly Vector[]) => storageBytes(4 * list.reduce((sum, { length }) => sum + length, 0))
+  const gates = tensors.layers.flatMap((layer, i) => Routers.place(layer, i, config))
+  let bytes = matrices(gates, Number.POSITIVE_INFINITY) + single(tensors.embed) + vectors(tensors.norm)
+  if (!isTied(tensors)) bytes += single(tensors.lmHead)
+  for (const [i, layer] of tensors.layers.entries()) {
+    bytes += vectors(layer.inputNorm) + vectors(...postNorms(tensors, i)) + matrices(inProjections(layer, config))
+    bytes += single(outProjection(layer)) + matrices(sharedGateUp(layer, config)) + single(layer.sharedExpert.down)
+    if (layer.kind === 'full_attention') bytes += vectors(layer.qNorm, layer.kNorm)
+    else {
+      const { aLog, conv, norm } = layer
+      const constants = conv.length + 4 * (aLog.length + norm.length)
+      bytes += vectors(conv) + vectors(norm) + storageBytes(8 * aLog.length) + storageBytes(4 * constants)
+    }
+  }
+  return bytes
+}
+
+function isTied({ lmHead, embed }: ModelTensors): boolean {
+  return lmHead.weight.offset === embed.weight.offset
+}
+
+function postNorms({ layers }: ModelTensors, layer: number): Vector[] {
+  return layers.slice(layer, layer + 1 + MOST_AHEAD).map(each => each.postAttentionNorm)
+}
+
+function outProjection(layer: LayerTensors): Matrix {
+  return layer.kind === 'full_attention' ? layer.oProj : layer.outProj
+}
+
+function sharedGateUp({ sharedExpert }: LayerTensors, config: ModelConfig): MatrixAt[] {
+  return [
+    { matrix: sharedExpert.gate, out: 0 },
+    { matrix: sharedExpert.up, out: config.sharedExpertIntermediateSize },
+  ]
 }
 
 function inProjections(layer: LayerTensors, config: ModelConfig): MatrixAt[] {

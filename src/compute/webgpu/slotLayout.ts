@@ -2,7 +2,6 @@
 // loads there, which real models' are; else each part is moved to the next such boundary. And how many slots a budget
 // gives, in how many buffers.
 import { OptionError } from '../../errors.js'
-import type { ModelConfig } from '../../model/config.js'
 import type { ExpertLayout, FeedForward, Matrix } from '../../model/tensors.js'
 import { formatOf, type MatrixFormat } from './matrixWeights.js'
 
@@ -85,27 +84,44 @@ export interface PoolPlan {
   readonly hasShared: boolean
 }
 
-/** Slots of one buffer serve one layer, or several where the budget is small: a pool never holds less than 2 K. */
-export function planPools(
-  config: ModelConfig,
-  k: number,
-  stride: number,
-  budgetBytes: number,
-  maxBufferBytes: number,
-  wantsShared: boolean,
-): PoolPlan {
-  const { numLayers: layers, numExperts: experts } = config
-  const total = Math.floor(budgetBytes / stride)
+export interface PoolRequest {
+  readonly layers: number
+  readonly experts: number // per layer
+  readonly k: number
+  readonly stride: number
+  readonly maxBufferBytes: number
+  readonly wantsShared: boolean
+}
+
+/** A pool never holds less than 2 K: a layer's experts have room while the next one's are read. */
+export function leastSlots({ experts, k, stride, maxBufferBytes }: PoolRequest): number {
+  return Math.min(2 * k, experts, Math.floor(maxBufferBytes / stride))
+}
+
+/** Whether shared experts have room beside the others. */
+export function hasSharedSlots({ layers, k, stride, maxBufferBytes, wantsShared }: PoolRequest): boolean {
+  return wantsShared && Math.floor(maxBufferBytes / stride) > 2 * k + layers
+}
+
+/** Slots of one buffer serve one layer, or several where there are few. `total`: slots for experts, at least the least. */
+export function planPools(request: PoolRequest, total: number): PoolPlan {
+  const { layers, experts, k, stride, maxBufferBytes } = request
   const room = Math.floor(maxBufferBytes / stride)
-  const hasShared = wantsShared && room > 2 * k + layers
-  const least = Math.min(2 * k, experts, room)
+  const hasShared = hasSharedSlots(request)
   if (room < k) throw new OptionError('backend', 'webgpu', `a GPU whose bindings hold ${k} experts of ${stride} bytes`)
-  if (total < least) {
-    throw new OptionError('expertMemory', budgetBytes, `at least ${least * stride} bytes (${least} experts)`)
-  }
-  const pools = Math.min(layers, Math.floor(total / least))
+  const pools = Math.max(1, Math.min(layers, Math.floor(total / leastSlots(request))))
   const perPool = Math.ceil(layers / pools)
   const poolOfLayer = Array.from({ length: layers }, (_, layer) => Math.floor((layer * pools) / layers))
   const slots = Math.min(Math.floor(total / pools), room - (hasShared ? perPool : 0), perPool * experts)
   return { poolOfLayer, slots, pools, hasShared }
+}
+
+/** Slots of a pool that are no expert's, before those that are: its layers' shared experts, or one that stays empty. */
+export function otherSlots({ hasShared, poolOfLayer }: PoolPlan, pool: number): number {
+  return hasShared ? poolOfLayer.filter(each => each === pool).length : 1
+}
+
+/** What the buffers of the pools take. */
+export function poolBytes(plan: PoolPlan, stride: number): number[] {
+  return Array.from({ length: plan.pools }, (_, pool) => (plan.slots + otherSlots(plan, pool)) * stride)
 }

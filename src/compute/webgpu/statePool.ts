@@ -1,10 +1,26 @@
 // Slots of recurrent state, shared by counting holders: a sequence and the checkpoints taken of it hold the same slot
 // until the sequence's next step writes another one. Slot 0 is the empty sequence: all zero, and never written.
 import type { ModelConfig } from '../../model/config.js'
-import { GrowingPool } from './growingPool.js'
+import { layersOfKind } from '../../model/sizes.js'
+import type { PlannedState } from '../backend.js'
+import { GrowingPool, type GrowingPoolOptions, growingBytes } from './growingPool.js'
 import { stateQuads } from './linearShape.js'
 
 export const EMPTY_STATE = 0
+
+/** The empty one, and of each planned sequence the present one and the next. */
+export function plannedStates({ sequences }: PlannedState): number {
+  return 1 + 2 * sequences
+}
+
+/** What the pool takes when it is made for so many states. */
+export function statePoolBytes(config: ModelConfig, states: number, maxBindingBytes: number): number {
+  return growingBytes(poolOptions(config, layersOfKind(config, 'linear_attention'), maxBindingBytes), states)
+}
+
+function poolOptions(config: ModelConfig, layers: readonly number[], maxBindingBytes: number): GrowingPoolOptions {
+  return { what: 'recurrent state', layers, cellBytes: stateQuads(config) * 16, initialCells: 4, maxBindingBytes }
+}
 
 export class StatePool {
   readonly slotBytes: number // of all layers
@@ -14,15 +30,10 @@ export class StatePool {
   readonly #free: number[] = []
 
   constructor(device: GPUDevice, config: ModelConfig, layers: readonly number[], maxBindingBytes: number) {
-    this.layerBytes = stateQuads(config) * 16
+    const options = poolOptions(config, layers, maxBindingBytes)
+    this.layerBytes = options.cellBytes
     this.slotBytes = this.layerBytes * layers.length
-    this.#pool = new GrowingPool(device, {
-      what: 'recurrent state',
-      layers,
-      cellBytes: this.layerBytes,
-      initialCells: 4,
-      maxBindingBytes,
-    })
+    this.#pool = new GrowingPool(device, options)
   }
 
   get generation(): number {

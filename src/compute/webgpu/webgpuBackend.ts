@@ -6,21 +6,24 @@ import {
   type DeviceLostError,
   MoefluxError,
   NonFiniteError,
+  OptionError,
 } from '../../errors.js'
 import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay, ExpertTiers } from '../../experts/expertTiers.js'
 import { addReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
+import { layersOfKind } from '../../model/sizes.js'
 import type { PackedModel } from '../../storage/packedModel.js'
-import type {
-  Backend,
-  BackendOptions,
-  ProbeRequest,
-  ProbeResult,
-  SequenceState,
-  StepOptions,
-  StepOutput,
-  StepRun,
+import {
+  type Backend,
+  type BackendOptions,
+  PLANNED_TOKENS,
+  type ProbeRequest,
+  type ProbeResult,
+  type SequenceState,
+  type StepOptions,
+  type StepOutput,
+  type StepRun,
 } from '../backend.js'
 import { nextTurn } from '../breather.js'
 import { joinProbes } from '../joinProbes.js'
@@ -34,18 +37,19 @@ import { ExpertSlots } from './expertSlots.js'
 import { STAGING_BUFFERS } from './expertUploads.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
+import { CHUNK_TOKENS } from './gpuParts.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
 import { KernelSet } from './kernel.js'
-import { KvPool } from './kvPool.js'
+import { KvPool, plannedPages } from './kvPool.js'
 import { probeLayers } from './probe.js'
 import { PromptPass } from './promptPass.js'
 import { type KernelTime, Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
 import { selfTest } from './selfTest.js'
-import { planPools, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
-import { StatePool } from './statePool.js'
+import { leastSlots, planPools, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
+import { plannedStates, StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
 import { streamerStats, tierStats } from './tierStats.js'
 import { logitsStride } from './topK.js'
@@ -60,7 +64,6 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
 }
 
-const CHUNK_TOKENS = 512
 const SOFTWARE_CHUNK_TOKENS = 64 // a chunk there takes seconds, and an abort waits for it
 
 export async function openWebgpuBackend(
@@ -143,11 +146,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const tuning = { ...(description.software ? SOFTWARE_TUNING : HARDWARE_TUNING), ...gpuOptions.tuning }
     const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups, tuning }
     const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
-    const layersOf = (kind: string) => [...config.layerKinds.keys()].filter(i => config.layerKinds[i] === kind)
-    const states = new StatePool(device, config, layersOf('linear_attention'), maxBytes)
-    const kv = new KvPool(device, config, layersOf('full_attention'), maxBytes)
-    await states.reserve(2)
-    await kv.reserve(1, 1)
+    const states = new StatePool(device, config, layersOfKind(config, 'linear_attention'), maxBytes)
+    const kv = new KvPool(device, config, layersOfKind(config, 'full_attention'), maxBytes)
+    const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
+    const pages = Math.min(plannedPages(planned), kv.mostPages)
+    await states.reserve(plannedStates(planned) - 1)
+    await kv.reserve(pages, pages)
     const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
     const shape = {
       experts: config.numExperts,
@@ -161,7 +165,15 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const budget = options.gpuMemory ?? options.expertMemory ?? allExperts * layout.stride
     const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
     const hasShared = shared.every(moves => moves !== null)
-    const plan = planPools(config, shape.k, layout.stride, budget, maxBytes, hasShared)
+    const { numLayers: layers, numExperts } = config
+    const pooling = { layers, experts: numExperts, k: shape.k, stride: layout.stride, maxBufferBytes: maxBytes }
+    const request = { ...pooling, wantsShared: hasShared }
+    const total = Math.floor(budget / layout.stride)
+    if (total < leastSlots(request)) {
+      const least = leastSlots(request)
+      throw new OptionError('expertMemory', budget, `at least ${least * layout.stride} bytes (${least} experts)`)
+    }
+    const plan = planPools(request, total)
     const beside = options.gpuMemory !== undefined && plan.slots * plan.pools < allExperts
     const tiersOf = (memorySlots: number) => {
       const { numLayers: layers, numExperts } = config

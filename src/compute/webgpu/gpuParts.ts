@@ -1,0 +1,83 @@
+// What a model takes of a GPU's memory besides experts, piece by piece: the sum of the very functions by which the buffers
+// are made. Pure.
+import type { ModelConfig } from '../../model/config.js'
+import type { PlannedState, Precision } from '../backend.js'
+import type { BudgetPart } from '../memoryBudget.js'
+import { attentionPartsBytes } from './attentionShape.js'
+import { stagingBytes } from './expertUploads.js'
+import { HARDWARE_TUNING, type Tuning } from './gpuContext.js'
+import { headBytes } from './head.js'
+import { kvPoolBytes, plannedPages } from './kvPool.js'
+import { plannedStates, statePoolBytes } from './statePool.js'
+import { logitsStride } from './topK.js'
+import { MAX_DECODE_BATCH, workspaceBytes } from './workspace.js'
+
+/** Tokens of a prompt in one step. */
+export const CHUNK_TOKENS = 512
+
+/** Many small buffers with constants of kernels, which a driver lays into few large ones. */
+const CONSTANTS_PER_LAYER = 64 * 1024
+
+/** What the plan has to know of a model. */
+export interface GpuModel {
+  readonly config: ModelConfig
+  readonly expertsPerToken: number
+  readonly precision: Precision
+  readonly weightBytes: number // of resident weights, see residentWeightsBytes
+  readonly slotBytes: number // from one expert to the next
+  readonly recordBytes: number // of an expert on disk
+  /** Shared experts lie beside the others. */
+  readonly hasShared: boolean
+  readonly planned: PlannedState
+  readonly maxBufferBytes: number // of a buffer, and of what a kernel sees of it
+  readonly chunkTokens?: number
+  readonly tuning?: Pick<Tuning, 'SPLITS' | 'AHEAD'>
+}
+
+export function gpuParts(model: GpuModel): BudgetPart[] {
+  const { config, planned, maxBufferBytes, slotBytes } = model
+  const { numLayers, numExperts } = config
+  const fast = model.precision === 'fast'
+  const shape = {
+    experts: numExperts,
+    k: model.expertsPerToken,
+    maxTokens: model.chunkTokens ?? CHUNK_TOKENS,
+    logitsStride: logitsStride(numExperts, 0),
+  }
+  const tables = 2 * numLayers * numExperts * 4
+  return [
+    // Every pool of slots begins with shared experts, or with a spare slot: at most one a layer.
+    { what: 'weights', bytes: model.weightBytes + numLayers * slotBytes },
+    { what: 'recurrent state', bytes: statePoolBytes(config, plannedStates(planned), maxBufferBytes) },
+    {
+      what: `keys and values of ${planned.tokens} tokens`,
+      bytes: kvPoolBytes(config, plannedPages(planned), maxBufferBytes),
+    },
+    {
+      what: 'workspace',
+      bytes:
+        workspaceBytes(config, shape, fast) +
+        headBytes(config, fast) +
+        decodeBytes(config, shape.k, model.tuning ?? HARDWARE_TUNING) +
+        promptBytes(config, shape.k, shape.maxTokens) +
+        numLayers * CONSTANTS_PER_LAYER,
+    },
+    { what: 'staging', bytes: stagingBytes(slotBytes, model.recordBytes) + tables },
+  ]
+}
+
+/** Choices and their way back, rows of hidden that come and go where the host computes too. */
+function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tuning, 'SPLITS' | 'AHEAD'>): number {
+  const choice = (config.numLayers + AHEAD) * MAX_DECODE_BATCH * k * 4
+  const logits = MAX_DECODE_BATCH * logitsStride(config.numExperts, AHEAD) * 4
+  const rows = MAX_DECODE_BATCH * config.hiddenSize * 4
+  const mixing = MAX_DECODE_BATCH * (k + 1) * 8
+  return attentionPartsBytes(config, MAX_DECODE_BATCH, SPLITS) + 2 * choice + logits + 2 * rows + mixing
+}
+
+/** The same for prompts. */
+function promptBytes(config: ModelConfig, k: number, tokens: number): number {
+  const choices = config.numLayers * tokens * k * 4
+  const rows = tokens * config.hiddenSize * 4
+  return choices + 2 * rows + tokens * k * 12
+}
