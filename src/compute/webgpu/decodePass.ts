@@ -4,6 +4,7 @@
 // (hostExperts.ts), and resumes at that layer. Submissions end at a router's choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
 // while the GPU is busy. How many layers go into one follows the measured distance between misses: all of them when
 // nothing misses, one when every layer does.
+import { PrefetchGovernor } from '../../experts/prefetchGovernor.js'
 import { ReadAhead } from '../../experts/readAhead.js'
 import type { ModelConfig } from '../../model/config.js'
 import { addRowsOp } from './addRows.js'
@@ -62,6 +63,8 @@ export class DecodePass {
   readonly #mixingAt: number
   readonly #hiddenAt: number
   readonly #readAhead: ReadAhead | null
+  readonly #governor: PrefetchGovernor
+  readonly #guessed: HostExperts | ExpertSlots
   readonly #host: HostExperts | null
   readonly #hostRows: GPUBuffer // [MAX_DECODE_BATCH, hidden]
   #addRows!: Op
@@ -100,9 +103,10 @@ export class DecodePass {
     const guesses = { sources: ahead, least: tuning.TRUST, leastSpare: tuning.TRUST_SPARE }
     const { numLayers: layers, numExperts: experts } = config
     // What is guessed is read into the memory nearest to the disk.
-    const guessed = parts.host ?? parts.slots
-    this.#readAhead = ahead > 0 ? new ReadAhead(guessed, { layers, experts, k, ...guesses }) : null
-    guessed.onRead = () => this.#readAhead?.readSpare()
+    this.#guessed = parts.host ?? parts.slots
+    this.#readAhead = ahead > 0 ? new ReadAhead(this.#guessed, { layers, experts, k, ...guesses }) : null
+    this.#guessed.onRead = () => this.#readAhead?.readSpare()
+    this.#governor = new PrefetchGovernor(this.#readAhead !== null)
     this.#host = parts.host
     const rowBytes = config.hiddenSize * 4
     this.#hostRows = storageBuffer(device, this.#host === null ? 0 : MAX_DECODE_BATCH * rowBytes, 'host rows')
@@ -155,9 +159,17 @@ export class DecodePass {
 
   /** One token per run; logits are then in the head's rows. Winners are NOT_FINITE where something went wrong. */
   async run(tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
+    const began = performance.now()
+    const before = this.#guessed.readsAsked
+    const result = await this.#run(tokens, signal)
+    this.#governor.stepDone((performance.now() - began) / 1000, this.#guessed.readsAsked - before)
+    return result
+  }
+
+  async #run(tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
     const { numLayers } = this.#config
     const { device } = this.#gpu
-    const readAhead = this.#slots.isAllResident ? null : this.#readAhead
+    const readAhead = this.#slots.isAllResident || !this.#governor.on ? null : this.#readAhead
     const how = { tokens, predicts: readAhead !== null }
     let from = -1
     let to = this.#reach(from)

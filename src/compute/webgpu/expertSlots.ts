@@ -183,6 +183,12 @@ export class ExpertSlots implements GuessedSlots {
     return this.#core.stats
   }
 
+  /** Experts that were to be read, wanted or ahead. */
+  get readsAsked(): number {
+    const { misses, prefetchReads } = this.#cache.counters
+    return misses + prefetchReads
+  }
+
   /** Slots that one request can have at once. */
   get slotsPerPool(): number {
     return this.#cache.slotsPerPool

@@ -13,6 +13,8 @@ export interface HostPair {
 export interface HostExperts extends GuessedSlots {
   /** An expert was read, or could not be. */
   onRead: (() => void) | null
+  /** Experts that were to be read, wanted or ahead. */
+  readonly readsAsked: number
   /** From so many tokens on, an expert of a prompt is better brought to the GPU. */
   readonly leastToBring: number
   /**

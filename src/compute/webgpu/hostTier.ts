@@ -75,6 +75,11 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
     return this.core.stats
   }
 
+  get readsAsked(): number {
+    const { misses, prefetchReads } = this.tiers.memory.counters
+    return misses + prefetchReads
+  }
+
   /** Whether there is a slot for every expert that the GPU has none for. */
   get holdsRest(): boolean {
     const { layers, experts } = this.tiers.shape
