@@ -3,8 +3,9 @@
 // tokens of the same stream, so that both meet the same machine. Experts come past the page cache.
 //
 //   node scripts/benchOnOff.mjs FOLDER [--option prefetch|checksums] [--expert-memory 600MB] [--tokens 256] [--turn 16]
-//                               [--reads direct] [--threads N]
+//                               [--prompt] [--reads direct] [--threads N]
 //
+// `--prompt`: the tokens of a turn are a prompt of its own, else they are decoded one by one.
 // FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`.
 import { parseArgs } from 'node:util'
 import { openModel } from '../dist/index.js'
@@ -17,6 +18,7 @@ const { values: options, positionals } = parseArgs({
     'expert-memory': { type: 'string', default: '600MB' },
     tokens: { type: 'string', default: '256' },
     turn: { type: 'string', default: '16' },
+    prompt: { type: 'boolean', default: false },
     reads: { type: 'string', default: 'direct' },
   },
 })
@@ -42,13 +44,16 @@ const { vocabSize } = sides[0].model
 const stream = Array.from({ length: tokens }, (_, i) => (i * 7919 + (i >> 3) * 104729) % vocabSize)
 for (let at = 0; at < tokens; at += turn) {
   const order = (at / turn) % 2 === 0 ? sides : [...sides].reverse()
-  for (const { context, turns, processor } of order) {
+  for (const { model, context, turns, processor } of order) {
+    const fresh = options.prompt ? model.createContext({ maxCheckpoints: 0 }) : null
     const from = performance.now()
     const used = process.cpuUsage()
-    for (const token of stream.slice(at, at + turn)) await context.evalTokenGreedy(token)
+    if (fresh !== null) await fresh.evaluate(stream.slice(at, at + turn))
+    else for (const token of stream.slice(at, at + turn)) await context.evalTokenGreedy(token)
     turns.push((performance.now() - from) / turn)
     const { user, system } = process.cpuUsage(used)
     processor.push((user + system) / 1000 / turn)
+    await fresh?.close()
   }
 }
 const median = values => [...values].sort((a, b) => a - b)[values.length >> 1]

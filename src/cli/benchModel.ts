@@ -116,7 +116,8 @@ function formatReport(report: BenchReport, profile: boolean): string {
     ['first token', `${threeDigits(report.timeToFirstTokenMs)} ms`],
     ['prefill experts', phaseLine(prefill)],
     ['decode experts', phaseLine(decode)],
-    ['prefetch', prefetchLine(decode)],
+    ['prefill prefetch', prefetchLine(prefill)],
+    ['decode prefetch', prefetchLine(decode)],
     [
       'memory',
       `peak ${formatBytes(report.peakRssBytes)}; resident weights ${formatBytes(report.residentBytes)}, expert slots ` +

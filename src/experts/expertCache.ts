@@ -154,11 +154,18 @@ export class ExpertCache {
 
   /** A slot for an expert that may be wanted, to be read; -1 where no slot may be emptied now. */
   claimAhead(layer: number, expert: number): number {
-    const slot = this.take(layer, expert)
-    if (slot < 0) return -1
-    this.counters.prefetchReads++
-    this.unused[slot] = 1
-    return slot
+    return this.markAhead(this.take(layer, expert))
+  }
+
+  /**
+   * The same for an expert of the layer after the present one that is sure to be wanted: -1 also where a claim would get a
+   * better slot later, when the present layer has done with its own.
+   */
+  claimNext(layer: number, expert: number): number {
+    const { policy, empty, firstSlot, mayEvict } = this.pools[this.poolOfLayer[layer]]
+    const best = empty.length > 0 ? -1 : policy.victim(layer - 1, () => true)
+    if (empty.length === 0 && (best < 0 || !mayEvict(best))) return -1
+    return this.markAhead(this.take(layer, expert, empty.length > 0 ? empty[empty.length - 1] : firstSlot + best))
   }
 
   /** The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. */
@@ -253,10 +260,16 @@ export class ExpertCache {
     policy.used(slot - firstSlot)
   }
 
-  private take(layer: number, expert: number): number {
+  private markAhead(slot: number): number {
+    if (slot < 0) return -1
+    this.counters.prefetchReads++
+    this.unused[slot] = 1
+    return slot
+  }
+
+  private take(layer: number, expert: number, slot = this.slotToTake(layer)): number {
     const key = layer * this.shape.experts + expert
     if (this.slotOfKey[key] >= 0) throw new Error(`expert ${expert} of layer ${layer} is cached already`)
-    const slot = this.slotToTake(layer)
     if (slot < 0) return -1
     const { policy, empty, firstSlot } = this.poolOf(slot)
     if (empty.length > 0) empty.pop()

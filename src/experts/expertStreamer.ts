@@ -14,6 +14,7 @@
 //   streamer.endStep(seconds)
 import type { PolicyName } from './evictionPolicy.js'
 import { ExpertCache } from './expertCache.js'
+import { LayerAhead } from './layerAhead.js'
 import { PrefetchGovernor } from './prefetchGovernor.js'
 import { ReadAhead } from './readAhead.js'
 import { failureText, type ReadFailure, type ReadRequest, readState } from './readRing.js'
@@ -50,6 +51,7 @@ export const aborted = -1
 
 const abortCheckMs = 10
 const sources = 2 // of guesses: the next layer's router, the token before
+const kinds = 2 // of steps, which teach nothing about each other: decode, prompt
 const leastTrue = 0.6 // share of a kind of guess that must come true for it to be read
 const mostAhead = 64 // experts
 
@@ -57,6 +59,7 @@ export class ExpertStreamer {
   private readonly core: StreamerCore
   private readonly governor: PrefetchGovernor
   private readonly readAhead: ReadAhead
+  private readonly layerAhead: LayerAhead
   private readsAtStep = 0
 
   constructor(
@@ -77,8 +80,9 @@ export class ExpertStreamer {
     this.core = new StreamerCore(cache, orders, { aheadLimit, expertSize, fileNames })
     this.governor = new PrefetchGovernor(plan.prefetch)
     // A read costs the processor time that computing needs, so an idle disk is no reason for one.
-    const guesses = { k: plan.expertsPerToken, sources, least: leastTrue, leastSpare: leastTrue }
+    const guesses = { k: plan.expertsPerToken, sources: kinds * sources, least: leastTrue, leastSpare: leastTrue }
     this.readAhead = new ReadAhead(this.core, { layers, experts, ...guesses })
+    this.layerAhead = new LayerAhead(this.core, { layers, experts, most: cache.slots >> 1 })
   }
 
   get stats(): StreamerStats {
@@ -104,6 +108,7 @@ export class ExpertStreamer {
   /** Asks for a layer's experts, each once: pins those that are there and begins to read the others in this order. */
   request(layer: number, experts: ArrayLike<number>): void {
     this.collect()
+    this.layerAhead.end()
     this.core.request(layer, experts)
     if (this.readAhead.isOpen(layer)) this.readAhead.judge(layer, new Set(Array.from(experts)))
   }
@@ -129,6 +134,7 @@ export class ExpertStreamer {
       if (queue.lostReaders > 0 && !this.collect()) core.lost('a reader thread has died; open the model again')
     }
     if (stalledFrom > 0) core.stallSeconds += (performance.now() - stalledFrom) / 1000
+    this.layerAhead.goOn()
     if (core.failure !== null) throw core.failure
     const slots = core.take(batch.length)
     batch.set(slots)
@@ -157,16 +163,31 @@ export class ExpertStreamer {
   /** Ends the present request, finished or not: nothing stays pinned. Reads that have begun end on their own. */
   release(): void {
     this.core.release()
+    this.layerAhead.goOn()
+  }
+
+  /** The step is given up: nothing more is read for its coming layers. */
+  giveUp(): void {
+    this.layerAhead.giveUp()
   }
 
   /**
    * Has experts read that a layer will probably want, as far as that pays. `guesses`: of the layer's router, run early,
    * and of the token before; each [tokens, K], best first.
    */
-  guess(layer: number, guesses: readonly ArrayLike<number>[]): void {
+  guess(layer: number, guesses: readonly ArrayLike<number>[], ofPrompt = false): void {
     if (!this.governor.on) return
     this.collect()
-    for (const [source, choice] of guesses.entries()) this.readAhead.guess(layer, source, choice)
+    const first = ofPrompt ? sources : 0
+    for (const [source, choice] of guesses.entries()) this.readAhead.guess(layer, first + source, choice)
+  }
+
+  /** A prompt wants so many experts of the present layer. Has those of the next one read, if it will want most of them. */
+  readLayerAhead(layer: number, wanted: number): boolean {
+    if (!this.plan.prefetch || !this.layerAhead.wantsMost(wanted)) return false
+    this.layerAhead.begin(layer)
+    this.layerAhead.goOn()
+    return true
   }
 
   /** All experts are read again when they are wanted, but for those on their way. */

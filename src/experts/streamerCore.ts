@@ -8,6 +8,7 @@
 // no other expert comes into that slot while somebody may still take it for his own.
 import { ExpertReadError, ReadError } from '../errors.js'
 import type { ExpertCache } from './expertCache.js'
+import type { LayerSlots } from './layerAhead.js'
 import type { GuessedSlots } from './readAhead.js'
 
 /** Why a read brought nothing. */
@@ -64,7 +65,7 @@ export interface StreamerStats {
   readonly expertSlotsUsed: number
 }
 
-export class StreamerCore implements GuessedSlots {
+export class StreamerCore implements GuessedSlots, LayerSlots {
   /** Counts requests: whoever waited for one finds that it is over. */
   turn = 0
   /** Why the present request has failed. */
@@ -117,7 +118,7 @@ export class StreamerCore implements GuessedSlots {
       if (slot < 0) this.pending.push(experts[i])
       else this.join(slot)
     }
-    this.callOffAhead(slot => this.cache.layerOf(slot) === layer)
+    this.callOffLayer(layer)
     this.goOn()
   }
 
@@ -133,6 +134,11 @@ export class StreamerCore implements GuessedSlots {
   /** Every expert of the request is in a slot, or was. */
   get isComplete(): boolean {
     return this.waiting.size === 0 && this.pending.length === 0 && this.failure === null
+  }
+
+  /** Every expert of the request has a slot, or had one. */
+  get isServed(): boolean {
+    return this.pending.length === 0 && this.failure === null
   }
 
   /** Hands out slots that are ready. They stay as they are until `giveBack` or `release`. */
@@ -259,9 +265,18 @@ export class StreamerCore implements GuessedSlots {
   prefetch(layer: number, expert: number): void {
     if (!this.mayReadAhead || this.has(layer, expert)) return
     const slot = this.cache.claimAhead(layer, expert)
-    if (slot < 0) return
-    this.ahead.add(slot)
-    this.orders.ask(slot, true)
+    if (slot >= 0) this.move(slot)
+  }
+
+  get readingAhead(): number {
+    return this.ahead.size
+  }
+
+  /** Has an expert of the next layer read, if the slot that it would get in its turn is free already. */
+  readNext(layer: number, expert: number): boolean {
+    const slot = this.cache.claimNext(layer, expert)
+    if (slot >= 0) this.move(slot)
+    return slot >= 0
   }
 
   /** Calls off reads that nobody waits for and that have not begun. */
@@ -273,6 +288,10 @@ export class StreamerCore implements GuessedSlots {
       this.calledOff(slot)
     }
     return before - this.ahead.size
+  }
+
+  callOffLayer(layer: number): void {
+    this.callOffAhead(slot => this.cache.layerOf(slot) === layer)
   }
 
   /** Has an expert read that nobody waits for, into a slot that was claimed for it. */

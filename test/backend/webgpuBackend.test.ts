@@ -157,6 +157,54 @@ describe('streaming', () => {
   })
 })
 
+describe('reading ahead', () => {
+  let packed: PackedModel
+  beforeAll(async () => {
+    packed = await openFolder(await packTiny('separate'))
+  })
+  afterAll(() => packed.close())
+
+  test('decodes some tokens with it and some without, to see what is faster', { timeout }, async () => {
+    const { expertsPerToken, vocabSize } = packed.config
+    const few = { expertMemory: 2 * expertsPerToken * (packed.experts.layout.expertSize + 64) }
+    const backend = await open(packed, 'exact', { chunkTokens: 16, tuning: { TRUST: 0 } }, few)
+    const sequence = backend.createSequence()
+    const aheadOf: number[] = [] // reads ahead of each token that read something
+    for (let i = 0; aheadOf.length < 32 && i < 100; i++) {
+      const before = backend.stats()
+      await backend.step([{ sequence, tokens: [(i * 37) % vocabSize], phase: 'decode', output: 'none' }])
+      const after = backend.stats()
+      const ahead = after.prefetchReads - before.prefetchReads
+      if (after.expertMisses + ahead !== before.expertMisses) aheadOf.push(ahead)
+    }
+    await backend.close()
+    const sum = (from: number, to: number) => aheadOf.slice(from, to).reduce((a, b) => a + b, 0)
+    expect(sum(0, 8)).toBeGreaterThan(0)
+    expect(sum(8, 24)).toBeLessThanOrEqual(0) // some are called off
+    expect(sum(24, 32)).toBeGreaterThan(0)
+  })
+
+  test('a prompt that wants whole layers reads the next one meanwhile, to the same bits', { timeout }, async () => {
+    const { vocabSize, numLayers, numExperts } = packed.config
+    const tokens = Array.from({ length: 96 }, (_, i) => (i * 61) % vocabSize)
+    // One slot per layer too few, so that they are not all filled at open.
+    const expertMemory = numLayers * (numExperts - 1) * (packed.experts.layout.expertSize + 64)
+    const results = []
+    for (const prefetch of [false, true]) {
+      const backend = await open(packed, 'exact', { chunkTokens: 96 }, { prefetch, expertMemory })
+      results.push({ logits: await logitsOf(backend, tokens, [1]), ...backend.stats() })
+      await backend.close()
+    }
+    const [plain, ahead] = results
+    ahead.logits.forEach((logits, i) => {
+      expectSameBits(logits, plain.logits[i], `logits ${i}`)
+    })
+    expect(plain.prefetchReads).toBe(0)
+    expect(ahead.prefetchHits).toBeGreaterThan(numExperts / 2)
+    expect(ahead.expertMisses).toBeLessThan(plain.expertMisses)
+  })
+})
+
 describe('an adapter that fails', () => {
   let packed: PackedModel
   beforeAll(async () => {

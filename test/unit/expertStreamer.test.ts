@@ -9,6 +9,7 @@ import { type ReadRequest, readState } from '#moeflux/experts/readRing.js'
 const layers = 4
 const experts = 16
 const expertSize = 64
+const allExperts = Array.from({ length: experts }, (_, expert) => expert)
 
 /** Answers reads without threads or files: when, in which order and how well is up to `random`. */
 class FakeDisk implements ReadQueue {
@@ -124,10 +125,17 @@ function streamerOn(disk: FakeDisk, slots: number, prefetch = true) {
 }
 
 /** All experts that a request hands out; each slot must hold what it says while it is handed out. */
-function computeLayer(streamer: ExpertStreamer, disk: FakeDisk, layer: number, wanted: readonly number[]): number[] {
+function computeLayer(
+  streamer: ExpertStreamer,
+  disk: FakeDisk,
+  layer: number,
+  wanted: readonly number[],
+  ofPrompt = false,
+): number[] {
   const batch = new Int32Array(8)
   const got: number[] = []
   streamer.request(layer, wanted)
+  if (ofPrompt) streamer.readLayerAhead(layer + 1, wanted.length)
   for (;;) {
     const count = streamer.next(batch)
     if (count === aborted) break
@@ -163,15 +171,17 @@ describe('expert streamer', () => {
         fc.nat(),
         fc.integer({ min: 1, max: layers * experts }),
         fc.array(fc.tuple(union, union), { minLength: 1, maxLength: 12 }),
-        (seed, slots, steps) => {
+        fc.boolean(),
+        (seed, slots, steps, ofPrompt) => {
           const disk = new FakeDisk(slots, randomOf(seed))
           const { streamer } = streamerOn(disk, slots)
           steps.forEach(([wanted, guess], i) => {
             const layer = i % layers
             if (layer === 0) streamer.beginStep()
             const before = disk.reads.length
-            streamer.guess((layer + 1) % layers, [guess])
-            computeLayer(streamer, disk, layer, wanted)
+            if (!ofPrompt) streamer.guess((layer + 1) % layers, [guess])
+            computeLayer(streamer, disk, layer, wanted, ofPrompt)
+            if (ofPrompt) disk.work()
             const reads = disk.reads.slice(before).filter(name => name.startsWith(`${layer}:`))
             expect(new Set(reads).size).toBe(reads.length)
           })
@@ -197,13 +207,17 @@ describe('expert streamer', () => {
       streamer.beginStep()
       if (random() < 0.5) streamer.guess(Math.floor(random() * layers), [[1, 5, 9]])
       disk.failing = random() < 0.2
+      const ofPrompt = random() < 0.3
       let answersLeft = Math.floor(random() * 8)
       disk.afterAnswer = () => {
         if (answersLeft-- === 0) Atomics.store(abort, 0, 1)
       }
       try {
-        computeLayer(streamer, disk, round % layers, wanted)
-        if (Atomics.load(abort, 0) !== 0) aborts++
+        computeLayer(streamer, disk, round % layers, ofPrompt ? allExperts : wanted, ofPrompt)
+        if (Atomics.load(abort, 0) !== 0) {
+          aborts++
+          streamer.giveUp()
+        }
       } catch (error) {
         expect(error).toBeInstanceOf(ExpertReadError)
         expect(error).toMatchObject({
@@ -277,6 +291,62 @@ describe('expert streamer', () => {
     expect(readsAhead(guess => guess)).toBeGreaterThan(40)
     expect(readsAhead(guess => (guess + 1) % experts)).toBe(0)
     expect(readsAhead(guess => guess)).toBeGreaterThan(40)
+  })
+
+  describe('in a prompt that wants whole layers', () => {
+    /** Chunks of a prompt through all layers, while the disk ends a few reads between layers. */
+    const readsOfChunks = (slots: number, chunks: number, ofPrompt: boolean) => {
+      const disk = new FakeDisk(slots, randomOf(9))
+      const { streamer } = streamerOn(disk, slots)
+      let before = 0 // reads of the first half, in which rates are still coming up
+      for (let i = 0; i < chunks * layers; i++) {
+        if (i === (chunks * layers) / 2) before = disk.reads.length
+        if (i % layers === 0) streamer.beginStep()
+        computeLayer(streamer, disk, i % layers, allExperts, ofPrompt)
+        for (let n = 0; n < 6; n++) disk.work()
+      }
+      streamer.drain()
+      return { reads: disk.reads.length - before, ...streamer.stats }
+    }
+
+    it.each([4, 16, 24, 40, 56, 64])('reads the next one before its turn, and none once more: %d slots', slots => {
+      const plain = readsOfChunks(slots, 30, false)
+      const ahead = readsOfChunks(slots, 30, true)
+      expect(plain.prefetchReads).toBe(0)
+      expect(ahead.prefetchReads).toBeGreaterThan(slots === 64 ? 3 : 30 * 3)
+      expect(ahead.prefetchHits).toBe(ahead.prefetchReads)
+      expect(ahead.reads).toBe(plain.reads)
+    })
+
+    it('takes nothing from the present layer: not before all of it has slots, and only slots of turns that are over', () => {
+      const disk = new FakeDisk(20, randomOf(2))
+      const { streamer } = streamerOn(disk, 20)
+      computeLayer(streamer, disk, 3, [0, 1, 2, 3])
+      streamer.request(0, allExperts)
+      streamer.readLayerAhead(1, experts)
+      const isRead = (layer: number, expert: number) => disk.memory.includes(`${layer}:${expert}`)
+      const batch = new Int32Array(4)
+      for (let n = streamer.next(batch); n > 0; n = streamer.next(batch)) {
+        expect([0, 1, 2, 3].filter(expert => !isRead(3, expert))).toEqual([])
+      }
+      streamer.release()
+      while (disk.busy > 0) disk.work()
+      expect(allExperts.filter(expert => isRead(1, expert)).length).toBeGreaterThanOrEqual(10)
+      expect([0, 1, 2, 3].filter(expert => !isRead(3, expert))).toEqual([])
+    })
+
+    it('asks for nothing more when the prompt is given up, nor for a chunk that wants too few', () => {
+      const disk = new FakeDisk(32, randomOf(2))
+      const { streamer } = streamerOn(disk, 32)
+      streamer.request(0, [1])
+      expect(streamer.readLayerAhead(1, experts / 2)).toBe(false)
+      expect(streamer.readLayerAhead(1, experts)).toBe(true)
+      expect(disk.busy).toBe(17)
+      streamer.giveUp()
+      streamer.release()
+      expect(disk.busy).toBe(0)
+      expect(streamer.stats.prefetchReads).toBe(0)
+    })
   })
 
   it('says which expert of which file cannot be read, and reads it when the disk is well again', () => {

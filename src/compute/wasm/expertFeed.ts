@@ -2,7 +2,7 @@
 // slots into waves on the board. Runs in the leading worker alone; the others only see waves.
 import { MoefluxError } from '../../errors.js'
 import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
-import { EarlyRouter } from './earlyRouter.js'
+import { EarlyRouter, MOST_EARLY_ROWS } from './earlyRouter.js'
 import { COUNTERS, type JobBoard, WAVE } from './jobBoard.js'
 import { HOME, type Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
@@ -63,7 +63,7 @@ export class ExpertFeed {
   /** Leaves nothing pinned and tells the main thread what was counted. */
   endJob(finished: boolean): void {
     this.streamer.release()
-    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.mayPrefetch)
+    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.lane.alone && this.isDecode)
     const { stats } = this.streamer
     const reads = readsOf(this.streamer)
     this.reading = reads > this.readsSeen
@@ -101,13 +101,15 @@ export class ExpertFeed {
 
   /** Reads ahead for the next layer while this one computes, where steps read at all and the streamer is for it. */
   prefetch(layer: number): void {
-    if (!this.mayPrefetch || !this.reading || layer >= this.model.layers.length || !this.streamer.wantsPrefetch) return
-    this.streamer.guess(layer, this.early.guesses(layer))
+    const { board, streamer } = this
+    if (!this.reading || layer >= this.model.layers.length || board.probe) return
+    if (!this.isDecode && streamer.readLayerAhead(layer, this.left)) return
+    const isShort = this.isDecode ? this.lane.alone : board.rows <= MOST_EARLY_ROWS
+    if (isShort && streamer.wantsPrefetch) streamer.guess(layer, this.early.guesses(layer), !this.isDecode)
   }
 
-  /** A few decode rows: guesses are made for no others. */
-  private get mayPrefetch(): boolean {
-    return this.lane.alone && this.board.rows === this.board.runs
+  private get isDecode(): boolean {
+    return this.board.rows === this.board.runs
   }
 
   /** Whether `nextWave` would return at once. */
@@ -120,6 +122,7 @@ export class ExpertFeed {
     const { board, streamer, batch } = this
     const count = this.nextBatch()
     if (count <= 0) {
+      streamer.giveUp()
       board.setWave(WAVE.abandon, 0)
       return
     }

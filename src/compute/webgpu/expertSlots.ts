@@ -6,6 +6,7 @@ import { ClosedError, DeviceLostError } from '../../errors.js'
 import { AsyncStreamer } from '../../experts/asyncStreamer.js'
 import { ExpertCache, type ExpertName } from '../../experts/expertCache.js'
 import type { ExpertTiers, Promotion } from '../../experts/expertTiers.js'
+import { LayerAhead } from '../../experts/layerAhead.js'
 import type { GuessedSlots } from '../../experts/readAhead.js'
 import { StreamerCore, type StreamerStats } from '../../experts/streamerCore.js'
 import { TierClaims } from '../../experts/tierClaims.js'
@@ -51,6 +52,7 @@ export class ExpertSlots implements GuessedSlots {
   readonly #reads: StagedReads
   readonly #uploads: ExpertUploads
   readonly #streamer: AsyncStreamer
+  readonly #layerAhead: LayerAhead
   readonly #link: TierLink | null
   readonly #claims: TierClaims | null
   readonly #moves = new Map<number, Promotion>() // by slot: not over yet
@@ -108,6 +110,7 @@ export class ExpertSlots implements GuessedSlots {
       flush: () => uploads.submit([]),
       ended: () => {
         this.onRead?.()
+        this.#layerAhead.goOn()
         this.#streamer.changed()
       },
     }
@@ -125,6 +128,8 @@ export class ExpertSlots implements GuessedSlots {
       }),
     })
     this.#streamer = new AsyncStreamer(this.#core)
+    const { numLayers: layers, numExperts: experts } = config
+    this.#layerAhead = new LayerAhead(this.#core, { layers, experts, most: aheadLimit })
     uploads.onFree = () => this.#reads.beginReads()
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
     this.waveTable = storageBuffer(device, config.numLayers * config.numExperts * 4, 'wave table')
@@ -272,13 +277,27 @@ export class ExpertSlots implements GuessedSlots {
   /**
    * Brings a layer's wanted experts into slots, in waves where they are more than the slots: those that are there first,
    * while the others are read. The caller submits each wave's work before it asks for the next; `waveTable` then shows
-   * the wave's experts alone.
+   * the wave's experts alone. `ahead`: meanwhile the next layer's experts are read, if it will want most of them.
    */
-  async *waves(layer: number, wanted: readonly number[], signal?: AbortSignal): AsyncGenerator<void> {
+  async *waves(
+    layer: number,
+    wanted: readonly number[],
+    { ahead, signal }: { readonly ahead: boolean; readonly signal?: AbortSignal },
+  ): AsyncGenerator<void> {
+    const layerAhead = this.#layerAhead
+    if (ahead && layerAhead.wantsMost(wanted.length)) layerAhead.begin(layer + 1)
+    else layerAhead.end()
     for await (const slots of this.#streamer.waves(layer, wanted, { signal })) {
       this.#showWave(layer, slots)
       yield
+      layerAhead.goOn()
     }
+    layerAhead.goOn()
+  }
+
+  /** Nothing more is read for coming layers: a prompt has ended, or is given up. */
+  endAhead(): void {
+    this.#layerAhead.giveUp()
   }
 
   /** Whether the expert is in a slot, or on its way into one. */
@@ -332,6 +351,7 @@ export class ExpertSlots implements GuessedSlots {
 
   /** The device is gone: nobody waits any longer. */
   lose(error: DeviceLostError): void {
+    this.#layerAhead.end()
     this.#reads.stop()
     this.#cache.life.lose()
     this.#streamer.end(error)
@@ -339,6 +359,7 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Ends when the reads that have begun have ended. */
   async close(): Promise<void> {
+    this.#layerAhead.end()
     this.#reads.stop()
     this.#streamer.end(new ClosedError('model'))
     await this.#reader.close()

@@ -24,6 +24,14 @@ export interface LayerTap {
   afterLayer(layer: number): Promise<void>
 }
 
+interface RunOptions {
+  readonly first?: number
+  readonly end?: number
+  readonly signal?: AbortSignal
+  readonly tap?: LayerTap
+  readonly last?: () => void
+}
+
 const SUBMIT_LAYERS = 4
 
 export class PromptPass {
@@ -33,6 +41,7 @@ export class PromptPass {
   readonly #slots: ExpertSlots
   readonly #choiceReadback: GPUBuffer
   readonly #profiler: Profiler | null
+  readonly #prefetch: boolean
   readonly #host: HostExperts | null
   readonly #hostRows: GPUBuffer // [tokens, hidden]
   readonly #layerReadback: GPUBuffer // choice, mixing and hidden of one layer
@@ -40,12 +49,13 @@ export class PromptPass {
   #addRows!: Op
   #layers!: readonly PromptLayer[]
 
-  private constructor(parts: LayerParts, profiler: Profiler | null) {
+  private constructor(parts: LayerParts, profiler: Profiler | null, prefetch: boolean) {
     this.#gpu = parts.gpu
     this.#config = parts.config
     this.#space = parts.space
     this.#slots = parts.slots
     this.#profiler = profiler
+    this.#prefetch = prefetch && parts.host === null // who decides for both sides has rules of its own
     const size = parts.config.numLayers * parts.space.shape.maxTokens * parts.space.shape.k * 4
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
     const { device } = parts.gpu
@@ -57,8 +67,13 @@ export class PromptPass {
     this.#layerReadback = device.createBuffer({ label: 'layer readback', size: layerBytes, usage })
   }
 
-  static async create(parts: LayerParts, weights: ResidentWeights, profiler: Profiler | null): Promise<PromptPass> {
-    const pass = new PromptPass(parts, profiler)
+  static async create(
+    parts: LayerParts,
+    weights: ResidentWeights,
+    profiler: Profiler | null,
+    prefetch: boolean,
+  ): Promise<PromptPass> {
+    const pass = new PromptPass(parts, profiler, prefetch)
     const { gpu, space } = parts
     const layers = weights.layers.map((layer, i) => promptLayer(parts, layer, i))
     pass.#embed = await embedOp(gpu, weights.embed, space.tokenInfo, space.hidden)
@@ -75,11 +90,15 @@ export class PromptPass {
    * Through layers [first, end), then what `last` records. All is submitted when this returns: commands that were recorded
    * because their experts are in slots must not wait until those are given away.
    */
-  async run(
-    recorder: Recorder,
-    size: StepSize,
-    options: { first?: number; end?: number; signal?: AbortSignal; tap?: LayerTap; last?: () => void } = {},
-  ): Promise<void> {
+  async run(recorder: Recorder, size: StepSize, options: RunOptions = {}): Promise<void> {
+    try {
+      await this.#run(recorder, size, options)
+    } finally {
+      this.#slots.endAhead()
+    }
+  }
+
+  async #run(recorder: Recorder, size: StepSize, options: RunOptions): Promise<void> {
     const { first = 0, end = this.#config.numLayers, signal, tap, last } = options
     this.#slots.beginStep()
     for (let layer = first; layer < end; layer++) {
@@ -122,7 +141,7 @@ export class PromptPass {
 
   async #bring(recorder: Recorder, size: StepSize, layer: number, experts: Iterable<number>, signal?: AbortSignal) {
     const wanted = [...experts].sort((a, b) => a - b)
-    for await (const _ of this.#slots.waves(layer, wanted, signal)) {
+    for await (const _ of this.#slots.waves(layer, wanted, { ahead: this.#prefetch, signal })) {
       this.#layers[layer].expertsOfWave(recorder, size)
       recorder.submit()
     }

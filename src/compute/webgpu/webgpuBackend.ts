@@ -200,7 +200,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout, host: tier }
     const readsAhead = options.prefetch !== false && reader.isLocal
-    const building = PromptPass.create(parts, weights, profiler)
+    const building = PromptPass.create(parts, weights, profiler, readsAhead)
     const head = await Head.create(gpu, config, space, weights)
     const [prompt, decode] = await Promise.all([
       building,
