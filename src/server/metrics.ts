@@ -3,12 +3,18 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { ModelStats } from '../compute/stats.js'
 import type { SessionEvent, Usage } from '../session/events.js'
+import { CountedHistogram } from './countedHistogram.js'
 
 export interface MetricsSources {
   readonly stats: () => ModelStats
   readonly session: () => { running: number; waiting: number; states: number; bytes: number }
   readonly active: () => number
   readonly bodyBytes: () => number
+}
+
+/** The engine's own histogram has steps of twice the time. */
+function readTimes({ readLatencyMs: counts, readSeconds: sum }: ModelStats) {
+  return { counts, sum, bounds: counts.map((_, step) => 2 ** step / 8 / 1000) }
 }
 
 export class Metrics {
@@ -73,6 +79,7 @@ export class Metrics {
     const engine: [string, string, (stats: ModelStats) => number][] = [
       ['expert_hits_total', 'Experts that were in memory when routed to', stats => stats.expertHits],
       ['expert_misses_total', 'Experts that were read on demand', stats => stats.expertMisses],
+      ['prefetch_reads_total', 'Experts that were read ahead', stats => stats.prefetchReads],
       ['prefetch_hits_total', 'Hits that a prefetch brought', stats => stats.prefetchHits],
       ['prefetch_wasted_bytes_total', 'Bytes prefetched in vain', stats => stats.prefetchWastedBytes],
       ['expert_bytes_read_total', 'Bytes of experts read', stats => stats.bytesRead],
@@ -86,6 +93,8 @@ export class Metrics {
       if (name.endsWith('_total')) counter(`moeflux_${name}`, help, () => read(sources.stats()))
       else gauge(`moeflux_${name}`, help, () => read(sources.stats()))
     }
+    const reads = { name: 'moeflux_expert_read_seconds', help: 'Time that a read of an expert took', registers }
+    new CountedHistogram(reads, () => readTimes(sources.stats()))
   }
 
   request(path: string, status: number): void {

@@ -160,7 +160,9 @@ describe('the engine view', () => {
       ['expertHits', 'moeflux_expert_hits_total'],
       ['expertMisses', 'moeflux_expert_misses_total'],
       ['bytesRead', 'moeflux_expert_bytes_read_total'],
+      ['prefetchReads', 'moeflux_prefetch_reads_total'],
       ['prefetchHits', 'moeflux_prefetch_hits_total'],
+      ['prefetchWastedBytes', 'moeflux_prefetch_wasted_bytes_total'],
       ['expertSlotsUsed', 'moeflux_expert_slots_used'],
     ]
     for (const [counter, metric] of pairs) {

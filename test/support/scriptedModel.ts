@@ -53,12 +53,15 @@ const config = {
   eosTokenIds: [END_TOKEN, 8183],
 } as unknown as ModelConfig
 
-const NO_STATS = Object.fromEntries(
-  [
-    ...['tokens', 'expertHits', 'expertMisses', 'prefetchHits', 'prefetchWastedBytes', 'bytesRead', 'stallSeconds'],
-    ...['computeSeconds', 'expertSlots', 'expertSlotsUsed'],
-  ].map(name => [name, 0]),
-)
+const NO_STATS = {
+  ...Object.fromEntries(
+    [
+      ...['tokens', 'expertHits', 'expertMisses', 'prefetchReads', 'prefetchHits', 'prefetchWastedBytes', 'bytesRead'],
+      ...['readSeconds', 'stallSeconds', 'computeSeconds', 'expertSlots', 'expertSlotsUsed'],
+    ].map(name => [name, 0]),
+  ),
+  readLatencyMs: [],
+}
 
 // One set of workers for all models of a test file; they do not keep the process alive.
 const sharedTokenizer = demoTokenizer()

@@ -19,6 +19,7 @@ import { fromJson, ImportError, toJson, toMarkdown } from '../../src/web/state/c
 import type { ConversationStore } from '../../src/web/state/conversationStore.js'
 import { Conversations } from '../../src/web/state/conversations.js'
 import { EngineHistory } from '../../src/web/state/engineHistory.js'
+import { latencyShare } from '../../src/web/state/latency.js'
 
 const message = (id: string, parent: string | null, role: Message['role'] = 'user'): Message => ({
   id,
@@ -234,5 +235,12 @@ describe('the engine in the page', () => {
     for (let i = 0; i < 1000; i++) history.push(frame({ time: 1_000_000 + i * 1000, decodeTokens: 1 }))
     expect(history.times.length).toBeLessThanOrEqual(240)
     expect(history.times.at(-1)! - history.times[0]).toBeLessThanOrEqual(120)
+  })
+})
+
+describe('times of reads', () => {
+  test('a share of them took no longer than the end of its step', () => {
+    const latency = [0, 0, 3, 4, 0, 1] // up to 0.125, 0.25, 0.5, 1, 2, 4 ms
+    expect([0.1, 0.375, 0.5, 0.875, 0.99].map(share => latencyShare(latency, share))).toEqual([0.5, 0.5, 1, 1, 4])
   })
 })

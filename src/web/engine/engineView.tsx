@@ -3,6 +3,7 @@ import { useApp } from '../state/app.js'
 import { EngineHistory } from '../state/engineHistory.js'
 import * as format from '../ui/format.js'
 import { HeatMap } from './heatMap.js'
+import { LatencyChart } from './latencyChart.js'
 import { LineChart } from './lineChart.js'
 import { PhaseChart } from './phaseChart.js'
 
@@ -73,6 +74,13 @@ export function EngineView() {
               times={history.times}
               series={[{ label: 'bytes per second', values: history.readRate, tone: 'reads' }]}
               format={value => `${format.bytes(value)}/s`}
+            />
+          </section>
+          <section class="panel" aria-label="Read times">
+            <h2>Time of a read</h2>
+            <LatencyChart
+              latency={history.frame?.stats.readLatencyMs ?? []}
+              wastedBytes={history.frame?.stats.prefetchWastedBytes ?? 0}
             />
           </section>
           <Counters history={history} />
@@ -173,6 +181,7 @@ function Counters({ history }: { history: EngineHistory }) {
     ['expertMisses', 'Experts read on demand', stats.expertMisses],
     ['prefetchReads', 'Experts read ahead', stats.prefetchReads],
     ['prefetchHits', 'of them wanted later', stats.prefetchHits],
+    ['prefetchWastedBytes', 'Bytes read ahead in vain', stats.prefetchWastedBytes],
     ['bytesRead', 'Bytes read', stats.bytesRead],
     ['expertSlotsUsed', 'Slots in use', stats.expertSlotsUsed],
   ]
