@@ -14,6 +14,7 @@ const PROGRESS_EVERY = 1000
 export const READERS = [
   ...[
     'safetensors',
+    'gguf',
     'index',
     'config',
     'packed',

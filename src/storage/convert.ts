@@ -1,4 +1,4 @@
-// Turns a downloaded model (MLX or Hugging Face, safetensors) into a packed folder. Streams: memory stays at a few
+// Turns a downloaded model (MLX or Hugging Face, safetensors, or GGUF) into a packed folder. Streams: memory stays at a few
 // blocks and one expert, whatever the model's size. Each file is finished before the next is begun, so that a run that
 // was stopped goes on where it was; the same source and options always give the same bytes.
 import { basename, dirname, join } from 'node:path'
@@ -375,10 +375,11 @@ export function isRefusal(error: unknown): boolean {
   return error instanceof FormatError || error instanceof TensorError || error instanceof UnsupportedModelError
 }
 
-/** The folder's own name; in the hub's cache, where folders are named after commits, the repository's. */
+/** The folder's or file's own name; in the hub's cache, where folders are named after commits, the repository's. */
 export function modelNameOf(location: string): string {
   const snapshots = dirname(location)
-  if (basename(snapshots) !== 'snapshots') return basename(location)
+  const name = basename(location).replace(/(-\d{5}-of-\d{5})?\.gguf$/i, '')
+  if (name !== basename(location) || basename(snapshots) !== 'snapshots') return name
   return basename(dirname(snapshots))
     .replace(/^models--/, '')
     .replaceAll('--', '/')

@@ -21,7 +21,7 @@ export interface FileChecksum {
 
 export interface PackedSource {
   readonly name: string
-  readonly layout: 'mlx' | 'hf' | 'synthetic'
+  readonly layout: 'mlx' | 'hf' | 'gguf' | 'synthetic'
   /** A hash over config, headers and samples of the source: see sourceIdentity.ts. */
   readonly identity: string
 }
@@ -78,8 +78,12 @@ export function parseMetadata(text: string, file: string): Metadata {
   }
   const source = asObject(root.get('source'), file, 'source')
   const layout = source.get('layout')
-  if (layout !== 'mlx' && layout !== 'hf' && layout !== 'synthetic') {
-    throw new FormatError('BAD_FIELD', file, `source.layout is ${show(layout)}, want "mlx", "hf" or "synthetic"`)
+  if (layout !== 'mlx' && layout !== 'hf' && layout !== 'gguf' && layout !== 'synthetic') {
+    throw new FormatError(
+      'BAD_FIELD',
+      file,
+      `source.layout is ${show(layout)}, want "mlx", "hf", "gguf" or "synthetic"`,
+    )
   }
   const options = asObject(root.get('options'), file, 'options')
   const countOrNull = (field: string) => {

@@ -4,6 +4,7 @@ import { readdir, rename, rm, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { ModelNotFoundError } from '../errors.js'
+import { isGgufName } from '../gguf/ggufFolder.js'
 import { demoModelPath } from './demoModel.js'
 import { lockFolder } from './folderLock.js'
 import type { Metadata } from './manifest.js'
@@ -53,15 +54,16 @@ export async function listModels(root: string): Promise<StoredModel[]> {
   return models.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.id < b.id ? -1 : 1))
 }
 
-/** The folder of a model: a path that is there, the name of a stored model, or the built-in demo's. */
+/** Where a model is: a folder or GGUF file that is there, the name of a stored model, or the built-in demo's. */
 export async function findModel(nameOrFolder: string, root = storeRoot()): Promise<string> {
   refuseEmptyName(nameOrFolder)
   if (await isFolder(resolve(nameOrFolder))) return resolve(nameOrFolder)
+  if (isGgufName(nameOrFolder) && (await stat(nameOrFolder).catch(() => null)) !== null) return resolve(nameOrFolder)
   const { model, others } = await pickModel(nameOrFolder, root)
   if (model !== null) return model.folder
   if (nameOrFolder === DEMO_NAME) return demoModelPath()
   if (others.length > 0) throw ambiguous(nameOrFolder, others)
-  const detail = `no such folder, and the store has no model of this name ('moeflux list' shows them)`
+  const detail = `no such folder or file, and the store has no model of this name ('moeflux list' shows them)`
   throw new ModelNotFoundError(nameOrFolder, detail)
 }
 

@@ -6,7 +6,7 @@ import { TargetError } from '../errors.js'
 import type { Folder } from './byteSource.js'
 import { type ConvertOptions, type ConvertResult, convert } from './convert.js'
 import { type LockPace, lockFolder } from './folderLock.js'
-import { openNodeFolder } from './nodeFolder.js'
+import { openSource } from './openSource.js'
 import { openOutputFolder } from './outputFolder.js'
 import { LOCK_NAME } from './packedNames.js'
 
@@ -15,8 +15,9 @@ export interface PackOptions extends ConvertOptions {
   readonly lockPace?: Partial<LockPace>
 }
 
+/** `source`: a folder, or a GGUF file. */
 export async function packFolder(source: string, target: string, options: PackOptions = {}): Promise<ConvertResult> {
-  return await packInto(await openNodeFolder(source, { links: 'inside' }), target, options)
+  return await packInto(await openSource(source), target, options)
 }
 
 export async function packInto(source: Folder, target: string, options: PackOptions = {}): Promise<ConvertResult> {

@@ -1,5 +1,6 @@
-// Whatever folder a user names, a packed one comes back: packed folders as they are, MLX and HF folders packed once into
-// the cache, found there again by what they hold. Small files that changed since are copied into the same pack.
+// Whatever model a user names, a packed folder comes back: packed folders as they are, MLX and HF folders and GGUF files
+// packed once into the cache, found there again by what they hold. Small files that changed since are copied into the
+// same pack.
 import { createHash } from 'node:crypto'
 import { ModelNotFoundError } from '../errors.js'
 import { CONVERTER_VERSION, modelNameOf } from './convert.js'
@@ -7,8 +8,9 @@ import { changedTexts } from './copiedTexts.js'
 import { packedCacheFolder, storeRoot } from './modelStore.js'
 import { openNodeFolder } from './nodeFolder.js'
 import { readMetadata, refuseUnfinished } from './openPacked.js'
+import { isGgufFile, openSource } from './openSource.js'
 import { CONFIG_NAME, MANIFEST_NAME } from './packedNames.js'
-import { packFolder } from './packFolder.js'
+import { packInto } from './packFolder.js'
 import { INDEX_NAME, openShardedModel, SINGLE_NAME } from './shardedModel.js'
 import { sourceIdentity } from './sourceIdentity.js'
 
@@ -19,12 +21,14 @@ export interface PreparePackedOptions {
   readonly signal?: AbortSignal
 }
 
-/** The path of a packed folder with the model of `folder`. */
-export async function preparePacked(folder: string, options: PreparePackedOptions = {}): Promise<string> {
-  const source = await openNodeFolder(folder, { links: 'inside' })
-  const packed = await openNodeFolder(folder, { links: 'any' })
-  await refuseUnfinished(packed)
-  if ((await packed.readText(MANIFEST_NAME)) !== null) return packed.location
+/** The path of a packed folder with the model of `path`: a folder, or a GGUF file. */
+export async function preparePacked(path: string, options: PreparePackedOptions = {}): Promise<string> {
+  const source = await openSource(path)
+  if (!(await isGgufFile(path))) {
+    const packed = await openNodeFolder(path, { links: 'any' })
+    await refuseUnfinished(packed)
+    if ((await packed.readText(MANIFEST_NAME)) !== null) return packed.location
+  }
   if ((await source.readText(CONFIG_NAME)) === null) {
     throw new ModelNotFoundError(source.location, `holds no ${CONFIG_NAME}: it is not a model`)
   }
@@ -42,7 +46,7 @@ export async function preparePacked(folder: string, options: PreparePackedOption
   const metadata = there && (await readMetadata(there))
   if (there && metadata && (await changedTexts(source, there, metadata)).size === 0) return target
   if (metadata === null) options.onNotice?.(`${source.location} is packed once into ${target}`)
-  await packFolder(source.location, target, {
+  await packInto(source, target, {
     name,
     onNotice: options.onNotice,
     onProgress: options.onProgress,

@@ -1,6 +1,6 @@
 // The safetensors files of a source model (one file, or shards listed by an index) as one table of tensors. Shards stay
 // open until close(). Knows nothing of what tensors mean.
-import { FormatError, HubError, ModelNotFoundError, MoefluxError, ReadError } from '../errors.js'
+import { FormatError, ModelNotFoundError, ReadError } from '../errors.js'
 import type { ByteSource, Folder } from './byteSource.js'
 import { readSafetensorsHeader, type SafetensorsTensor } from './safetensors.js'
 import { asObject, asString, parseStrictJson } from './strictJson.js'
@@ -74,7 +74,8 @@ async function openShard(folder: Folder, name: string, listed: boolean): Promise
   try {
     return await folder.open(name)
   } catch (cause) {
-    if (cause instanceof FormatError || cause instanceof HubError || !(cause instanceof MoefluxError)) throw cause
+    const isMissing = cause instanceof ReadError || cause instanceof ModelNotFoundError
+    if (!isMissing) throw cause
     if (!listed)
       throw new ModelNotFoundError(folder.location, `holds neither ${INDEX_NAME} nor a readable ${SINGLE_NAME}`)
     const detail = cause instanceof ReadError ? cause.detail : cause.message

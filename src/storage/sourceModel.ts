@@ -1,4 +1,4 @@
-// A model as people download it, MLX or Hugging Face, seen through one pair of glasses: names without prefixes, matrices
+// A model as people download it, MLX, Hugging Face or GGUF, seen through one pair of glasses: names without prefixes, matrices
 // and vectors by the packed folder's names, experts one by one whatever their layout. Reads headers only; says where the
 // bytes are, and what they need on the way.
 import { FormatError, TensorError } from '../errors.js'
@@ -38,7 +38,7 @@ export interface SourceVector {
 }
 
 export class SourceModel {
-  readonly layout: 'mlx' | 'hf'
+  readonly layout: 'mlx' | 'hf' | 'gguf'
   /** Some of its matrices are quantized already: bytes are moved, never quantized again. */
   readonly isQuantized: boolean
   private readonly tensors = new Map<string, SourceTensor>()
@@ -142,7 +142,8 @@ export class SourceModel {
   }
 
   /** The convolution is [C, 1, 4] in HF and [C, 4, 1] in MLX; the same bytes. Models without one go by their metadata. */
-  private detectLayout(): 'mlx' | 'hf' {
+  private detectLayout(): 'mlx' | 'hf' | 'gguf' {
+    if (this.sharded.format === 'gguf') return 'gguf'
     const layer = this.config.layerKinds.indexOf('linear_attention')
     if (layer < 0) return this.sharded.format === 'mlx' ? 'mlx' : 'hf'
     const conv = this.find(`model.layers.${layer}.linear_attn.conv1d.weight`)

@@ -39,7 +39,7 @@ export interface UncomparedFile {
 }
 
 export interface VerifyReport {
-  readonly kind: 'packed' | 'mlx' | 'hf' | 'unknown'
+  readonly kind: 'packed' | 'mlx' | 'hf' | 'gguf' | 'unknown'
   readonly compared: readonly ComparedFile[] // and right
   readonly uncompared: readonly UncomparedFile[] // and nothing wrong was found
   readonly extra: readonly string[] // files that are none of the model's

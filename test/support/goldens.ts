@@ -49,7 +49,7 @@ export class Goldens {
   }
 }
 
-function readTensors(path: string): Map<string, Float32Array | Int32Array> {
+export function readTensors(path: string): Map<string, Float32Array | Int32Array> {
   const bytes = new Uint8Array(readFileSync(path))
   const headerSize = Number(new DataView(bytes.buffer).getBigUint64(0, true))
   const header: Record<string, { dtype: string; data_offsets: [number, number] }> = JSON.parse(

@@ -2,6 +2,7 @@
 // throws an error of moeflux that names what is broken; what it finds wrong beyond that it throws as `Wrong`.
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { workFolder } from '../caseFolder.mjs'
+import { ggufReaders } from './gguf.mjs'
 import { tinySource } from './material.mjs'
 import { modelReaders } from './model.mjs'
 import { savedReaders } from './saved.mjs'
@@ -11,5 +12,6 @@ import { textReaders } from './text.mjs'
 export async function prepareReaders() {
   const packed = workFolder('packed')
   await packFolder(tinySource, packed)
-  return { ...modelReaders(packed), ...textReaders(), ...(await stateReaders(packed)), ...(await savedReaders()) }
+  const models = { ...modelReaders(packed), ...(await ggufReaders()) }
+  return { ...models, ...textReaders(), ...(await stateReaders(packed)), ...(await savedReaders()) }
 }

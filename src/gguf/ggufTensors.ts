@@ -1,0 +1,192 @@
+// Which tensors of a GGUF file are which of the packed folder, and what the usual converter did to them: value heads in
+// another order, A_log as -exp(A_log), gates without their one row. Names and shapes; the bytes are read elsewhere.
+import { TensorError } from '../errors.js'
+import type { ModelConfig } from '../model/config.js'
+import { PROJECTIONS, type Projection, projectionShape } from '../model/expertLayout.js'
+import { widenFloats } from '../model/floats.js'
+import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
+import type { FloatType } from '../model/tensors.js'
+import type { GgufFile, PlacedTensor } from './ggufFile.js'
+import { joinTargets, type MatrixOrder, RelaidMatrix, targetOf } from './relaidMatrix.js'
+
+/** A matrix under its name in the packed folder; `stack` experts below each other, or none. */
+export interface NamedMatrix {
+  readonly name: string
+  readonly matrix: RelaidMatrix
+  readonly stack: number | null
+}
+
+export interface NamedVector {
+  readonly name: string
+  readonly shape: readonly number[]
+  read(): Promise<Float32Array>
+}
+
+export interface NamedTensors {
+  readonly matrices: readonly NamedMatrix[]
+  readonly vectors: readonly NamedVector[]
+}
+
+const TOP_NAMES: ReadonlyMap<string, string> = new Map([
+  ['model.embed_tokens', 'token_embd.weight'],
+  ['lm_head', 'output.weight'],
+  ['model.norm.weight', 'output_norm.weight'],
+])
+
+const LAYER_NAMES: ReadonlyMap<string, string> = new Map([
+  ['input_layernorm.weight', 'attn_norm.weight'],
+  ['post_attention_layernorm.weight', 'post_attention_norm.weight'],
+  ['self_attn.q_proj', 'attn_q.weight'],
+  ['self_attn.k_proj', 'attn_k.weight'],
+  ['self_attn.v_proj', 'attn_v.weight'],
+  ['self_attn.o_proj', 'attn_output.weight'],
+  ['self_attn.q_norm.weight', 'attn_q_norm.weight'],
+  ['self_attn.k_norm.weight', 'attn_k_norm.weight'],
+  ['linear_attn.in_proj_qkv', 'attn_qkv.weight'],
+  ['linear_attn.in_proj_z', 'attn_gate.weight'],
+  ['linear_attn.in_proj_a', 'ssm_alpha.weight'],
+  ['linear_attn.in_proj_b', 'ssm_beta.weight'],
+  ['linear_attn.out_proj', 'ssm_out.weight'],
+  ['linear_attn.conv1d.weight', 'ssm_conv1d.weight'],
+  ['linear_attn.A_log', 'ssm_a'],
+  ['linear_attn.dt_bias', 'ssm_dt.bias'],
+  ['linear_attn.norm.weight', 'ssm_norm.weight'],
+  ['mlp.gate', 'ffn_gate_inp.weight'],
+  ['mlp.shared_expert_gate', 'ffn_gate_inp_shexp.weight'],
+  ['mlp.shared_expert.gate_proj', 'ffn_gate_shexp.weight'],
+  ['mlp.shared_expert.up_proj', 'ffn_up_shexp.weight'],
+  ['mlp.shared_expert.down_proj', 'ffn_down_shexp.weight'],
+])
+
+export function ggufNameOf(packedName: string): string {
+  const match = /^model\.layers\.(\d+)\.(.*)$/.exec(packedName)
+  if (match === null) return TOP_NAMES.get(packedName)!
+  return `blk.${match[1]}.${LAYER_NAMES.get(match[2])!}`
+}
+
+export function nameTensors(file: GgufFile, config: ModelConfig): NamedTensors {
+  const names = new TensorNames(file, config)
+  const specs = listSpecs(planTensors(config))
+  return {
+    matrices: [
+      ...specs.flatMap(spec => (spec.kind === 'matrix' ? names.matrix(spec) : [])),
+      ...PROJECTIONS.flatMap(projection => names.experts(projection)),
+    ],
+    vectors: specs.flatMap(spec => (spec.kind === 'vector' ? names.vector(spec) : [])),
+  }
+}
+
+class TensorNames {
+  constructor(
+    private readonly file: GgufFile,
+    private readonly config: ModelConfig,
+  ) {}
+
+  matrix({ name, rows, cols }: MatrixSpec): NamedMatrix {
+    const tensor = this.find(ggufNameOf(name))
+    // The quantizer leaves the one row of a gate out.
+    const isRow = rows === 1 && tensor.shape.length === 1
+    checkShape(tensor, isRow ? [cols] : [rows, cols])
+    return { name, stack: null, matrix: new RelaidMatrix(tensor, rows, cols, targetOf(tensor), this.orderOf(name)) }
+  }
+
+  vector({ name, length }: VectorSpec): NamedVector {
+    const tensor = this.find(ggufNameOf(name))
+    const { linearConvDim, linearConvKernel } = this.config
+    const isConv = name.endsWith('conv1d.weight')
+    checkShape(tensor, isConv ? [linearConvDim, linearConvKernel] : [length])
+    // The order of the convolution's axes tells that norms have their 1 already, as in MLX folders.
+    const shape = isConv ? [linearConvDim, linearConvKernel, 1] : [length]
+    const isDecay = name.endsWith('A_log')
+    const width = isConv ? linearConvKernel : 1
+    const { rowOf } = this.orderOf(name)
+    return {
+      name,
+      shape,
+      async read() {
+        const values = reorderRows(await readFloats(tensor), width, rowOf)
+        return isDecay ? values.map(value => decayLog(tensor, value)) : values
+      },
+    }
+  }
+
+  /** A projection of all experts, in each layer. */
+  experts(projection: Projection): NamedMatrix[] {
+    const { numLayers, numExperts } = this.config
+    const [rows, cols] = projectionShape(this.config, projection)
+    const found = Array.from({ length: numLayers }, (_, layer) => this.expertTensor(layer, projection, rows, cols))
+    const target = joinTargets(found.map(({ tensor }) => targetOf(tensor)))
+    return found.map(({ tensor, order }, layer) => ({
+      name: `model.layers.${layer}.mlp.switch_mlp.${projection}_proj`,
+      stack: numExperts,
+      matrix: new RelaidMatrix(tensor, numExperts * rows, cols, target, order),
+    }))
+  }
+
+  private expertTensor(layer: number, projection: Projection, rows: number, cols: number) {
+    const { numExperts } = this.config
+    const fused = this.file.tensors.get(`blk.${layer}.ffn_gate_up_exps.weight`)
+    if (fused === undefined || projection === 'down') {
+      const tensor = this.find(`blk.${layer}.ffn_${projection}_exps.weight`)
+      checkShape(tensor, [numExperts, rows, cols])
+      return { tensor, order: {} }
+    }
+    checkShape(fused, [numExperts, 2 * rows, cols])
+    const first = projection === 'gate' ? 0 : rows // gate rows first, then up rows
+    const rowOf = (row: number) => Math.floor(row / rows) * 2 * rows + first + (row % rows)
+    return { tensor: fused, order: { rowOf } }
+  }
+
+  /** How value heads lie in the file: where they outnumber key heads, those of all key heads take turns. */
+  private orderOf(name: string): MatrixOrder {
+    const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim } = this.config
+    const perKey = linearValueHeads / linearKeyHeads
+    if (perKey === 1 || !name.includes('.linear_attn.')) return {}
+    const headOf = (head: number) => (head % perKey) * linearKeyHeads + Math.floor(head / perKey)
+    const byHead = (size: number, first: number) => (row: number) => {
+      if (row < first) return row
+      const head = Math.floor((row - first) / size)
+      return first + headOf(head) * size + ((row - first) % size)
+    }
+    if (/in_proj_qkv|conv1d/.test(name)) return { rowOf: byHead(linearValueDim, 2 * linearKeyHeads * linearKeyDim) }
+    if (name.endsWith('in_proj_z')) return { rowOf: byHead(linearValueDim, 0) }
+    if (/in_proj_a|in_proj_b|A_log|dt_bias/.test(name)) return { rowOf: byHead(1, 0) }
+    if (name.endsWith('out_proj'))
+      return { columnBlocks: Array.from({ length: linearValueHeads }, (_, h) => headOf(h)) }
+    return {}
+  }
+
+  private find(name: string): PlacedTensor {
+    const tensor = this.file.tensors.get(name)
+    if (tensor === undefined) throw new TensorError(name, 'is missing', this.file.name)
+    return tensor
+  }
+}
+
+async function readFloats(tensor: PlacedTensor): Promise<Float32Array> {
+  const { source, type } = tensor
+  if (type.name !== 'F32' && type.name !== 'F16' && type.name !== 'BF16') {
+    throw new TensorError(tensor.name, `has the type ${type.name}, want F32, F16 or BF16`, source.name)
+  }
+  const bytes = new Uint8Array(tensor.size)
+  await source.read(tensor.offset, bytes)
+  const values = new Float32Array(tensor.size / type.blockBytes)
+  widenFloats(type.name satisfies FloatType, bytes, values)
+  return values
+}
+
+function reorderRows(values: Float32Array, width: number, rowOf?: (row: number) => number): Float32Array {
+  if (rowOf === undefined) return values
+  return values.map((_, i) => values[rowOf(Math.floor(i / width)) * width + (i % width)])
+}
+
+function decayLog(tensor: PlacedTensor, value: number): number {
+  if (value < 0 && Number.isFinite(value)) return Math.log(-value)
+  throw new TensorError(tensor.name, `holds ${value}, want numbers below 0`, tensor.source.name)
+}
+
+function checkShape(tensor: PlacedTensor, want: readonly number[]): void {
+  const { shape } = tensor
+  if (shape.length === want.length && shape.every((size, i) => size === want[i])) return
+  throw new TensorError(tensor.name, `the shape is [${shape}], want [${want}]`, tensor.source.name)
+}

@@ -1,0 +1,168 @@
+// GGUF files as sources of a conversion: the way back to what was converted, what is refused, and runs that are stopped.
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
+import { openPacked } from '#moeflux/storage/openPacked.js'
+import { packFolder } from '#moeflux/storage/packFolder.js'
+import { preparePacked } from '#moeflux/storage/preparePacked.js'
+import { tinyGguf, tinyGgufMetadata, tinyGgufTensors } from '../support/ggufModel.js'
+import { text, u32 } from '../support/ggufWriter.js'
+import {
+  hashFolder,
+  matrixValues,
+  repository,
+  temporaryFolder,
+  tinySource,
+  vectorValues,
+} from '../support/packedFiles.js'
+
+const mixed = join(repository, 'test/data/gguf/tiny-moe-Q4_K_M.gguf')
+
+function written(bytes: Uint8Array, name = 'tiny.gguf'): string {
+  const path = join(temporaryFolder(), name)
+  writeFileSync(path, bytes)
+  return path
+}
+
+const open = async (folder: string) => openPacked(await openNodeFolder(folder, { links: 'any' }))
+
+test('packs to what the Hugging Face folder packs to', async () => {
+  const [ours, theirs] = [join(temporaryFolder(), 'a'), join(temporaryFolder(), 'b')]
+  const { metadata } = await packFolder(written(tinyGguf()), ours, { bits: 16 })
+  await packFolder(tinySource, theirs, { bits: 16 })
+  expect(metadata).toMatchObject({ model: 'tiny', source: { layout: 'gguf', name: 'tiny' } })
+  for (let layer = 0; layer < 4; layer++) {
+    const name = `packed_experts/layer_0${layer}.bin`
+    expect(readFileSync(join(ours, name)).equals(readFileSync(join(theirs, name))), name).toBe(true)
+  }
+  const [got, want] = [await open(ours), await open(theirs)]
+  const shapes = ({ config }: typeof got) => ({ ...config, eosTokenIds: [], maxPositionEmbeddings: 0 })
+  expect(shapes(got)).toEqual(shapes(want))
+  const bytes = (folder: string) => readFileSync(join(folder, 'model_weights.bin'))
+  const values = (folder: string, packed: typeof got) => flatten(packed.tensors, bytes(folder))
+  const [mine, other] = [values(ours, got), values(theirs, want)]
+  expect([...mine.keys()]).toEqual([...other.keys()])
+  for (const [name, floats] of mine) {
+    if (!name.endsWith('A_log')) expect(floats, name).toEqual(other.get(name))
+    else for (const [i, value] of floats.entries()) expect(value).toBeCloseTo(other.get(name)![i], 6)
+  }
+  await got.close()
+  await want.close()
+})
+
+test('experts with gate and up in one tensor', async () => {
+  const tensors = tinyGgufTensors()
+  const fused = tensors.flatMap(tensor => {
+    if (tensor.name.includes('ffn_up_exps')) return []
+    if (!tensor.name.includes('ffn_gate_exps')) return tensor
+    const up = tensors.find(({ name }) => name === tensor.name.replace('gate', 'up'))!
+    const [experts, rows, cols] = tensor.shape as number[]
+    const size = rows * cols * 2
+    const data = new Uint8Array(2 * experts * size)
+    for (let e = 0; e < experts; e++) {
+      data.set(tensor.data.subarray(e * size, (e + 1) * size), 2 * e * size)
+      data.set(up.data.subarray(e * size, (e + 1) * size), (2 * e + 1) * size)
+    }
+    return { ...tensor, name: tensor.name.replace('gate', 'gate_up'), shape: [experts, 2 * rows, cols], data }
+  })
+  const [one, two] = [join(temporaryFolder(), 'a'), join(temporaryFolder(), 'b')]
+  await packFolder(written(tinyGguf({ tensors: fused })), one, { bits: 16 })
+  await packFolder(written(tinyGguf()), two, { bits: 16 })
+  const experts = (folder: string) => [...hashFolder(folder)].filter(([name]) => name.endsWith('.bin'))
+  expect(experts(one)).toEqual(experts(two))
+})
+
+test('each tensor keeps its own form, experts of all layers share the widest', async () => {
+  const folder = join(temporaryFolder(), 'packed')
+  await packFolder(mixed, folder)
+  const { tensors, experts, close } = await open(folder)
+  const bits = (matrix: { kind: string; bits?: number }) => matrix.bits ?? matrix.kind
+  expect(tensors.layers.map(layer => bits(layer.sharedExpert.down))).toEqual([4, 4, 8, 8])
+  expect([bits(tensors.embed), bits(tensors.lmHead), bits(tensors.layers[0].router)]).toEqual([4, 8, 'plain'])
+  expect([bits(experts.layout.gate), bits(experts.layout.up), bits(experts.layout.down)]).toEqual([4, 4, 8])
+  await close()
+})
+
+test('a run that is stopped is taken up again, with the same bytes', async () => {
+  const whole = join(temporaryFolder(), 'whole')
+  await packFolder(mixed, whole)
+  const want = hashFolder(whole)
+  for (const share of [0.1, 0.5, 0.9]) {
+    const folder = join(temporaryFolder(), 'stopped')
+    const stop = new AbortController()
+    const onProgress = ({ loaded, total }: { loaded: number; total: number }) => {
+      if (loaded > share * total) stop.abort()
+    }
+    await expect(packFolder(mixed, folder, { signal: stop.signal, onProgress })).rejects.toThrow()
+    const { bytesReused, bytes } = await packFolder(mixed, folder)
+    expect(bytesReused).toBeLessThan(bytes)
+    if (share > 0.4) expect(bytesReused).toBeGreaterThan(0)
+    expect(hashFolder(folder)).toEqual(want)
+  }
+}, 30_000)
+
+test('opened by its name it is packed once, and found again', async () => {
+  const root = temporaryFolder()
+  const notices: string[] = []
+  const options = { root, onNotice: (line: string) => notices.push(line) }
+  const first = await preparePacked(mixed, options)
+  expect(notices).toEqual([expect.stringContaining('is packed once')])
+  expect(await preparePacked(mixed, options)).toBe(first)
+  expect(notices.length).toBe(1)
+})
+
+describe('what is refused leaves nothing behind', () => {
+  const without = (name: string) => tinyGgufTensors().filter(tensor => tensor.name !== name)
+  const changed = (name: string, change: object) =>
+    tinyGgufTensors().map(tensor => (tensor.name === name ? { ...tensor, ...change } : tensor))
+  const key = (name: string, value: ReturnType<typeof u32>) =>
+    tinyGgufMetadata.map(entry => (entry[0] === name ? ([name, value] as const) : entry))
+  test.each([
+    ['another architecture', 'run: qwen35moe', tinyGguf({ metadata: key('general.architecture', text('llama')) })],
+    ['a dense sister', 'run: qwen35moe', tinyGguf({ metadata: key('general.architecture', text('qwen35')) })],
+    ['a missing tensor', 'blk.1.ssm_a: is missing', tinyGguf({ tensors: without('blk.1.ssm_a') })],
+    [
+      'a missing expert tensor',
+      'ffn_up_exps.weight: is missing',
+      tinyGguf({ tensors: without('blk.3.ffn_up_exps.weight') }),
+    ],
+    ['another shape', 'want [8,128]', tinyGguf({ tensors: changed('blk.0.ffn_gate_inp.weight', { shape: [16, 64] }) })],
+    ['a positive decay', 'numbers below 0', tinyGguf({ tensors: changed('blk.0.ssm_a', { data: new Uint8Array(8) }) })],
+    [
+      'scaled rotation',
+      'rope_type',
+      tinyGguf({ metadata: [...tinyGgufMetadata, ['qwen35moe.rope.scaling.type', text('yarn')]] }),
+    ],
+    [
+      'a sigmoid router',
+      'expert_gating_func',
+      tinyGguf({ metadata: [...tinyGgufMetadata, ['qwen35moe.expert_gating_func', u32(2)]] }),
+    ],
+    [
+      'no head size',
+      'attention.key_length is missing',
+      tinyGguf({ metadata: tinyGgufMetadata.filter(([name]) => !name.endsWith('key_length')) }),
+    ],
+    ['a cut file', 'past the file', tinyGguf().subarray(0, 100_000)],
+  ] as const)('%s', async (_, message, bytes) => {
+    const target = join(temporaryFolder(), 'packed')
+    await expect(packFolder(written(bytes), target)).rejects.toThrow(message)
+    expect(existsSync(target)).toBe(false)
+  })
+})
+
+/** All resident values by name. */
+function flatten(tensors: object, bytes: Uint8Array): Map<string, Float32Array> {
+  const out = new Map<string, Float32Array>()
+  const walk = (value: unknown): void => {
+    if (Array.isArray(value)) value.forEach(walk)
+    else if (value !== null && typeof value === 'object') {
+      const tensor = value as Parameters<typeof matrixValues>[0] & Parameters<typeof vectorValues>[0]
+      if (typeof tensor.name !== 'string') Object.values(value).forEach(walk)
+      else out.set(tensor.name, 'rows' in value ? matrixValues(tensor, bytes) : vectorValues(tensor, bytes))
+    }
+  }
+  walk(tensors)
+  return out
+}
