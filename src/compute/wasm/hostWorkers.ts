@@ -45,6 +45,10 @@ export interface HostEntry {
 }
 
 export class HostWorkers {
+  /** The memories that slots lie in. They do not grow. */
+  readonly memories: readonly WebAssembly.Memory[]
+  private readonly home: Float32Array // all of the home bank
+
   private constructor(
     readonly slots: readonly Slot[],
     readonly slotBytes: number,
@@ -55,7 +59,10 @@ export class HostWorkers {
     private readonly board: JobBoard,
     private readonly pool: WorkerPool,
     private readonly maySpin: boolean,
-  ) {}
+  ) {
+    this.home = new Float32Array(banks[HOME].memory.buffer)
+    this.memories = banks.map(({ memory }) => memory)
+  }
 
   static async open(packed: PackedModel, options: HostWorkersOptions, host: WasmHost): Promise<HostWorkers> {
     const { config } = packed
@@ -101,11 +108,6 @@ export class HostWorkers {
     return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool, hasOwnCores)
   }
 
-  /** The memories that slots lie in. */
-  get memories(): readonly WebAssembly.Memory[] {
-    return this.banks.map(({ memory }) => memory)
-  }
-
   get failure(): DeviceLostError | null {
     return this.pool.failure
   }
@@ -115,19 +117,20 @@ export class HostWorkers {
    * a time.
    */
   async compute(layer: number, hidden: Float32Array, entries: readonly HostEntry[]): Promise<Float32Array> {
-    const { hiddenSize, model, banks, board } = this
+    const { hiddenSize, model, board, home } = this
     const rows = hidden.length / hiddenSize
-    const { scratch } = model
+    const { hidden: input, mlpOut: output } = model.scratch
     for (let row = 0; row < rows; row++) {
-      const to = banks[HOME].floats(scratch.hidden.address + row * scratch.hidden.stride, hiddenSize)
-      to.set(hidden.subarray(row * hiddenSize, (row + 1) * hiddenSize))
+      const from = rows === 1 ? hidden : hidden.subarray(row * hiddenSize, (row + 1) * hiddenSize)
+      home.set(from, (input.address + row * input.stride) / 4)
     }
     board.writeExperts(layer, rows, ...this.writePairs(rows, entries))
-    await this.pool.run(this.threads, undefined, watches)
+    await (watches ? this.pool.runWatched(this.threads) : this.pool.run(this.threads))
     const out = new Float32Array(hidden.length)
-    const { address, stride } = scratch.mlpOut
-    for (let row = 0; row < rows; row++)
-      out.set(banks[HOME].floats(address + row * stride, hiddenSize), row * hiddenSize)
+    for (let row = 0; row < rows; row++) {
+      const at = (output.address + row * output.stride) / 4
+      out.set(home.subarray(at, at + hiddenSize), row * hiddenSize)
+    }
     return out
   }
 
@@ -149,7 +152,7 @@ export class HostWorkers {
     const pairRow = new Uint32Array(pairs)
     const pairOut = new Uint32Array(pairs)
     const { scratch } = this.model
-    const weights = this.banks[HOME].floats(scratch.weights, rows * ranks).fill(0)
+    const weights = this.home.subarray(scratch.weights / 4, scratch.weights / 4 + rows * ranks).fill(0)
     used.fill(0)
     let at = 0
     const waves = entries.map(({ slot, rows: own, weights: by }): WaveEntry => {

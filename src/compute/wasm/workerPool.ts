@@ -9,9 +9,9 @@ import type { JobBoard } from './jobBoard.js'
 const STOP_PATIENCE_MS = 2000
 
 interface Pending {
-  readonly isOver: Promise<void>
-  resolve(): void
-  reject(error: unknown): void
+  readonly done: Promise<void>
+  readonly resolve: () => void
+  readonly reject: (error: unknown) => void
 }
 
 export class WorkerPool implements ComputePool {
@@ -65,26 +65,41 @@ export class WorkerPool implements ComputePool {
     this.threads.push(thread)
   }
 
-  /** `watches`: looks for the job's end in every turn of the event loop, where a message would come too late. */
-  async run(workers: number, signal?: AbortSignal, watches = false): Promise<void> {
+  async run(workers: number, signal?: AbortSignal): Promise<void> {
     if (this.failure) throw this.failure
     if (this.closing) throw new ClosedError('model')
     signal?.throwIfAborted()
     const abort = () => this.board.abort()
     signal?.addEventListener('abort', abort)
-    if (!watches) this.setRef(true) // who watches keeps the process alive
-    const done = this.expect()
-    this.board.post(workers)
-    this.job = this.board.lastJob
-    if (watches) setImmediate(() => this.watch(this.job))
+    this.setRef(true)
+    const done = this.begin(workers)
     try {
       await done
     } catch (error) {
       throw error === ABORTED ? (signal?.reason ?? new ClosedError('model')) : error
     } finally {
       signal?.removeEventListener('abort', abort)
-      if (!watches) this.setRef(false)
+      this.setRef(false)
     }
+  }
+
+  /**
+   * The same, and looks for the job's end in every turn of the event loop, where a message would come too late. The turns keep
+   * the process alive.
+   */
+  runWatched(workers: number): Promise<void> {
+    const refused = this.failure ?? (this.closing && new ClosedError('model'))
+    if (refused) return Promise.reject(refused)
+    const done = this.begin(workers)
+    setImmediate(() => this.watch(this.job))
+    return done
+  }
+
+  private begin(workers: number): Promise<void> {
+    const done = this.expect()
+    this.board.post(workers)
+    this.job = this.board.lastJob
+    return done
   }
 
   /** Looks for the end of a job that is watched, again and again for so long, and for nothing else. */
@@ -105,7 +120,7 @@ export class WorkerPool implements ComputePool {
     this.setRef(true)
     if (this.pending) {
       this.board.abort()
-      await soon(this.pending.isOver)
+      await soon(this.pending.done.catch(() => {}))
     }
     this.mayEnd = true
     if (!this.pending && !this.failure) {
@@ -134,13 +149,12 @@ export class WorkerPool implements ComputePool {
 
   /** Settled by the next `settle`. */
   private expect(): Promise<void> {
-    let over = () => {}
-    const isOver = new Promise<void>(resolve => {
-      over = resolve
+    let settle: Omit<Pending, 'done'> | null = null
+    const done = new Promise<void>((resolve, reject) => {
+      settle = { resolve, reject }
     })
-    return new Promise<void>((resolve, reject) => {
-      this.pending = { isOver, resolve, reject }
-    }).finally(over)
+    this.pending = { done, ...(settle as unknown as Omit<Pending, 'done'>) }
+    return done
   }
 
   private settle(how: (pending: Pending) => void): void {

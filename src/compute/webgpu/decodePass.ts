@@ -328,7 +328,7 @@ export class DecodePass {
     const { choice, status } = this.#space
     recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
     recorder.copy(choice, 0, this.#readback, STATUS_BYTES, choice.size)
-    recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
+    if (to === numLayers) recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
     if (this.#host !== null) {
       const { mixing, hidden } = this.#space
       recorder.copy(mixing, 0, this.#readback, this.#mixingAt, this.#mixingBytes(tokens))
