@@ -3,20 +3,25 @@ import { stat } from 'node:fs/promises'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
 import { type DiskMeasurement, measureDisk } from '../bench/diskSpeed.js'
 import { measureScratchDisk } from '../bench/scratchDisk.js'
+import { PLANNED_TOKENS } from '../compute/backend.js'
 import { hasRelaxedSimd } from '../compute/wasm/kernels.js'
 import { loadKernels } from '../compute/wasm/loadKernels.js'
 import { type AdapterDescription, probeAdapters } from '../compute/webgpu/gpuDevice.js'
 import { availableMemory } from '../experts/nodeMemory.js'
 import { chooseReadMode } from '../experts/readMode.js'
+import type { ModelConfig } from '../model/config.js'
 import { presets } from '../model/presets.js'
-import { allExpertsBytes, expertBytes, FOUR_BIT, residentBytes } from '../model/sizes.js'
+import { allExpertsBytes, expertBytes, FOUR_BIT, matrixBytes, residentBytes } from '../model/sizes.js'
 import { findModel, storeRoot } from '../storage/modelStore.js'
 import { openNodeFolder } from '../storage/nodeFolder.js'
 import { openPacked } from '../storage/openPacked.js'
 import type { Cli } from './action.js'
 import { diskLine } from './benchModel.js'
 import type { DoctorCommandOptions } from './commands/doctor.js'
+import { GPU_WEIGHTS, READ_SPEED, storedBytes, WEIGHTS_PER_THREAD } from './commands/inspect.js'
 import { formatBytes, formatFields } from './format.js'
+import { estimateGpu, type GpuEstimate } from './gpuEstimate.js'
+import { gpuFields as splitFields } from './modelReport.js'
 
 const depths = [1, 4, 8]
 const measuredModelBytes = 1e9 // a smaller model would be read from some cache, whoever keeps it
@@ -27,6 +32,8 @@ interface Subject {
   readonly expertsBytes: number
   readonly residentBytes: number
   readonly expertsPerStep: number // experts that a token reads at most, over all layers
+  readonly embeddingBytes: number // of the resident part, of which a token reads one row
+  readonly config: ModelConfig
   readonly files: readonly string[] // empty: a preset
 }
 
@@ -36,7 +43,8 @@ export interface Findings {
   readonly gpu: { usable: boolean; reason: string; adapter: AdapterDescription | null }
   readonly memory: { total: number; free: number; limit: number; limitedBy: 'machine' | 'cgroup' }
   readonly disk: DiskMeasurement | null
-  readonly subject: Omit<Subject, 'files'>
+  readonly subject: Omit<Subject, 'files' | 'config'>
+  readonly split: GpuEstimate | null // with a GPU of the size that was asked about
   readonly auto: { backend: string; reason: string; reads: 'direct' | 'buffered'; readsReason: string }
   readonly advice: readonly string[]
 }
@@ -54,7 +62,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
     freeBytes: Math.max(0, memory.bytes - subject.residentBytes),
     supported: process.platform === 'linux',
   })
-  const { files: _files, ...about } = subject
+  const { files: _files, config: _config, ...about } = subject
   const findings: Omit<Findings, 'advice'> = {
     system: {
       platform: `${process.platform} ${release()}, ${process.arch}`,
@@ -67,6 +75,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
     memory: { total: totalmem(), free: memory.bytes, limit: memory.limit, limitedBy: memory.limitedBy },
     disk,
     subject: about,
+    split: options.gpu === undefined ? null : splitFor(subject, options.gpu, disk),
     auto: {
       ...chooseForAuto(gpu, wasm),
       reads: reads.direct ? 'direct' : 'buffered',
@@ -86,13 +95,15 @@ function presetSubject(): Subject {
     expertsBytes: allExpertsBytes(config, FOUR_BIT),
     residentBytes: residentBytes(config, FOUR_BIT),
     expertsPerStep: config.numLayers * config.expertsPerToken,
+    embeddingBytes: matrixBytes(config.vocabSize, config.hiddenSize, FOUR_BIT),
+    config,
     files: [],
   }
 }
 
 async function modelSubject(name: string): Promise<Subject> {
   const packed = await openPacked(await openNodeFolder(await findModel(name), { links: 'any' }))
-  const { config, experts, weights } = packed
+  const { config, experts, weights, tensors } = packed
   const files = experts.files.map(file => file.name)
   await packed.close()
   return {
@@ -101,8 +112,27 @@ async function modelSubject(name: string): Promise<Subject> {
     expertsBytes: config.numLayers * config.numExperts * experts.layout.expertSize,
     residentBytes: weights.size,
     expertsPerStep: config.numLayers * config.expertsPerToken,
+    embeddingBytes: config.tieWordEmbeddings ? 0 : storedBytes(tensors.embed),
+    config,
     files,
   }
+}
+
+/** Where experts would go with a GPU of this size, and how fast that may be on this machine. */
+function splitFor(subject: Subject, gpuBytes: number, disk: DiskMeasurement | null): GpuEstimate {
+  const { config, expertBytes: expert, expertsBytes: allExperts } = subject
+  const bytes = { expert, allExperts, resident: subject.residentBytes, embedding: subject.embeddingBytes }
+  const cores = availableParallelism()
+  const machine = {
+    gpuBytes,
+    memory: availableMemory(),
+    cores,
+    gpuWeightsPerSecond: GPU_WEIGHTS,
+    weightsPerSecond: WEIGHTS_PER_THREAD * cores,
+    readsPerSecond: disk?.speeds.at(-1)?.bytesPerSecond ?? READ_SPEED,
+  }
+  const tokens = Math.min(PLANNED_TOKENS, config.maxPositionEmbeddings)
+  return estimateGpu(config, bytes, machine, { tokens, sequences: 1, isContext: true })
 }
 
 async function lookAtWasm(): Promise<Findings['wasm']> {
@@ -175,7 +205,7 @@ function gpuFields({ adapter, reason }: Findings['gpu']): [string, string][] {
   ]
 }
 
-function formatFindings({ system, wasm, gpu, memory, disk, subject, auto, advice }: Findings): string {
+function formatFindings({ system, wasm, gpu, memory, disk, subject, split, auto, advice }: Findings): string {
   const simd = wasm.reason === null ? `${wasm.simd} SIMD, shared memory` : `not usable: ${wasm.reason}`
   const limit = memory.limitedBy === 'cgroup' ? `, limited to ${formatBytes(memory.limit)} by a control group` : ''
   const fields: [string, string][] = [
@@ -190,6 +220,10 @@ function formatFindings({ system, wasm, gpu, memory, disk, subject, auto, advice
     ['auto: backend', `${auto.backend}: ${auto.reason}`],
     ['auto: reads', `${auto.reads} for ${subject.name}: ${auto.readsReason}`],
   )
+  if (split) {
+    const { gpuBytes } = split
+    fields.push(['split', `${subject.name} with ${formatBytes(gpuBytes)} of GPU memory:`], ...splitFields(split))
+  }
   const notes = advice.map(line => `- ${line}\n`).join('')
   return formatFields(fields) + (notes === '' ? '' : `\n${notes}`)
 }

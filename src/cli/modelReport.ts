@@ -3,6 +3,7 @@ import type { ModelConfig } from '../model/config.js'
 import type { Estimate, MachineRates, ModelBytes } from '../model/estimate.js'
 import { expertBytes, fullLayerCount, kvBytesPerToken, recurrentBytes, residentBytes } from '../model/sizes.js'
 import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from './format.js'
+import type { GpuEstimate } from './gpuEstimate.js'
 import type { Machine } from './machine.js'
 
 /** What there is to say of a model, from a preset or from a folder's own tables. */
@@ -21,6 +22,7 @@ export interface ModelReport {
   readonly rates: MachineRates
   readonly readSpeedFrom: 'given' | 'measured' | 'assumed'
   readonly estimate: Estimate
+  readonly gpu: GpuEstimate | null // where one was asked about
   readonly expertsPerToken: number
 }
 
@@ -60,6 +62,7 @@ export function reportJson(report: ModelReport): unknown {
       overlap: 'reading and computing',
     },
     estimate,
+    ...(report.gpu === null ? {} : { gpu: report.gpu }),
   }
 }
 
@@ -116,6 +119,7 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
         ['expected', speed(estimate)],
       ],
     ],
+    ...(report.gpu === null ? [] : [gpuSection(report.gpu)]),
   ]
   const body = sections.map(([title, fields]) => `${bold(title)}\n${formatFields(fields)}`).join('\n')
   return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report)}`
@@ -127,6 +131,24 @@ function verdict(estimate: Estimate, { memory }: MachineRates): string {
   const { leastMemory, contextTokens } = estimate
   const parts = `the resident part, ${formatInteger(contextTokens)} tokens and a token's experts of two layers`
   return `too small by ${formatBytes(leastMemory - memory)}: ${parts} take ${formatBytes(leastMemory)}`
+}
+
+function gpuSection(gpu: GpuEstimate): [title: string, fields: [string, string][]] {
+  return [`With a GPU of ${formatBytes(gpu.gpuBytes)}`, gpuFields(gpu)]
+}
+
+/** Where experts go with a GPU, and what that gives. */
+export function gpuFields({ tokensPerSecond, experts, line }: GpuEstimate): [string, string][] {
+  if (tokensPerSecond === null) return [['plan', line]]
+  const all = experts.gpu + experts.memory + experts.disk
+  const part = (count: number) => `${formatInteger(count)} experts, ${formatPercent(count / all)}`
+  return [
+    ['plan', line],
+    ['on the GPU', part(Math.min(all, experts.gpu))],
+    ['in memory', `${part(experts.memory)}, computed by the processors`],
+    ['on disk', part(experts.disk)],
+    ['expected', `${threeDigits(tokensPerSecond)} tok/s with even routing, the worst case`],
+  ]
 }
 
 function speed(estimate: Estimate): string {

@@ -71,6 +71,47 @@ describe('moeflux inspect', () => {
     )
   })
 
+  describe('for a GPU', () => {
+    const speeds = ['--read-speed', '2GB', '--compute-speed', '60GB', '--gpu-speed', '500GB']
+    const plan = async (gpu: string, memory: string) => {
+      const { stdout } = await moeflux(['inspect', 'a3b', '--json', '--gpu', gpu, '--memory', memory, ...speeds])
+      return JSON.parse(stdout).gpu
+    }
+
+    it('says which experts go to the GPU, to memory and to disk, and the speed of that', async () => {
+      const [small, little, whole] = await Promise.all([plan('8GB', '32GB'), plan('8GB', '8GB'), plan('24GB', '32GB')])
+      for (const { experts } of [small, little]) expect(experts.gpu + experts.memory + experts.disk).toBe(40 * 256)
+      expect(small.experts).toMatchObject({ disk: 0 })
+      expect(small.experts.gpu * 1_769_472).toBeGreaterThan(4e9)
+      expect(small.experts.gpu * 1_769_472).toBeLessThan(7e9)
+      expect(little.experts.gpu).toBe(small.experts.gpu)
+      expect(little.experts.disk).toBeGreaterThan(1000)
+      expect(whole.experts).toMatchObject({ memory: 0, disk: 0 })
+      const [a, b, c] = [little, small, whole].map(({ tokensPerSecond }) => tokensPerSecond)
+      expect([a, b, c]).toEqual([a, b, c].sort((x, y) => x - y))
+      // A token's missing experts at 60 GB/s, and 100 µs for each layer: nearly all of them miss.
+      const missed = 320 * (1 - small.experts.gpu / 10_240)
+      const seconds = (missed * 1_769_472) / 60e9 + 40 * 100e-6
+      expect(1 / b).toBeGreaterThan(seconds * 0.98)
+      expect(1 / b).toBeLessThan(seconds + 0.004)
+    })
+
+    it('says by how much one is too small', async () => {
+      expect(await plan('1GB', '32GB')).toMatchObject({ missing: expect.any(Number), tokensPerSecond: null })
+      const { stdout } = await moeflux(['inspect', 'a3b', '--gpu', '1GB', '--memory', '32GB', ...speeds])
+      expect(stdout).toMatch(/With a GPU of 1.00 GB\n.*too small by \d/)
+    })
+
+    it('shows the same for people, also in doctor', async () => {
+      const inspected = await moeflux(['inspect', 'a3b', '--gpu', '8GB', '--memory', '32GB', ...speeds])
+      expect(inspected.stdout).toMatch(/on the GPU +[\d,]+ experts, \d+/)
+      expect(inspected.stdout).toMatch(/in memory +[\d,]+ experts, [\d.]+%, computed by the processors/)
+      const examined = await moeflux(['doctor', '--gpu', '8GB', '--no-disk'])
+      expect(examined.stdout).toMatch(/split +.* with 8.00 GB of GPU memory:\n.*plan +GPU: /)
+      expect(examined.stdout).toMatch(/expected +[\d.]+ tok\/s/)
+    })
+  })
+
   it('shows the same for people', async () => {
     const { stdout, stderr } = await moeflux(['inspect', 'a17b'])
     expect(stdout).toContain('7,077,888')

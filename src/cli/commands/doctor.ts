@@ -1,11 +1,12 @@
 // `moeflux doctor`: what this machine has, how fast its disk reads experts, what `auto` would choose, and advice.
 import type { Command } from 'commander'
 import { action, type Cli } from '../action.js'
-import { addExamples } from '../optionValues.js'
+import { addExamples, positiveByteSizeOption } from '../optionValues.js'
 
 export interface DoctorCommandOptions {
   readonly model?: string
   readonly disk: boolean
+  readonly gpu?: number
   readonly json?: boolean
 }
 
@@ -15,6 +16,7 @@ export function registerDoctor(program: Command): void {
     .description('look at this machine: processor, GPU, memory, disk; what auto would choose; advice')
     .option('-m, --model <name|folder>', 'measure the disk that this model lies on, and advise for it')
     .option('--no-disk', 'do not measure the disk')
+    .option('--gpu <size>', 'say where experts would go with so much free GPU memory', positiveByteSizeOption)
     .option('--json', 'print everything as JSON')
   command.action(
     action(async (cli: Cli, options: DoctorCommandOptions) => {
@@ -22,5 +24,8 @@ export function registerDoctor(program: Command): void {
       await examine(cli, options)
     }),
   )
-  addExamples(command, ['moeflux doctor', ['moeflux doctor --model ~/models/qwen', 'for one model']])
+  addExamples(command, [
+    'moeflux doctor',
+    ['moeflux doctor --model ~/models/qwen --gpu 8GB', 'for one model and a GPU'],
+  ])
 }

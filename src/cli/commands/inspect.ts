@@ -3,12 +3,14 @@
 import type { Command } from 'commander'
 import { PLANNED_TOKENS } from '../../compute/backend.js'
 import { countWithin } from '../../engine/countWithin.js'
+import { availableMemory } from '../../experts/nodeMemory.js'
 import { estimateModel, type MachineRates } from '../../model/estimate.js'
 import { type PresetName, presets } from '../../model/presets.js'
 import { allExpertsBytes, expertBytes, FOUR_BIT, matrixBytes, residentBytes, TWO_BIT } from '../../model/sizes.js'
 import type { Matrix } from '../../model/tensors.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
+import { estimateGpu } from '../gpuEstimate.js'
 import { thisMachine } from '../machine.js'
 import { type ModelReport, type ModelSubject, reportJson, reportText } from '../modelReport.js'
 import { addExamples, byteSizeOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
@@ -18,14 +20,18 @@ interface InspectOptions {
   readonly context?: number
   readonly expertsPerToken?: number
   readonly memory?: number
+  readonly gpu?: number
+  readonly gpuSpeed?: number
   readonly readSpeed?: number
   readonly computeSpeed?: number
 }
 
 /** Weights that one thread of the wasm backend gets through per second; measured on a server core. */
-const WEIGHTS_PER_THREAD = 6e9
+export const WEIGHTS_PER_THREAD = 6e9
+/** The same for a GPU of the middle: a part of what its memory gives, since a token's products are small. */
+export const GPU_WEIGHTS = 200e9
 /** Random reads of one expert, eight at a time, from a good NVMe disk. */
-const READ_SPEED = 2.5e9
+export const READ_SPEED = 2.5e9
 const READS_AT_ONCE = 8
 const MEASURE_SECONDS = 1
 
@@ -42,6 +48,12 @@ export function registerInspect(program: Command): void {
     )
     .option('--experts-per-token <n>', "plan with fewer experts than the model's own", integerOption(1, 1024))
     .option('--memory <size>', 'plan with this much memory (default: what is free here)', byteSizeOption)
+    .option('--gpu <size>', 'plan for a GPU that has this much memory free, beside the memory', positiveByteSizeOption)
+    .option(
+      '--gpu-speed <size>',
+      `with --gpu: bytes of weights that it computes per second (default: ${formatBytes(GPU_WEIGHTS)})`,
+      positiveByteSizeOption,
+    )
     .option(
       '--read-speed <size>',
       `bytes per second of the disk (default: measured, or ${formatBytes(READ_SPEED)})`,
@@ -57,6 +69,7 @@ export function registerInspect(program: Command): void {
     ['moeflux inspect a3b', 'the 35B preset, without any file'],
     ['moeflux inspect ~/models/qwen --context 32768', 'a folder, planned for a long conversation'],
     ['moeflux inspect a17b --memory 64GB --read-speed 6GB', 'another machine than this one'],
+    ['moeflux inspect a3b --gpu 8GB --memory 32GB', 'which experts go to the GPU, to memory, to disk'],
   ])
 }
 
@@ -73,9 +86,19 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
     weightsPerSecond: options.computeSpeed ?? WEIGHTS_PER_THREAD * machine.threads,
     readsPerSecond: options.readSpeed ?? measured ?? READ_SPEED,
   }
+  const gpuOf = (gpuBytes: number) => {
+    const { memory, weightsPerSecond, readsPerSecond } = rates
+    const given = { bytes: memory, ceiling: memory, limit: memory, limitedBy: 'machine' as const }
+    const facts = options.memory === undefined ? availableMemory() : given
+    const gpuWeightsPerSecond = options.gpuSpeed ?? GPU_WEIGHTS
+    const { threads: cores } = machine
+    const all = { gpuBytes, memory: facts, cores, gpuWeightsPerSecond, weightsPerSecond, readsPerSecond }
+    return estimateGpu(config, subject.bytes, all, { tokens: context, sequences: 1, isContext: true }, experts)
+  }
   const estimate = estimateModel(config, subject.bytes, rates, context, experts)
+  const gpu = options.gpu === undefined ? null : gpuOf(options.gpu)
   const readSpeedFrom = options.readSpeed !== undefined ? 'given' : measured !== null ? 'measured' : 'assumed'
-  const report: ModelReport = { subject, machine, rates, readSpeedFrom, estimate, expertsPerToken: experts }
+  const report: ModelReport = { subject, machine, rates, readSpeedFrom, estimate, gpu, expertsPerToken: experts }
   if (options.json) await cli.printJson(reportJson(report))
   else await cli.print(reportText(report, text => cli.bold(text)))
 }
@@ -151,7 +174,7 @@ async function measureReads(subject: ModelSubject, signal: AbortSignal): Promise
   return direct ? speeds[0].bytesPerSecond : null
 }
 
-function storedBytes(matrix: Matrix): number {
+export function storedBytes(matrix: Matrix): number {
   const scales = matrix.kind === 'quantized' ? matrix.scales.size + matrix.biases.size : 0
   return matrix.weight.size + scales
 }
