@@ -22,7 +22,10 @@ export interface ModelOptions {
 /** Adds the model flags. `model: false` for commands that take the model as an argument. */
 export function addModelOptions(command: Command, options: { model?: boolean } = {}): Command {
   if (options.model !== false) {
-    command.option('-m, --model <name|folder>', 'a model of the local store or a folder (default: the built-in demo)')
+    command.option(
+      '-m, --model <name|path>',
+      'a model of the local store, a folder or a GGUF file (default: the built-in demo)',
+    )
   }
   return command
     .addOption(

@@ -1,4 +1,6 @@
 // What `inspect` says of a model, as text for people and as JSON for programs. Pure.
+
+import type { RelayCost } from '../gguf/relayCosts.js'
 import type { ModelConfig } from '../model/config.js'
 import type { Estimate, MachineRates, ModelBytes } from '../model/estimate.js'
 import { expertBytes, fullLayerCount, kvBytesPerToken, recurrentBytes, residentBytes } from '../model/sizes.js'
@@ -14,6 +16,7 @@ export interface ModelSubject {
   readonly bytes: ModelBytes
   readonly expert2Bit: number
   readonly expertFiles?: readonly string[] // where there are any
+  readonly relaid?: readonly RelayCost[] // what packing a GGUF file does to its types
 }
 
 export interface ModelReport {
@@ -42,6 +45,7 @@ export function reportJson(report: ModelReport): unknown {
   return {
     name: subject.name,
     source: subject.source,
+    ...(subject.relaid === undefined ? {} : { relaid: subject.relaid }),
     config,
     parameters: parameterCounts(config),
     layers: { total: config.numLayers, linearAttention: config.numLayers - full, fullAttention: full },
@@ -121,8 +125,16 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
     ],
     ...(report.gpu === null ? [] : [gpuSection(report.gpu)]),
   ]
+  if (subject.relaid !== undefined) sections.splice(2, 0, ['Types of the file', subject.relaid.map(relaidField)])
   const body = sections.map(([title, fields]) => `${bold(title)}\n${formatFields(fields)}`).join('\n')
   return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report)}`
+}
+
+function relaidField({ type, storedAs, weights, bits, storedBits, largestError }: RelayCost): [string, string] {
+  const cost =
+    largestError === 0 ? 'no loss' : `largest error ${(largestError * 100).toPrecision(2)}% of a group's largest`
+  const size = `${threeDigits(bits)} bits a weight, stored as ${storedAs} in ${threeDigits(storedBits)}`
+  return [type, `${parameters(weights)}; ${size}; ${cost}`]
 }
 
 function verdict(estimate: Estimate, { memory }: MachineRates): string {

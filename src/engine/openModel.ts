@@ -1,4 +1,4 @@
-// From a folder to the parts of an opened model: packs MLX and HF folders once into the cache, checks the options against
+// From a path to the parts of an opened model: packs MLX and HF folders and GGUF files once into the cache, checks the options against
 // the model, and opens a backend. What is opened is closed again where a later step fails.
 import { PLANNED_TOKENS, type PlannedState, type Precision, type Progress } from '../compute/backend.js'
 import { type BackendChoice, chooseBackend } from '../compute/chooseBackend.js'

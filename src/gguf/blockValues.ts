@@ -20,10 +20,14 @@ export interface Codes {
 
 let halves: Float32Array | null = null
 
-/** The half at `at`, from a table: a block begins with one. */
+/** A half by its bits, from a table: each block and each group has one. */
+export function widenHalf(bits: number): number {
+  halves ??= Float32Array.from({ length: 65_536 }, (_, each) => float16ToFloat32(each))
+  return halves[bits]
+}
+
 function half(bytes: Uint8Array, at: number): number {
-  halves ??= Float32Array.from({ length: 65_536 }, (_, bits) => float16ToFloat32(bits))
-  return halves[bytes[at] | (bytes[at + 1] << 8)]
+  return widenHalf(bytes[at] | (bytes[at + 1] << 8))
 }
 
 const IQ4_CODES = Int8Array.of(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)

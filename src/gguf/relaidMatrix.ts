@@ -88,9 +88,12 @@ export class RelaidMatrix {
     }
   }
 
-  /** The values of rows as the file means them, in the matrix's order of rows and the file's order of columns. */
+  /** The values of rows as the file means them. */
   async values(row: number, count: number): Promise<Float32Array> {
-    return this.widen(await this.readStored(row, count), count)
+    const values = this.widen(await this.readStored(row, count), count)
+    const { columnBlocks } = this.order
+    if (columnBlocks === undefined) return values
+    return new Float32Array(reorder(new Uint8Array(values.buffer), count, columnBlocks).buffer)
   }
 
   /** Rows as they are stored, in the matrix's order. */

@@ -2,8 +2,8 @@
 // loss where a type allows it. Codes of one scale per 32 values are moved as they are; only scales that are products (of a
 // half and six bits) are rounded to a half. Types with a scale per 16 values have no such layout: there two groups share
 // a grid of 8 bits, on which the one with the larger scale lies exactly.
-import { bfloat16ToFloat32, float16ToFloat32, float32ToBfloat16, float32ToFloat16 } from '../model/floats.js'
-import type { BlockForm, Codes } from './blockValues.js'
+import { bfloat16ToFloat32, float32ToBfloat16, float32ToFloat16 } from '../model/floats.js'
+import { type BlockForm, type Codes, widenHalf } from './blockValues.js'
 
 export const RELAY_GROUP = 32
 
@@ -69,78 +69,85 @@ function packCodes(codes: Int8Array, offset: number, bits: 4 | 8, weight: Uint32
     }
     return
   }
-  for (let i = 0; i < weight.length; i++) {
-    let word = 0
-    for (let shift = 0; shift < 32; shift += 4) word |= (codes[at++] + offset) << shift
-    weight[i] = word
+  for (let i = 0; i < weight.length; i++, at += 8) {
+    weight[i] =
+      (codes[at] + offset) |
+      ((codes[at + 1] + offset) << 4) |
+      ((codes[at + 2] + offset) << 8) |
+      ((codes[at + 3] + offset) << 12) |
+      ((codes[at + 4] + offset) << 16) |
+      ((codes[at + 5] + offset) << 20) |
+      ((codes[at + 6] + offset) << 24) |
+      ((codes[at + 7] + offset) << 28)
   }
 }
 
-const values = new Float64Array(RELAY_GROUP)
-const steps = new Int32Array(RELAY_GROUP)
-
 /** Two groups of 16 as one of 32. */
 function relayPairs(form: BlockForm, from: Codes, target: AffineTarget, out: AffineRows): number {
-  const { codes, scales, biases } = from
-  for (let g = 0; g < scales.length / 2; g++) {
+  const fitGroup = form.hasBias ? rangeFit(from, halvesOf(target), out) : gridFit(from, halvesOf(target), out)
+  const { buffer, byteOffset, byteLength } = out.weight
+  const steps = new Uint8ClampedArray(buffer, byteOffset, byteLength) // 8 bits: a byte each, which rounds and clamps
+  for (let g = 0; g < from.scales.length / 2; g++) if (!fitGroup(g, steps)) return g
+  return -1
+}
+
+/** Decides on scale and bias of group g and writes its steps; false where they are past what the target holds. */
+type Fit = (g: number, steps: Uint8ClampedArray) => boolean
+
+/** A grid through 0 whose steps are the larger scale's, or a whole fraction of them as small as 8 bits allow. */
+function gridFit({ codes, scales }: Codes, { narrow, widen }: Halves, out: AffineRows): Fit {
+  return (g, steps) => {
+    const first = scales[2 * g]
+    const second = scales[2 * g + 1]
+    const step = Math.abs(second) > Math.abs(first) ? second : first
+    let low = 0 // in steps
+    let high = 0
+    for (let half = 0; half < 2; half++) {
+      const ratio = step === 0 ? 0 : scales[2 * g + half] / step
+      let smallest = 0
+      let largest = 0
+      for (let i = g * 32 + half * 16, end = i + 16; i < end; i++) {
+        const code = codes[i]
+        if (code < smallest) smallest = code
+        if (code > largest) largest = code
+      }
+      low = Math.min(low, smallest * ratio, largest * ratio)
+      high = Math.max(high, smallest * ratio, largest * ratio)
+    }
+    const parts = Math.max(1, Math.floor(Math.min(128 / Math.max(-low, 0.5), 127 / Math.max(high, 0.5))))
+    const scale = narrow(step / parts)
+    const s = widen(scale)
+    const bias = narrow(-128 * s)
+    if (isLost(step, s, widen(bias))) return false
+    out.scales[g] = scale
+    out.biases[g] = bias
+    for (let half = 0; half < 2; half++) {
+      const ratio = s === 0 ? 0 : scales[2 * g + half] / s
+      for (let i = g * 32 + half * 16, end = i + 16; i < end; i++) steps[i] = codes[i] * ratio + 128
+    }
+    return true
+  }
+}
+
+/** A grid from the smallest value to the largest, for types whose groups have a bias of their own. */
+function rangeFit({ codes, scales, biases }: Codes, { narrow, widen }: Halves, out: AffineRows): Fit {
+  const values = new Float64Array(RELAY_GROUP)
+  return (g, steps) => {
     for (let i = 0; i < RELAY_GROUP; i++) {
       const half = 2 * g + (i >>> 4)
       values[i] = scales[half] * codes[g * RELAY_GROUP + i] + biases[half]
     }
-    const [a, b] = [scales[2 * g], scales[2 * g + 1]]
-    const step = Math.abs(b) > Math.abs(a) ? b : a
-    const isGood = form.hasBias ? fitRange(target, out, g) : fitGrid(step, target, out, g)
-    if (!isGood) return g
-    for (let i = 0; i < RELAY_GROUP; i += 4) {
-      out.weight[(g * RELAY_GROUP + i) / 4] =
-        steps[i] | (steps[i + 1] << 8) | (steps[i + 2] << 16) | (steps[i + 3] << 24)
-    }
+    const bias = narrow(Math.min(...values))
+    const b = widen(bias)
+    const wanted = (Math.max(...values) - b) / 255
+    const scale = narrow(wanted)
+    const s = widen(scale)
+    if (isLost(wanted, s, b)) return false
+    out.scales[g] = scale
+    out.biases[g] = bias
+    for (let i = 0; i < RELAY_GROUP; i++) steps[g * RELAY_GROUP + i] = s === 0 ? 0 : (values[i] - b) / s
+    return true
   }
-  return -1
-}
-
-/** A grid through 0 whose steps are the larger scale's, or a whole fraction of them as small as 8 bits allow. */
-function fitGrid(step: number, target: AffineTarget, out: AffineRows, g: number): boolean {
-  const { narrow, widen } = halvesOf(target)
-  let low = 0
-  let high = 0
-  for (const value of values) {
-    const at = step === 0 ? 0 : value / step
-    if (at < low) low = at
-    if (at > high) high = at
-  }
-  const parts = Math.max(1, Math.floor(Math.min(128 / Math.max(-low, 0.5), 127 / Math.max(high, 0.5))))
-  const scale = narrow(step / parts)
-  const s = widen(scale)
-  const bias = narrow(-128 * s)
-  if (isLost(step / parts, s, widen(bias))) return false
-  out.scales[g] = scale
-  out.biases[g] = bias
-  for (let i = 0; i < RELAY_GROUP; i++) {
-    const at = s === 0 ? 0 : Math.round(values[i] / s)
-    steps[i] = Math.min(255, Math.max(0, at + 128))
-  }
-  return true
-}
-
-/** A grid from the smallest value to the largest, for types whose groups have a bias of their own. */
-function fitRange(target: AffineTarget, out: AffineRows, g: number): boolean {
-  const { narrow, widen } = halvesOf(target)
-  const low = Math.min(...values)
-  const high = Math.max(...values)
-  const bias = narrow(low)
-  const b = widen(bias)
-  const wanted = (high - b) / 255
-  const scale = narrow(wanted)
-  const s = widen(scale)
-  if (isLost(wanted, s, b)) return false
-  out.scales[g] = scale
-  out.biases[g] = bias
-  for (let i = 0; i < RELAY_GROUP; i++) {
-    const at = s === 0 ? 0 : Math.round((values[i] - b) / s)
-    steps[i] = Math.min(255, Math.max(0, at))
-  }
-  return true
 }
 
 /** What was finite is infinite in fewer bits. */
@@ -148,8 +155,13 @@ function isLost(wanted: number, scale: number, bias: number): boolean {
   return Number.isFinite(wanted) && !(Number.isFinite(scale) && Number.isFinite(bias))
 }
 
-function halvesOf({ scaleType }: AffineTarget) {
+interface Halves {
+  readonly narrow: (value: number) => number
+  readonly widen: (bits: number) => number
+}
+
+function halvesOf({ scaleType }: AffineTarget): Halves {
   return scaleType === 'F16'
-    ? { narrow: float32ToFloat16, widen: float16ToFloat32 }
+    ? { narrow: float32ToFloat16, widen: widenHalf }
     : { narrow: float32ToBfloat16, widen: bfloat16ToFloat32 }
 }

@@ -81,7 +81,7 @@ export class Model extends EngineModel {
   }
 }
 
-/** Opens a packed, MLX or HF folder; the last two are packed once into the cache. */
+/** Opens a packed, MLX or HF folder or a GGUF file; all but the first are packed once into the cache. */
 export async function openModel(folder: string | Folder, options: OpenModelOptions = {}): Promise<Model> {
   const loaded: { text?: TextParts } = {}
   try {

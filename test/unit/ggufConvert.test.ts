@@ -2,6 +2,8 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { relayCosts } from '#moeflux/gguf/relayCosts.js'
+import { openFileSource } from '#moeflux/storage/fileSource.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
@@ -82,6 +84,22 @@ test('each tensor keeps its own form, experts of all layers share the widest', a
   expect([bits(tensors.embed), bits(tensors.lmHead), bits(tensors.layers[0].router)]).toEqual([4, 8, 'plain'])
   expect([bits(experts.layout.gate), bits(experts.layout.up), bits(experts.layout.down)]).toEqual([4, 4, 8])
   await close()
+})
+
+test('what became of each type', async () => {
+  const costs = await relayCosts(mixed, openFileSource)
+  const named = costs.map(({ type, storedAs, bits, storedBits }) => [type, storedAs, bits, storedBits])
+  expect(named).toEqual([
+    ['Q4_K', '4-bit', 4.5, 5],
+    ['Q6_K', '8-bit', 6.5625, 9],
+    ['Q4_K', '8-bit', 4.5, 9],
+    ['F32', 'F32', 32, 32],
+  ])
+  const [four, six, wide, floats] = costs.map(({ largestError }) => largestError)
+  for (const error of [four, wide]) expect(error).toBeGreaterThan(2 ** -13)
+  for (const error of [four, wide]) expect(error).toBeLessThan(2 ** -9)
+  expect(six).toBeLessThan(2 ** -7)
+  expect(floats).toBe(0)
 })
 
 test('a run that is stopped is taken up again, with the same bytes', async () => {

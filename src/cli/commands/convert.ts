@@ -14,8 +14,8 @@ interface ConvertCommandOptions {
 export function registerConvert(program: Command): void {
   const command = program
     .command('convert')
-    .description('pack a downloaded model (MLX or Hugging Face safetensors) for streaming')
-    .argument('<source>', 'folder with config.json and safetensors')
+    .description('pack a downloaded model (MLX or Hugging Face safetensors, or GGUF) for streaming')
+    .argument('<source>', 'folder with config.json and safetensors, or a GGUF file')
     .argument('<target>', 'folder to write; an unfinished conversion there is taken up again')
     .addOption(
       new Option('--bits <bits>', 'how to store an unquantized source; 16 keeps it as it is (default: 4)').choices([
@@ -31,6 +31,7 @@ export function registerConvert(program: Command): void {
   addExamples(command, [
     ['moeflux convert ~/Downloads/Qwen3.6-35B-A3B-4bit ~/models/a3b', 'an MLX folder: bytes are moved as they are'],
     ['moeflux convert ~/hf/Qwen3.6-35B-A3B ~/models/a3b-8bit --bits 8', 'a BF16 folder, quantized to 8 bits'],
+    ['moeflux convert ~/Downloads/Qwen3.6-35B-A3B-Q4_K_M.gguf ~/models/a3b', 'a GGUF file, or the first of its parts'],
   ])
 }
 

@@ -39,7 +39,7 @@ export function registerInspect(program: Command): void {
   const command = program
     .command('inspect')
     .description("show a model's shapes and sizes, what fits this machine, and the speed to expect")
-    .argument('<model>', 'a model of the local store, a folder, or a preset: a3b, a17b')
+    .argument('<model>', 'a model of the local store, a folder, a GGUF file, or a preset: a3b, a17b')
     .option('--json', 'print everything as JSON')
     .option(
       '--context <tokens>',
@@ -131,7 +131,8 @@ async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
     import('../../storage/openPacked.js'),
   ])
   const bar = cli.progressBar()
-  const folder = await preparePacked(await findModel(model), {
+  const path = await findModel(model)
+  const folder = await preparePacked(path, {
     onNotice: line => cli.notice(line),
     onProgress: progress => bar.update(progress),
     signal: cli.signal,
@@ -152,10 +153,20 @@ async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
       },
       expert2Bit: expertBytes(config, TWO_BIT),
       expertFiles: experts.files.map(file => file.name),
+      relaid: await costsOf(path),
     }
   } finally {
     await packed.close()
   }
+}
+
+/** Of a GGUF file: what became of its types. */
+async function costsOf(path: string): Promise<ModelSubject['relaid']> {
+  const { isGgufFile } = await import('../../storage/openSource.js')
+  if (!(await isGgufFile(path))) return undefined
+  const { relayCosts } = await import('../../gguf/relayCosts.js')
+  const { openFileSource } = await import('../../storage/fileSource.js')
+  return await relayCosts(path, openFileSource)
 }
 
 /** What the disk gives at random places, one expert a read; null where that cannot be known past the page cache. */
