@@ -7,6 +7,7 @@ import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay } from '#moe
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import type { RoutingTrace, TraceStep } from '#moeflux/experts/routingTrace.js'
 import { simulateTiers } from '#moeflux/experts/simulateTiers.js'
+import { expectClose, KERNEL } from '../support/bands.js'
 import { type FaultModel, faultModel } from '../support/faultBackends.js'
 import { faultWalk } from '../support/faultWalk.js'
 import { seededRandom } from '../support/random.js'
@@ -44,6 +45,27 @@ describe('random walks over tiers of random sizes, on a disk that fails now and 
 })
 
 describe('what the engine does', () => {
+  test('follows from what it measures when it is opened, and it says so', { timeout: 120_000 }, async () => {
+    const notices: string[] = []
+    const onNotice = (notice: string) => notices.push(notice)
+    const backend = await openTiered(model.packed, { gpu: 8, memory: 12 }, { threads: 2, onNotice }, {})
+    try {
+      const line = notices.find(notice => /its way to the GPU [\d]+ µs, the GPU answers in [\d]+ µs/.test(notice))
+      expect(line, notices.join('; ')).toContain('2 threads')
+      const { tiers } = backend.stats()
+      expect(tiers === null, line).toBe(line?.includes('brought'))
+      const [got, want] = await Promise.all(
+        [backend, oracle].map(async each => {
+          const run = { sequence: each.createSequence(), tokens: [3, 9, 27], phase: 'prompt', output: 'last' } as const
+          return (await each.step([run]))[0].logits as Float32Array
+        }),
+      )
+      expectClose(got, want, KERNEL)
+    } finally {
+      await backend.close()
+    }
+  })
+
   test('is what a replay of its routing says, tier by tier', { timeout: 120_000 }, async () => {
     const sizes = { gpu: 8, memory: 12 }
     const { expertsPerToken, numLayers: layers, numExperts: experts, vocabSize } = model.packed.config

@@ -21,6 +21,7 @@ import { type BadDisk, SourceFaults } from './badDisk.js'
 import { type Band, KERNEL } from './bands.js'
 import { faultShape } from './faultShape.js'
 import { type RandomShape, randomModel } from './randomModel.js'
+import { hybridWay } from './tieredBackend.js'
 import './swiftShader.js'
 
 export interface FaultModel {
@@ -135,7 +136,8 @@ const wasm =
 // Guesses that are always trusted, so that much is read ahead; and pools that soon have to grow.
 const webgpu: Open = (packed, options) => {
   const planned = { tokens: 1, sequences: 1, isContext: false }
-  return openWebgpuBackend(packed, { planned, ...options }, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 } })
+  const how = { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 }, way: hybridWay }
+  return openWebgpuBackend(packed, { planned, ...options }, how)
 }
 
 /** As few experts on the GPU as can be; the others are computed in memory, which has room for as many as the row is opened with. */

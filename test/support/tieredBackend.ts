@@ -1,7 +1,9 @@
 // The webgpu backend with room for some experts on the GPU and for some in memory, of a small model.
 import type { BackendOptions } from '#moeflux/compute/backend.js'
+import type { TierWay } from '#moeflux/compute/tierRates.js'
 import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
-import { openWebgpuBackend, type WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import { openWebgpuBackend, type WebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import { defaultUsesToPay } from '#moeflux/experts/expertTiers.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import './swiftShader.js'
 
@@ -10,10 +12,20 @@ export interface TierSlots {
   readonly memory: number
 }
 
+/** Always the same, whatever the machine is busy with. */
+export const hybridWay = (threads: number): TierWay => ({
+  way: 'hybrid',
+  threads,
+  usesToPay: defaultUsesToPay,
+  leastToBring: 64,
+  line: '',
+})
+
 export function openTiered(
   packed: PackedModel,
   { gpu, memory }: TierSlots,
   options: Partial<BackendOptions> = {},
+  gpuOptions: WebgpuOptions = { way: hybridWay },
 ): Promise<WebgpuBackend> {
   const { layout } = packed.experts
   const given: BackendOptions = {
@@ -25,5 +37,5 @@ export function openTiered(
     expertMemory: memory * layout.expertSize,
     ...options,
   }
-  return openWebgpuBackend(packed, given, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 } })
+  return openWebgpuBackend(packed, given, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 }, ...gpuOptions })
 }

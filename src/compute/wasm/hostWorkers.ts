@@ -48,6 +48,7 @@ export class HostWorkers {
   /** The memories that slots lie in. They do not grow. */
   readonly memories: readonly WebAssembly.Memory[]
   private readonly home: Float32Array // all of the home bank
+  private used: number // threads
 
   private constructor(
     readonly slots: readonly Slot[],
@@ -58,10 +59,11 @@ export class HostWorkers {
     private readonly banks: readonly Bank[],
     private readonly board: JobBoard,
     private readonly pool: WorkerPool,
-    private readonly maySpin: boolean,
+    private readonly cores: number,
   ) {
     this.home = new Float32Array(banks[HOME].memory.buffer)
     this.memories = banks.map(({ memory }) => memory)
+    this.used = threads
   }
 
   static async open(packed: PackedModel, options: HostWorkersOptions, host: WasmHost): Promise<HostWorkers> {
@@ -105,7 +107,7 @@ export class HostWorkers {
     }
     const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
     const pool = await WorkerPool.start(setups, board, host)
-    return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool, hasOwnCores)
+    return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool, host.threads)
   }
 
   get failure(): DeviceLostError | null {
@@ -125,7 +127,7 @@ export class HostWorkers {
       home.set(from, (input.address + row * input.stride) / 4)
     }
     board.writeExperts(layer, rows, ...this.writePairs(rows, entries))
-    await (watches ? this.pool.runWatched(this.threads) : this.pool.run(this.threads))
+    await (watches ? this.pool.runWatched(this.used) : this.pool.run(this.used))
     const out = new Float32Array(hidden.length)
     for (let row = 0; row < rows; row++) {
       const at = (output.address + row * output.stride) / 4
@@ -134,9 +136,14 @@ export class HostWorkers {
     return out
   }
 
+  /** From the next job on, as many of the threads compute. The others sleep. */
+  use(threads: number): void {
+    this.used = threads
+  }
+
   /** Waits for the present job and nothing else, where it may end soon and no thread lacks the processor for that. */
   spin(): void {
-    if (this.maySpin && watches) this.pool.spin(SPIN_MS)
+    if (this.used < this.cores && watches) this.pool.spin(SPIN_MS)
   }
 
   close(): Promise<void> {

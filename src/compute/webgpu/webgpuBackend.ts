@@ -8,7 +8,7 @@ import {
   NonFiniteError,
   OptionError,
 } from '../../errors.js'
-import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay, ExpertTiers } from '../../experts/expertTiers.js'
+import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
 import { addReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
@@ -28,7 +28,9 @@ import {
 import { nextTurn } from '../breather.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
+import { chooseWay, type TierWay } from '../tierRates.js'
 import { Turns } from '../turns.js'
+import type { HostWorkers } from '../wasm/hostWorkers.js'
 import { NOT_FINITE } from './argmax.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass } from './decodePass.js'
@@ -43,6 +45,8 @@ import { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
 import { KernelSet } from './kernel.js'
 import { KvPool, plannedPages } from './kvPool.js'
+import { measureTiers } from './measureTiers.js'
+import type { HostTierParts } from './nodeHostTier.js'
 import { probeLayers } from './probe.js'
 import { PromptPass } from './promptPass.js'
 import { type KernelTime, Profiler } from './recorder.js'
@@ -62,6 +66,8 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly tuning?: Partial<Tuning>
   /** For tests: an error in what kernels give to the self-test, by the kind of kernels. */
   readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
+  /** For tests: what to do about experts that are not on the GPU, instead of measuring. */
+  readonly way?: (threads: number) => TierWay
 }
 
 const SOFTWARE_CHUNK_TOKENS = 64 // a chunk there takes seconds, and an abort waits for it
@@ -175,21 +181,28 @@ export class WebgpuBackend implements Backend, SequenceHome {
     }
     const plan = planPools(request, total)
     const beside = options.gpuMemory !== undefined && plan.slots * plan.pools < allExperts
-    const tiersOf = (memorySlots: number) => {
+    const { expertSize: recordBytes } = experts.layout
+    const { hiddenSize } = config
+    const measured = {
+      ...{ expertSize: recordBytes, expertsPerToken: shape.k, hiddenSize, maxRows: chunkTokens },
+      isCountGiven: options.threads !== undefined,
+    }
+    const measure = async (workers: HostWorkers) =>
+      gpuOptions.way?.(workers.threads) ?? chooseWay(await measureTiers(device, workers, measured))
+    const tiersOf = (memorySlots: number, { usesToPay }: TierWay) => {
       const { numLayers: layers, numExperts } = config
       const { poolOfLayer, slots: poolSlots } = plan
       const sizes = { layers, experts: numExperts, expertBytes: layout.stride, poolOfLayer, poolSlots, memorySlots }
       const bytesPerStep = defaultMovesPerStep * layout.stride
-      const rule = { bytesPerStep, usesToPay: defaultUsesToPay, fillsPerStep: defaultFillsPerStep }
+      const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
       return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
     }
     const wanted = allExperts - plan.slots * plan.pools
-    const tier = beside ? await openHostTier(packed, options, chunkTokens, wanted, tiersOf) : null
+    const tier = beside ? await openHostTier(packed, options, chunkTokens, wanted, { measure, tiersOf }) : null
     if (tier !== null) undo.push(() => tier.close())
     const diskReader = await openReader(packed, options)
     undo.push(() => diskReader.close())
     const reader = tier === null ? diskReader : tier.readerBefore(diskReader)
-    const { expertSize: recordBytes } = experts.layout
     const fileNames = experts.files.map(file => file.name)
     const slotsPlan = { config, layout, pools: plan, recordBytes, fileNames }
     const slots = await ExpertSlots.create(device, slotsPlan, reader, tier)
@@ -559,10 +572,10 @@ async function openHostTier(
   options: BackendOptions,
   maxRows: number,
   wanted: number,
-  tiersOf: (memorySlots: number) => ExpertTiers,
-): Promise<HostTier> {
+  parts: HostTierParts,
+): Promise<HostTier | null> {
   const { nodeHostTier } = await import('./nodeHostTier.js')
-  return nodeHostTier(packed, options, maxRows, wanted, tiersOf)
+  return nodeHostTier(packed, options, maxRows, wanted, parts)
 }
 
 function isPath(name: string): boolean {

@@ -1,0 +1,69 @@
+// What follows from how fast a machine's processors, its bus and its GPU are for a model's experts: on how many threads the
+// processors compute, from how many tokens on an expert is sooner sent up, which moves pay, and whether a missing expert is
+// computed where it lies or brought. Pure: who measures is webgpu/measureTiers.ts.
+
+export interface TierRates {
+  /** Of the processors, by number of threads, ascending. */
+  readonly processors: readonly ProcessorRates[]
+  /** Of sending one expert to the GPU. */
+  readonly uploadSeconds: number
+  /** From a submission to its result, when there is next to nothing to compute. */
+  readonly roundTripSeconds: number
+}
+
+export interface ProcessorRates {
+  readonly threads: number
+  readonly jobSeconds: number // whatever is in it
+  readonly expertSeconds: number // an expert more, for one token
+  readonly tokenSeconds: number // a token more of an expert
+}
+
+export interface TierWay {
+  /** hybrid: missing experts are computed where they lie. upload: they are brought to the GPU. */
+  readonly way: 'hybrid' | 'upload'
+  readonly threads: number
+  readonly usesToPay: number
+  readonly leastToBring: number // tokens of a prompt
+  /** For people. */
+  readonly line: string
+}
+
+const TYPICAL_MISSES = 2 // experts of a layer that are not on a GPU with half of them or more
+const NEARLY = 1.1 // as fast as the fastest: fewer threads leave processors to readers and drivers
+const LEAST_USES = 2
+const MOST_USES = 8 // a longer past does not tell more (docs/performance.md)
+const MOST_TOKENS = 4096
+
+export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierRates): TierWay {
+  const best = Math.min(...processors.map(layerSeconds))
+  const chosen = processors.find(rates => layerSeconds(rates) <= best * NEARLY) as ProcessorRates
+  const { threads, expertSeconds, tokenSeconds } = chosen
+  const uses = Math.round(uploadSeconds / expertSeconds)
+  const tokens = 1 + Math.ceil((uploadSeconds - expertSeconds) / tokenSeconds)
+  const way = layerSeconds(chosen) <= TYPICAL_MISSES * uploadSeconds ? 'hybrid' : 'upload'
+  const times = `an expert takes them ${micros(expertSeconds)}, its way to the GPU ${micros(uploadSeconds)}, the GPU answers in ${micros(roundTripSeconds)}`
+  const who = threads === 1 ? '1 thread' : `${threads} threads`
+  return {
+    way,
+    threads,
+    usesToPay: clamp(uses, LEAST_USES, MOST_USES),
+    leastToBring: clamp(tokens, 2, MOST_TOKENS),
+    line:
+      way === 'hybrid'
+        ? `${who} compute the experts that are not on the GPU: ${times}`
+        : `experts that are not on the GPU are brought to it when they are wanted; ${who} would compute them later: ${times}`,
+  }
+}
+
+/** Of a layer that misses as much as is usual. */
+function layerSeconds({ jobSeconds, expertSeconds }: ProcessorRates): number {
+  return jobSeconds + TYPICAL_MISSES * expertSeconds
+}
+
+function clamp(value: number, least: number, most: number): number {
+  return Math.min(most, Math.max(least, Number.isFinite(value) ? value : most))
+}
+
+function micros(seconds: number): string {
+  return `${Math.max(1, Math.round(seconds * 1e6))} µs`
+}
