@@ -264,6 +264,12 @@ export class ExpertTiers {
     return this.memory.claimAhead(layer, expert)
   }
 
+  /** An empty slot on the GPU, in flight, for an expert that was nowhere so far: better anybody there than nobody. -1: none. */
+  fillGpu({ layer, expert }: ExpertName): number {
+    if (this.isHeld(layer, expert) || !this.gpu.hasEmpty(layer)) return -1
+    return this.gpu.claimAhead(layer, expert)
+  }
+
   /**
    * A slot in memory, in flight, for an expert that may be wanted soon. Nobody who was used of late leaves for it. -1: there
    * is none, or the expert is held somewhere.

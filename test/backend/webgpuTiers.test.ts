@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import type { TierStats } from '#moeflux/compute/stats.js'
 import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay } from '#moeflux/experts/expertTiers.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import type { RoutingTrace, TraceStep } from '#moeflux/experts/routingTrace.js'
@@ -42,6 +43,20 @@ describe('random walks over tiers of random sizes, on a disk that fails now and 
     await backend.close()
     expect(report.problem, JSON.stringify(sizes)).toBeNull()
   })
+})
+
+test('empty slots fill while nobody asks for anything, each expert once', { timeout: 60_000 }, async () => {
+  const backend = await openTiered(model.packed, { gpu: 8, memory: all - 8 })
+  try {
+    const held = () => {
+      const { gpu, memory } = backend.stats().tiers as TierStats
+      return [gpu.used, memory.used]
+    }
+    await expect.poll(held).toEqual([8, all - 8])
+    expect(backend.residency().reduce((sum, one) => sum + one, 0)).toBe(all)
+  } finally {
+    await backend.close()
+  }
 })
 
 describe('what the engine does', () => {

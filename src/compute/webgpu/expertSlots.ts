@@ -20,6 +20,7 @@ import { storageBuffer } from './kernel.js'
 import { otherSlots, type PoolPlan, poolBytes, type SlotLayout, type SlotMove } from './slotLayout.js'
 import { StagedReads } from './stagedReads.js'
 
+const FILLING = 3 // reads into empty slots at once: the thread that copies them also leads the tokens
 const MOST_AHEAD = 16 // reads ahead at once: leaves staging buffers for demand
 
 export interface SlotsPlan {
@@ -130,7 +131,10 @@ export class ExpertSlots implements GuessedSlots {
     this.#streamer = new AsyncStreamer(this.#core)
     const { numLayers: layers, numExperts: experts } = config
     this.#layerAhead = new LayerAhead(this.#core, { layers, experts, most: aheadLimit })
-    uploads.onFree = () => this.#reads.beginReads()
+    uploads.onFree = () => {
+      this.#reads.beginReads()
+      this.#streamer.changed()
+    }
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
     this.waveTable = storageBuffer(device, config.numLayers * config.numExperts * 4, 'wave table')
   }
@@ -347,6 +351,28 @@ export class ExpertSlots implements GuessedSlots {
     }
     await this.#streamer.settled(() => core.reading === 0 || this.#streamer.isOver)
     check()
+  }
+
+  /**
+   * Reads experts that are nowhere so far into empty slots, behind whatever is wanted meanwhile. From the last on, since
+   * memory is filled from the first on.
+   */
+  async fillEmpty({ tiers }: TierLink): Promise<void> {
+    const { layers, experts } = tiers.shape
+    const mayGoOn = () => {
+      while (this.#reads.beginAhead()) {}
+      return this.#core.reading < FILLING || this.#streamer.isOver
+    }
+    for (let key = layers * experts - 1; key >= 0; key--) {
+      await this.#streamer.settled(mayGoOn)
+      if (this.#streamer.isOver) return
+      const slot = tiers.fillGpu({ layer: key % layers, expert: Math.floor(key / layers) })
+      if (slot >= 0) this.#core.move(slot)
+    }
+    await this.#streamer.settled(() => {
+      mayGoOn()
+      return this.#core.reading === 0 || this.#streamer.isOver
+    })
   }
 
   /** The device is gone: nobody waits any longer. */

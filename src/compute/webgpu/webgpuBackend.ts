@@ -227,6 +227,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     // Whoever has room for every expert wants them there, before they are asked for one by one.
     if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
     if (tier?.holdsRest && readsAhead) void tier.fill()
+    if (tier !== null && readsAhead) void slots.fillEmpty(tier)
     const made = { states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens, decodeBatch }
     return new WebgpuBackend(opened, packed, options, made)
   }
