@@ -1,5 +1,7 @@
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { formatBytes, formatInteger } from '#moeflux/cli/format.js'
+import { repository, temporaryFolder } from '../support/packedFiles.js'
 import { moeflux } from './moeflux.js'
 
 describe('moeflux inspect', () => {
@@ -133,5 +135,17 @@ describe('moeflux inspect', () => {
     ]) {
       expect(await moeflux(args)).toMatchObject({ code: 1, stderr: "error: '': an empty name is no model\n" })
     }
+  })
+
+  it('packs a GGUF file and says what became of its types', async () => {
+    const file = join(repository, 'test/data/gguf/tiny-moe-Q4_K_M.gguf')
+    const env = { MOEFLUX_HOME: temporaryFolder() }
+    const { code, stdout, stderr } = await moeflux(['inspect', file], { env })
+    expect(code, stderr).toBe(0)
+    expect(stderr).toContain('is packed once')
+    expect(stdout).toMatch(/Q6_K +0\.92 million; 6\.56 bits a weight, stored as 8-bit in 9\.00; largest error 0\.\d+%/)
+    const verified = await moeflux(['verify', file], { env })
+    expect(verified.code).toBe(1)
+    expect(verified.stderr).toContain('verify the folder that comes of it')
   })
 })

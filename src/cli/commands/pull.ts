@@ -17,7 +17,7 @@ export function registerPull(program: Command): void {
   const command = program
     .command('pull')
     .description('download a model from a hub and pack it for streaming')
-    .argument('<id>', "'owner/name' on the hub; HF_TOKEN is used where it is set")
+    .argument('<id>', "'owner/name' on the hub, 'owner/name:Q4_K_M' for a GGUF file; HF_TOKEN is used where it is set")
     .option('--revision <name>', 'branch, tag or commit', 'main')
     .option('--endpoint <url>', 'another hub than https://huggingface.co (or set HF_ENDPOINT)')
     .option('--connections <n>', 'parts of a file that are downloaded at once', integerOption(1, 64), 4)
@@ -33,6 +33,10 @@ export function registerPull(program: Command): void {
     .action(action(pullCommand))
   addExamples(command, [
     ['moeflux pull mlx-community/Qwen3.6-35B-A3B-4bit', 'then: moeflux run --model mlx-community/Qwen3.6-35B-A3B-4bit'],
+    [
+      'moeflux pull unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M',
+      'a GGUF file; without the precision: a list of those there are',
+    ],
     ['moeflux pull Qwen/Qwen3.6-35B-A3B --bits 8', 'quantized on the way; stopped, it goes on when run again'],
   ])
 }

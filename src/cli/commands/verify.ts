@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
-import { MoefluxError } from '../../errors.js'
+import { ModelNotFoundError, MoefluxError } from '../../errors.js'
 import { MANIFEST_NAME } from '../../storage/packedNames.js'
 import type { Comparison, VerifyReport } from '../../storage/verifyReport.js'
 import { action, type Cli } from '../action.js'
@@ -32,6 +32,11 @@ async function verify(cli: Cli, model: string, options: { json?: boolean }): Pro
   const { openNodeFolder } = await import('../../storage/nodeFolder.js')
   const { verifyModel } = await import('../../storage/verify.js')
   const path = await findModel(model)
+  const { isGgufFile } = await import('../../storage/openSource.js')
+  if (await isGgufFile(path)) {
+    const detail = 'is a GGUF file, which has no checksums: convert it, and verify the folder that comes of it'
+    throw new ModelNotFoundError(path, detail)
+  }
   // The names of a download's files come from its index, and must not lead anywhere else.
   const isPacked = existsSync(join(path, MANIFEST_NAME))
   const folder = await openNodeFolder(path, { links: isPacked ? 'any' : 'inside' })
