@@ -42,10 +42,9 @@ export class ConstraintCompiler {
     const start = options.startWorker ?? startNodeWorker
     this.milliseconds = options.timeoutMs ?? 10_000
     this.drafter = new WorkerLine<GrammarRequest, GrammarReply>(() => start(null))
-    this.walker = new WorkerLine<GrammarRequest, GrammarReply>(
-      async () => start(await this.vocabularyInBytes()),
-      REQUESTS_AHEAD,
-    )
+    this.walker = new WorkerLine<GrammarRequest, GrammarReply>(async () => start(await this.vocabularyInBytes()), {
+      ahead: REQUESTS_AHEAD,
+    })
     this.grammars = new GrammarStore(program => void this.walk({ type: 'forget', program }).catch(() => {}))
   }
 

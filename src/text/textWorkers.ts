@@ -2,15 +2,17 @@
 // have megabytes; neither may hold up anything else. Ordinary jobs and long ones have a worker each, so that a long prompt
 // of one client does not keep another's short one waiting. Which kind of worker (a thread in Node, a Web Worker in a
 // browser) is decided by whoever makes it.
-import { MessageError, OptionError, TemplateError, TokenizerError } from '../errors.js'
+import { ClosedError, MessageError, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import type { RenderJob, RenderReply } from './chatRenderer.js'
-import type { EncodeOptions, Encoding } from './encoder.js'
+import type { EncodeOptions, EncoderData, Encoding } from './encoder.js'
 import { roughSize } from './roughSize.js'
-import { type StartTextWorker, TextLane, type TextWorker } from './textLane.js'
 import type { TextJob, TextReply, TextResult } from './textService.js'
 import type { Tokenizer } from './tokenizer.js'
+import { type LineOptions, type LineWorker, WorkerFailure, WorkerLine } from './workerLine.js'
 
-export type { StartTextWorker, TextWorker }
+/** It is sent the encoder's data, and says `ready` when the encoder is made. */
+export type TextWorker = LineWorker<EncoderData | TextJob, TextReply>
+export type StartTextWorker = () => TextWorker | Promise<TextWorker>
 
 export interface TextLimits {
   readonly milliseconds: number // for one render; for a long one, more in proportion
@@ -26,16 +28,22 @@ const MILLISECONDS_PER_CHARACTER = 0.005 // of long jobs, on a machine with much
 const IDLE_MILLISECONDS = 10_000
 
 export class TextWorkers {
-  private readonly ordinary: TextLane
-  private readonly long: TextLane
+  private readonly ordinary: WorkerLine<TextJob, TextReply>
+  private readonly long: WorkerLine<TextJob, TextReply>
 
   constructor(
     start: StartTextWorker,
     private readonly tokenizer: Tokenizer,
     private readonly limits: TextLimits = defaultTextLimits,
   ) {
-    this.ordinary = new TextLane(start, tokenizer.encoderData, { endsUnwanted: false })
-    this.long = new TextLane(start, tokenizer.encoderData, { endsUnwanted: true, idleMilliseconds: IDLE_MILLISECONDS })
+    const line = (options: LineOptions) =>
+      new WorkerLine<TextJob, TextReply>(async () => {
+        const worker = await start()
+        worker.post(tokenizer.encoderData)
+        return worker
+      }, options)
+    this.ordinary = line({ finishesUnwanted: true })
+    this.long = line({ idleMilliseconds: IDLE_MILLISECONDS })
   }
 
   async render(job: Omit<RenderJob, 'maxOutput'>, signal?: AbortSignal): Promise<RenderReply> {
@@ -70,10 +78,17 @@ export class TextWorkers {
     this.long.close()
   }
 
-  private run(job: TextJob, size: number, least: number, signal?: AbortSignal): Promise<TextReply> {
+  /** The worker's reply; `failed` too where the worker died, the job took too long or could not be sent. */
+  private async run(job: TextJob, size: number, least: number, signal?: AbortSignal): Promise<TextReply> {
     const excess = Math.max(0, size - LONG_CHARACTERS)
     const milliseconds = Math.round(least + excess * MILLISECONDS_PER_CHARACTER)
-    return (excess > 0 ? this.long : this.ordinary).run({ job, size, milliseconds, signal })
+    try {
+      return await (excess > 0 ? this.long : this.ordinary).run(job, { milliseconds, signal, weight: size })
+    } catch (error) {
+      signal?.throwIfAborted()
+      if (error instanceof WorkerFailure && error.reason === 'closed') throw new ClosedError('model')
+      return { failed: (error as Error).message }
+    }
   }
 }
 

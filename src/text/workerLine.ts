@@ -18,8 +18,17 @@ export interface JobLimits {
   readonly milliseconds: number
   /** Takes the job out of the line, or stops it with its worker where it runs. */
   readonly signal?: AbortSignal
-  /** Lighter jobs go first. Default 0. */
+  /** Lighter jobs go first, as long as a heavier one has not been overtaken too often. Default 0. */
   readonly weight?: number
+}
+
+export interface LineOptions {
+  /** So many requests may lie at the worker at once, which saves its waiting for the next one. Default 1. */
+  readonly ahead?: number
+  /** A running job that is not wanted any more is done to its end, and its reply ignored: for short jobs. */
+  readonly finishesUnwanted?: boolean
+  /** The worker is ended when it has had nothing to do for so long, to give its memory back. Without it, never. */
+  readonly idleMilliseconds?: number
 }
 
 export class WorkerFailure extends Error {
@@ -36,8 +45,10 @@ interface Job<Request, Reply> {
   readonly limits: JobLimits
   readonly resolve: (reply: Reply) => void
   readonly reject: (error: unknown) => void
+  overtaken: number
 }
 
+const OVERTAKEN_AT_MOST = 16
 const START_MILLISECONDS = 60_000
 const LATE_TIMER_MILLISECONDS = 250 // a timer later than this slept with the process, and the reply may be there
 
@@ -48,15 +59,15 @@ export class WorkerLine<Request, Reply> {
   private isStarting = false
   private isClosed = false
   private timer: ReturnType<typeof setTimeout> | undefined
+  private idleTimer: ReturnType<typeof setTimeout> | undefined
 
-  /** `ahead`: so many requests may lie at the worker at once, which saves its waiting for the next one. */
   constructor(
     private readonly start: () => LineWorker<Request, Reply> | Promise<LineWorker<Request, Reply>>,
-    private readonly ahead = 1,
+    private readonly options: LineOptions = {},
   ) {}
 
   run(request: Request, limits: JobLimits): Promise<Reply> {
-    const { signal, weight = 0 } = limits
+    const { signal } = limits
     return new Promise<Reply>((resolve, reject) => {
       if (this.isClosed) throw new WorkerFailure('closed', 'closed')
       signal?.throwIfAborted()
@@ -72,10 +83,10 @@ export class WorkerLine<Request, Reply> {
           signal?.removeEventListener('abort', leave)
           reject(error)
         },
+        overtaken: 0,
       }
       signal?.addEventListener('abort', leave)
-      const place = this.waiting.findIndex(other => (other.limits.weight ?? 0) > weight)
-      this.waiting.splice(place < 0 ? this.waiting.length : place, 0, job)
+      this.lineUp(job)
       this.pump()
     })
   }
@@ -89,13 +100,25 @@ export class WorkerLine<Request, Reply> {
     for (const job of jobs) job.reject(new WorkerFailure('closed', 'closed'))
   }
 
+  /** Behind the last one that is as light, or that too many have overtaken. */
+  private lineUp(job: Job<Request, Reply>): void {
+    const { weight = 0 } = job.limits
+    const mayPass = ({ limits, overtaken }: Job<Request, Reply>) =>
+      (limits.weight ?? 0) > weight && overtaken < OVERTAKEN_AT_MOST
+    const place = this.waiting.findLastIndex(other => !mayPass(other)) + 1
+    for (const other of this.waiting.slice(place)) other.overtaken++
+    this.waiting.splice(place, 0, job)
+  }
+
   private pump(): void {
     if (this.isClosed || this.isStarting || this.waiting.length === 0) return
     if (this.worker === null) {
       void this.begin()
       return
     }
-    while (this.posted.length < this.ahead && this.waiting.length > 0) {
+    const { ahead = 1 } = this.options
+    while (this.posted.length < ahead && this.waiting.length > 0) {
+      clearTimeout(this.idleTimer)
       const job = this.waiting.shift()!
       this.posted.push(job)
       if (this.posted.length === 1) this.watch()
@@ -124,7 +147,7 @@ export class WorkerLine<Request, Reply> {
       })
       clearTimeout(this.timer)
       if (this.isClosed) return
-      worker.setBusy(false)
+      this.rest()
       worker.listen(
         reply => this.answer(reply as Reply),
         reason => this.fail(new WorkerFailure('ended', reason)),
@@ -132,7 +155,8 @@ export class WorkerLine<Request, Reply> {
     } catch (error) {
       // Whoever is first in the line learns of it; the next one is another try.
       this.drop()
-      this.waiting.shift()?.reject(error)
+      const failure = error instanceof WorkerFailure ? error : new WorkerFailure('unstarted', (error as Error).message)
+      this.waiting.shift()?.reject(failure)
     } finally {
       this.isStarting = false
     }
@@ -152,6 +176,11 @@ export class WorkerLine<Request, Reply> {
   private rest(): void {
     clearTimeout(this.timer)
     this.worker?.setBusy(false)
+    const { idleMilliseconds } = this.options
+    if (idleMilliseconds === undefined) return
+    clearTimeout(this.idleTimer)
+    this.idleTimer = setTimeout(() => this.drop(), idleMilliseconds)
+    ;(this.idleTimer as { unref?: () => void }).unref?.()
   }
 
   private watch(extraMilliseconds?: number): void {
@@ -176,7 +205,7 @@ export class WorkerLine<Request, Reply> {
   }
 
   private abandon(job: Job<Request, Reply>, reason: unknown): void {
-    if (this.posted[0] === job) this.fail(reason)
+    if (this.posted[0] === job && !this.options.finishesUnwanted) this.fail(reason)
     else {
       this.waiting = this.waiting.filter(other => other !== job)
       job.reject(reason) // one that is posted already is answered to nobody
@@ -185,6 +214,7 @@ export class WorkerLine<Request, Reply> {
 
   private drop(): void {
     clearTimeout(this.timer)
+    clearTimeout(this.idleTimer)
     this.worker?.listen(
       () => undefined,
       () => undefined,

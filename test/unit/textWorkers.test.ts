@@ -1,11 +1,8 @@
 // Text work beside the thread that serves: what waits for what, what is given up, and that the results are the same.
 import { afterAll, describe, expect, it } from 'vitest'
 import { ChatTemplate } from '#moeflux/text/chatTemplate.js'
-import type { EncoderData } from '#moeflux/text/encoder.js'
 import { startNodeTextWorker } from '#moeflux/text/nodeTextWorker.js'
-import { TextLane, type TextWorker } from '#moeflux/text/textLane.js'
-import type { TextJob, TextReply } from '#moeflux/text/textService.js'
-import { TextWorkers } from '#moeflux/text/textWorkers.js'
+import { type TextWorker, TextWorkers } from '#moeflux/text/textWorkers.js'
 import { scriptedModel } from '../support/scriptedModel.js'
 import { demoTokenizer } from '../support/textTools.js'
 
@@ -16,114 +13,6 @@ afterAll(() => workers.close())
 const anyLength = Number.POSITIVE_INFINITY
 const long = 'once upon a time '.repeat(200_000) // 3.4 MB
 const short = 'A little dog. '.repeat(500)
-
-/** A worker that answers when the test says so. */
-class ScriptedWorker implements TextWorker {
-  readonly jobs: TextJob[] = []
-  isEnded = false
-  private reply: (reply: TextReply | 'ready') => void = () => {}
-  private ended: (reason: string) => void = () => {}
-
-  post(message: EncoderData | TextJob) {
-    if ('pairs' in message) queueMicrotask(() => this.reply('ready'))
-    else this.jobs.push(message)
-  }
-  listen(reply: (reply: TextReply | 'ready') => void, ended: (reason: string) => void) {
-    this.reply = reply
-    this.ended = ended
-  }
-  setBusy() {}
-  terminate() {
-    this.isEnded = true
-  }
-  answer(result: number) {
-    this.reply({ result })
-  }
-  die(reason: string) {
-    this.ended(reason)
-  }
-}
-
-function scriptedLane(endsUnwanted = true) {
-  const started: ScriptedWorker[] = []
-  const start = () => {
-    started.push(new ScriptedWorker())
-    return started.at(-1)!
-  }
-  const lane = new TextLane(start, tokenizer.encoderData, { endsUnwanted })
-  const run = (size: number, more: { signal?: AbortSignal; milliseconds?: number } = {}) =>
-    lane.run({ job: { count: { text: String(size), options: {} } }, size, milliseconds: 60_000, ...more })
-  const turn = () => new Promise(resolve => setImmediate(resolve))
-  const running = () => started.at(-1)!.jobs.at(-1) as { count: { text: string } }
-  return { lane, run, started, turn, running }
-}
-
-describe('a lane', () => {
-  it('takes the shortest job first, but lets none be overtaken for ever', async () => {
-    const { run, started, turn, running } = scriptedLane()
-    const order: number[] = []
-    for (const size of [50, 900, 20, 30]) void run(size).then(() => order.push(size))
-    for (let i = 0; i < 40 && order.length < 20; i++) {
-      await turn()
-      const { text } = running().count
-      if (order.length < 18) void run(10).then(() => order.push(10))
-      started[0].answer(Number(text))
-      await turn()
-    }
-    expect(order.slice(0, 3)).toEqual([50, 10, 10])
-    expect(order.indexOf(900)).toBeLessThan(19)
-    expect(started).toHaveLength(1)
-  })
-
-  it('stops a running job that nobody wants any more, and forgets one that waits', async () => {
-    const { run, started, turn, running } = scriptedLane()
-    const leave = [new AbortController(), new AbortController()]
-    const jobs = [run(1, { signal: leave[0].signal }), run(2, { signal: leave[1].signal }), run(3)]
-    await turn()
-    leave[1].abort(new Error('left early'))
-    await expect(jobs[1]).rejects.toThrow('left early')
-    leave[0].abort(new Error('left'))
-    await expect(jobs[0]).rejects.toThrow('left')
-    expect(started[0].isEnded).toBe(true)
-    await turn()
-    expect(running().count.text).toBe('3')
-    started[1].answer(3)
-    expect(await jobs[2]).toEqual({ result: 3 })
-    await expect(run(4, { signal: leave[0].signal })).rejects.toThrow('left')
-  })
-
-  it('lets short jobs finish that nobody wants any more', async () => {
-    const { run, started, turn, running } = scriptedLane(false)
-    const leave = new AbortController()
-    const first = run(1, { signal: leave.signal })
-    const second = run(2)
-    await turn()
-    leave.abort(new Error('left'))
-    await expect(first).rejects.toThrow('left')
-    started[0].answer(1)
-    await turn()
-    expect(running().count.text).toBe('2')
-    started[0].answer(2)
-    expect(await second).toEqual({ result: 2 })
-    expect(started).toHaveLength(1)
-  })
-
-  it('fails a job whose worker dies or takes too long, and gives the next a fresh one', async () => {
-    const { lane, run, started, turn } = scriptedLane()
-    const slow = run(1, { milliseconds: 5 })
-    expect(await slow).toEqual({ failed: 'ran for more than 5 ms' })
-    const dying = run(2)
-    await turn()
-    started[1].die('out of memory')
-    expect(await dying).toEqual({ failed: 'out of memory' })
-    const closing = run(3)
-    await turn()
-    lane.close()
-    expect(await closing).toEqual({ failed: 'the model is closed' })
-    await expect(run(4)).rejects.toThrow('closed')
-    expect(started.every(worker => worker.isEnded)).toBe(true)
-  })
-})
 
 describe('encoding beside', () => {
   it('gives the ids that encoding here gives', async () => {
@@ -148,8 +37,11 @@ describe('encoding beside', () => {
     const first = workers.count(long, {}).then(() => done.push('long'))
     const second = workers.count(short, {}).then(() => done.push('short'))
     await Promise.all([first, second])
-    isOver = true
     expect(done).toEqual(['short', 'long'])
+    expect(turns).toBeGreaterThan(20)
+    turns = 0
+    await workers.encode(long, {}, anyLength)
+    isOver = true
     expect(turns).toBeGreaterThan(20)
   })
 
@@ -159,6 +51,28 @@ describe('encoding beside', () => {
     setTimeout(() => leave.abort(new Error('left')), 20)
     await expect(given).rejects.toThrow('left')
     expect(await workers.count(long, {})).toBe(tokenizer.encode(long).length)
+  })
+
+  it('says what became of a worker, and of the model', async () => {
+    let end = (_: string) => {}
+    const worker: TextWorker = {
+      post: message => void ('pairs' in message || end('needed too much')),
+      listen: (reply, ended) => {
+        end = ended
+        queueMicrotask(() => reply('ready'))
+      },
+      setBusy() {},
+      terminate() {},
+    }
+    const dying = new TextWorkers(() => worker, tokenizer)
+    await expect(dying.count(short, {})).rejects.toMatchObject({
+      code: 'TOKENIZER',
+      message: 'encoding: needed too much',
+    })
+    dying.close()
+    await expect(dying.count(short, {})).rejects.toMatchObject({ code: 'CLOSED' })
+    const none = new TextWorkers(() => Promise.reject(new Error('no threads here')), tokenizer)
+    await expect(none.count(short, {})).rejects.toThrow('encoding: no threads here')
   })
 
   it('refuses words that nobody can encode', async () => {

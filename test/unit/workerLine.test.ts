@@ -1,6 +1,6 @@
 // The line of jobs in front of a worker that can be stopped, with workers that do as they are told.
 import { describe, expect, it } from 'vitest'
-import { type LineWorker, WorkerFailure, WorkerLine } from '#moeflux/text/workerLine.js'
+import { type LineOptions, type LineWorker, WorkerFailure, WorkerLine } from '#moeflux/text/workerLine.js'
 
 const turn = () => new Promise(resolve => setTimeout(resolve, 0))
 const LONG = { milliseconds: 60_000 }
@@ -41,14 +41,14 @@ class TestWorker implements LineWorker<string, string> {
   }
 }
 
-function testLine(ahead?: number) {
+function testLine(options?: LineOptions) {
   const workers: TestWorker[] = []
   const line = new WorkerLine<string, string>(() => {
     const worker = new TestWorker()
     workers.push(worker)
     queueMicrotask(() => queueMicrotask(() => worker.say('ready')))
     return worker
-  }, ahead)
+  }, options)
   return { line, workers }
 }
 
@@ -75,6 +75,64 @@ describe('a line of jobs', () => {
     expect(workers.length).toBe(1)
   })
 
+  it('lets no job be overtaken for ever', async () => {
+    const { line, workers } = testLine()
+    const order: string[] = []
+    const run = (job: string, weight: number) => void line.run(job, { ...LONG, weight }).then(() => order.push(job))
+    run('first', 1)
+    await turn()
+    run('heavy', 900)
+    run('medium', 50)
+    for (let i = 0; i < 40 && order.length < 30; i++) {
+      run('light', 10)
+      workers[0].say('done')
+      await turn()
+    }
+    expect(order[0]).toBe('first')
+    expect(order.indexOf('medium')).toBeGreaterThan(10)
+    expect(order.indexOf('medium')).toBeLessThanOrEqual(1 + 16)
+    expect(order.indexOf('heavy')).toBe(order.indexOf('medium') + 1)
+    expect(workers.length).toBe(1)
+  })
+
+  it('does short jobs to their end that nobody wants any more, where it is told to', async () => {
+    const { line, workers } = testLine({ finishesUnwanted: true })
+    const leave = new AbortController()
+    const first = line.run('first', { ...LONG, signal: leave.signal })
+    const second = line.run('second', LONG)
+    await turn()
+    leave.abort(new Error('left'))
+    await expect(first).rejects.toThrow('left')
+    expect(workers[0].got).toEqual(['first'])
+    workers[0].say('did first')
+    expect(workers[0].got).toEqual(['first', 'second'])
+    workers[0].say('did second')
+    expect(await second).toBe('did second')
+    expect(workers.length).toBe(1)
+    expect(workers[0].isEnded).toBe(false)
+  })
+
+  it('ends a worker that has nothing to do for long, and no other', async () => {
+    const { line, workers } = testLine({ idleMilliseconds: 30 })
+    const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
+    const first = line.run('first', LONG)
+    await sleep(50)
+    expect(workers[0].isEnded).toBe(false) // it works
+    workers[0].say('did first')
+    await first
+    const second = line.run('second', LONG)
+    await sleep(50)
+    expect(workers[0].isEnded).toBe(false) // it works again
+    workers[0].say('did second')
+    await second
+    await expect.poll(() => workers[0].isEnded).toBe(true)
+    const third = line.run('third', LONG)
+    await turn()
+    workers[1].say('did third')
+    expect(await third).toBe('did third')
+    line.close()
+  })
+
   it('goes on with a fresh worker after one that took too long, whose wait in the line did not count', async () => {
     const { line, workers } = testLine()
     const slow = line.run('slow', { milliseconds: 60 })
@@ -88,7 +146,7 @@ describe('a line of jobs', () => {
   })
 
   it('blames the job that runs when a worker dies; those behind it are done by the next one', async () => {
-    const { line, workers } = testLine(8)
+    const { line, workers } = testLine({ ahead: 8 })
     const jobs = ['bomb', 'b', 'c'].map(job => line.run(job, LONG))
     const [bomb, b, c] = jobs
     await turn()
