@@ -8,6 +8,7 @@ import {
   MessageError,
   MoefluxError,
   OptionError,
+  OutOfMemoryError,
   SamplingError,
   TemplateError,
   TokenError,
@@ -62,9 +63,9 @@ export function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === 'AbortError'
 }
 
-/** Neither the client's mistake nor its leaving: something is broken here. */
+/** Neither the client's mistake nor its leaving: something is broken here, or too small. */
 export function isOwnFault(error: unknown): boolean {
-  return !isAbort(error) && toApiError(error).kind === 'server'
+  return !isAbort(error) && (toApiError(error).kind === 'server' || error instanceof OutOfMemoryError)
 }
 
 export function toApiError(error: unknown): ApiError {
@@ -89,6 +90,7 @@ export function toApiError(error: unknown): ApiError {
     return new ApiError('invalid_request', error.message, { code: error.code.toLowerCase() })
   }
   if (error instanceof ClosedError) return stoppingError()
+  if (error instanceof OutOfMemoryError) return memoryError(error)
   if (error instanceof MoefluxError) {
     return new ApiError('server', withoutFolders(error), { code: error.code.toLowerCase() })
   }
@@ -118,6 +120,12 @@ function lastName(path: string): string {
 
 export function stoppingError(): ApiError {
   return new ApiError('overloaded', 'the server is shutting down')
+}
+
+/** Kept states have made room already; what is left is taken by answers, and comes back when they end. */
+function memoryError(error: OutOfMemoryError): ApiError {
+  const message = `there is no memory left beside the answers that are being made: ${withoutFolders(error)}`
+  return new ApiError('overloaded', message, { code: 'out_of_memory', retryAfterSeconds: 5 })
 }
 
 function contextError({ wanted, limit, message }: ContextLimitError): ApiError {

@@ -6,6 +6,7 @@ import {
   FormatError,
   GrammarError,
   MoefluxError,
+  OutOfMemoryError,
   UnsupportedSchemaError,
 } from '#moeflux/errors.js'
 import { toApiError } from '#moeflux/server/apiError.js'
@@ -45,6 +46,16 @@ describe('an error as clients see it', () => {
   it('without a name says nothing', () => {
     const error = toApiError(new TypeError("Cannot read '/srv/app/x.js'"))
     expect([error.status, error.message]).toEqual([500, 'internal error'])
+  })
+
+  it('that passes by itself says when to come back', () => {
+    const { kind, status, message, details } = toApiError(new OutOfMemoryError('wasm bank 0', 4096, 'memory is full'))
+    expect({ kind, status, details }).toEqual({
+      kind: 'overloaded',
+      status: 503,
+      details: { code: 'out_of_memory', retryAfterSeconds: 5 },
+    })
+    expect(message).toContain('memory is full (4096 bytes wanted)')
   })
 
   it('that is their mistake is told as it is', () => {
