@@ -1,7 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, openSync } from 'node:fs'
+import { closeSync, cpSync, openSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
+import { demoModel } from '../support/models.js'
+import { temporaryFolder } from '../support/packedFiles.js'
 import { MAIN, moeflux } from './moeflux.js'
 
 const STORY = 'Tell me a story about a little dog'
@@ -125,6 +128,24 @@ describe('moeflux run', () => {
     expect(short.stderr).toMatch(/^error: nowhere\/model: [^\n]*\n$/)
     expect(long.code).toBe(1)
     expect(long.stderr).toMatch(/\n {4}at /)
+  })
+
+  it('refuses weights that do not match their checksums, unless it is told not to look', async () => {
+    const folder = temporaryFolder()
+    cpSync(demoModel, folder, { recursive: true })
+    const file = join(folder, 'packed_experts/layer_00.bin')
+    const bytes = readFileSync(file)
+    for (let at = 100; at < bytes.length; at += 1000) bytes[at] ^= 1 // a weight's lowest bit, or one of a scale's
+    writeFileSync(file, bytes)
+    const options = ['run', '--model', folder, '--temp', '0', '-n', '4', '-q']
+    const [looked, unlooked] = await Promise.all([
+      moeflux([...options, STORY]),
+      moeflux([...options, '--no-checksums', STORY]),
+    ])
+    expect(looked).toMatchObject({ code: 1, stdout: '' })
+    expect(looked.stderr).toMatch(/^error: expert \d+ of layer 0: its bytes do not match their checksum.*layer_00\.bin/)
+    expect(unlooked).toMatchObject({ code: 0, stderr: '' })
+    expect(unlooked.stdout.trim()).not.toBe('')
   })
 
   it('refuses a prompt beyond the context', async () => {

@@ -58,10 +58,12 @@ export async function evaluate(
   { backend }: GatedWasm,
   sequence: SequenceState,
   signal?: AbortSignal,
+  onStep?: (tokens: number) => void,
 ): Promise<Float32Array[]> {
   const logits: Float32Array[] = []
   for (const [tokens, phase] of [[PROMPT, 'prompt'] as const, [[TOKEN], 'decode'] as const]) {
     const [output] = await backend.step([{ sequence, tokens, phase, output: 'last' }], { signal })
+    onStep?.(tokens.length)
     logits.push(output.logits as Float32Array)
   }
   return logits
@@ -150,7 +152,11 @@ export class StepPositions {
       await sequence.clear()
       const controller = new AbortController()
       opened.gate.arm(worker, n, 'hold', place)
-      const ending: Ending = evaluate(opened, sequence, controller.signal).then(
+      let done = 0
+      const onStep = (tokens: number) => {
+        done += tokens
+      }
+      const ending: Ending = evaluate(opened, sequence, controller.signal, onStep).then(
         () => null,
         error => error as Failure,
       )
@@ -161,7 +167,7 @@ export class StepPositions {
         return n - 1
       }
       await act(ending, controller)
-      if (![0, PROMPT.length, PROMPT.length + 1].includes(sequence.length)) throw new Error(`length ${sequence.length}`)
+      if (sequence.length !== done) throw new Error(`after place ${n}: ${sequence.length} tokens, ${done} were done`)
       await this.checkSound(n)
     }
   }
