@@ -20,7 +20,7 @@ export type Precision = 'fast' | 'exact'
 export interface BackendOptions {
   readonly threads?: number
   readonly expertMemory?: number // bytes
-  /** Of GPU memory, for experts (webgpu); others are computed by the processor. */
+  /** The most GPU memory for experts (webgpu); default what the GPU gives. The processor computes the others. */
   readonly gpuMemory?: number // bytes
   /** How experts are read from files; auto: direct when they exceed free memory. */
   readonly expertReads?: 'auto' | 'direct' | 'buffered'

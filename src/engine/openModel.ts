@@ -15,9 +15,12 @@ export interface OpenModelOptions {
   /** Default 'auto': webgpu if a real GPU is there, else wasm, else reference. */
   readonly backend?: BackendChoice
   readonly threads?: number
-  /** Budget for cached experts: bytes, or '6GB' (6·10⁹), '6GiB' (6·2³⁰). */
+  /**
+   * Budget for cached experts: bytes, or '6GB' (6·10⁹), '6GiB' (6·2³⁰). Beside a GPU with memory of its own: for those that
+   * the GPU does not hold.
+   */
   readonly expertMemory?: number | string
-  /** The same of GPU memory (webgpu): experts beyond it are computed by the processor, from `expertMemory`. */
+  /** The most GPU memory for experts (webgpu); default what the GPU gives. The processor computes the others. */
   readonly gpuMemory?: number | string
   /** int8 ('fast', the default) or float32 ('exact') activations on wasm and webgpu. */
   readonly precision?: Precision

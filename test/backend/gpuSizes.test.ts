@@ -1,9 +1,8 @@
 // The plan of a GPU's memory against what a device is really asked for: a buffer that somebody adds is found here.
 import { expect, test } from 'vitest'
 import { SOFTWARE_TUNING } from '#moeflux/compute/webgpu/gpuContext.js'
+import { gpuModelOf } from '#moeflux/compute/webgpu/gpuModel.js'
 import { gpuParts } from '#moeflux/compute/webgpu/gpuParts.js'
-import { residentWeightsBytes } from '#moeflux/compute/webgpu/residentWeights.js'
-import { sharedMoves, slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { faultShape } from '../support/faultShape.js'
 import { randomModel } from '../support/randomModel.js'
@@ -16,26 +15,17 @@ test('what is created is what was planned', { timeout: 60_000 }, async () => {
   // Wide, so that the buffers weigh more than what is estimated.
   const packed = randomModel({ ...faultShape, hidden: 128, vocab: 5000 })
   const precision = 'exact' as const
-  const { config, experts, tensors } = packed
+  const { config } = packed
   const gpu = new SmallGpu()
   const planned = { tokens: 1000, sequences: 3, isContext: true }
   const options = { precision, expertsPerToken: config.expertsPerToken, planned }
   const backend = await openWebgpuBackend(packed, options, { onDevice: gpu.onDevice, chunkTokens: 128 })
   try {
-    const layout = slotLayout(experts.layout)
     const { maxStorageBufferBindingSize, maxBufferSize } = backend.device.limits
     const maxBufferBytes = Math.min(maxStorageBufferBindingSize, maxBufferSize)
-    const hasShared = tensors.layers.every(layer => sharedMoves(layer.sharedExpert, layout) !== null)
-    const parts = gpuParts({
-      ...{ config, precision, planned, maxBufferBytes, hasShared },
-      weightBytes: residentWeightsBytes(tensors, config, maxBufferBytes),
-      slotBytes: layout.stride,
-      recordBytes: experts.layout.expertSize,
-      expertsPerToken: config.expertsPerToken,
-      chunkTokens: 128,
-      tuning: SOFTWARE_TUNING,
-    })
-    const slots = config.numLayers * config.numExperts * layout.stride
+    const model = gpuModelOf(packed, { ...options, maxBufferBytes, chunkTokens: 128, tuning: SOFTWARE_TUNING })
+    const parts = gpuParts(model)
+    const slots = config.numLayers * config.numExperts * model.slotBytes
     const bytes = parts.reduce((sum, part) => sum + part.bytes, slots)
     expect(gpu.live).toBeLessThanOrEqual(bytes)
     const hostRows = 2 * (128 + 8) * config.hiddenSize * 4 // planned for a host beside the GPU, which is not there

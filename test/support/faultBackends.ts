@@ -123,8 +123,8 @@ function onSources(name: string, isGpu: boolean, open: Open): FaultRow {
 
 function optionsFor(packed: PackedModel, slots: number, name: string, options?: Partial<BackendOptions>) {
   const { expertSize } = packed.experts.layout
-  // The slots of wasm begin where direct reads may go.
-  const slotBytes = name.startsWith('wasm') ? Math.ceil(expertSize / 4096) * 4096 : expertSize + 64
+  // Slots in memory begin where direct reads may go.
+  const slotBytes = /wasm|memory/.test(name) ? Math.ceil(expertSize / 4096) * 4096 : expertSize + 64
   const expertMemory = slots * slotBytes
   return { precision: 'exact', expertsPerToken: packed.config.expertsPerToken, expertMemory, ...options } as const
 }

@@ -34,7 +34,7 @@ export function openTiered(
     expertReads: 'buffered',
     threads: 1,
     gpuMemory: gpu * slotLayout(layout).stride,
-    expertMemory: memory * layout.expertSize,
+    expertMemory: memory * Math.ceil(layout.expertSize / 4096) * 4096,
     ...options,
   }
   return openWebgpuBackend(packed, given, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 }, ...gpuOptions })

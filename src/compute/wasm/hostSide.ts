@@ -57,9 +57,13 @@ export interface HostSideRequest extends Omit<HostShape, 'threads'> {
 /** More threads lose more at barriers than they win: a layer's missing experts are few. */
 const MOST_THREADS = 8
 
+export function hostThreads(cores: number): number {
+  return Math.min(MOST_THREADS, cores)
+}
+
 export function hostSide(request: HostSideRequest): HostSide {
   const { config, memory, expertMemory, readers, threadBytes } = request
-  const threads = request.threads ?? Math.min(MOST_THREADS, request.cores)
+  const threads = request.threads ?? hostThreads(request.cores)
   const { scratch, homeBytes, slotBytes } = hostScratch({ ...request, threads })
   const bankLimit = request.bankLimit ?? MAX_BANK_BYTES
   return {

@@ -14,10 +14,8 @@ import type { ModelConfig } from '../../model/config.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { ExpertReader, ReadPriority } from './expertReader.js'
 import { ExpertUploads, MISSING, STAGING_BUFFERS } from './expertUploads.js'
-import { bufferUsage } from './gpuFlags.js'
-import { createChecked } from './gpuMemory.js'
 import { storageBuffer } from './kernel.js'
-import { otherSlots, type PoolPlan, poolBytes, type SlotLayout, type SlotMove } from './slotLayout.js'
+import { otherSlots, type PoolPlan, type SlotLayout, type SlotMove } from './slotLayout.js'
 import { StagedReads } from './stagedReads.js'
 
 const FILLING = 3 // reads into empty slots at once: the thread that copies them also leads the tokens
@@ -62,13 +60,11 @@ export class ExpertSlots implements GuessedSlots {
   static async create(
     device: GPUDevice,
     plan: SlotsPlan,
+    buffers: readonly GPUBuffer[], // of the pools
     reader: ExpertReader,
     link: TierLink | null = null,
   ): Promise<ExpertSlots> {
     const { config, layout, pools, recordBytes } = plan
-    const usage = bufferUsage.storage | bufferUsage.copyDst
-    const descriptors = poolBytes(pools, layout.stride).map((size, i) => ({ label: `experts ${i}`, size, usage }))
-    const buffers = await createChecked(device, descriptors, 'expert memory')
     const { numLayers: layers, numExperts: experts } = config
     const { stride } = layout
     const slots = pools.slots * pools.pools

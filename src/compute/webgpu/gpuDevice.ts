@@ -1,6 +1,7 @@
 // Finding an adapter and opening a device on it: the same for Dawn in Node and for browsers. Says what was found (for
 // `doctor` and for `auto`), asks for the limits and features that help, and works with the WebGPU defaults.
 import { BackendUnavailableError, DeviceLostError } from '../../errors.js'
+import { hasOwnMemory } from './ownMemory.js'
 
 export interface AdapterDescription {
   readonly name: string // 'NVIDIA H200'
@@ -8,6 +9,8 @@ export interface AdapterDescription {
   readonly architecture: string
   readonly driver: string
   readonly software: boolean // runs on the CPU: `auto` never takes it
+  /** It has memory that is not the machine's, as far as names tell. */
+  readonly ownMemory: boolean
   readonly subgroupSizes: readonly [number, number] | null // [min, max], null without subgroups
   readonly packedDot: boolean
   readonly features: readonly string[]
@@ -163,6 +166,7 @@ function describe(gpu: GPU, adapter: GPUAdapter): AdapterDescription {
     architecture: info.architecture,
     driver: info.description,
     software,
+    ownMemory: !software && hasOwnMemory(info),
     // 4 to 128 is what WGSL allows; anything else is a driver that does not know its own size.
     subgroupSizes: features.includes('subgroups') && min >= 4 && max <= 128 && max >= min ? [min, max] : null,
     packedDot: gpu.wgslLanguageFeatures?.has('packed_4x8_integer_dot_product') ?? false,

@@ -2,19 +2,47 @@
 // threads that read them.
 import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
 import type { ExpertTiers } from '../../experts/expertTiers.js'
+import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
+import type { HostSide } from '../gpuPlan.js'
 import type { TierWay } from '../tierRates.js'
+import { hostSide, hostThreads } from '../wasm/hostSide.js'
 import { HostWorkers } from '../wasm/hostWorkers.js'
 import { nodeHost } from '../wasm/nodeHost.js'
+import { expertForms } from '../wasm/placedModel.js'
+import { STAGING_BUFFERS } from './expertUploads.js'
 import { HostTier } from './hostTier.js'
 import { loadVectors } from './matrixWeights.js'
+import { gpuReaders } from './nodeExpertReader.js'
 
-/** More threads lose more at barriers than they win: a layer's missing experts are few. */
-const MOST_THREADS = 8
+/** What this machine has of memory now. */
+export function memoryFacts(): MemoryFacts {
+  return nodeHost().memory()
+}
+
+/** What the plan has to know of this machine as a place beside a GPU. */
+export function nodeHostSide(
+  packed: PackedModel,
+  options: BackendOptions,
+  maxRows: number,
+  memory: MemoryFacts,
+): HostSide {
+  const { config, experts } = packed
+  const { expertSize } = experts.layout
+  const { threads: cores, threadBytes, readers } = nodeHost()
+  const count = config.numLayers * config.numExperts
+  const forms = expertForms(experts.layout, options.precision)
+  return hostSide({
+    ...{ config, forms, expertSize, maxRows, memory, cores, threadBytes },
+    ...{ expertsPerToken: options.expertsPerToken, expertMemory: options.expertMemory, threads: options.threads },
+    readers: readers(count * expertSize) + gpuReaders(expertSize, count),
+    stagingBytes: 2 * STAGING_BUFFERS * expertSize, // as they come, and mapped
+  })
+}
 
 /** What depends on the rest of the backend. */
-export interface HostTierParts {
+interface HostTierParts {
   /** How fast the processors are beside the GPU, and what to do about it. */
   measure(workers: HostWorkers): Promise<TierWay>
   tiersOf(memorySlots: number, way: TierWay): ExpertTiers
@@ -25,7 +53,7 @@ export async function nodeHostTier(
   packed: PackedModel,
   options: BackendOptions,
   maxRows: number,
-  wanted: number,
+  slots: number,
   { measure, tiersOf }: HostTierParts,
 ): Promise<HostTier | null> {
   const { layout, files } = packed.experts
@@ -34,9 +62,7 @@ export async function nodeHostTier(
   const norms = await Promise.all(
     packed.tensors.layers.map(layer => loadVectors(packed.weights, [layer.postAttentionNorm])),
   )
-  const room = options.expertMemory ?? host.memory().bytes * 0.6
-  const slots = Math.max(2 * expertsPerToken, Math.min(wanted, Math.floor(room / layout.expertSize)))
-  const threads = options.threads ?? Math.min(MOST_THREADS, host.threads)
+  const threads = options.threads ?? hostThreads(host.threads)
   const workers = await HostWorkers.open(packed, { precision, expertsPerToken, threads, slots, maxRows, norms }, host)
   const way = await measure(workers).catch(async error => {
     await workers.close()
@@ -60,6 +86,5 @@ export async function nodeHostTier(
     checksums: packed.experts.checksums,
     onNotice: options.onNotice,
   })
-  options.onNotice?.(`${slots} experts in memory`)
   return new HostTier(tiersOf(slots, way), layout.expertSize, names, workers, pool, way.leastToBring)
 }

@@ -4,9 +4,10 @@ import {
   BackendUnavailableError,
   ClosedError,
   type DeviceLostError,
+  MemoryPlanError,
   MoefluxError,
   NonFiniteError,
-  OptionError,
+  OutOfMemoryError,
 } from '../../errors.js'
 import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
 import { addReads } from '../../experts/readCounters.js'
@@ -14,18 +15,18 @@ import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import { layersOfKind } from '../../model/sizes.js'
 import type { PackedModel } from '../../storage/packedModel.js'
-import {
-  type Backend,
-  type BackendOptions,
-  PLANNED_TOKENS,
-  type ProbeRequest,
-  type ProbeResult,
-  type SequenceState,
-  type StepOptions,
-  type StepOutput,
-  type StepRun,
+import type {
+  Backend,
+  BackendOptions,
+  ProbeRequest,
+  ProbeResult,
+  SequenceState,
+  StepOptions,
+  StepOutput,
+  StepRun,
 } from '../backend.js'
 import { nextTurn } from '../breather.js'
+import { allExperts } from '../gpuPlan.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
 import { chooseWay, type TierWay } from '../tierRates.js'
@@ -39,20 +40,21 @@ import { ExpertSlots } from './expertSlots.js'
 import { STAGING_BUFFERS } from './expertUploads.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
+import { gpuModelOf } from './gpuModel.js'
 import { CHUNK_TOKENS } from './gpuParts.js'
+import { takeRoom } from './gpuRoom.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
 import { KernelSet } from './kernel.js'
 import { KvPool, plannedPages } from './kvPool.js'
 import { measureTiers } from './measureTiers.js'
-import type { HostTierParts } from './nodeHostTier.js'
 import { probeLayers } from './probe.js'
 import { PromptPass } from './promptPass.js'
 import { type KernelTime, Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
 import { selfTest } from './selfTest.js'
-import { leastSlots, planPools, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
+import { type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
 import { plannedStates, StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
 import { streamerStats, tierStats } from './tierStats.js'
@@ -68,8 +70,13 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
   /** For tests: what to do about experts that are not on the GPU, instead of measuring. */
   readonly way?: (threads: number) => TierWay
+  /** For tests: whether the GPU shares the machine's memory, and what to leave of its own. */
+  readonly isShared?: boolean
+  readonly reserve?: number // bytes
 }
 
+/** Attempts to open with ever less. */
+const MOST_REFUSALS = 3
 const SOFTWARE_CHUNK_TOKENS = 64 // a chunk there takes seconds, and an abort waits for it
 
 export async function openWebgpuBackend(
@@ -78,25 +85,51 @@ export async function openWebgpuBackend(
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
   try {
-    return await openOnce(packed, options, gpuOptions)
+    return await openModestly(packed, options, gpuOptions)
   } catch (error) {
     const isPlain = gpuOptions.subgroups === false && gpuOptions.packedDot === false
     if (!(error instanceof SelfTestError) || isPlain) throw error
     options.onNotice?.(`${error.message}; trying again with portable kernels`)
-    return openOnce(packed, options, { ...gpuOptions, subgroups: false, packedDot: false })
+    return openModestly(packed, options, { ...gpuOptions, subgroups: false, packedDot: false })
   }
 }
 
-async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions) {
-  const opened = await openDevice(gpuOptions)
-  const undo: (() => Promise<void>)[] = []
-  try {
-    return await WebgpuBackend.open(opened, packed, options, gpuOptions, undo)
-  } catch (error) {
-    for (const close of undo) await close()
-    opened.close()
-    throw error
+/** Memory that was there when it was planned with may be gone when it is wanted: then once more, with less. */
+async function openModestly(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions) {
+  for (let refusals = 0; ; refusals++) {
+    try {
+      return await openOnce(packed, options, gpuOptions, refusals)
+    } catch (error) {
+      if (error instanceof MemoryPlanError && options.automatic) {
+        throw new BackendUnavailableError('webgpu', error.message, { cause: error })
+      }
+      if (!(error instanceof OutOfMemoryError)) throw error
+      if (refusals < MOST_REFUSALS) continue
+      const why = `the GPU refuses memory that it seemed to have (${error.what}); less gpuMemory or backend wasm helps`
+      throw new BackendUnavailableError('webgpu', why, { cause: error })
+    }
   }
+}
+
+async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions, refusals: number) {
+  const opened = await openDevice(gpuOptions)
+  const { device } = opened
+  const undo: (() => Promise<void>)[] = []
+  // Whatever asks for a buffer and does not look whether it gets one.
+  device.pushErrorScope('out-of-memory')
+  const opening = WebgpuBackend.open(opened, packed, options, gpuOptions, undo, refusals)
+  const failure = await opening.then(
+    () => null,
+    error => error,
+  )
+  const refused = await device.popErrorScope().catch(() => null)
+  if (failure === null && refused === null) return opening
+  if (failure === null) await (await opening).close()
+  else for (const close of undo) await close()
+  opened.close()
+  if (refused !== null) throw new OutOfMemoryError('a buffer', 0, refused.message)
+  // What is to be mapped at once and cannot be had throws this, says WebGPU.
+  throw failure instanceof RangeError ? new OutOfMemoryError('a buffer', 0, failure.message) : failure
 }
 
 class SelfTestError extends BackendUnavailableError {}
@@ -135,6 +168,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     options: BackendOptions,
     gpuOptions: WebgpuOptions,
     undo: (() => Promise<void>)[], // what is to be done where this fails
+    refusals: number, // of memory, when this was tried before
   ): Promise<WebgpuBackend> {
     const { device, limits, description } = opened
     const { config, experts } = packed
@@ -152,35 +186,36 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const tuning = { ...(description.software ? SOFTWARE_TUNING : HARDWARE_TUNING), ...gpuOptions.tuning }
     const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups, tuning }
     const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
+    const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
+    const layout = slotLayout(experts.layout)
+    const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
+    const { expertsPerToken, precision } = options
+    const model = gpuModelOf(packed, {
+      ...{ expertsPerToken, precision, planned: options.planned, maxBufferBytes: maxBytes, chunkTokens, tuning },
+    })
+    const { planned } = model
+    const node = readsFiles(packed) ? await import('./nodeHostTier.js') : null
+    const room = await takeRoom(device, {
+      ...{ model, refusals, gpuMemory: options.gpuMemory, expertMemory: options.expertMemory },
+      isShared: gpuOptions.isShared ?? !description.ownMemory,
+      reserve: gpuOptions.reserve,
+      memory: node?.memoryFacts() ?? options.wasmHost?.memory() ?? null,
+      host: node === null ? null : memory => node.nodeHostSide(packed, options, chunkTokens, memory),
+    })
+    const { plan, pools } = room
+    if (plan.gpuSlots < allExperts(model)) options.onNotice?.(plan.line)
     const states = new StatePool(device, config, layersOfKind(config, 'linear_attention'), maxBytes)
     const kv = new KvPool(device, config, layersOfKind(config, 'full_attention'), maxBytes)
-    const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
     const pages = Math.min(plannedPages(planned), kv.mostPages)
     await states.reserve(plannedStates(planned) - 1)
     await kv.reserve(pages, pages)
-    const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
     const shape = {
       experts: config.numExperts,
-      k: options.expertsPerToken,
+      k: expertsPerToken,
       maxTokens: chunkTokens,
       logitsStride: logitsStride(config.numExperts, 0),
     }
     const space = createWorkspace(gpu, config, shape)
-    const layout = slotLayout(experts.layout)
-    const allExperts = config.numLayers * config.numExperts
-    const budget = options.gpuMemory ?? options.expertMemory ?? allExperts * layout.stride
-    const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
-    const hasShared = shared.every(moves => moves !== null)
-    const { numLayers: layers, numExperts } = config
-    const pooling = { layers, experts: numExperts, k: shape.k, stride: layout.stride, maxBufferBytes: maxBytes }
-    const request = { ...pooling, wantsShared: hasShared }
-    const total = Math.floor(budget / layout.stride)
-    if (total < leastSlots(request)) {
-      const least = leastSlots(request)
-      throw new OptionError('expertMemory', budget, `at least ${least * layout.stride} bytes (${least} experts)`)
-    }
-    const plan = planPools(request, total)
-    const beside = options.gpuMemory !== undefined && plan.slots * plan.pools < allExperts
     const { expertSize: recordBytes } = experts.layout
     const { hiddenSize } = config
     const measured = {
@@ -191,24 +226,25 @@ export class WebgpuBackend implements Backend, SequenceHome {
       gpuOptions.way?.(workers.threads) ?? chooseWay(await measureTiers(device, workers, measured))
     const tiersOf = (memorySlots: number, { usesToPay }: TierWay) => {
       const { numLayers: layers, numExperts } = config
-      const { poolOfLayer, slots: poolSlots } = plan
+      const { poolOfLayer, slots: poolSlots } = pools
       const sizes = { layers, experts: numExperts, expertBytes: layout.stride, poolOfLayer, poolSlots, memorySlots }
       const bytesPerStep = defaultMovesPerStep * layout.stride
       const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
       return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
     }
-    const wanted = allExperts - plan.slots * plan.pools
-    const tier = beside ? await openHostTier(packed, options, chunkTokens, wanted, { measure, tiersOf }) : null
+    const hosts = plan.memorySlots > 0 ? node : null
+    const tier =
+      hosts && (await hosts.nodeHostTier(packed, options, chunkTokens, plan.memorySlots, { measure, tiersOf }))
     if (tier !== null) undo.push(() => tier.close())
     const diskReader = await openReader(packed, options)
     undo.push(() => diskReader.close())
     const reader = tier === null ? diskReader : tier.readerBefore(diskReader)
     const fileNames = experts.files.map(file => file.name)
-    const slotsPlan = { config, layout, pools: plan, recordBytes, fileNames }
-    const slots = await ExpertSlots.create(device, slotsPlan, reader, tier)
+    const slotsPlan = { config, layout, pools, recordBytes, fileNames }
+    const slots = await ExpertSlots.create(device, slotsPlan, room.buffers, reader, tier)
     if (tier !== null) tier.above = slots
     opened.lost.catch(error => slots.lose(error))
-    if (plan.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
+    if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout, host: tier }
@@ -223,7 +259,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const kind = opened.subgroups === null ? 'portable' : 'subgroups'
     const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
     if (wrong !== null) throw new SelfTestError('webgpu', `${description.name} computes wrong numbers: ${wrong}`)
-    const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(plan.slots / shape.k)))
+    const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(pools.slots / shape.k)))
     // Whoever has room for every expert wants them there, before they are asked for one by one.
     if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
     if (tier?.holdsRest && readsAhead) void tier.fill()
@@ -561,22 +597,16 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
 /** In Node files are read by threads of their own; elsewhere, and from memory, the source itself is asked. */
 async function openReader(packed: PackedModel, options: BackendOptions): Promise<ExpertReader> {
-  if (globalThis.process?.versions?.node !== undefined && packed.experts.files.every(file => isPath(file.name))) {
+  if (readsFiles(packed)) {
     const { nodeExpertReader } = await import('./nodeExpertReader.js')
     return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
   }
   return sourceExpertReader(packed.experts)
 }
 
-async function openHostTier(
-  packed: PackedModel,
-  options: BackendOptions,
-  maxRows: number,
-  wanted: number,
-  parts: HostTierParts,
-): Promise<HostTier | null> {
-  const { nodeHostTier } = await import('./nodeHostTier.js')
-  return nodeHostTier(packed, options, maxRows, wanted, parts)
+/** Experts are in files that threads of Node can read. */
+function readsFiles({ experts }: PackedModel): boolean {
+  return globalThis.process?.versions?.node !== undefined && experts.files.every(file => isPath(file.name))
 }
 
 function isPath(name: string): boolean {

@@ -1,0 +1,122 @@
+// A GPU of any size, from nothing to more than enough: the model opens there and says the same as the reference, or it is
+// refused in words. Never a driver's message, never an answer that is wrong.
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Backend } from '#moeflux/compute/backend.js'
+import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import { SOFTWARE_TUNING } from '#moeflux/compute/webgpu/gpuContext.js'
+import { gpuModelOf } from '#moeflux/compute/webgpu/gpuModel.js'
+import { gpuParts } from '#moeflux/compute/webgpu/gpuParts.js'
+import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
+import { openWebgpuBackend, type WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import { type FaultModel, faultModel } from '../support/faultBackends.js'
+import { SmallGpu } from '../support/smallGpu.js'
+import { hybridWay } from '../support/tieredBackend.js'
+
+const timeout = 120_000
+const prompt = [7, 30, 2, 41, 19]
+const all = 30 // experts
+const planned = { tokens: 64, sequences: 1, isContext: true }
+let model: FaultModel
+let want: number[]
+let slotBytes: number
+let fixedBytes: number // of the plan, besides slots for experts
+
+beforeAll(async () => {
+  model = await faultModel()
+  slotBytes = slotLayout(model.packed.experts.layout).stride
+  const { expertsPerToken } = model.packed.config
+  const options = { precision: 'exact', expertsPerToken, planned, tuning: SOFTWARE_TUNING } as const
+  const parts = gpuParts(gpuModelOf(model.packed, { ...options, maxBufferBytes: 2 ** 27, chunkTokens: 8 }))
+  fixedBytes = parts.reduce((sum, { bytes }) => sum + bytes, 0)
+  const reference = await openReferenceBackend(model.packed, { precision: 'exact', expertsPerToken })
+  want = await greedy(reference)
+  await reference.close()
+}, timeout)
+afterAll(() => model.close())
+
+async function greedy(backend: Backend): Promise<number[]> {
+  const sequence = backend.createSequence()
+  const out: number[] = []
+  for (let i = 0; i < 12; i++) {
+    const run =
+      i === 0 ? { tokens: prompt, phase: 'prompt' as const } : { tokens: out.slice(-1), phase: 'decode' as const }
+    const [{ argmax }] = await backend.step([{ sequence, ...run, output: 'argmax' }])
+    out.push(argmax as number)
+  }
+  sequence.release()
+  return out
+}
+
+function open(onDevice: (device: GPUDevice) => void, notices: string[] = []): Promise<WebgpuBackend> {
+  const { expertsPerToken } = model.packed.config
+  const onNotice = (line: string) => notices.push(line)
+  const options = { precision: 'exact', expertsPerToken, planned, threads: 1, onNotice } as const
+  const gpuOptions = { onDevice, chunkTokens: 8, isShared: false, reserve: 0, way: hybridWay }
+  return openWebgpuBackend(model.packed, options, gpuOptions)
+}
+
+const isPlan = (line: string) => line.startsWith('GPU:')
+
+test('everything fits: no experts elsewhere, and no word about it', { timeout }, async () => {
+  const notices: string[] = []
+  const gpu = new SmallGpu(fixedBytes + all * slotBytes)
+  const backend = await open(gpu.onDevice, notices)
+  try {
+    expect(await greedy(backend)).toEqual(want)
+    expect(backend.stats()).toMatchObject({ expertSlots: all, tiers: null })
+    expect(notices.filter(isPlan)).toEqual([])
+    expect(gpu.refusals).toBe(0)
+  } finally {
+    await backend.close()
+  }
+})
+
+test('the fixed part does not fit: refused at once, by how much', { timeout }, async () => {
+  for (const share of [0, 0.2, 0.6, 0.99]) {
+    const gpu = new SmallGpu(Math.floor(share * fixedBytes))
+    const failure = await open(gpu.onDevice).catch(error => error)
+    expect(failure).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+    expect(failure.message).toMatch(/^backend webgpu: the GPU's memory is too small by [\d.]+ MB .*; .+$/)
+    expect(gpu.live, 'left behind').toBe(0)
+  }
+})
+
+test.each([5, 20])('%s of 30 experts fit: the others are computed from memory', { timeout }, async fitting => {
+  const notices: string[] = []
+  const gpu = new SmallGpu(1.01 * fixedBytes + fitting * slotBytes)
+  const backend = await open(gpu.onDevice, notices)
+  try {
+    expect(await greedy(backend)).toEqual(want)
+    const { tiers } = backend.stats()
+    expect(tiers?.gpu.slots).toBeGreaterThan(fitting - 8) // pools are equal, and what is found has edges
+    expect(tiers?.gpu.slots).toBeLessThan(fitting + 4)
+    expect(notices.filter(isPlan)).toHaveLength(1)
+    expect(notices.find(isPlan)).toMatch(
+      /^GPU: [\d.]+ MB weights and state, \d+ experts \(.*\); memory: \d+ experts \(.*\); disk: 0$/,
+    )
+  } finally {
+    await backend.close()
+  }
+})
+
+// Whatever is asked for: what was there when the plan was made is gone, as where another program has taken it.
+test.each(['recurrent state 0', 'hidden', 'expert staging', 'model.norm.weight'])(
+  'refused in the middle of opening, at %s: once more, more modestly',
+  { timeout },
+  async label => {
+    let devices = 0
+    const gpu = new SmallGpu()
+    const stopped = new Error('far enough')
+    const failure = await open(device => {
+      if (devices++ === 1) throw stopped
+      gpu.onDevice(device)
+      const { createBuffer } = device
+      device.createBuffer = descriptor => {
+        if (descriptor.label === label) gpu.limit = gpu.live
+        return createBuffer.call(device, descriptor)
+      }
+    }).catch(error => error)
+    expect(failure).toBe(stopped)
+    expect(gpu.refusals).toBeGreaterThan(0)
+  },
+)
