@@ -2,7 +2,7 @@
 // and counts; prints nothing. What is fed in comes from a `TokenSource`, so that synthetic models get their stream and
 // real ones get text.
 import { readFileSync } from 'node:fs'
-import type { ModelStats } from '../compute/stats.js'
+import type { ModelStats, TierStats } from '../compute/stats.js'
 import type { EngineModel } from '../engine/model.js'
 import { runTogether } from './runTogether.js'
 
@@ -41,6 +41,7 @@ export interface BenchResult {
   readonly expertMemory: number
   readonly expertSlots: number
   readonly expertSlotsUsed: number
+  readonly tiers: TierStats | null // slots at the end; everything else is of decoding
   readonly peakRssBytes: number
   readonly phaseSeconds: Readonly<Record<string, number>>
 }
@@ -120,6 +121,7 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
     expertMemory: after.expertMemory,
     expertSlots: after.expertSlots,
     expertSlotsUsed: after.expertSlotsUsed,
+    tiers: tiersOf(decode),
     peakRssBytes: process.resourceUsage().maxRSS * 1024,
     phaseSeconds: phasesOf([...prefill, ...decode]),
   }
@@ -220,6 +222,25 @@ function countersOf(spans: readonly Span[]): PhaseCounters {
     systemBytesRead: Number.isNaN(systemBytes) ? null : systemBytes,
     stallMsPerToken: (sum('stallSeconds') / tokens) * 1000,
     meanReadMs: (sum('readSeconds') / (misses + prefetchReads)) * 1000,
+  }
+}
+
+function tiersOf(spans: readonly Span[]): TierStats | null {
+  const last = spans.at(-1)?.after.tiers
+  if (!last) return null
+  const sum = (read: (tiers: TierStats) => number) =>
+    spans.reduce((all, { before, after }) => {
+      return before.tiers && after.tiers ? all + read(after.tiers) - read(before.tiers) : all
+    }, 0)
+  return {
+    gpu: { ...last.gpu, hits: sum(({ gpu }) => gpu.hits) },
+    memory: { ...last.memory, hits: sum(({ memory }) => memory.hits) },
+    disk: { hits: sum(({ disk }) => disk.hits) },
+    computedOnGpu: sum(tiers => tiers.computedOnGpu),
+    computedOnCpu: sum(tiers => tiers.computedOnCpu),
+    promotions: sum(tiers => tiers.promotions),
+    uploads: sum(tiers => tiers.uploads),
+    refills: sum(tiers => tiers.refills),
   }
 }
 

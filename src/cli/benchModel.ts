@@ -6,6 +6,7 @@ import { type BenchResult, type PhaseCounters, runBench } from '../bench/runBenc
 import { ensureSyntheticModel } from '../bench/syntheticModel.js'
 import { parseSyntheticSpec } from '../bench/syntheticSpec.js'
 import { tokenSourceFor } from '../bench/tokenSource.js'
+import type { TierStats, TierUse } from '../compute/stats.js'
 import { findModel, storeRoot } from '../storage/modelStore.js'
 import { openNodeFolder } from '../storage/nodeFolder.js'
 import { openPacked } from '../storage/openPacked.js'
@@ -124,6 +125,7 @@ function formatReport(report: BenchReport, profile: boolean): string {
         `${formatBytes(report.expertMemory)} (${formatInteger(report.expertSlotsUsed)} of ${formatInteger(report.expertSlots)} used)`,
     ],
   ]
+  if (report.tiers) fields.push(...tierFields(report.tiers))
   if (disk) fields.push(['disk', diskLine(disk)])
   if (decode.bytesRead > 0) fields.push(['streaming', streamingLine(report)])
   if (decode.bytesRead > 0 && disk) fields.push(['per token', boundLine(decode, disk)])
@@ -151,6 +153,31 @@ function phaseLine(counters: PhaseCounters): string {
     `${formatPercent(counters.hitRate)} hits, ${formatInteger(counters.misses)} read on demand, ` +
     `${formatBytes(counters.bytesPerToken)} per token, stalled ${threeDigits(counters.stallMsPerToken)} ms per token`
   )
+}
+
+function tierFields(tiers: TierStats): [string, string][] {
+  const { gpu, memory, disk, computedOnGpu, computedOnCpu, promotions, refills } = tiers
+  const slots = ({ used, slots, bytes }: TierUse) =>
+    `${formatInteger(used)} of ${formatInteger(slots)} slots (${formatBytes(bytes)})`
+  const shares = (parts: readonly (readonly [string, number])[]) => {
+    const all = parts.reduce((sum, [, count]) => sum + count, 0)
+    return parts.map(([name, count]) => `${name} ${formatPercent(count / Math.max(1, all))}`).join(', ')
+  }
+  const found = shares([
+    ['GPU', gpu.hits],
+    ['memory', memory.hits],
+    ['disk', disk.hits],
+  ])
+  const computed = shares([
+    ['GPU', computedOnGpu],
+    ['processors', computedOnCpu],
+  ])
+  return [
+    ['experts on GPU', slots(gpu)],
+    ['experts in memory', slots(memory)],
+    ['decode found', found],
+    ['decode computed', `${computed}; ${formatInteger(promotions)} went up, ${formatInteger(refills)} read again`],
+  ]
 }
 
 function streamingLine({ decode, streamingEfficiency, readingEfficiency }: BenchReport): string {

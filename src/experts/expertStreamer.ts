@@ -16,7 +16,7 @@ import type { PolicyName } from './evictionPolicy.js'
 import { ExpertCache } from './expertCache.js'
 import { LayerAhead } from './layerAhead.js'
 import { PrefetchGovernor } from './prefetchGovernor.js'
-import { ReadAhead } from './readAhead.js'
+import { type GuessedSlots, ReadAhead } from './readAhead.js'
 import { failureText, type ReadFailure, type ReadRequest, readState } from './readRing.js'
 import { StreamerCore, type StreamerStats } from './streamerCore.js'
 
@@ -51,7 +51,6 @@ export const aborted = -1
 
 const abortCheckMs = 10
 const sources = 2 // of guesses: the next layer's router, the token before
-const kinds = 2 // of steps, which teach nothing about each other: decode, prompt
 const leastTrue = 0.6 // share of a kind of guess that must come true for it to be read
 const mostAhead = 64 // experts
 
@@ -59,6 +58,7 @@ export class ExpertStreamer {
   private readonly core: StreamerCore
   private readonly governor: PrefetchGovernor
   private readonly readAhead: ReadAhead
+  private readonly promptAhead: ReadAhead // a guess for many tokens comes true more often, and says nothing about decode
   private readonly layerAhead: LayerAhead
   private readsAtStep = 0
 
@@ -80,8 +80,10 @@ export class ExpertStreamer {
     this.core = new StreamerCore(cache, orders, { aheadLimit, expertSize, fileNames })
     this.governor = new PrefetchGovernor(plan.prefetch)
     // A read costs the processor time that computing needs, so an idle disk is no reason for one.
-    const guesses = { k: plan.expertsPerToken, sources: kinds * sources, least: leastTrue, leastSpare: leastTrue }
+    const guesses = { k: plan.expertsPerToken, sources, least: leastTrue, leastSpare: leastTrue }
     this.readAhead = new ReadAhead(this.core, { layers, experts, ...guesses })
+    // A prompt wants so much of a layer that what is there already must not go for a guess.
+    this.promptAhead = new ReadAhead(nextSlots(this.core), { layers, experts, ...guesses })
     this.layerAhead = new LayerAhead(this.core, { layers, experts, most: cache.slots >> 1 })
   }
 
@@ -98,6 +100,7 @@ export class ExpertStreamer {
     this.core.cache.tick()
     this.readsAtStep = this.readsSoFar()
     this.readAhead.forget()
+    this.promptAhead.forget()
   }
 
   /** After a step that was neither aborted nor failed. `mayGuess`: it was of a kind for which guesses are made. */
@@ -110,7 +113,9 @@ export class ExpertStreamer {
     this.collect()
     this.layerAhead.end()
     this.core.request(layer, experts)
-    if (this.readAhead.isOpen(layer)) this.readAhead.judge(layer, new Set(Array.from(experts)))
+    for (const ahead of [this.readAhead, this.promptAhead]) {
+      if (ahead.isOpen(layer)) ahead.judge(layer, new Set(Array.from(experts)))
+    }
   }
 
   /**
@@ -178,8 +183,8 @@ export class ExpertStreamer {
   guess(layer: number, guesses: readonly ArrayLike<number>[], ofPrompt = false): void {
     if (!this.governor.on) return
     this.collect()
-    const first = ofPrompt ? sources : 0
-    for (const [source, choice] of guesses.entries()) this.readAhead.guess(layer, first + source, choice)
+    const ahead = ofPrompt ? this.promptAhead : this.readAhead
+    for (const [source, choice] of guesses.entries()) ahead.guess(layer, source, choice)
   }
 
   /** A prompt wants so many experts of the present layer. Has those of the next one read, if it will want most of them. */
@@ -240,5 +245,18 @@ export class ExpertStreamer {
     })
     if (any) core.goOn()
     return any
+  }
+}
+
+/** Slots that take a guess only where it would come in its turn. */
+function nextSlots(core: StreamerCore): GuessedSlots {
+  return {
+    has: (layer, expert) => core.has(layer, expert),
+    prefetch(layer, expert) {
+      if (core.mayReadAhead) core.readNext(layer, expert)
+    },
+    get reading() {
+      return core.reading
+    },
   }
 }

@@ -1,12 +1,13 @@
 // What /metrics tells, in Prometheus' format: requests, tokens, latencies, and the engine's own counters, which are read
 // from the model when they are asked for. A registry per server: two servers in one process do not mix.
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
-import type { ModelStats } from '../compute/stats.js'
+import type { ModelStats, TierStats } from '../compute/stats.js'
 import type { SessionEvent, Usage } from '../session/events.js'
 import { CountedHistogram } from './countedHistogram.js'
 
 export interface MetricsSources {
   readonly stats: () => ModelStats
+  readonly experts: number // of the model, wherever they are
   readonly session: () => { running: number; waiting: number; states: number; bytes: number }
   readonly active: () => number
   readonly bodyBytes: () => number
@@ -93,8 +94,70 @@ export class Metrics {
       if (name.endsWith('_total')) counter(`moeflux_${name}`, help, () => read(sources.stats()))
       else gauge(`moeflux_${name}`, help, () => read(sources.stats()))
     }
+    gauge('moeflux_experts', 'Experts of the model, wherever they are', () => sources.experts)
+    this.addTiers(sources.stats)
     const reads = { name: 'moeflux_expert_read_seconds', help: 'Time that a read of an expert took', registers }
     new CountedHistogram(reads, () => readTimes(sources.stats()))
+  }
+
+  /** Values only where experts are on a GPU and in memory beside it. */
+  private addTiers(read: () => ModelStats): void {
+    const registers = [this.registry]
+    const values: [string, string, string, (tiers: TierStats) => Record<string, number>][] = [
+      [
+        'tier_slots',
+        'Experts that fit, by where',
+        'tier',
+        ({ gpu, memory }) => ({ gpu: gpu.slots, memory: memory.slots }),
+      ],
+      [
+        'tier_slots_used',
+        'Experts that are there',
+        'tier',
+        ({ gpu, memory }) => ({ gpu: gpu.used, memory: memory.used }),
+      ],
+      [
+        'tier_hits_total',
+        'Experts that layers wanted, by where they were found',
+        'tier',
+        ({ gpu, memory, disk }) => ({ gpu: gpu.hits, memory: memory.hits, disk: disk.hits }),
+      ],
+      [
+        'experts_computed_total',
+        'Experts that layers wanted, by who computed them',
+        'by',
+        ({ computedOnGpu, computedOnCpu }) => ({ gpu: computedOnGpu, cpu: computedOnCpu }),
+      ],
+      [
+        'expert_moves_total',
+        'Experts that went to the GPU for use or for a prompt, and who were read again after they left it',
+        'kind',
+        ({ promotions, uploads, refills }) => ({ promotion: promotions, upload: uploads, refill: refills }),
+      ],
+    ]
+    for (const [name, help, label, valuesOf] of values) {
+      const about = { name: `moeflux_${name}`, help, labelNames: [label], registers }
+      const each = (tell: (labels: Record<string, string>, value: number) => void) => {
+        const { tiers } = read()
+        if (tiers) for (const [key, value] of Object.entries(valuesOf(tiers))) tell({ [label]: key }, value)
+      }
+      if (name.endsWith('_total')) {
+        new Counter({
+          ...about,
+          collect() {
+            this.reset()
+            each((labels, value) => this.inc(labels, value))
+          },
+        })
+      } else {
+        new Gauge({
+          ...about,
+          collect() {
+            each((labels, value) => this.set(labels, value))
+          },
+        })
+      }
+    }
   }
 
   request(path: string, status: number): void {

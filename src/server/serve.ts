@@ -77,6 +77,7 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     startedAt: nowSeconds(),
     admission,
     metrics: new Metrics({
+      experts: model.config.numLayers * model.config.numExperts,
       stats: () => model.stats(),
       session: () => session.state,
       active: () => admission.active,

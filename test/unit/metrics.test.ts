@@ -29,7 +29,7 @@ const stats: ModelStats = {
 
 function textOf(own: ModelStats): Promise<string> {
   const session = () => ({ running: 0, waiting: 0, states: 0, bytes: 0 })
-  return new Metrics({ stats: () => own, session, active: () => 0, bodyBytes: () => 0 }).registry.metrics()
+  return new Metrics({ stats: () => own, experts: 96, session, active: () => 0, bodyBytes: () => 0 }).registry.metrics()
 }
 
 describe('metrics', () => {
@@ -54,5 +54,37 @@ describe('metrics', () => {
     const text = await textOf(stats)
     expect(text).toContain('moeflux_prefetch_reads_total 7\n')
     expect(text).toContain('moeflux_prefetch_wasted_bytes_total 500\n')
+  })
+
+  it('has experts by tier, where they were found and who computed them', async () => {
+    const tiers = {
+      gpu: { slots: 20, used: 12, bytes: 0, hits: 70 },
+      memory: { slots: 50, used: 40, bytes: 0, hits: 20 },
+      disk: { hits: 10 },
+      computedOnGpu: 75,
+      computedOnCpu: 25,
+      promotions: 4,
+      uploads: 5,
+      refills: 1,
+    }
+    const text = await textOf({ ...stats, tiers })
+    for (const line of [
+      'moeflux_experts 96',
+      'moeflux_tier_slots{tier="gpu"} 20',
+      'moeflux_tier_slots{tier="memory"} 50',
+      'moeflux_tier_slots_used{tier="gpu"} 12',
+      'moeflux_tier_slots_used{tier="memory"} 40',
+      'moeflux_tier_hits_total{tier="gpu"} 70',
+      'moeflux_tier_hits_total{tier="memory"} 20',
+      'moeflux_tier_hits_total{tier="disk"} 10',
+      'moeflux_experts_computed_total{by="gpu"} 75',
+      'moeflux_experts_computed_total{by="cpu"} 25',
+      'moeflux_expert_moves_total{kind="promotion"} 4',
+      'moeflux_expert_moves_total{kind="upload"} 5',
+      'moeflux_expert_moves_total{kind="refill"} 1',
+    ]) {
+      expect(text).toContain(`${line}\n`)
+    }
+    expect(await textOf(stats)).not.toContain('tier="')
   })
 })

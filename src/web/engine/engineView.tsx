@@ -6,6 +6,7 @@ import { HeatMap } from './heatMap.js'
 import { LatencyChart } from './latencyChart.js'
 import { LineChart } from './lineChart.js'
 import { PhaseChart } from './phaseChart.js'
+import { TiersPanel } from './tiersPanel.js'
 
 export function EngineView() {
   const app = useApp()
@@ -43,6 +44,7 @@ export function EngineView() {
         <section class="panel" aria-label="Routing">
           <HeatMap history={history} version={version} />
         </section>
+        <TiersPanel history={history} />
         <div class="panels">
           <section class="panel" aria-label="Speed">
             <h2>Tokens per second</h2>
