@@ -214,7 +214,7 @@ export class ExpertTiers {
     for (const { key } of best) {
       if (key < 0) continue
       const name = { layer: Math.floor(key / experts), expert: key % experts }
-      const isEmpty = this.fills > 0 && this.gpu.hasEmpty(name.layer)
+      const isEmpty = this.fills > 0 && this.isVacant(name.layer)
       if (!mayMove && !isEmpty) continue
       const gain = this.gainOf(name)
       if (gain <= most) continue
@@ -322,7 +322,15 @@ export class ExpertTiers {
     if (slot < 0) return 0
     const left = this.gpu.nameOf(slot)
     if (left === null || this.shape.policy === 'lru') return Number.POSITIVE_INFINITY
-    return this.rateOf(name) - this.rateOf(left)
+    const other = this.rateOf(left)
+    return other === 0 ? Number.POSITIVE_INFINITY : this.rateOf(name) - other
+  }
+
+  /** Whether the next place of the layer's pool is empty, or as good as that: nobody has ever used who is there. */
+  private isVacant(layer: number): boolean {
+    const slot = this.gpu.slotToTake(layer)
+    const left = slot < 0 ? null : this.gpu.nameOf(slot)
+    return slot >= 0 && (left === null || this.rateOf(left) === 0)
   }
 
   /** Whether one that is brought was used more so far than the one who would leave for good. */

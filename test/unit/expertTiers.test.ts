@@ -457,3 +457,32 @@ describe('a replay of tiers', () => {
     )
   })
 })
+
+describe('slots that were filled before anybody asked', () => {
+  const shape: TierShape = {
+    layers: 1,
+    experts: 6,
+    expertBytes,
+    poolOfLayer: [0],
+    poolSlots: 2,
+    memorySlots: 4,
+    policy: 'lrfu',
+  }
+
+  it('go to whoever is used first, as empty ones do', () => {
+    const tiers = new ExpertTiers(shape, { bytesPerStep: 0, usesToPay: 1000, fillsPerStep: 1 })
+    for (const expert of [5, 4]) tiers.gpu.filled(tiers.fillGpu({ layer: 0, expert }))
+    expect(tiers.fillGpu({ layer: 0, expert: 3 })).toBe(-1) // no empty one is left
+    for (const expert of [0, 1, 2]) tiers.memory.filled(tiers.fillMemory({ layer: 0, expert }))
+    const useAndPromote = (expert: number) => {
+      tiers.beginStep()
+      tiers.release(tiers.want(0, expert))
+      const promotion = tiers.promotion()
+      if (promotion !== null) tiers.promoted(promotion)
+      return promotion?.left ?? null
+    }
+    expect([4, 5]).toContain(useAndPromote(0)?.expert)
+    expect([4, 5]).toContain(useAndPromote(1)?.expert)
+    expect(useAndPromote(2)).toBeNull() // the others are in use: now a move must pay
+  })
+})
