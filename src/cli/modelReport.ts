@@ -125,16 +125,17 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
     ],
     ...(report.gpu === null ? [] : [gpuSection(report.gpu)]),
   ]
-  if (subject.relaid !== undefined) sections.splice(2, 0, ['Types of the file', subject.relaid.map(relaidField)])
+  if (subject.relaid?.length) sections.splice(2, 0, ['Types of the file', subject.relaid.map(relaidField)])
   const body = sections.map(([title, fields]) => `${bold(title)}\n${formatFields(fields)}`).join('\n')
   return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report)}`
 }
 
-function relaidField({ type, storedAs, weights, bits, storedBits, largestError }: RelayCost): [string, string] {
+/** What a type of a GGUF file became: the type, and the rest in words. */
+export function relaidField({ type, storedAs, weights, bits, storedBits, largestError }: RelayCost): [string, string] {
   const cost =
     largestError === 0 ? 'no loss' : `largest error ${(largestError * 100).toPrecision(2)}% of a group's largest`
-  const size = `${threeDigits(bits)} bits a weight, stored as ${storedAs} in ${threeDigits(storedBits)}`
-  return [type, `${parameters(weights)}; ${size}; ${cost}`]
+  const size = `${threeDigits(bits)} bits each, stored as ${storedAs} in ${threeDigits(storedBits)}`
+  return [type, `${parameters(weights)} weights; ${size}; ${cost}`]
 }
 
 function verdict(estimate: Estimate, { memory }: MachineRates): string {

@@ -23,7 +23,7 @@ export async function readGgufHeader(source: ByteSource): Promise<GgufHeader> {
   if (source.size < 24) {
     throw new FormatError('HEADER_TRUNCATED', source.name, `${source.size} bytes, but the start of a header takes 24`)
   }
-  for (let length = FIRST_READ_BYTES; ; length *= 2) {
+  for (let length = FIRST_READ_BYTES; ; length *= 4) {
     const bytes = new Uint8Array(Math.min(length, source.size, MAX_HEADER_BYTES))
     await source.read(0, bytes)
     try {

@@ -2,8 +2,10 @@
 // be right before a byte of it is read. Works on bytes in memory; how many of them there must be is found out by asking
 // for more. What a file claims is compared with its size before anything is made of it.
 import { FormatError } from '../errors.js'
-import { decodeUtf8 } from '../storage/strictJson.js'
 import { GGUF_TYPES, type GgufType } from './ggufTypes.js'
+
+/** One for all: a vocabulary has half a million strings. */
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 const MAGIC = 0x46554747
 const MAX_STRING_BYTES = 2 ** 24 // the longest chat templates have a few hundred thousand
@@ -58,7 +60,7 @@ function readMetadata(cursor: Cursor, count: number): Map<string, GgufValue> {
   for (let i = 0; i < count; i++) {
     const key = cursor.string(`key ${i}`, MAX_NAME_BYTES)
     if (metadata.has(key)) throw new FormatError('DUPLICATE_KEY', cursor.file, `the key ${show(key)} is there twice`)
-    metadata.set(key, readValue(cursor, cursor.uint32(`the type of ${show(key)}`), key, 0))
+    metadata.set(key, readValue(cursor, cursor.uint32(`the type of ${show(key)}`), show(key), 0))
   }
   return metadata
 }
@@ -68,27 +70,28 @@ const ARRAY = 9
 /** Bytes of a value by its type, at least: strings and arrays begin with a length. */
 const VALUE_BYTES = [1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8]
 
-function readValue(cursor: Cursor, type: number, key: string, depth: number): GgufValue {
+/** `what`: the key as messages show it. */
+function readValue(cursor: Cursor, type: number, what: string, depth: number): GgufValue {
+  if (type === STRING) return cursor.string(what, MAX_STRING_BYTES)
   if (type >= VALUE_BYTES.length) {
-    throw new FormatError('BAD_METADATA', cursor.file, `${show(key)} has the unknown value type ${type}`)
+    throw new FormatError('BAD_METADATA', cursor.file, `${what} has the unknown value type ${type}`)
   }
-  if (type === STRING) return cursor.string(show(key), MAX_STRING_BYTES)
-  if (type !== ARRAY) return cursor.scalar(type, show(key))
+  return type === ARRAY ? readArray(cursor, what, depth) : cursor.scalar(type, what)
+}
+
+function readArray(cursor: Cursor, what: string, depth: number): GgufValue[] {
   if (depth === MAX_ARRAY_DEPTH) {
-    throw new FormatError(
-      'NESTED_TOO_DEEP',
-      cursor.file,
-      `${show(key)} has arrays nested deeper than ${MAX_ARRAY_DEPTH}`,
-    )
+    const detail = `${what} has arrays nested deeper than ${MAX_ARRAY_DEPTH}`
+    throw new FormatError('NESTED_TOO_DEEP', cursor.file, detail)
   }
-  const elementType = cursor.uint32(`the element type of ${show(key)}`)
-  if (elementType >= VALUE_BYTES.length) {
-    throw new FormatError('BAD_METADATA', cursor.file, `${show(key)} has elements of the unknown type ${elementType}`)
+  const type = cursor.uint32(what)
+  if (type >= VALUE_BYTES.length) {
+    throw new FormatError('BAD_METADATA', cursor.file, `${what} has elements of the unknown type ${type}`)
   }
-  const length = cursor.count(`the length of ${show(key)}`, VALUE_BYTES[elementType])
-  cursor.takeElements(length, show(key))
+  const length = cursor.count(`the length of ${what}`, VALUE_BYTES[type])
+  cursor.takeElements(length, what)
   const values: GgufValue[] = []
-  for (let i = 0; i < length; i++) values.push(readValue(cursor, elementType, key, depth + 1))
+  for (let i = 0; i < length; i++) values.push(readValue(cursor, type, what, depth + 1))
   return values
 }
 
@@ -211,12 +214,19 @@ class Cursor {
   }
 
   string(what: string, most: number): string {
-    const length = this.uint64(what)
-    if (length > BigInt(most)) {
+    const at = this.take(8, what)
+    const low = this.view.getUint32(at, true)
+    const high = this.view.getUint32(at + 4, true)
+    if (high > 0 || low > most) {
+      const length = high * 2 ** 32 + low
       throw new FormatError('STRING_TOO_LONG', this.file, `${what} has ${length} bytes, want at most ${most}`)
     }
-    const start = this.take(Number(length), what)
-    return decodeUtf8(this.bytes.subarray(start, this.at), this.file)
+    const start = this.take(low, what)
+    try {
+      return decoder.decode(this.bytes.subarray(start, this.at))
+    } catch (cause) {
+      throw new FormatError('BAD_UTF8', this.file, `${what} is not UTF-8`, { cause })
+    }
   }
 
   takeElements(count: number, what: string): void {

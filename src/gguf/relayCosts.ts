@@ -21,6 +21,7 @@ export interface RelayCost {
 const MATRICES = 6
 const ROWS = 4
 
+/** Nothing for a file of floats alone: those are quantized by the options of the conversion, or kept. */
 export async function relayCosts(path: string, open: OpenFile): Promise<RelayCost[]> {
   const file = await openGgufFile(path, open)
   try {
@@ -29,8 +30,10 @@ export async function relayCosts(path: string, open: OpenFile): Promise<RelayCos
       const kind = `${matrix.tensor.type.name} ${JSON.stringify(matrix.target)}`
       kinds.set(kind, [...(kinds.get(kind) ?? []), matrix])
     }
+    const all = [...kinds.values()]
+    if (all.every(([{ target }]) => target.kind === 'plain')) return []
     const costs: RelayCost[] = []
-    for (const matrices of kinds.values()) costs.push(await costOf(matrices))
+    for (const matrices of all) costs.push(await costOf(matrices))
     return costs.sort((a, b) => b.weights - a.weights)
   } finally {
     await file.close()

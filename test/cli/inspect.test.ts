@@ -143,7 +143,9 @@ describe('moeflux inspect', () => {
     const { code, stdout, stderr } = await moeflux(['inspect', file], { env })
     expect(code, stderr).toBe(0)
     expect(stderr).toContain('is packed once')
-    expect(stdout).toMatch(/Q6_K +0\.92 million; 6\.56 bits a weight, stored as 8-bit in 9\.00; largest error 0\.\d+%/)
+    expect(stdout).toMatch(
+      /Q6_K +0\.92 million weights; 6\.56 bits each, stored as 8-bit in 9\.00; largest error 0\.\d+%/,
+    )
     const verified = await moeflux(['verify', file], { env })
     expect(verified.code).toBe(1)
     expect(verified.stderr).toContain('verify the folder that comes of it')

@@ -9,7 +9,7 @@ import { openPacked } from '#moeflux/storage/openPacked.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { preparePacked } from '#moeflux/storage/preparePacked.js'
 import { tinyGguf, tinyGgufMetadata, tinyGgufTensors } from '../support/ggufModel.js'
-import { text, u32 } from '../support/ggufWriter.js'
+import { text, typeId, u32 } from '../support/ggufWriter.js'
 import {
   hashFolder,
   matrixValues,
@@ -75,6 +75,37 @@ test('experts with gate and up in one tensor', async () => {
   expect(experts(one)).toEqual(experts(two))
 })
 
+test('a file in parts, and one with a block that predicts further tokens, pack to the same', async () => {
+  const [whole, split, longer] = ['whole', 'split', 'longer'].map(name => join(temporaryFolder(), name))
+  await packFolder(written(tinyGguf()), whole, { bits: 16 })
+  const folder = temporaryFolder()
+  const tensors = tinyGgufTensors()
+  const cuts = [0, 30, 60, tensors.length]
+  for (let part = 0; part < 3; part++) {
+    const about = [
+      ['split.no', u32(part)] as const,
+      ['split.count', u32(3)] as const,
+      ['split.tensors.count', u32(tensors.length)] as const,
+    ]
+    const own = tensors.slice(cuts[part], cuts[part + 1])
+    const bytes = tinyGguf({ metadata: part === 0 ? [...tinyGgufMetadata, ...about] : about, tensors: own })
+    writeFileSync(join(folder, `tiny-0000${part + 1}-of-00003.gguf`), bytes)
+  }
+  const { metadata } = await packFolder(join(folder, 'tiny-00002-of-00003.gguf'), split, { bits: 16 })
+  expect(metadata.model).toBe('tiny')
+  const next = tensors.flatMap(tensor =>
+    tensor.name.startsWith('blk.3.') ? [tensor, { ...tensor, name: tensor.name.replace('3', '4') }] : tensor,
+  )
+  const counted = tinyGgufMetadata.map(entry =>
+    entry[0] === 'qwen35moe.block_count' ? ([entry[0], u32(5)] as const) : entry,
+  )
+  const predicting = [...counted, ['qwen35moe.nextn_predict_layers', u32(1)] as const]
+  await packFolder(written(tinyGguf({ metadata: predicting, tensors: next })), longer, { bits: 16 })
+  const files = (folder: string) => [...hashFolder(folder)].filter(([name]) => name !== 'moeflux.json')
+  expect(files(split)).toEqual(files(whole))
+  expect(files(longer)).toEqual(files(whole))
+})
+
 test('each tensor keeps its own form, experts of all layers share the widest', async () => {
   const folder = join(temporaryFolder(), 'packed')
   await packFolder(mixed, folder)
@@ -100,6 +131,7 @@ test('what became of each type', async () => {
   for (const error of [four, wide]) expect(error).toBeLessThan(2 ** -9)
   expect(six).toBeLessThan(2 ** -7)
   expect(floats).toBe(0)
+  expect(await relayCosts(written(tinyGguf()), openFileSource)).toEqual([])
 })
 
 test('a run that is stopped is taken up again, with the same bytes', async () => {
@@ -146,6 +178,7 @@ describe('what is refused leaves nothing behind', () => {
       tinyGguf({ tensors: without('blk.3.ffn_up_exps.weight') }),
     ],
     ['another shape', 'want [8,128]', tinyGguf({ tensors: changed('blk.0.ffn_gate_inp.weight', { shape: [16, 64] }) })],
+    ['a scale that is no number', 'row 1', tinyGguf({ tensors: changed('output.weight', withNaN()) })],
     ['a positive decay', 'numbers below 0', tinyGguf({ tensors: changed('blk.0.ssm_a', { data: new Uint8Array(8) }) })],
     [
       'scaled rotation',
@@ -169,6 +202,13 @@ describe('what is refused leaves nothing behind', () => {
     expect(existsSync(target)).toBe(false)
   })
 })
+
+/** The head in Q8_0, its second row with a scale that is NaN. */
+function withNaN(): { type: number; data: Uint8Array } {
+  const data = new Uint8Array((512 * 128 * 34) / 32)
+  data.set([0x00, 0x7e], 34 * 5)
+  return { type: typeId('Q8_0'), data }
+}
 
 /** All resident values by name. */
 function flatten(tensors: object, bytes: Uint8Array): Map<string, Float32Array> {

@@ -2,7 +2,9 @@
 import { type Command, Option } from 'commander'
 import { action, type Cli } from '../action.js'
 import { formatBytes, formatDuration } from '../format.js'
+import { relaidField } from '../modelReport.js'
 import { addExamples } from '../optionValues.js'
+import { costsOf } from '../relaidTypes.js'
 
 interface ConvertCommandOptions {
   readonly bits?: string
@@ -57,4 +59,5 @@ async function convertCommand(cli: Cli, source: string, target: string, options:
   cli.notice(
     `packed ${result.metadata.model} (${layout.toUpperCase()} layout, ${formatBytes(result.bytes)}) in ${formatDuration(seconds)}`,
   )
+  for (const cost of (await costsOf(source)) ?? []) cli.notice(relaidField(cost).join(': '))
 }

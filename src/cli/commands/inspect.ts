@@ -14,6 +14,7 @@ import { estimateGpu } from '../gpuEstimate.js'
 import { thisMachine } from '../machine.js'
 import { type ModelReport, type ModelSubject, reportJson, reportText } from '../modelReport.js'
 import { addExamples, byteSizeOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
+import { costsOf } from '../relaidTypes.js'
 
 interface InspectOptions {
   readonly json?: boolean
@@ -158,15 +159,6 @@ async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
   } finally {
     await packed.close()
   }
-}
-
-/** Of a GGUF file: what became of its types. */
-async function costsOf(path: string): Promise<ModelSubject['relaid']> {
-  const { isGgufFile } = await import('../../storage/openSource.js')
-  if (!(await isGgufFile(path))) return undefined
-  const { relayCosts } = await import('../../gguf/relayCosts.js')
-  const { openFileSource } = await import('../../storage/fileSource.js')
-  return await relayCosts(path, openFileSource)
 }
 
 /** What the disk gives at random places, one expert a read; null where that cannot be known past the page cache. */
