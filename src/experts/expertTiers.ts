@@ -264,9 +264,13 @@ export class ExpertTiers {
     return this.memory.claimAhead(layer, expert)
   }
 
-  /** An empty slot on the GPU, in flight, for an expert that was nowhere so far: better anybody there than nobody. -1: none. */
-  fillGpu({ layer, expert }: ExpertName): number {
-    if (this.isHeld(layer, expert) || !this.gpu.hasEmpty(layer)) return -1
+  /**
+   * An empty slot on the GPU, in flight, for an expert that was nowhere so far, or in memory if that may be: better anybody
+   * there than nobody. -1: none.
+   */
+  fillGpu({ layer, expert }: ExpertName, mayBeCopy = false): number {
+    if (this.gpu.slotOf(layer, expert) >= 0 || !this.gpu.hasEmpty(layer)) return -1
+    if (!mayBeCopy && this.memory.slotOf(layer, expert) >= 0) return -1
     return this.gpu.claimAhead(layer, expert)
   }
 

@@ -52,7 +52,7 @@ test('empty slots fill while nobody asks for anything, each expert once', { time
       const { gpu, memory } = backend.stats().tiers as TierStats
       return [gpu.used, memory.used]
     }
-    await expect.poll(held).toEqual([8, all - 8])
+    await expect.poll(held, { timeout: 20_000 }).toEqual([8, all - 8])
     expect(backend.residency().reduce((sum, one) => sum + one, 0)).toBe(all)
   } finally {
     await backend.close()

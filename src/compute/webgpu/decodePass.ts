@@ -200,21 +200,22 @@ export class DecodePass {
         const isMiss = seen.missed >= 0
         const reached = isMiss ? seen.missed : to
         const hits = Math.min(isMiss ? reached : reached + 1, numLayers)
+        // The host's threads begin before anything else.
+        if (isMiss && this.#host !== null) helping = this.#help(this.#host, reached, seen, tokens, signal)
         for (let layer = from + 1; layer < hits; layer++) {
           const chosen = this.#chosen(seen.routing, layer, tokens)
           readAhead?.judge(layer, chosen)
           this.#slots.touch(layer, chosen)
         }
-        this.#observe(Math.max(0, hits - from - 1), isMiss)
-        if (reached === numLayers) return seen
         // What is wanted now is asked for first, then what may be wanted soon; both are read at once.
         if (isMiss) {
           const chosen = this.#chosen(seen.routing, reached, tokens)
           readAhead?.judge(reached, chosen)
-          if (this.#host !== null) helping = this.#help(this.#host, reached, seen, tokens, signal)
-          else holding = this.#slots.hold(reached, chosen, signal)
-          for (const begun of [helping, holding]) begun?.catch(() => {}) // awaited below
+          if (this.#host === null) holding = this.#slots.hold(reached, chosen, signal)
+          holding?.catch(() => {}) // awaited below
         }
+        this.#observe(Math.max(0, hits - from - 1), isMiss)
+        if (reached === numLayers) return seen
         if (readAhead !== null) {
           const guesses = this.#guesses(seen.routing, reached, tokens)
           for (const [ahead, choice] of guesses.entries()) readAhead.guess(reached + 1 + ahead, ahead, choice)

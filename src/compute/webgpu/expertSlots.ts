@@ -351,7 +351,8 @@ export class ExpertSlots implements GuessedSlots {
 
   /**
    * Reads experts that are nowhere so far into empty slots, behind whatever is wanted meanwhile. From the last on, since
-   * memory is filled from the first on.
+   * memory is filled from the first on. Slots of pools whose experts are all in memory get some of those, whose places
+   * there go to others.
    */
   async fillEmpty({ tiers }: TierLink): Promise<void> {
     const { layers, experts } = tiers.shape
@@ -359,11 +360,13 @@ export class ExpertSlots implements GuessedSlots {
       while (this.#reads.beginAhead()) {}
       return this.#core.reading < FILLING || this.#streamer.isOver
     }
-    for (let key = layers * experts - 1; key >= 0; key--) {
-      await this.#streamer.settled(mayGoOn)
-      if (this.#streamer.isOver) return
-      const slot = tiers.fillGpu({ layer: key % layers, expert: Math.floor(key / layers) })
-      if (slot >= 0) this.#core.move(slot)
+    for (const mayBeCopy of [false, true]) {
+      for (let key = layers * experts - 1; key >= 0; key--) {
+        await this.#streamer.settled(mayGoOn)
+        if (this.#streamer.isOver) return
+        const slot = tiers.fillGpu({ layer: key % layers, expert: Math.floor(key / layers) }, mayBeCopy)
+        if (slot >= 0) this.#core.move(slot)
+      }
     }
     await this.#streamer.settled(() => {
       mayGoOn()
@@ -396,7 +399,7 @@ export class ExpertSlots implements GuessedSlots {
     if (move !== undefined) tiers.moved(move, isThere)
     else if (isThere) tiers.onGpu(slot)
     this.#claims?.ended(this.#cache.layerOf(slot), this.#cache.expertOf(slot))
-    if (move !== undefined) link.onMoved(move.left)
+    if (move !== undefined || isThere) link.onMoved(move?.left ?? null)
     link.onFreed()
   }
 

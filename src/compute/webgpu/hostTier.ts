@@ -3,6 +3,7 @@
 // at a time; where they are more than the slots, in turns.
 import { ClosedError, type DeviceLostError } from '../../errors.js'
 import { AsyncStreamer } from '../../experts/asyncStreamer.js'
+import { copyShared } from '../../experts/copyShared.js'
 import type { ExpertName } from '../../experts/expertCache.js'
 import type { ReadPriority } from '../../experts/expertReaderPool.js'
 import type { ExpertTiers } from '../../experts/expertTiers.js'
@@ -130,7 +131,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
         }
         const bytes = this.bytesOf(layer, expert)
         if (bytes === null) return other.read(layer, expert, target, priority)
-        Buffer.from(target.buffer, target.byteOffset, bytes.length).fill(bytes)
+        copyShared(bytes, target)
       },
       promote: (layer, expert) => other.promote(layer, expert),
       isLocal: other.isLocal,

@@ -1,5 +1,6 @@
 // Measures, when a model is opened, what chooseWay needs to know: some 150 ms, half of them to have memory that was never
 // touched. Slots are empty then, and what is written there is overwritten by experts.
+import { copyShared } from '../../experts/copyShared.js'
 import type { ProcessorRates, TierRates } from '../tierRates.js'
 import type { HostEntry, HostWorkers } from '../wasm/hostWorkers.js'
 import { bufferUsage, mapMode } from './gpuFlags.js'
@@ -94,7 +95,7 @@ async function measureBus(device: GPUDevice, bytes: Uint8Array): Promise<Omit<Ti
       const began = performance.now()
       const encoder = device.createCommandEncoder()
       for (const buffer of uploads) {
-        new Uint8Array(buffer.getMappedRange()).set(bytes)
+        copyShared(bytes, new Uint8Array(buffer.getMappedRange()))
         buffer.unmap()
         encoder.copyBufferToBuffer(buffer, 0, target, 0, size)
       }
