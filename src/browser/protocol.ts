@@ -17,6 +17,7 @@ export interface EngineOptions
     | 'backend'
     | 'threads'
     | 'expertMemory'
+    | 'gpuMemory'
     | 'precision'
     | 'expertsPerToken'
     | 'expertBits'

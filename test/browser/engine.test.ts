@@ -114,6 +114,38 @@ describe.each(places)('$place', ({ backend, isolated, gpu, tokens, description }
   })
 })
 
+describe('a GPU that is to hold some of the experts', () => {
+  test.each([true, false])(
+    'answers as Node does, with workers beside it where the page is isolated: %s',
+    {
+      timeout: 300_000,
+    },
+    async isolated => {
+      const request = { ...asked, maxTokens: 6 }
+      const expected = await textOfNode(request)
+      const { browser, page } = await openEnginePage({ isolated, gpu: true })
+      const { text, notices, tiers } = await page.evaluate(async request => {
+        const notices: string[] = []
+        const onNotice = (line: string) => notices.push(line)
+        const memory = { gpuMemory: '4MB', expertMemory: '6MB', threads: 1 }
+        const options = { backend: 'webgpu', precision: 'exact', cache: 'memory', ...memory, onNotice } as const
+        const model = await window.moeflux.openModel('/model/', options)
+        const { text } = await model.generate(request)
+        const { tiers } = await model.stats()
+        await model.close()
+        return { text, notices, tiers }
+      }, request)
+      expect(text).toBe(expected)
+      // Whether it pays is measured when the model is opened; where nothing can be shared there is nothing to measure.
+      const measured = notices.filter(line => line.includes('experts that are not on the GPU')).join()
+      if (!isolated) expect({ measured, tiers }).toEqual({ measured: '', tiers: null })
+      else expect(measured).toMatch(tiers === null ? /are brought to it/ : /1 thread compute/)
+      if (tiers !== null) expect(tiers.computedOnCpu).toBeGreaterThan(0)
+      expect(browser.problems).toEqual([])
+    },
+  )
+})
+
 /** Runs in the page. */
 async function longTasks(request: { prompt: string; maxTokens: number; temperature: number }): Promise<number[]> {
   let long: number[] = []

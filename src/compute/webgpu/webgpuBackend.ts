@@ -49,12 +49,14 @@ import type { HostTier } from './hostTier.js'
 import { KernelSet } from './kernel.js'
 import { KvPool, plannedPages } from './kvPool.js'
 import { measureTiers } from './measureTiers.js'
+import { hostSideOf, openHostTier, type TierPlace } from './openHostTier.js'
 import { probeLayers } from './probe.js'
 import { PromptPass } from './promptPass.js'
 import { type KernelTime, Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
 import { selfTest } from './selfTest.js'
 import { type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
+import { sourceTierPlace } from './sourceTierPlace.js'
 import { plannedStates, StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
 import { streamerStats, tierStats } from './tierStats.js'
@@ -194,13 +196,13 @@ export class WebgpuBackend implements Backend, SequenceHome {
       ...{ expertsPerToken, precision, planned: options.planned, maxBufferBytes: maxBytes, chunkTokens, tuning },
     })
     const { planned } = model
-    const node = readsFiles(packed) ? await import('./nodeHostTier.js') : null
+    const place = await tierPlace(packed, options)
     const room = await takeRoom(device, {
       ...{ model, refusals, gpuMemory: options.gpuMemory, expertMemory: options.expertMemory },
       isShared: gpuOptions.isShared ?? !description.ownMemory,
       reserve: gpuOptions.reserve,
-      memory: node?.memoryFacts() ?? options.wasmHost?.memory() ?? null,
-      host: node === null ? null : memory => node.nodeHostSide(packed, options, chunkTokens, memory),
+      memory: (place?.host ?? options.wasmHost)?.memory() ?? null,
+      host: place && (memory => hostSideOf(packed, options, chunkTokens, memory, place)),
     })
     const { plan, pools } = room
     if (plan.gpuSlots < allExperts(model)) options.onNotice?.(plan.line)
@@ -232,9 +234,11 @@ export class WebgpuBackend implements Backend, SequenceHome {
       const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
       return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
     }
-    const hosts = plan.memorySlots > 0 ? node : null
+    const { memorySlots } = plan
     const tier =
-      hosts && (await hosts.nodeHostTier(packed, options, chunkTokens, plan.memorySlots, { measure, tiersOf }))
+      place !== null && memorySlots > 0
+        ? await openHostTier(packed, options, chunkTokens, memorySlots, { measure, tiersOf }, place)
+        : null
     if (tier !== null) undo.push(() => tier.close())
     const diskReader = await openReader(packed, options)
     undo.push(() => diskReader.close())
@@ -602,6 +606,15 @@ async function openReader(packed: PackedModel, options: BackendOptions): Promise
     return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
   }
   return sourceExpertReader(packed.experts)
+}
+
+/** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */
+async function tierPlace(packed: PackedModel, options: BackendOptions): Promise<TierPlace | null> {
+  if (readsFiles(packed)) {
+    const { nodeTierPlace } = await import('./nodeTierPlace.js')
+    return nodeTierPlace(packed, options)
+  }
+  return options.wasmHost?.shared ? sourceTierPlace(packed.experts, options.wasmHost) : null
 }
 
 /** Experts are in files that threads of Node can read. */

@@ -1,42 +1,41 @@
-// The host tier in Node: slots in memory for experts that the GPU has none for, threads that compute them there, and
-// threads that read them.
-import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
+// Opens the host tier: slots in memory for experts that the GPU has none for, and threads that compute them there. Where it
+// runs, in Node or in a tab, is told to it: threads, memory, and who reads experts into that memory.
 import type { ExpertTiers } from '../../experts/expertTiers.js'
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import type { HostSide } from '../gpuPlan.js'
 import type { TierWay } from '../tierRates.js'
+import type { WasmHost } from '../wasm/host.js'
 import { hostSide, hostThreads } from '../wasm/hostSide.js'
 import { HostWorkers } from '../wasm/hostWorkers.js'
-import { nodeHost } from '../wasm/nodeHost.js'
 import { expertForms } from '../wasm/placedModel.js'
 import { STAGING_BUFFERS } from './expertUploads.js'
-import { HostTier } from './hostTier.js'
+import { HostTier, type SlotReader } from './hostTier.js'
 import { loadVectors } from './matrixWeights.js'
-import { gpuReaders } from './nodeExpertReader.js'
 
-/** What this machine has of memory now. */
-export function memoryFacts(): MemoryFacts {
-  return nodeHost().memory()
+export interface TierPlace {
+  readonly host: WasmHost // of shared memory
+  /** Threads that read experts, for these slots and for those of the GPU. */
+  readonly readers: number
+  openReader(workers: HostWorkers): SlotReader
 }
 
-/** What the plan has to know of this machine as a place beside a GPU. */
-export function nodeHostSide(
+/** What the plan has to know of a place beside a GPU. */
+export function hostSideOf(
   packed: PackedModel,
   options: BackendOptions,
   maxRows: number,
   memory: MemoryFacts,
+  { host, readers }: TierPlace,
 ): HostSide {
   const { config, experts } = packed
   const { expertSize } = experts.layout
-  const { threads: cores, threadBytes, readers } = nodeHost()
-  const count = config.numLayers * config.numExperts
+  const { threads: cores, threadBytes } = host
   const forms = expertForms(experts.layout, options.precision)
   return hostSide({
-    ...{ config, forms, expertSize, maxRows, memory, cores, threadBytes },
+    ...{ config, forms, expertSize, maxRows, memory, cores, threadBytes, readers },
     ...{ expertsPerToken: options.expertsPerToken, expertMemory: options.expertMemory, threads: options.threads },
-    readers: readers(count * expertSize) + gpuReaders(expertSize, count),
     stagingBytes: 2 * STAGING_BUFFERS * expertSize, // as they come, and mapped
   })
 }
@@ -49,16 +48,17 @@ interface HostTierParts {
 }
 
 /** null: missing experts are sooner brought to the GPU than computed here. */
-export async function nodeHostTier(
+export async function openHostTier(
   packed: PackedModel,
   options: BackendOptions,
   maxRows: number,
   slots: number,
   { measure, tiersOf }: HostTierParts,
+  place: TierPlace,
 ): Promise<HostTier | null> {
   const { layout, files } = packed.experts
   const { expertsPerToken, precision } = options
-  const host = nodeHost()
+  const { host } = place
   const norms = await Promise.all(
     packed.tensors.layers.map(layer => loadVectors(packed.weights, [layer.postAttentionNorm])),
   )
@@ -75,16 +75,12 @@ export async function nodeHostTier(
   }
   workers.use(way.threads)
   const names = files.map(file => file.name)
-  const pool = new ExpertReaderPool({
-    files: names,
-    expertSize: layout.expertSize,
-    banks: workers.memories,
-    slotBytes: slots * workers.slotBytes,
-    yieldsToDemands: true,
-    reads: options.expertReads,
-    faults: options.readFaults,
-    checksums: packed.experts.checksums,
-    onNotice: options.onNotice,
-  })
-  return new HostTier(tiersOf(slots, way), layout.expertSize, names, workers, pool, way.leastToBring)
+  return new HostTier(
+    tiersOf(slots, way),
+    layout.expertSize,
+    names,
+    workers,
+    place.openReader(workers),
+    way.leastToBring,
+  )
 }

@@ -1,0 +1,29 @@
+// Node as a place for the host tier: threads of the process compute, and threads of their own read files.
+import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type { BackendOptions } from '../backend.js'
+import { nodeHost } from '../wasm/nodeHost.js'
+import { gpuReaders } from './nodeExpertReader.js'
+import type { TierPlace } from './openHostTier.js'
+
+export function nodeTierPlace({ config, experts }: PackedModel, options: BackendOptions): TierPlace {
+  const { expertSize } = experts.layout
+  const count = config.numLayers * config.numExperts
+  const host = nodeHost()
+  return {
+    host,
+    readers: host.readers(count * expertSize) + gpuReaders(expertSize, count),
+    openReader: workers =>
+      new ExpertReaderPool({
+        files: experts.files.map(file => file.name),
+        expertSize,
+        banks: workers.memories,
+        slotBytes: workers.slots.length * workers.slotBytes,
+        yieldsToDemands: true,
+        reads: options.expertReads,
+        faults: options.readFaults,
+        checksums: experts.checksums,
+        onNotice: options.onNotice,
+      }),
+  }
+}

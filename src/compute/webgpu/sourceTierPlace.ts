@@ -1,0 +1,31 @@
+// A tab as a place for the host tier, where the page is isolated, so that memory can be shared: workers compute, and the
+// engine worker's event loop reads experts through the model's byte sources, which compare and cache by themselves.
+import { ReadMeter } from '../../experts/readCounters.js'
+import type { ExpertFiles } from '../../storage/packedModel.js'
+import { readPatiently } from '../../storage/readTries.js'
+import type { WasmHost } from '../wasm/host.js'
+import type { SlotReader } from './hostTier.js'
+import type { TierPlace } from './openHostTier.js'
+
+export function sourceTierPlace(experts: ExpertFiles, host: WasmHost): TierPlace {
+  return { host, readers: 0, openReader: ({ memories }) => sourceSlotReader(experts, memories) }
+}
+
+function sourceSlotReader({ files }: ExpertFiles, memories: readonly WebAssembly.Memory[]): SlotReader {
+  const closing = new AbortController()
+  const { signal } = closing
+  const meter = new ReadMeter()
+  return {
+    read(file, offset, size, bank, target) {
+      const bytes = new Uint8Array(memories[bank].buffer, target, size)
+      return meter.measure(size, onRetry => readPatiently(files[file], offset, bytes, { signal, onRetry }))
+    },
+    promote() {}, // sources have no order of their own
+    get totals() {
+      return meter.totals
+    },
+    async close() {
+      closing.abort()
+    },
+  }
+}
