@@ -15,7 +15,7 @@ import { embedOp } from './embed.js'
 import type { ExpertSlots } from './expertSlots.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
-import { readMapped } from './gpuMemory.js'
+import { makeChecked, readMapped } from './gpuMemory.js'
 import type { Head } from './head.js'
 import { HelpTimes } from './helpTimes.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
@@ -125,8 +125,8 @@ export class DecodePass {
     profiler: Profiler | null,
     prefetch: boolean,
   ): Promise<DecodePass> {
-    const pass = new DecodePass(parts, head, profiler, prefetch)
     const { gpu, config } = parts
+    const pass = await makeChecked(gpu.device, 'workspace', () => new DecodePass(parts, head, profiler, prefetch))
     const space = pass.#space
     const splits = gpu.tuning.SPLITS
     const bytes = attentionPartsBytes(config, MAX_DECODE_BATCH, splits)

@@ -168,6 +168,8 @@ export class ExpertSlots implements GuessedSlots {
       const bytes = new Uint8Array(stride)
       await Promise.all(parts.map(({ from, to, size }) => weights.read(from, bytes.subarray(to, to + size))))
       this.#device.queue.writeBuffer(this.buffer(layer), (this.sharedSlot(layer) as number) * stride, bytes)
+      // What is written waits in memory of its own until it was copied.
+      await this.#device.queue.onSubmittedWorkDone()
     }
   }
 

@@ -31,6 +31,15 @@ export async function createChecked(
   return buffers
 }
 
+/** What makes several buffers at once, in one go; throws OutOfMemoryError where one of them is refused. */
+export async function makeChecked<T>(device: GPUDevice, what: string, make: () => T): Promise<T> {
+  device.pushErrorScope('out-of-memory')
+  const made = make()
+  const error = await device.popErrorScope()
+  if (error !== null) throw new OutOfMemoryError(what, 0, error.message)
+  return made
+}
+
 /** The bytes of a mapped-for-reading buffer, copied. */
 export async function readMapped(buffer: GPUBuffer, size: number): Promise<ArrayBuffer> {
   await buffer.mapAsync(mapMode.read, 0, size)

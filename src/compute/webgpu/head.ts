@@ -7,7 +7,7 @@ import { argmaxOp } from './argmax.js'
 import { finiteRowsOp } from './finiteRows.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
-import { readMapped } from './gpuMemory.js'
+import { makeChecked, readMapped } from './gpuMemory.js'
 import { countBytes, type MakeBuffer, storageBuffer } from './kernel.js'
 import { matMulOp } from './matMul.js'
 import type { Op } from './op.js'
@@ -76,7 +76,7 @@ export class Head {
   }
 
   static async create(gpu: GpuContext, config: ModelConfig, space: Workspace, weights: ResidentWeights): Promise<Head> {
-    const head = new Head(gpu, config, space)
+    const head = await makeChecked(gpu.device, 'logits', () => new Head(gpu, config, space))
     const { hidden, mlpOut, normed } = space
     const norm = { weight: weights.norm, delta: mlpOut, hidden, out: normed.values }
     const source = { rows: head.input.values, width: config.hiddenSize }

@@ -5,7 +5,9 @@ import type { Matrix, Vector } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import { readVector } from '../reference/weights.js'
 import { bufferUsage } from './gpuFlags.js'
+import { createChecked } from './gpuMemory.js'
 import { storageBytes } from './kernel.js'
+import type { StagedRead, WeightStaging } from './weightStaging.js'
 
 /** What a kernel must be compiled for. `f16`: scales, or 16-bit weights, are F16 instead of BF16. */
 export interface MatrixFormat {
@@ -69,6 +71,7 @@ interface Piece {
 /** Reads the matrices into new buffers of at most `maxBytes`. */
 export async function loadMatrices(
   device: GPUDevice,
+  staging: WeightStaging,
   source: ByteSource,
   matrices: readonly MatrixAt[],
   maxBytes: number,
@@ -79,15 +82,10 @@ export async function loadMatrices(
   for (const pieces of planParts(matrices, maxBytes, maxSegments)) {
     const format = formatOf(pieces[0].matrix)
     const { size, segments, reads } = layPieces(pieces)
-    const buffer = device.createBuffer({
-      label: pieces.map(piece => piece.matrix.name).join(' '),
-      size,
-      usage: bufferUsage.storage,
-      mappedAtCreation: true,
-    })
-    const mapped = new Uint8Array(buffer.getMappedRange())
-    await Promise.all(reads.map(read => source.read(read.from, mapped.subarray(read.at, read.at + read.size), signal)))
-    buffer.unmap()
+    const label = pieces.map(piece => piece.matrix.name).join(' ')
+    const descriptor = { label, size, usage: bufferUsage.storage | bufferUsage.copyDst }
+    const [buffer] = await createChecked(device, [descriptor], pieces[0].matrix.name)
+    await staging.load(source, reads, buffer, signal)
     parts.push({ buffer, format, cols: pieces[0].matrix.cols, segments })
   }
   return parts
@@ -102,7 +100,7 @@ export function matricesBytes(matrices: readonly MatrixAt[], maxBytes: number, m
 function layPieces(pieces: readonly Piece[]) {
   let size = 0
   const segments: MatrixSegment[] = []
-  const reads: { from: number; at: number; size: number }[] = []
+  const reads: StagedRead[] = []
   const place = (from: number, bytes: number) => {
     const at = size
     reads.push({ from, at, size: bytes })

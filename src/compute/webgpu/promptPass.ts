@@ -8,7 +8,7 @@ import { embedOp } from './embed.js'
 import type { ExpertSlots } from './expertSlots.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
-import { readMapped } from './gpuMemory.js'
+import { makeChecked, readMapped } from './gpuMemory.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
 import { storageBuffer } from './kernel.js'
 import type { Op, StepSize } from './op.js'
@@ -73,8 +73,8 @@ export class PromptPass {
     profiler: Profiler | null,
     prefetch: boolean,
   ): Promise<PromptPass> {
-    const pass = new PromptPass(parts, profiler, prefetch)
     const { gpu, space } = parts
+    const pass = await makeChecked(gpu.device, 'workspace', () => new PromptPass(parts, profiler, prefetch))
     const layers = weights.layers.map((layer, i) => promptLayer(parts, layer, i))
     pass.#embed = await embedOp(gpu, weights.embed, space.tokenInfo, space.hidden)
     pass.#addRows = await addRowsOp(gpu, pass.#hostRows, space.mlpOut, parts.config.hiddenSize)

@@ -15,6 +15,7 @@ import {
   matricesBytes,
 } from './matrixWeights.js'
 import { MOST_AHEAD, Routers } from './routers.js'
+import { WeightStaging } from './weightStaging.js'
 
 interface CommonLayerWeights {
   readonly inputNorm: GPUBuffer // [hidden]
@@ -53,12 +54,14 @@ export async function loadResidentWeights(
   device: GPUDevice,
   packed: PackedModel,
   maxBytes: number,
+  stagingBytes: number, // that may be used meanwhile, more or less
   options: Pick<BackendOptions, 'onProgress' | 'signal'>,
 ): Promise<ResidentWeights> {
   const { tensors, weights: source, config } = packed
+  const staging = await WeightStaging.create(device, stagingBytes)
   let loaded = 0
   const matrices = async (list: readonly MatrixAt[], maxSegments?: number) => {
-    const parts = await loadMatrices(device, source, list, maxBytes, options.signal, maxSegments)
+    const parts = await loadMatrices(device, staging, source, list, maxBytes, options.signal, maxSegments)
     loaded += parts.reduce((sum, part) => sum + part.buffer.size, 0)
     options.onProgress?.({ phase: 'weights', loaded: Math.min(loaded, source.size), total: source.size })
     options.signal?.throwIfAborted()
@@ -96,13 +99,10 @@ export async function loadResidentWeights(
     }
   }
   const embed = await single(tensors.embed)
-  return {
-    embed,
-    lmHead: isTied(tensors) ? embed : await single(tensors.lmHead),
-    norm: await vectors(tensors.norm),
-    layers,
-    routers,
-  }
+  const lmHead = isTied(tensors) ? embed : await single(tensors.lmHead)
+  const norm = await vectors(tensors.norm)
+  await staging.close()
+  return { embed, lmHead, norm, layers, routers }
 }
 
 /** What the buffers of `loadResidentWeights` come to. */

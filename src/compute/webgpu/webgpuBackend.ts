@@ -37,9 +37,10 @@ import { PAGE_TOKENS } from './attentionShape.js'
 import { DecodePass } from './decodePass.js'
 import { type ExpertReader, sourceExpertReader } from './expertReader.js'
 import { ExpertSlots } from './expertSlots.js'
-import { STAGING_BUFFERS } from './expertUploads.js'
+import { STAGING_BUFFERS, stagingBytes } from './expertUploads.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
+import { makeChecked } from './gpuMemory.js'
 import { gpuModelOf } from './gpuModel.js'
 import { CHUNK_TOKENS } from './gpuParts.js'
 import { takeRoom } from './gpuRoom.js'
@@ -217,7 +218,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
       maxTokens: chunkTokens,
       logitsStride: logitsStride(config.numExperts, 0),
     }
-    const space = createWorkspace(gpu, config, shape)
+    const space = await makeChecked(device, 'workspace', () => createWorkspace(gpu, config, shape))
     const { expertSize: recordBytes } = experts.layout
     const { hiddenSize } = config
     const measured = {
@@ -244,12 +245,14 @@ export class WebgpuBackend implements Backend, SequenceHome {
     undo.push(() => diskReader.close())
     const reader = tier === null ? diskReader : tier.readerBefore(diskReader)
     const fileNames = experts.files.map(file => file.name)
+    // Before the staging of experts is made: till then there is room for that of weights.
+    const spare = stagingBytes(layout.stride, recordBytes)
+    const weights = await loadResidentWeights(device, packed, maxBytes, spare, options)
     const slotsPlan = { config, layout, pools, recordBytes, fileNames }
     const slots = await ExpertSlots.create(device, slotsPlan, room.buffers, reader, tier)
     if (tier !== null) tier.above = slots
     opened.lost.catch(error => slots.lose(error))
     if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
-    const weights = await loadResidentWeights(device, packed, maxBytes, options)
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout, host: tier }
     const readsAhead = options.prefetch !== false && reader.isLocal
