@@ -74,7 +74,7 @@ async function openShard(folder: Folder, name: string, listed: boolean): Promise
   try {
     return await folder.open(name)
   } catch (cause) {
-    const isMissing = cause instanceof ReadError || cause instanceof ModelNotFoundError
+    const isMissing = cause instanceof ModelNotFoundError || (cause instanceof ReadError && cause.wanted === 0)
     if (!isMissing) throw cause
     if (!listed)
       throw new ModelNotFoundError(folder.location, `holds neither ${INDEX_NAME} nor a readable ${SINGLE_NAME}`)

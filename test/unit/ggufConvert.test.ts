@@ -2,11 +2,13 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { ReadError } from '#moeflux/errors.js'
+import { openGgufFolder } from '#moeflux/gguf/ggufFolder.js'
 import { relayCosts } from '#moeflux/gguf/relayCosts.js'
 import { openFileSource } from '#moeflux/storage/fileSource.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
-import { packFolder } from '#moeflux/storage/packFolder.js'
+import { packFolder, packInto } from '#moeflux/storage/packFolder.js'
 import { preparePacked } from '#moeflux/storage/preparePacked.js'
 import { tinyGguf, tinyGgufMetadata, tinyGgufTensors } from '../support/ggufModel.js'
 import { text, typeId, u32 } from '../support/ggufWriter.js'
@@ -150,6 +152,38 @@ test('a run that is stopped is taken up again, with the same bytes', async () =>
     if (share > 0.4) expect(bytesReused).toBeGreaterThan(0)
     expect(hashFolder(folder)).toEqual(want)
   }
+}, 30_000)
+
+test('a read that fails, whichever it is, spoils nothing', async () => {
+  const whole = join(temporaryFolder(), 'whole')
+  await packFolder(mixed, whole)
+  const want = hashFolder(whole)
+  const folder = join(temporaryFolder(), 'packed')
+  let reads = 0
+  const failing = (last: number) => async (path: string) => {
+    const source = await openFileSource(path)
+    const read: typeof source.read = async (offset, target, signal) => {
+      if (++reads > last) throw new ReadError(path, offset, target.byteLength, 'the disk is broken')
+      await source.read(offset, target, signal)
+    }
+    return { name: source.name, size: source.size, read, close: () => source.close() }
+  }
+  const pack = async (last: number) => {
+    reads = 0
+    await packInto(await openGgufFolder(mixed, failing(last)), folder)
+  }
+  for (const last of [0, 1, 2, 40, 70, 100, 110, 115]) {
+    await expect(pack(last), `${last} good reads`).rejects.toThrow('the disk is broken')
+  }
+  await pack(Number.POSITIVE_INFINITY)
+  expect(hashFolder(folder)).toEqual(want)
+}, 30_000)
+
+test('opened by several at once it is packed once', async () => {
+  const root = temporaryFolder()
+  const folders = await Promise.all(Array.from({ length: 5 }, () => preparePacked(mixed, { root })))
+  expect(new Set(folders).size).toBe(1)
+  await (await open(folders[0])).close()
 }, 30_000)
 
 test('opened by its name it is packed once, and found again', async () => {
