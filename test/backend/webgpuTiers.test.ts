@@ -4,6 +4,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import type { TierStats } from '#moeflux/compute/stats.js'
+import type { ComputeThread, WasmHost } from '#moeflux/compute/wasm/host.js'
+import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
 import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay } from '#moeflux/experts/expertTiers.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import type { RoutingTrace, TraceStep } from '#moeflux/experts/routingTrace.js'
@@ -45,7 +47,7 @@ describe('random walks over tiers of random sizes, on a disk that fails now and 
   })
 })
 
-test('empty slots fill while nobody asks for anything, each expert once', { timeout: 60_000 }, async () => {
+test('empty slots fill while nobody asks for anything, each expert once', { timeout: 120_000 }, async () => {
   const backend = await openTiered(model.packed, { gpu: 8, memory: all - 8 })
   try {
     const held = () => {
@@ -57,6 +59,31 @@ test('empty slots fill while nobody asks for anything, each expert once', { time
   } finally {
     await backend.close()
   }
+})
+
+test('a thread that dies ends the model with an error, and nothing has changed', { timeout: 120_000 }, async () => {
+  const host = nodeHost()
+  const threads: ComputeThread[] = []
+  const startThread: WasmHost['startThread'] = (setup, events) => {
+    const thread = host.startThread(setup, events)
+    threads.push(thread)
+    return thread
+  }
+  const wasmHost = { ...host, startThread }
+  const backend = await openTiered(model.packed, { gpu: least, memory: 10 }, { threads: 2, wasmHost })
+  const sequence = backend.createSequence()
+  const step = (tokens: readonly number[]) =>
+    backend.step([{ sequence, tokens, phase: tokens.length > 1 ? 'prompt' : 'decode', output: 'last' }])
+  await step([3, 9, 27])
+  const running = step([11]).catch((error: Error) => error)
+  await threads[1].terminate()
+  const outcome = await running
+  const length = outcome instanceof Error ? 3 : 4
+  if (outcome instanceof Error) expect(outcome).toMatchObject({ code: 'DEVICE_LOST' })
+  for (const tokens of [[5], [7, 8]]) await expect(step(tokens)).rejects.toMatchObject({ code: 'DEVICE_LOST' })
+  expect(sequence.length).toBe(length)
+  expect(backend.failure).toMatchObject({ code: 'DEVICE_LOST' })
+  await backend.close()
 })
 
 describe('what the engine does', () => {

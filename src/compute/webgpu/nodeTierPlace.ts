@@ -9,7 +9,7 @@ import type { TierPlace } from './openHostTier.js'
 export function nodeTierPlace({ config, experts }: PackedModel, options: BackendOptions): TierPlace {
   const { expertSize } = experts.layout
   const count = config.numLayers * config.numExperts
-  const host = nodeHost()
+  const host = options.wasmHost ?? nodeHost()
   return {
     host,
     readers: host.readers(count * expertSize) + gpuReaders(expertSize, count),
