@@ -11,18 +11,26 @@ import { demoModel, packTiny } from '../support/models.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 
 let folder: string
+let foreign: Uint8Array // another model's state
+const models = new Map<string, Model>() // by backend
 beforeAll(async () => {
   folder = await packTiny()
+  for (const { name, options } of backends) models.set(name, await openModel(folder, options))
+  const demo = await openModel(demoModel, { backend: 'wasm' })
+  const context = demo.createContext()
+  await context.evalPrompt([1, 2, 3])
+  foreign = await context.saveState()
+  await demo.close()
 })
+afterAll(() => Promise.all([...models.values()].map(model => model.close())))
 
 const tokens = Array.from({ length: 100 }, (_, i) => (i * 37) % 512)
 
 describe.each(backends)('snapshots on $name', backend => {
   let model: Model
-  beforeAll(async () => {
-    model = await openModel(folder, backend.options)
+  beforeAll(() => {
+    model = models.get(backend.name) as Model
   })
-  afterAll(() => model.close())
 
   /** The tiny model: three linear layers, then a full one with one kv head of 64. */
   function handMade(length: number): Uint8Array {
@@ -122,13 +130,8 @@ describe.each(backends)('snapshots on $name', backend => {
   })
 
   test("another model's state is refused", async () => {
-    const demo = await openModel(demoModel, backend.options)
-    const other = demo.createContext()
-    await other.evalPrompt([1, 2, 3])
-    const bytes = await other.saveState()
-    await demo.close()
     const context = model.createContext()
-    await expect(context.loadState(bytes)).rejects.toMatchObject({ code: 'ShapeMismatch' })
+    await expect(context.loadState(foreign)).rejects.toMatchObject({ code: 'ShapeMismatch' })
     await context.close()
   })
 
@@ -155,12 +158,8 @@ describe.each(backends)('snapshots on $name', backend => {
   })
 })
 
-const others = backends.filter(({ name }) => name !== 'reference')
-
 test('a state saved on one backend goes on, within the bands, on every other', async () => {
-  const opened = await Promise.all(
-    [backends[0], ...others].map(async backend => ({ backend, model: await openModel(folder, backend.options) })),
-  )
+  const opened = backends.map(backend => ({ backend, model: models.get(backend.name) as Model }))
   const states: Uint8Array[] = []
   for (const { model } of opened) {
     const context = model.createContext()
@@ -175,9 +174,9 @@ test('a state saved on one backend goes on, within the bands, on every other', a
       await context.loadState(bytes, tokens.slice(0, 90))
       expectClose((await context.evalPrompt(tokens.slice(90))) as Float32Array, want, backend.logits, backend.name)
       expect(context.tokens).toEqual(tokens)
+      await context.close()
     }
   }
-  await Promise.all(opened.map(({ model }) => model.close()))
 })
 
 test('layers are encoded as the format has them', async () => {
