@@ -33,7 +33,7 @@ import { linearStepOp } from '#moeflux/compute/webgpu/linearStep.js'
 import { StatePool } from '#moeflux/compute/webgpu/statePool.js'
 import { type PlannedRun, StepInfo } from '#moeflux/compute/webgpu/stepInfo.js'
 import { swigluOp } from '#moeflux/compute/webgpu/swiglu.js'
-import { logitsStride, topKOp } from '#moeflux/compute/webgpu/topK.js'
+import { logitsStride, NOT_LEFT, topKOp } from '#moeflux/compute/webgpu/topK.js'
 import { createWorkspace } from '#moeflux/compute/webgpu/workspace.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
@@ -106,11 +106,12 @@ describe.each(devices)('operations, $name', ({ options }) => {
       // A few distinct values, so that many are equal.
       const logits = randomFloats(random, tokens * shape.logitsStride, 4).map(value => Math.round(value))
       const slots = Uint32Array.from({ length: layers * experts }, () => (random() < 0.8 ? random() * 100 : MISSING))
-      const choice = arena.poisoned((layers + ahead) * 4 * k)
+      const choice = arena.poisoned((layers + ahead + 1) * 4 * k)
+      const leftRow = layers + ahead
       const mixing = arena.poisoned(tokens * (k + 1) * 2)
       const status = arena.put(new Uint32Array(4))
       const buffers = { logits: arena.put(logits), slotTable: arena.put(slots), choice, mixing, status }
-      const decode = { sharedSlot: 77, ahead, layers, spareSlot: 78 }
+      const decode = { sharedSlot: 77, ahead, layers, spareSlot: 78, leftRow }
       await arena.run(await topKOp(arena.exact, shape, buffers, layer, decode), { tokens })
       const chosen = await arena.words(choice, (layers + ahead) * 4 * k)
       const mixed = await arena.words(mixing, tokens * (k + 1) * 2)
@@ -149,6 +150,14 @@ describe.each(devices)('operations, $name', ({ options }) => {
         )
       }
       expect((await arena.words(helpedStatus, 1))[0], 'no miss where the host helps').toBe(0)
+      const forHost = (await arena.words(choice, (leftRow + 1) * 4 * k)).subarray(leftRow * 4 * k)
+      for (let t = 0; t < tokens; t++) {
+        for (let rank = 0; rank < k; rank++) {
+          const at = (t * (k + 1) + rank) * 2
+          const want = mixed[at] === MISSING ? mixed[at + 1] : NOT_LEFT
+          expect(forHost[t * k + rank], 'the weights that the host needs').toBe(want)
+        }
+      }
 
       // A logit that is not finite does not vanish because its expert is not chosen.
       const wrong = Math.floor(random() * experts)

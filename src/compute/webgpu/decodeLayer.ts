@@ -84,13 +84,15 @@ async function routingOps(
   const { numLayers: layers } = config
   const weights = allWeights.layers[layer]
   const sharedSlot = slots.sharedSlot(layer)
+  const spareSlot = slots.spareSlot(layer)
+  const leftRow = layers + options.ahead
   const norm = { weight: weights.postNorm, eps: config.rmsNormEps }
   const build = async (router: readonly MatrixPart[], ahead: number): Promise<Routing> => {
     const product = { status, outStride: space.shape.logitsStride, norm, exact: true, label: 'router' }
     const buffers = { ...space, slotTable: slots.table }
     const [logitsOp, choose] = await Promise.all([
       matVecOp(gpu, router, hidden, logits, product),
-      topKOp(gpu, space.shape, buffers, layer, { sharedSlot, ahead, layers, spareSlot: slots.spareSlot(layer) }),
+      topKOp(gpu, space.shape, buffers, layer, { sharedSlot, ahead, layers, spareSlot, leftRow }),
     ])
     return { route: sequence([logitsOp, choose]), choose, ahead }
   }

@@ -1,7 +1,8 @@
 // Evaluates one token each of a few sequences. Execution is optimistic: layers are recorded back to back as if every
 // expert were in a slot, the router's choice stays on the GPU, and the first miss turns the commands after it into
 // no-ops. The host then sees which experts lack, brings them or computes them itself while the GPU computes the others
-// (hostExperts.ts), and resumes at that layer. Submissions end at a router's choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
+// (hostExperts.ts), and resumes at that layer. Where the host computes, the last layer of a submission may miss: the GPU goes
+// on with the experts that it has while the choice comes back. Submissions end at a router's choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
 // while the GPU is busy. How many layers go into one follows the measured distance between misses: all of them when
 // nothing misses, one when every layer does.
 import { PrefetchGovernor } from '../../experts/prefetchGovernor.js'
@@ -26,7 +27,7 @@ import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
 import { MOST_AHEAD } from './routers.js'
-import { logitsStride } from './topK.js'
+import { logitsStride, NOT_LEFT } from './topK.js'
 import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 const STATUS_BYTES = 16
@@ -44,6 +45,12 @@ interface Seen extends DecodeResult {
   readonly weights: Float32Array // [tokens, ranks, 2]: slot, weight of the layer that missed; empty where nobody asks
   readonly hidden: Float32Array // [tokens, hidden] there
 }
+
+/**
+ * How commands begin at a layer whose choice is known: by its experts, after choosing once more since it may have missed; by
+ * adding what the host gave, its other experts being computed; or after it, nothing having been left to the host.
+ */
+type Begin = 'choose' | 'add' | 'after'
 
 interface RunOptions {
   readonly tokens: number
@@ -86,14 +93,15 @@ export class DecodePass {
     const { space, gpu, config } = parts
     const { tuning, device } = gpu
     const { k } = space.shape
-    // A choice table of its own: small enough to come back whole with every token. Guesses come after the layers.
+    // A choice table of its own: small enough to come back whole with every token. Guesses come after the layers, and what
+    // is left to the host after those.
     const ahead = prefetch ? Math.min(tuning.AHEAD, MOST_AHEAD, config.numLayers - 1) : 0
     const shape = {
       ...space.shape,
       maxTokens: MAX_DECODE_BATCH,
       logitsStride: logitsStride(config.numExperts, ahead),
     }
-    const choiceBytes = (config.numLayers + ahead) * MAX_DECODE_BATCH * k * 4
+    const choiceBytes = (config.numLayers + ahead + 1) * MAX_DECODE_BATCH * k * 4
     this.#space = {
       ...space,
       shape,
@@ -180,16 +188,18 @@ export class DecodePass {
     try {
       let commands = (isWhole ? this.#takePrepared(how) : null) ?? this.#record(from, to, how)
       for (;;) {
-        // One after the other, so that the GPU is at work while the driver takes in the rest.
-        for (const command of commands) this.#slots.submit([command], to + 1)
+        // Only the last layer may leave experts out: what is missing before it has nobody who computes it.
+        const leavesOut = this.#leavesOut(to)
+        if (leavesOut) device.queue.writeBuffer(this.#space.status, 0, new Uint32Array([0, to + 1, 0, 0]))
+        this.#slots.submit(commands, to + 1)
         // Commands that are submitted have their experts: slots change hands in the order of the queue.
         this.#slots.letGo()
         const submitted = performance.now()
         const reading = this.#read(tokens)
         // Recorded while the GPU is at work: what comes next, if no miss is before it, or at it where that is likely.
         const next = this.#reach(to)
-        const expectsHelp = this.#host !== null && this.#missRate > 0.5
-        const following = to < numLayers && this.#profiler === null ? this.#record(to, next, how, expectsHelp) : null
+        const expected = this.#expected(leavesOut)
+        const following = to < numLayers && this.#profiler === null ? this.#record(to, next, how, expected) : null
         if (isWhole && from < 0) this.#prepare(how)
         // Beside the GPU's work, too: what the last step says about who should be where, and the way of one expert there.
         this.#slots.beginStep()
@@ -201,10 +211,14 @@ export class DecodePass {
         const reached = isMiss ? seen.missed : to
         const hits = Math.min(isMiss ? reached : reached + 1, numLayers)
         // The host's threads begin before anything else.
+        const left = leavesOut && !isMiss ? this.#left(seen, to, tokens) : []
         if (isMiss && this.#host !== null) helping = this.#help(this.#host, reached, seen, tokens, signal)
+        else if (left.length > 0) helping = (this.#host as HostExperts).compute(to, seen.hidden, left, signal)
+        helping?.catch(() => {}) // awaited below
         for (let layer = from + 1; layer < hits; layer++) {
           const chosen = this.#chosen(seen.routing, layer, tokens)
           readAhead?.judge(layer, chosen)
+          if (layer === to) for (const { expert } of left) chosen.delete(expert)
           this.#slots.touch(layer, chosen)
         }
         // What is wanted now is asked for first, then what may be wanted soon; both are read at once.
@@ -214,7 +228,8 @@ export class DecodePass {
           if (this.#host === null) holding = this.#slots.hold(reached, chosen, signal)
           holding?.catch(() => {}) // awaited below
         }
-        this.#observe(Math.max(0, hits - from - 1), isMiss)
+        const hasLeft = left.length > 0
+        this.#observe(Math.max(0, hits - from - (hasLeft ? 2 : 1)), isMiss || hasLeft)
         if (reached === numLayers) return seen
         if (readAhead !== null) {
           const guesses = this.#guesses(seen.routing, reached, tokens)
@@ -224,9 +239,9 @@ export class DecodePass {
         from = reached
         const isNext = reached === to
         to = isNext ? next : this.#reach(from)
-        const isHelped = helping !== null
-        const isPrepared = isNext && following !== null && isHelped === expectsHelp
-        commands = isPrepared ? following : this.#record(from, to, how, isHelped)
+        const begin = helping !== null ? 'add' : leavesOut && !isMiss ? 'after' : 'choose'
+        const isPrepared = isNext && following !== null && begin === expected
+        commands = isPrepared ? following : this.#record(from, to, how, begin)
         if (helping !== null) {
           const recorded = performance.now()
           this.#host?.spin()
@@ -273,7 +288,6 @@ export class DecodePass {
       }
     }
     const computing = pairs.length > 0 ? host.compute(layer, seen.hidden, pairs, signal) : null
-    computing?.catch(() => {}) // awaited by the caller
     // Only the commands below may leave experts out: what is missing later has nobody who computes it.
     const helped = pairs.length > 0 ? layer + 1 : 0
     this.#gpu.device.queue.writeBuffer(this.#space.status, 0, new Uint32Array([0, helped, 0, 0]))
@@ -293,10 +307,9 @@ export class DecodePass {
 
   /**
    * From a layer's experts, -1: from the embedding, to another layer's choice, or with `numLayers` to the end of the
-   * token. The first layer chooses once more: it may have missed before. `helped`: its experts are computed already, and
-   * what the host gave is still to be added.
+   * token. What is read back comes with the choice; the experts of a layer that may leave some out come after that.
    */
-  #record(from: number, to: number, how: RunOptions, helped = false): GPUCommandBuffer[] {
+  #record(from: number, to: number, how: RunOptions, begin: Begin = 'choose'): GPUCommandBuffer[] {
     const { numLayers } = this.#config
     const { tokens, predicts } = how
     const size = { tokens, runs: tokens }
@@ -307,8 +320,9 @@ export class DecodePass {
     for (let layer = Math.max(0, from); layer <= to && layer < numLayers; layer++) {
       const ops = this.#layers[layer]
       const routing = predicts ? ops.routingAhead : ops.routing
-      if (layer === from && helped) this.#addRows(recorder, size)
-      else {
+      if (layer === from && begin !== 'choose') {
+        if (begin === 'add') this.#addRows(recorder, size)
+      } else {
         if (layer === from) routing.choose(recorder, size)
         else {
           ops.mixer(recorder, size)
@@ -336,7 +350,40 @@ export class DecodePass {
       recorder.copy(hidden, 0, this.#readback, this.#hiddenAt, tokens * this.#config.hiddenSize * 4)
     }
     commands.push(recorder.finish() as GPUCommandBuffer)
+    if (this.#leavesOut(to)) {
+      recorder = new Recorder(this.#gpu.device, null)
+      this.#layers[to].experts(recorder, size)
+      commands.push(recorder.finish() as GPUCommandBuffer)
+    }
     return commands
+  }
+
+  /** Whether the experts of the last layer are computed at once, those aside that the host computes. */
+  #leavesOut(to: number): boolean {
+    return this.#host !== null && this.#profiler === null && to < this.#config.numLayers
+  }
+
+  /** How the commands after these will begin, most likely. */
+  #expected(leavesOut: boolean): Begin {
+    if (this.#host !== null && this.#missRate > 0.5) return 'add'
+    return leavesOut ? 'after' : 'choose'
+  }
+
+  /** What a layer's choice has left to the host. */
+  #left(seen: Seen, layer: number, tokens: number): HostPair[] {
+    const { k } = this.#space.shape
+    const { routing } = seen
+    const row = routing.length - MAX_DECODE_BATCH * k
+    const weights = new Float32Array(routing.buffer, routing.byteOffset + row * 4, tokens * k)
+    const pairs: HostPair[] = []
+    for (let token = 0; token < tokens; token++) {
+      for (let rank = 0; rank < k; rank++) {
+        const at = token * k + rank
+        if (routing[row + at] === NOT_LEFT) continue
+        pairs.push({ token, expert: routing[layer * MAX_DECODE_BATCH * k + at], weight: weights[at] })
+      }
+    }
+    return pairs
   }
 
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one.

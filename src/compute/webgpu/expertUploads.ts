@@ -125,7 +125,10 @@ export class ExpertUploads {
     if (!on) this.submit([])
   }
 
-  /** Submits commands that look at layers before `end`: what they may need goes before them, all else after. */
+  /**
+   * Submits commands that look at layers before `end`, one after the other, so that the GPU is at work while the driver takes
+   * in the rest: what they may need goes before them, all else after the last, since one may use what another has looked up.
+   */
   submit(commands: readonly GPUCommandBuffer[], end = Number.POSITIVE_INFINITY): void {
     const first = this.#pending.filter(({ layer }) => layer < end)
     const later = this.#pending.filter(({ layer }) => layer >= end)
@@ -136,15 +139,15 @@ export class ExpertUploads {
   }
 
   #copyAndSubmit(uploads: readonly Upload[], commands: readonly GPUCommandBuffer[]): void {
-    const all = [...commands]
+    const [first = [], ...others] = commands.map(command => [command])
     if (uploads.length > 0) {
       const encoder = this.#device.createCommandEncoder()
       for (const { buffer, target, offset } of uploads) {
         encoder.copyBufferToBuffer(this.#staging[buffer], 0, target, offset, this.#stride)
       }
-      all.unshift(encoder.finish())
+      first.unshift(encoder.finish())
     }
-    if (all.length > 0) this.#device.queue.submit(all)
+    for (const together of [first, ...others]) if (together.length > 0) this.#device.queue.submit(together)
     for (const { buffer } of uploads) {
       this.#life.submit(buffer)
       this.#staging[buffer].mapAsync(mapMode.write).then(

@@ -68,7 +68,7 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
 
 /** Choices and their way back, rows of hidden that come and go where the host computes too. */
 function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tuning, 'SPLITS' | 'AHEAD'>): number {
-  const choice = (config.numLayers + AHEAD) * MAX_DECODE_BATCH * k * 4
+  const choice = (config.numLayers + AHEAD + 1) * MAX_DECODE_BATCH * k * 4
   const logits = MAX_DECODE_BATCH * logitsStride(config.numExperts, AHEAD) * 4
   const rows = MAX_DECODE_BATCH * config.hiddenSize * 4
   const mixing = MAX_DECODE_BATCH * (k + 1) * 8

@@ -6,7 +6,7 @@ import type { Op } from './op.js'
 export interface TopKBuffers {
   readonly logits: GPUBuffer // [tokens, experts + 1]
   readonly slotTable: GPUBuffer // [layers, experts]
-  readonly choice: GPUBuffer // [layers, maxTokens, K]
+  readonly choice: GPUBuffer // [layers, maxTokens, K], and what DecodeChoice has after them
   readonly mixing: GPUBuffer // [tokens, K]: slot, weight
   readonly status: GPUBuffer
 }
@@ -24,7 +24,11 @@ export interface DecodeChoice {
   readonly layers: number // of the model: guesses come after their rows
   /** A slot of finite weights, for experts that the host computes. */
   readonly spareSlot: number
+  /** The row of `choice` for the weights of experts that are left to the host; `NOT_LEFT` for all others. */
+  readonly leftRow: number
 }
+
+export const NOT_LEFT = 0xffffffff
 
 /** `decode`: misses raise the flag. */
 export async function topKOp(
@@ -34,7 +38,7 @@ export async function topKOp(
   layer: number,
   decode: DecodeChoice | null,
 ): Promise<Op> {
-  const { sharedSlot = null, ahead = 0, layers = 0, spareSlot = 0 } = decode ?? {}
+  const { sharedSlot = null, ahead = 0, layers = 0, spareSlot = 0, leftRow = 0 } = decode ?? {}
   const kernel = await gpu.kernels.get('topK', {
     EXPERTS: shape.experts,
     K: shape.k,
@@ -46,7 +50,7 @@ export async function topKOp(
     RANKS: shape.k + (sharedSlot === null ? 0 : 1),
   })
   const { logits, slotTable, choice, mixing, status } = buffers
-  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot], 'layer')
+  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot, leftRow], 'layer')
   const group = kernel.bind([which, logits, slotTable, choice, mixing, status])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
 }

@@ -2,7 +2,7 @@
 // and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all renormalized. A
 // logit that is not finite makes all weights NaN, chosen or not: it must not vanish.
 // Looks up the slots; what is not in a slot raises the miss flag, and kernels of later layers then do nothing. Where the
-// host computes this layer's missing experts (status[1]), they weigh nothing here instead.
+// host computes this layer's missing experts (status[1]), they weigh nothing here instead, and their weights are left for it.
 // SHARED: the shared expert is in a slot too and comes last, weighted by its own gate. One workgroup per token; more of
 // them choose for the next layers by logits that follow: guesses, to read ahead by, and no more than the choice.
 #include activations
@@ -11,11 +11,11 @@ const QUADS = (EXPERTS + 3u) / 4u;
 const MISSING = 0xffffffffu;
 const NAN = 0x7fc00000u;
 
-struct Layer { layer: u32, sharedSlot: u32, layers: u32, spareSlot: u32 }
+struct Layer { layer: u32, sharedSlot: u32, layers: u32, spareSlot: u32, leftRow: u32, pad0: u32, pad1: u32, pad2: u32 }
 @group(0) @binding(0) var<uniform> which: Layer;
 @group(0) @binding(1) var<storage, read> logits: array<f32>; // [tokens, LOGITS_STRIDE]
 @group(0) @binding(2) var<storage, read> slotTable: array<u32>; // [layers, experts]
-@group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers + guesses, MAX_TOKENS, K]: experts
+@group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers + guesses, MAX_TOKENS, K]: experts; row leftRow: weights of those left to the host, as bits
 @group(0) @binding(4) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, RANKS]: slot, weight as bits
 @group(0) @binding(5) var<storage, read_write> status: array<atomic<u32>>; // [0] 1 + the layer of the first miss, [1] 1 + the layer that the host helps
 
@@ -71,14 +71,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       var slot = slotTable[which.layer * EXPERTS + expert];
       var weight = select(bitcast<u32>(exp(logits[row + expert] - largest) / total), NAN, isWrong != 0u);
 #if CHECK_MISSES
+      var left = MISSING; // nothing is
       if (slot == MISSING) {
         if (atomicLoad(&status[1]) == which.layer + 1u) {
+          left = weight;
           slot = which.spareSlot; // finite numbers, whatever they are
           weight = 0u;
         } else {
           atomicStore(&status[0], which.layer + 1u);
         }
       }
+      choice[(which.leftRow * MAX_TOKENS + token) * K + thread] = left;
 #endif
       mixing[token * RANKS + thread] = vec2<u32>(slot, weight);
     }
