@@ -18,9 +18,16 @@ export interface ProcessorRates {
   readonly tokenSeconds: number // a token more of an expert
 }
 
+/** What a token takes of processors that do all of it. */
+export interface TokenAlone {
+  readonly layers: number
+  readonly expertsPerToken: number
+  readonly residentExperts: number // bytes of all other weights over those of an expert
+}
+
 export interface TierWay {
-  /** hybrid: missing experts are computed where they lie. upload: they are brought to the GPU. */
-  readonly way: 'hybrid' | 'upload'
+  /** hybrid: missing experts are computed where they lie. upload: they are brought to the GPU. cpu: it only gets in the way. */
+  readonly way: 'hybrid' | 'upload' | 'cpu'
   readonly threads: number
   readonly usesToPay: number
   readonly leastToBring: number // tokens of a prompt
@@ -34,13 +41,17 @@ const LEAST_USES = 2
 const MOST_USES = 8 // a longer past does not tell more (docs/performance.md)
 const MOST_TOKENS = 4096
 
-export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierRates): TierWay {
+/** `alone`: where processors may do everything, instead. */
+export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierRates, alone?: TokenAlone): TierWay {
   const best = Math.min(...processors.map(layerSeconds))
   const chosen = processors.find(rates => layerSeconds(rates) <= best * NEARLY) as ProcessorRates
   const { threads, expertSeconds, tokenSeconds } = chosen
   const uses = Math.round(uploadSeconds / expertSeconds)
   const tokens = 1 + Math.ceil((uploadSeconds - expertSeconds) / tokenSeconds)
-  const way = layerSeconds(chosen) <= TYPICAL_MISSES * uploadSeconds ? 'hybrid' : 'upload'
+  const missSeconds = Math.min(layerSeconds(chosen), TYPICAL_MISSES * uploadSeconds)
+  // The GPU's own work is not even counted here.
+  const isInTheWay = alone && alone.layers * (roundTripSeconds + missSeconds) > aloneSeconds(chosen, alone)
+  const way = isInTheWay ? 'cpu' : missSeconds === layerSeconds(chosen) ? 'hybrid' : 'upload'
   const times = `an expert takes them ${micros(expertSeconds)}, its way to the GPU ${micros(uploadSeconds)}, the GPU answers in ${micros(roundTripSeconds)}`
   const who = threads === 1 ? '1 thread' : `${threads} threads`
   return {
@@ -48,11 +59,19 @@ export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierR
     threads,
     usesToPay: clamp(uses, LEAST_USES, MOST_USES),
     leastToBring: clamp(tokens, 2, MOST_TOKENS),
-    line:
-      way === 'hybrid'
-        ? `${who} compute the experts that are not on the GPU: ${times}`
-        : `experts that are not on the GPU are brought to it when they are wanted; ${who} would compute them later: ${times}`,
+    line: `${verdict(way, who)}: ${times}`,
   }
+}
+
+function verdict(way: TierWay['way'], who: string): string {
+  if (way === 'cpu') return `${who} are sooner done without a GPU that has no room for all experts`
+  if (way === 'hybrid') return `${who} compute the experts that are not on the GPU`
+  return `experts that are not on the GPU are brought to it when they are wanted; ${who} would compute them later`
+}
+
+function aloneSeconds({ jobSeconds, expertSeconds }: ProcessorRates, token: TokenAlone): number {
+  const experts = token.layers * token.expertsPerToken + token.residentExperts
+  return token.layers * jobSeconds + experts * expertSeconds
 }
 
 /** Of a layer that misses as much as is usual. */

@@ -32,6 +32,15 @@ test('a bus that is faster than the processors brings experts', () => {
   expect(chosen.line).toContain('brought')
 })
 
+test('processors alone where the GPU answers so late that they would have done', () => {
+  const slow = { ...rates([of(8, 20, 40)], 400), roundTripSeconds: 2000 * micro }
+  const alone = { layers: 40, expertsPerToken: 8, residentExperts: 600 }
+  expect(chooseWay(slow).way).toBe('hybrid')
+  expect(chooseWay(slow, alone)).toMatchObject({ way: 'cpu', threads: 8 })
+  expect(chooseWay(slow, alone).line).toContain('without a GPU')
+  expect(chooseWay({ ...slow, roundTripSeconds: 500 * micro }, alone).way).toBe('hybrid')
+})
+
 test('whatever is measured, numbers that can be used', () => {
   for (const [expert, token, upload] of [
     [1e-6, 1e-9, 1e9],

@@ -225,8 +225,14 @@ export class WebgpuBackend implements Backend, SequenceHome {
       ...{ expertSize: recordBytes, expertsPerToken: shape.k, hiddenSize, maxRows: chunkTokens },
       isCountGiven: options.threads !== undefined,
     }
-    const measure = async (workers: HostWorkers) =>
-      gpuOptions.way?.(workers.threads) ?? chooseWay(await measureTiers(device, workers, measured))
+    const residentExperts = packed.weights.size / recordBytes
+    const alone = { layers: config.numLayers, expertsPerToken: shape.k, residentExperts }
+    const measure = async (workers: HostWorkers) => {
+      if (gpuOptions.way) return gpuOptions.way(workers.threads)
+      const chosen = chooseWay(await measureTiers(device, workers, measured), options.automatic ? alone : undefined)
+      if (chosen.way === 'cpu') throw new BackendUnavailableError('webgpu', chosen.line)
+      return chosen
+    }
     const tiersOf = (memorySlots: number, { usesToPay }: TierWay) => {
       const { numLayers: layers, numExperts } = config
       const { poolOfLayer, slots: poolSlots } = pools
