@@ -36,6 +36,8 @@ export function slotsInBudget(budgetBytes: number, expertBytes: number): number 
 
 interface Pool {
   readonly firstSlot: number
+  size: number // slots that are in use, from the first on
+  isClosed: boolean // nothing new comes into it
   offered: number // slots
   readonly policy: EvictionPolicy // of slots counted from the first
   readonly empty: number[] // stack of empty slots
@@ -89,8 +91,13 @@ export class ExpertCache {
     this.offered = new Uint8Array(this.slots)
   }
 
+  /** Slots that can be used: fewer than there were where pools have become smaller. */
+  get slotsLeft(): number {
+    return this.pools.reduce((left, pool) => left + pool.size, 0)
+  }
+
   get slotsUsed(): number {
-    return this.pools.reduce((used, pool) => used - pool.empty.length, this.slots)
+    return this.pools.reduce((used, pool) => used - pool.empty.length, this.slotsLeft)
   }
 
   get bytesUsed(): number {
@@ -170,7 +177,8 @@ export class ExpertCache {
 
   /** The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. */
   slotToTake(layer: number): number {
-    const { policy, empty, firstSlot, mayEvict } = this.pools[this.poolOfLayer[layer]]
+    const { policy, empty, firstSlot, mayEvict, isClosed } = this.pools[this.poolOfLayer[layer]]
+    if (isClosed) return -1
     if (empty.length > 0) return empty[empty.length - 1]
     const victim = policy.victim(layer, mayEvict)
     return victim < 0 ? -1 : firstSlot + victim
@@ -178,7 +186,8 @@ export class ExpertCache {
 
   /** Whether a claim while `layer` is computed would get an empty slot. */
   hasEmpty(layer: number): boolean {
-    return this.pools[this.poolOfLayer[layer]].empty.length > 0
+    const { empty, isClosed } = this.pools[this.poolOfLayer[layer]]
+    return empty.length > 0 && !isClosed
   }
 
   /** Makes this slot's expert the first to go, until it is wanted; or one like the others again. */
@@ -238,12 +247,53 @@ export class ExpertCache {
     this.poolOf(slot).empty.push(slot)
   }
 
+  // --- pools that become smaller -----------------------------------------------------------------------------------
+
+  poolIndexOf(slot: number): number {
+    return this.pools.length === 1 ? 0 : Math.floor(slot / this.slotsPerPool)
+  }
+
+  /** Nothing new comes into the pool until it is opened again. */
+  closePool(index: number): void {
+    this.pools[index].isClosed = true
+  }
+
+  /** Whether reads into the pool have not ended. */
+  isReading(index: number): boolean {
+    const { firstSlot, size } = this.pools[index]
+    for (let slot = firstSlot; slot < firstSlot + size; slot++) {
+      if (this.life.stateOf(slot) === slotState.asked) return true
+    }
+    return false
+  }
+
+  /** Nothing that is in the pool is kept. `onForget`: before a slot is emptied. */
+  emptyPool(index: number, onForget: (slot: number) => void): void {
+    const { firstSlot, size } = this.pools[index]
+    for (let slot = firstSlot; slot < firstSlot + size; slot++) {
+      if (this.keyOfSlot[slot] < 0) continue
+      onForget(slot)
+      this.forget(slot)
+    }
+  }
+
+  /** The empty pool is in use again, with so many slots from now on; no more than before. */
+  openPool(index: number, size: number): void {
+    const pool = this.pools[index]
+    pool.size = size
+    const left = pool.empty.filter(slot => slot < pool.firstSlot + size)
+    pool.empty.splice(0, pool.empty.length, ...left)
+    pool.isClosed = false
+  }
+
   private createPool(index: number): Pool {
     const { layers, experts, policy } = this.shape
     const slots = this.slotsPerPool
     const firstSlot = index * slots
     return {
       firstSlot,
+      size: slots,
+      isClosed: false,
       offered: 0,
       policy: createPolicy(policy, { layers, experts, slots }, this.rates),
       empty: Array.from({ length: slots }, (_, i) => firstSlot + slots - 1 - i),
@@ -252,7 +302,7 @@ export class ExpertCache {
   }
 
   private poolOf(slot: number): Pool {
-    return this.pools.length === 1 ? this.pools[0] : this.pools[Math.floor(slot / this.slotsPerPool)]
+    return this.pools[this.poolIndexOf(slot)]
   }
 
   private used(slot: number): void {

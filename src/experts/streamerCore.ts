@@ -101,7 +101,7 @@ export class StreamerCore implements GuessedSlots, LayerSlots {
       prefetchReads,
       prefetchWastedBytes,
       stallSeconds: this.stallSeconds,
-      expertSlots: this.cache.slots,
+      expertSlots: this.cache.slotsLeft,
       expertSlotsUsed: this.cache.slotsUsed,
     }
   }

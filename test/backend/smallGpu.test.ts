@@ -1,7 +1,7 @@
 // A GPU of any size, from nothing to more than enough: the model opens there and says the same as the reference, or it is
 // refused in words. Never a driver's message, never an answer that is wrong.
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Backend } from '#moeflux/compute/backend.js'
+import type { Backend, SequenceState } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { SOFTWARE_TUNING } from '#moeflux/compute/webgpu/gpuContext.js'
 import { gpuModelOf } from '#moeflux/compute/webgpu/gpuModel.js'
@@ -9,6 +9,7 @@ import { gpuParts } from '#moeflux/compute/webgpu/gpuParts.js'
 import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
 import { openWebgpuBackend, type WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { type FaultModel, faultModel } from '../support/faultBackends.js'
+import { faultShape } from '../support/faultShape.js'
 import { SmallGpu } from '../support/smallGpu.js'
 import { hybridWay } from '../support/tieredBackend.js'
 
@@ -17,33 +18,34 @@ const prompt = [7, 30, 2, 41, 19]
 const all = 30 // experts
 const planned = { tokens: 64, sequences: 1, isContext: true }
 let model: FaultModel
+let reference: Backend
 let want: number[]
 let slotBytes: number
 let fixedBytes: number // of the plan, besides slots for experts
 
 beforeAll(async () => {
-  model = await faultModel()
+  // Experts that are large beside states and pages, as those of real models are.
+  model = await faultModel({ ...faultShape, hidden: 64, intermediate: 128, sharedIntermediate: 128 })
   slotBytes = slotLayout(model.packed.experts.layout).stride
   const { expertsPerToken } = model.packed.config
   const options = { precision: 'exact', expertsPerToken, planned, tuning: SOFTWARE_TUNING } as const
   const parts = gpuParts(gpuModelOf(model.packed, { ...options, maxBufferBytes: 2 ** 27, chunkTokens: 8 }))
   fixedBytes = parts.reduce((sum, { bytes }) => sum + bytes, 0)
-  const reference = await openReferenceBackend(model.packed, { precision: 'exact', expertsPerToken })
+  reference = await openReferenceBackend(model.packed, { precision: 'exact', expertsPerToken })
   want = await greedy(reference)
-  await reference.close()
 }, timeout)
-afterAll(() => model.close())
+afterAll(async () => {
+  await reference.close()
+  await model.close()
+})
 
-async function greedy(backend: Backend): Promise<number[]> {
-  const sequence = backend.createSequence()
+async function greedy(backend: Backend, sequence = backend.createSequence(), tokens = prompt): Promise<number[]> {
   const out: number[] = []
-  for (let i = 0; i < 12; i++) {
-    const run =
-      i === 0 ? { tokens: prompt, phase: 'prompt' as const } : { tokens: out.slice(-1), phase: 'decode' as const }
+  for (let i = 0; i < 6; i++) {
+    const run = i === 0 ? { tokens, phase: 'prompt' as const } : { tokens: out.slice(-1), phase: 'decode' as const }
     const [{ argmax }] = await backend.step([{ sequence, ...run, output: 'argmax' }])
     out.push(argmax as number)
   }
-  sequence.release()
   return out
 }
 
@@ -55,9 +57,34 @@ function open(onDevice: (device: GPUDevice) => void, notices: string[] = []): Pr
   return openWebgpuBackend(model.packed, options, gpuOptions)
 }
 
+/** Ever more sequences, until memory for their state is refused; each says what it says alone, before and after. */
+async function growUntilFull(backend: WebgpuBackend): Promise<{ sequences: number; slots: number[] }> {
+  const kept: { sequence: SequenceState; told: SequenceState }[] = []
+  const slots: number[] = []
+  for (;;) {
+    const sequence = backend.createSequence()
+    const told = reference.createSequence()
+    const tokens = [kept.length, 30, 2]
+    const said = await greedy(backend, sequence, tokens).catch(error => error)
+    slots.push(backend.stats().tiers?.gpu.slots ?? backend.stats().expertSlots)
+    if (said instanceof Error) {
+      expect(said).toMatchObject({ code: 'OUT_OF_MEMORY' })
+      break
+    }
+    expect(said, `sequence ${kept.length}`).toEqual(await greedy(reference, told, tokens))
+    kept.push({ sequence, told })
+  }
+  // Nothing has changed for the others, and there is room again when one of them goes.
+  kept.pop()?.sequence.release()
+  for (const { sequence, told } of [kept[0], kept[kept.length - 1]]) {
+    expect(await greedy(backend, sequence, [5])).toEqual(await greedy(reference, told, [5]))
+  }
+  return { sequences: kept.length, slots }
+}
+
 const isPlan = (line: string) => line.startsWith('GPU:')
 
-test('everything fits: no experts elsewhere, and no word about it', { timeout }, async () => {
+test('everything fits: no experts elsewhere, no word about it, and slots give way to states', { timeout }, async () => {
   const notices: string[] = []
   const gpu = new SmallGpu(fixedBytes + all * slotBytes)
   const backend = await open(gpu.onDevice, notices)
@@ -66,6 +93,12 @@ test('everything fits: no experts elsewhere, and no word about it', { timeout },
     expect(backend.stats()).toMatchObject({ expertSlots: all, tiers: null })
     expect(notices.filter(isPlan)).toEqual([])
     expect(gpu.refusals).toBe(0)
+    await backend.loadAllExperts()
+    const { sequences, slots } = await growUntilFull(backend)
+    expect(sequences).toBeGreaterThan(8) // more than there were pages for
+    expect(slots[0]).toBe(all)
+    expect(slots.at(-1), 'slots given for states').toBe(3 * 4)
+    expect(gpu.peak).toBeLessThanOrEqual(gpu.limit)
   } finally {
     await backend.close()
   }
@@ -81,23 +114,30 @@ test('the fixed part does not fit: refused at once, by how much', { timeout }, a
   }
 })
 
-test.each([5, 20])('%s of 30 experts fit: the others are computed from memory', { timeout }, async fitting => {
-  const notices: string[] = []
-  const gpu = new SmallGpu(1.01 * fixedBytes + fitting * slotBytes)
-  const backend = await open(gpu.onDevice, notices)
-  try {
-    expect(await greedy(backend)).toEqual(want)
-    const { tiers } = backend.stats()
-    expect(tiers?.gpu.slots).toBeGreaterThan(fitting - 8) // pools are equal, and what is found has edges
-    expect(tiers?.gpu.slots).toBeLessThan(fitting + 4)
-    expect(notices.filter(isPlan)).toHaveLength(1)
-    expect(notices.find(isPlan)).toMatch(
-      /^GPU: [\d.]+ MB weights and state, \d+ experts \(.*\); memory: \d+ experts \(.*\); disk: 0$/,
-    )
-  } finally {
-    await backend.close()
-  }
-})
+test.each([5, 20])(
+  '%s of 30 experts fit: the others are computed from memory, more when states grow',
+  { timeout },
+  async fitting => {
+    const notices: string[] = []
+    const gpu = new SmallGpu(1.01 * fixedBytes + fitting * slotBytes)
+    const backend = await open(gpu.onDevice, notices)
+    try {
+      expect(await greedy(backend)).toEqual(want)
+      const { tiers } = backend.stats()
+      expect(tiers?.gpu.slots).toBeGreaterThan(fitting - 8) // pools are equal, and what is found has edges
+      expect(tiers?.gpu.slots).toBeLessThan(fitting + 4)
+      expect(notices.filter(isPlan)).toHaveLength(1)
+      expect(notices.find(isPlan)).toMatch(
+        /^GPU: [\d.]+ MB weights and state, \d+ experts \(.*\); memory: \d+ experts \(.*\); disk: 0$/,
+      )
+      const { slots } = await growUntilFull(backend)
+      expect(slots.at(-1)).toBeLessThanOrEqual(slots[0])
+      expect(slots.at(-1)).toBeGreaterThanOrEqual(4)
+    } finally {
+      await backend.close()
+    }
+  },
+)
 
 // Whatever is asked for: what was there when the plan was made is gone, as where another program has taken it.
 test.each(['recurrent state 0', 'hidden', 'expert staging', 'model.norm.weight'])(

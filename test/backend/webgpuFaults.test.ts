@@ -25,12 +25,12 @@ async function prompt(backend: WebgpuBackend, sequence: SequenceState, tokens: r
   return logits as Float32Array
 }
 
-/** From now on the device refuses the buffer that is asked for after `skip` others. Whether it has. */
+/** From now on the device refuses all buffers that are asked for after `skip` others. Whether it has. */
 function refuseBuffer({ device }: WebgpuBackend, skip: number): () => boolean {
   let left = skip
   const { createBuffer } = Object.getPrototypeOf(device) as GPUDevice
   device.createBuffer = descriptor => {
-    const size = left-- === 0 ? device.limits.maxBufferSize + 4 : descriptor.size
+    const size = left-- <= 0 ? device.limits.maxBufferSize + 4 : descriptor.size
     return createBuffer.call(device, { ...descriptor, size })
   }
   return () => {

@@ -147,7 +147,19 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       const { format, segments } = packed[0].part
       const options = { status, outStride: rows, label: 'test' }
       const [from, mix] = [arena.put(x), arena.put(mixing)]
-      const op = await expertMatVecOp(gpu, pool, stride, format, cols, segments, from, mix, k, out, options)
+      const op = await expertMatVecOp(
+        gpu,
+        { generation: 0, buffer: pool },
+        stride,
+        format,
+        cols,
+        segments,
+        from,
+        mix,
+        k,
+        out,
+        options,
+      )
       await arena.run(op, { tokens })
       const want = joined([...choice].map((slot, i) => matVec(slots[slot], rowsOf(x, cols)[Math.floor(i / k)])))
       expectClose(await arena.floats(out, tokens * k * rows), want, fast ? FAST : KERNEL)

@@ -62,7 +62,7 @@ export async function decodeLayer(
     matVecOp(gpu, weights.outProj, mixed.values, hidden, outProj),
     routingOps(parts, allWeights, layer, options),
     expertOps(parts, weights, layer),
-    expertDownOp(gpu, layout, slots.buffer(layer), space, !isApart),
+    expertDownOp(gpu, layout, slots.pool(layer), space, !isApart),
     isApart ? matVecOp(gpu, weights.sharedGateUp, hidden, sharedGateUp, gateUp) : none,
     isApart ? matVecOp(gpu, weights.sharedDown, sharedGateUp, sharedOut, sharedDown) : none,
   ])
@@ -137,7 +137,7 @@ async function expertOps(parts: LayerParts, weights: LayerWeights, layer: number
   return all(
     groups.map(segments => {
       const [{ format, cols }] = segments
-      const pool = slots.buffer(layer)
+      const pool = slots.pool(layer)
       return expertMatVecOp(gpu, pool, stride, format, cols, segments, hidden, mixing, ranks, expertGateUp, options)
     }),
   )

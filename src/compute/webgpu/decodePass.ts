@@ -400,7 +400,8 @@ export class DecodePass {
   }
 
   #preparedKey({ tokens }: RunOptions): string {
-    return `${tokens} ${this.#parts.states.generation} ${this.#parts.kv.generation}`
+    const { states, kv, slots } = this.#parts
+    return `${tokens} ${states.generation} ${kv.generation} ${slots.generation}`
   }
 
   #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {

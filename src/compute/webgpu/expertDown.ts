@@ -3,14 +3,15 @@ import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import { formatConstants } from './matrixWeights.js'
 import { vecShape } from './matVec.js'
-import type { Op } from './op.js'
+import { type Op, rebound } from './op.js'
 import type { SlotLayout } from './slotLayout.js'
+import type { PoolBuffer } from './slotPools.js'
 import type { Workspace } from './workspace.js'
 
 export async function expertDownOp(
   gpu: GpuContext,
   layout: SlotLayout,
-  pool: GPUBuffer,
+  pool: PoolBuffer,
   space: Workspace,
   /** The shared expert is the last of the ranks. */
   isShared: boolean,
@@ -30,16 +31,10 @@ export async function expertDownOp(
     GATE_STRIDE: shape.logitsStride,
   })
   const values = [down.rows, down.cols, down.weight / 4, down.scales / 2, down.biases / 2, stride / 4, 0, 0]
-  const group = kernel.bind([
-    pool,
-    pool,
-    uniformBuffer(gpu.device, values, 'expert down'),
-    space.status,
-    space.expertGateUp,
-    space.mixing,
-    space.hidden,
-    ...(isShared ? [] : [space.sharedOut, space.logits]),
-  ])
+  const shapes = uniformBuffer(gpu.device, values, 'expert down')
+  const { status, expertGateUp, mixing, hidden } = space
+  const rest = [status, expertGateUp, mixing, hidden, ...(isShared ? [] : [space.sharedOut, space.logits])]
+  const group = rebound(pool, () => kernel.bind([pool.buffer, pool.buffer, shapes, ...rest]))
   const tiles = Math.ceil(down.rows / ((vec.WG / vec.TEAM) * vec.ROWS))
-  return (recorder, { tokens }) => recorder.dispatch(kernel, group, tiles, tokens)
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group(), tiles, tokens)
 }

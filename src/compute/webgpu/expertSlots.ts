@@ -15,7 +15,8 @@ import type { ByteSource } from '../../storage/byteSource.js'
 import type { ExpertReader, ReadPriority } from './expertReader.js'
 import { ExpertUploads, MISSING, STAGING_BUFFERS } from './expertUploads.js'
 import { storageBuffer } from './kernel.js'
-import { otherSlots, type PoolPlan, type SlotLayout, type SlotMove } from './slotLayout.js'
+import type { PoolPlan, SlotLayout, SlotMove } from './slotLayout.js'
+import { type PoolBuffer, SlotPools } from './slotPools.js'
 import { StagedReads } from './stagedReads.js'
 
 const FILLING = 3 // reads into empty slots at once: the thread that copies them also leads the tokens
@@ -25,8 +26,15 @@ export interface SlotsPlan {
   readonly config: ModelConfig
   readonly layout: SlotLayout
   readonly pools: PoolPlan
+  readonly leastSlots: number // of a pool, however little memory there is
   readonly recordBytes: number // of an expert on disk
   readonly fileNames: readonly string[] // [layers], for errors
+}
+
+/** Where shared experts come from. */
+interface SharedExperts {
+  readonly weights: ByteSource
+  readonly moves: readonly (readonly SlotMove[])[] // [layers]
 }
 
 /** The tiers that these slots are the uppermost of. */
@@ -43,8 +51,7 @@ export class ExpertSlots implements GuessedSlots {
   onRead: (() => void) | null = null // an expert has arrived, or failed to
   readonly #device: GPUDevice
   readonly #plan: SlotsPlan
-  readonly #buffers: readonly GPUBuffer[] // by pool
-  readonly #others: readonly number[] // by pool: slots before those of experts
+  readonly #pools: SlotPools
   readonly #reader: ExpertReader
   readonly #cache: ExpertCache
   readonly #core: StreamerCore
@@ -56,6 +63,7 @@ export class ExpertSlots implements GuessedSlots {
   readonly #claims: TierClaims | null
   readonly #moves = new Map<number, Promotion>() // by slot: not over yet
   #stepIsDue = false
+  #shared: SharedExperts | null = null
 
   static async create(
     device: GPUDevice,
@@ -90,8 +98,7 @@ export class ExpertSlots implements GuessedSlots {
     this.#device = device
     this.#plan = plan
     this.#reader = reader
-    this.#buffers = buffers
-    this.#others = buffers.map((_, pool) => otherSlots(plan.pools, pool))
+    this.#pools = new SlotPools(device, plan.pools, plan.layout.stride, buffers)
     this.#cache = cache
     this.#uploads = uploads
     const { config, recordBytes: expertSize, fileNames } = plan
@@ -102,7 +109,7 @@ export class ExpertSlots implements GuessedSlots {
       hide: (slot: number) => uploads.hide(slot),
       send: (buffer: number, slot: number, layer: number, expert: number) => {
         const key = layer * config.numExperts + expert
-        uploads.send(buffer, this.buffer(layer), this.#placeOf(slot), slot, key)
+        uploads.send(buffer, this.#pools.buffer(layer), this.#placeOf(slot), slot, key)
       },
       flush: () => uploads.submit([]),
       ended: () => {
@@ -163,14 +170,29 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Puts the shared experts into their slots, once. */
   async loadShared(weights: ByteSource, moves: readonly (readonly SlotMove[])[]): Promise<void> {
-    const { stride } = this.#plan.layout
-    for (const [layer, parts] of moves.entries()) {
-      const bytes = new Uint8Array(stride)
-      await Promise.all(parts.map(({ from, to, size }) => weights.read(from, bytes.subarray(to, to + size))))
-      this.#device.queue.writeBuffer(this.buffer(layer), (this.sharedSlot(layer) as number) * stride, bytes)
+    this.#shared = { weights, moves }
+    for (const layer of moves.keys()) {
+      this.#writeShared(layer, await this.#readShared(layer))
       // What is written waits in memory of its own until it was copied.
       await this.#device.queue.onSubmittedWorkDone()
     }
+  }
+
+  /**
+   * Gives memory back, so many bytes or what it can: the last pools have fewer slots from then on, and their experts are read
+   * again when they are wanted. Whether any was given. Never while a step runs.
+   */
+  async giveRoom(bytes: number): Promise<boolean> {
+    const { stride } = this.#plan.layout
+    let lacking = bytes
+    for (let pool = this.#plan.pools.pools - 1; pool >= 0 && lacking > 0; pool--) {
+      const before = this.#pools.slotsOf(pool)
+      const slots = Math.max(this.#plan.leastSlots, before - Math.ceil(lacking / stride))
+      if (slots >= before) continue
+      await this.#shrink(pool, slots)
+      lacking -= (before - this.#pools.slotsOf(pool)) * stride
+    }
+    return lacking < bytes
   }
 
   /** Which experts are in slots. */
@@ -179,7 +201,7 @@ export class ExpertSlots implements GuessedSlots {
   }
 
   get bytes(): number {
-    return this.#cache.slots * this.#plan.layout.stride
+    return this.#pools.bytes
   }
 
   get reads(): ExpertReader['totals'] {
@@ -196,13 +218,19 @@ export class ExpertSlots implements GuessedSlots {
     return misses + prefetchReads
   }
 
-  /** Slots that one request can have at once. */
-  get slotsPerPool(): number {
-    return this.#cache.slotsPerPool
+  /** Slots that every layer can have at once. */
+  get leastSlots(): number {
+    return this.#pools.least
   }
 
-  buffer(layer: number): GPUBuffer {
-    return this.#buffers[this.#plan.pools.poolOfLayer[layer]]
+  /** Moves on when a pool was replaced: commands that were recorded before must not be submitted. */
+  get generation(): number {
+    return this.#pools.generation
+  }
+
+  /** The slots of a layer, for kernels. */
+  pool(layer: number): PoolBuffer {
+    return this.#pools.of(layer)
   }
 
   /** Whether every expert of the layer is in a slot, so that no routing can miss. */
@@ -327,7 +355,7 @@ export class ExpertSlots implements GuessedSlots {
   /** Whether there is a slot for every expert. */
   get holdsAll(): boolean {
     const { numLayers, numExperts } = this.#plan.config
-    return this.#cache.slots >= numLayers * numExperts && this.#plan.pools.pools === numLayers
+    return this.#cache.slotsLeft >= numLayers * numExperts && this.#plan.pools.pools === numLayers
   }
 
   /** Brings every expert into its slot, behind whatever is wanted meanwhile. Ends early when closed or when a read fails. */
@@ -338,12 +366,13 @@ export class ExpertSlots implements GuessedSlots {
       if (core.aheadFailure !== null) throw core.aheadFailure
     }
     core.aheadFailure = null
-    for (let key = 0; key < numLayers * numExperts && !this.#streamer.isOver; key++) {
+    const isOver = () => this.#streamer.isOver || !this.holdsAll
+    for (let key = 0; key < numLayers * numExperts && !isOver(); key++) {
       const layer = Math.floor(key / numExperts)
       await this.#streamer.settled(() => {
         check()
         this.prefetch(layer, key % numExperts)
-        return core.has(layer, key % numExperts) || this.#streamer.isOver
+        return core.has(layer, key % numExperts) || isOver()
       })
       onLoaded?.(key + 1)
     }
@@ -407,8 +436,41 @@ export class ExpertSlots implements GuessedSlots {
 
   /** A slot's place in its pool's buffer. */
   #placeOf(slot: number): number {
-    const { slotsPerPool } = this.#cache
-    return this.#others[Math.floor(slot / slotsPerPool)] + (slot % slotsPerPool)
+    return this.#pools.placeOf(slot)
+  }
+
+  async #shrink(pool: number, slots: number): Promise<void> {
+    const layers = [...this.#plan.pools.poolOfLayer.keys()].filter(i => this.#plan.pools.poolOfLayer[i] === pool)
+    // What must be there again is read before anything is given away.
+    const shared = this.#shared === null ? [] : await Promise.all(layers.map(layer => this.#readShared(layer)))
+    const isOurs = (slot: number) => this.#cache.poolIndexOf(slot) === pool
+    this.#cache.closePool(pool)
+    this.#core.callOffAhead(isOurs)
+    await this.#streamer.settled(() => !this.#cache.isReading(pool) || this.#streamer.isOver)
+    if (this.#streamer.isOver) throw new ClosedError('model')
+    this.#cache.emptyPool(pool, slot => this.#uploads.hide(slot))
+    this.#uploads.submit([])
+    try {
+      await this.#pools.shrink(pool, slots, this.#plan.leastSlots)
+    } catch (error) {
+      if (error instanceof DeviceLostError) this.lose(error)
+      throw error
+    }
+    for (const [i, bytes] of shared.entries()) this.#writeShared(layers[i], bytes)
+    this.#cache.openPool(pool, this.#pools.slotsOf(pool))
+    this.#streamer.changed()
+  }
+
+  async #readShared(layer: number): Promise<Uint8Array> {
+    const { weights, moves } = this.#shared as SharedExperts
+    const bytes = new Uint8Array(this.#plan.layout.stride)
+    await Promise.all(moves[layer].map(({ from, to, size }) => weights.read(from, bytes.subarray(to, to + size))))
+    return bytes
+  }
+
+  #writeShared(layer: number, bytes: Uint8Array): void {
+    const at = (this.sharedSlot(layer) as number) * this.#plan.layout.stride
+    this.#device.queue.writeBuffer(this.#pools.buffer(layer), at, bytes as Uint8Array<ArrayBuffer>)
   }
 
   #showWave(layer: number, slots: readonly number[]): void {

@@ -22,7 +22,7 @@ const LEAST_PIECE = 16 * 2 ** 20
 /** What the program takes beside the model where GPU and machine share memory. */
 const PROGRAM_BYTES = 200e6
 
-const POOL_USAGE = bufferUsage.storage | bufferUsage.copyDst
+export const POOL_USAGE = bufferUsage.storage | bufferUsage.copyDst
 
 export interface RoomRequest {
   readonly model: GpuModel
@@ -135,7 +135,7 @@ async function measureRoom(device: GPUDevice, wanted: number): Promise<number> {
 }
 
 /** Memory of destroyed buffers comes back when the queue has gone past the place where they were destroyed. */
-async function settle(device: GPUDevice): Promise<void> {
+export async function settle(device: GPUDevice): Promise<void> {
   const descriptor = { label: 'settle', size: 16, usage: bufferUsage.copyDst }
   const [buffer] = await createChecked(device, [descriptor], 'room').catch(() => [])
   for (let i = 0; i < 2; i++) {

@@ -22,9 +22,16 @@ export function growingBytes(
   return (made * layers.length + 1) * cellBytes
 }
 
+interface Created {
+  readonly cells: number
+  readonly made: readonly GPUBuffer[] // by layer; one more, aside, the first time
+}
+
 export class GrowingPool {
   generation = 0
   cells = 0
+  /** Gives so many bytes of other memory back; false: there is none that could be given. */
+  makeRoom: (bytes: number) => Promise<boolean> = async () => false
   readonly #device: GPUDevice
   readonly #options: GrowingPoolOptions
   readonly #buffers = new Map<number, GPUBuffer>()
@@ -59,11 +66,14 @@ export class GrowingPool {
         `a binding of this GPU holds at most ${limit} bytes per layer`,
       )
     }
-    const wanted = Math.min(this.maxCells, Math.max(initialCells, cells, this.cells * 2))
-    const usage = bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst
-    const descriptors = layers.map(layer => ({ label: `${what} ${layer}`, size: wanted * cellBytes, usage }))
-    const aside = { label: `${what}, aside`, size: cellBytes, usage: bufferUsage.copySrc | bufferUsage.copyDst }
-    const made = await createChecked(this.#device, this.#aside === null ? [...descriptors, aside] : descriptors, what)
+    // Twice as many where they are given, else some more, else some more instead of experts, else what must be.
+    const some = Math.min(this.maxCells, Math.max(initialCells, cells, Math.ceil(this.cells * 1.25)))
+    const twice = Math.min(this.maxCells, Math.max(some, this.cells * 2))
+    const { cells: wanted, made } =
+      (await this.#tryCreate(twice)) ??
+      (await this.#tryCreate(some)) ??
+      (await this.#createInstead(some)) ??
+      (await this.#create(cells))
     this.#aside ??= made[layers.length]
     const encoder = this.#device.createCommandEncoder()
     for (const [i, layer] of layers.entries()) {
@@ -77,6 +87,32 @@ export class GrowingPool {
     }
     this.cells = wanted
     this.generation++
+  }
+
+  async #tryCreate(cells: number): Promise<Created | null> {
+    return this.#create(cells).catch(error => {
+      if (error instanceof OutOfMemoryError) return null
+      throw error
+    })
+  }
+
+  /** In memory that others give back for it. */
+  async #createInstead(cells: number): Promise<Created | null> {
+    const { layers, cellBytes } = this.#options
+    while (await this.makeRoom(cells * cellBytes * layers.length)) {
+      const created = await this.#tryCreate(cells)
+      if (created !== null) return created
+    }
+    return null
+  }
+
+  async #create(cells: number): Promise<Created> {
+    const { what, layers, cellBytes } = this.#options
+    const usage = bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst
+    const descriptors = layers.map(layer => ({ label: `${what} ${layer}`, size: cells * cellBytes, usage }))
+    const aside = { label: `${what}, aside`, size: cellBytes, usage: bufferUsage.copySrc | bufferUsage.copyDst }
+    const all = this.#aside === null ? [...descriptors, aside] : descriptors
+    return { cells, made: await createChecked(this.#device, all, what) }
   }
 
   /** Copies ranges of a cell to another one, in every layer. */

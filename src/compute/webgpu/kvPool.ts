@@ -62,6 +62,11 @@ export class KvPool implements PageMemory {
     return this.#pool.maxCells
   }
 
+  /** What to ask for memory when the GPU refuses it. */
+  set makeRoom(ask: (bytes: number) => Promise<boolean>) {
+    this.#pool.makeRoom = ask
+  }
+
   buffer(layer: number): GPUBuffer {
     return this.#pool.buffer(layer)
   }

@@ -3,9 +3,10 @@
 import type { ActivationBuffers } from './activationBuffers.js'
 import type { GpuContext } from './gpuContext.js'
 import { formatConstants, type MatrixFormat, type MatrixPart, type MatrixSegment } from './matrixWeights.js'
-import { type Op, sequence } from './op.js'
+import { type Op, rebound, sequence } from './op.js'
 import { quantizeOp } from './quantize.js'
 import { segmentTable } from './segments.js'
+import type { PoolBuffer } from './slotPools.js'
 
 const ROWS = 64
 const WANTED_WORKGROUPS = 400
@@ -96,7 +97,7 @@ export interface GroupedMatMulOptions {
 /** The products of each expert with the rows of its tokens; weights in the slots of `pool`. The input is packed already. */
 export async function groupedMatMulOp(
   gpu: GpuContext,
-  pool: GPUBuffer,
+  pool: PoolBuffer,
   format: MatrixFormat,
   cols: number,
   segments: readonly MatrixSegment[],
@@ -116,15 +117,8 @@ export async function groupedMatMulOp(
     ROWS_SHARE: options.pairsPerRow,
   })
   const table = segmentTable(gpu.device, cols, segments, options.outStride, ROWS, options.slotStride)
-  const group = kernel.bind([
-    pool,
-    table.buffer,
-    options.step,
-    fast ? input.packed : input.values,
-    input.scales,
-    out,
-    options.groups,
-  ])
+  const rest = [table.buffer, options.step, fast ? input.packed : input.values, input.scales, out, options.groups]
+  const group = rebound(pool, () => kernel.bind([pool.buffer, ...rest]))
   return (recorder, { tokens }) =>
-    recorder.dispatch(kernel, group, table.tiles, options.maxTiles(tokens), 1, options.label)
+    recorder.dispatch(kernel, group(), table.tiles, options.maxTiles(tokens), 1, options.label)
 }

@@ -2,8 +2,9 @@
 
 import { type GpuContext, teamSize } from './gpuContext.js'
 import { formatConstants, type MatrixFormat, type MatrixPart, type MatrixSegment } from './matrixWeights.js'
-import { type Op, sequence } from './op.js'
+import { type Op, rebound, sequence } from './op.js'
 import { segmentTable } from './segments.js'
+import type { PoolBuffer } from './slotPools.js'
 
 /** Constants of the mat-vec kernels that decide who computes what. */
 export interface VecShape {
@@ -69,7 +70,7 @@ export async function matVecOp(
 /** The K experts of each token: x [tokens, cols] -> y [tokens, K, outStride] */
 export async function expertMatVecOp(
   gpu: GpuContext,
-  pool: GPUBuffer,
+  pool: PoolBuffer,
   slotStride: number,
   format: MatrixFormat,
   cols: number,
@@ -90,8 +91,11 @@ export async function expertMatVecOp(
   const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
   const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsPerTile, slotStride)
   const norm = options.norm?.weight ?? options.status
-  const group = kernel.bind([pool, pool, table.buffer, options.status, x, norm, y, mixing])
-  return (recorder, { tokens }) => recorder.dispatch(kernel, group, table.tiles, k, tokens, options.label)
+  const group = rebound(pool, () => {
+    const { buffer } = pool
+    return kernel.bind([buffer, buffer, table.buffer, options.status, x, norm, y, mixing])
+  })
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group(), table.tiles, k, tokens, options.label)
 }
 
 function constantsOf(format: MatrixFormat, fast: boolean, shape: VecShape, options: MatVecOptions, k: number) {

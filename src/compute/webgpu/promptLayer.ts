@@ -143,7 +143,7 @@ async function expertOps(parts: LayerParts, layer: number, table: GPUBuffer): Pr
   const { gpu, config, space, slots, layout } = parts
   const { shape, step, groups, choice, normed, expertGateUp, expertAct, expertRows } = space
   const { gate, up, down } = layout
-  const pool = slots.buffer(layer)
+  const pool = slots.pool(layer)
   const width = config.moeIntermediateSize
   const k = shape.k
   const common = {

@@ -44,6 +44,11 @@ export class StatePool {
     return this.#pool.bytes
   }
 
+  /** What to ask for memory when the GPU refuses it. */
+  set makeRoom(ask: (bytes: number) => Promise<boolean>) {
+    this.#pool.makeRoom = ask
+  }
+
   buffer(layer: number): GPUBuffer {
     return this.#pool.buffer(layer)
   }

@@ -9,7 +9,7 @@ export function tierStats({ tiers, bytes }: Pick<HostTier, 'tiers' | 'bytes'>, g
   const wanted = counters.gpu + counters.memory + counters.disk
   const computedOnGpu = Math.min(wanted, counters.gpu + uploads)
   return {
-    gpu: { slots: gpu.slots, used: gpu.slotsUsed, bytes: gpuBytes, hits: counters.gpu },
+    gpu: { slots: gpu.slotsLeft, used: gpu.slotsUsed, bytes: gpuBytes, hits: counters.gpu },
     memory: { slots: memory.slots, used: memory.slotsUsed, bytes, hits: counters.memory },
     disk: { hits: counters.disk },
     computedOnGpu,
@@ -31,7 +31,7 @@ export function streamerStats(
     expertHits: counters.gpu + counters.memory,
     expertMisses: counters.disk,
     stallSeconds: onGpu.stallSeconds + stats.stallSeconds,
-    expertSlots: gpu.slots + memory.slots,
+    expertSlots: gpu.slotsLeft + memory.slots,
     expertSlotsUsed: gpu.slotsUsed + memory.slotsUsed,
   }
 }

@@ -26,7 +26,7 @@ import type {
   StepRun,
 } from '../backend.js'
 import { nextTurn } from '../breather.js'
-import { allExperts } from '../gpuPlan.js'
+import { allExperts, poolRequest } from '../gpuPlan.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
 import { chooseWay, type TierWay } from '../tierRates.js'
@@ -56,7 +56,7 @@ import { PromptPass } from './promptPass.js'
 import { type KernelTime, Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
 import { selfTest } from './selfTest.js'
-import { type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
+import { leastSlots, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
 import { sourceTierPlace } from './sourceTierPlace.js'
 import { plannedStates, StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
@@ -158,7 +158,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #info: StepInfo
   readonly #prompt: PromptPass
   readonly #decode: DecodePass
-  readonly #decodeBatch: number
   readonly #head: Head
   readonly #profiler: Profiler | null
   readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
@@ -254,10 +253,14 @@ export class WebgpuBackend implements Backend, SequenceHome {
     // Before the staging of experts is made: till then there is room for that of weights.
     const spare = stagingBytes(layout.stride, recordBytes)
     const weights = await loadResidentWeights(device, packed, maxBytes, spare, options)
-    const slotsPlan = { config, layout, pools, recordBytes, fileNames }
+    const least = leastSlots(poolRequest(model))
+    const slotsPlan = { config, layout, pools, leastSlots: least, recordBytes, fileNames }
     const slots = await ExpertSlots.create(device, slotsPlan, room.buffers, reader, tier)
     if (tier !== null) tier.above = slots
     opened.lost.catch(error => slots.lose(error))
+    const makeRoom = (bytes: number) => slots.giveRoom(bytes)
+    states.makeRoom = makeRoom
+    kv.makeRoom = makeRoom
     if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
     const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
     const parts = { gpu, config, space, states, kv, slots, layout, host: tier }
@@ -272,12 +275,11 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const kind = opened.subgroups === null ? 'portable' : 'subgroups'
     const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
     if (wrong !== null) throw new SelfTestError('webgpu', `${description.name} computes wrong numbers: ${wrong}`)
-    const decodeBatch = Math.max(1, Math.min(MAX_DECODE_BATCH, head.rows, Math.floor(pools.slots / shape.k)))
     // Whoever has room for every expert wants them there, before they are asked for one by one.
     if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
     if (tier?.holdsRest && readsAhead) void tier.fill()
     if (tier !== null && readsAhead) void slots.fillEmpty(tier)
-    const made = { states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens, decodeBatch }
+    const made = { states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens }
     return new WebgpuBackend(opened, packed, options, made)
   }
 
@@ -296,7 +298,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
       head: Head
       profiler: Profiler | null
       chunkTokens: number
-      decodeBatch: number
     },
   ) {
     this.#opened = opened
@@ -311,7 +312,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#tier = parts.tier
     this.#prompt = parts.prompt
     this.#decode = parts.decode
-    this.#decodeBatch = parts.decodeBatch
     this.#head = parts.head
     this.#profiler = parts.profiler
     this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
@@ -501,6 +501,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
     }
     this.#opened.check()
     return outputs
+  }
+
+  /** Tokens that decode together: all of their experts have room at once. */
+  get #decodeBatch(): number {
+    const together = Math.floor(this.#slots.leastSlots / this.#space.shape.k)
+    return Math.max(1, Math.min(MAX_DECODE_BATCH, this.#head.rows, together))
   }
 
   async #evaluateDecodes(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
