@@ -94,6 +94,7 @@ class LrfuPolicy implements EvictionPolicy {
   private readonly key: Int32Array // [slots], layer * experts + expert
   private readonly broughtAt: Int32Array // [slots], step in which it was put there; -1: it was used since
   private readonly offered: Uint8Array // [slots], 1: goes first
+  private readonly first = new Set<number>() // slots of those
   private readonly score: Float64Array // [slots], what the heaps order by
   private readonly heaps: readonly SlotHeap[] // [layers]
   private readonly orderedAt: Int32Array // [layers], step in which the heap was put in order
@@ -131,25 +132,45 @@ class LrfuPolicy implements EvictionPolicy {
 
   offer(slot: number, goesFirst: boolean): void {
     this.offered[slot] = goesFirst ? 1 : 0
+    if (goesFirst) this.first.add(slot)
+    else this.first.delete(slot)
     this.moved(slot)
   }
 
   removed(slot: number): void {
+    this.first.delete(slot)
     this.heaps[this.layerOf(slot)].remove(slot)
     this.key[slot] = -1
   }
 
   victim(layer: number, mayEvict: (slot: number) => boolean): number {
-    let best = -1
+    let best = this.firstToGo(layer, mayEvict)
+    if (best >= 0) return best
     let bestWait = -1
     for (let ahead = this.layers; ahead >= 1; ahead--) {
-      const slot = this.ordered((layer + ahead) % this.layers).lowest(mayEvict)
+      const other = (layer + ahead) % this.layers
+      if (this.heaps[other].slots.length === 0) continue
+      const slot = this.ordered(other).lowest(mayEvict)
       if (slot < 0) continue
-      const wait = this.offered[slot] ? Number.POSITIVE_INFINITY : waitFor(this.score[slot]) + ahead / this.layers
+      const wait = waitFor(this.score[slot]) + ahead / this.layers
       if (wait > bestWait) {
         best = slot
         bestWait = wait
       }
+    }
+    return best
+  }
+
+  /** Among those who go first, the one whose layer is farthest ahead: found without putting heaps in order. */
+  private firstToGo(layer: number, mayEvict: (slot: number) => boolean): number {
+    let best = -1
+    let bestAhead = -1
+    for (const slot of this.first) {
+      const ahead = (this.layerOf(slot) - layer - 1 + this.layers) % this.layers
+      const isBetter = ahead > bestAhead || (ahead === bestAhead && this.key[slot] < this.key[best])
+      if (!isBetter || !mayEvict(slot)) continue
+      best = slot
+      bestAhead = ahead
     }
     return best
   }

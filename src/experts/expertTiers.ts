@@ -52,6 +52,8 @@ export const defaultFillsPerStep = 16
 /** Moves beside a token that a full GPU makes at most (docs/performance.md). */
 export const defaultMovesPerStep = 4
 
+const STEPS_BETWEEN_LOOKS = 16
+
 export interface Place {
   readonly tier: Tier
   readonly slot: number // of the GPU or of memory; -1 on disk
@@ -81,6 +83,9 @@ export class ExpertTiers {
   private readonly mostPassing: number // slots of a pool that a prompt's experts may pass through
   private readonly passingRate: Float64Array // [pools], of the one who would have to leave for one who stays
   private readonly candidates: number[] = [] // layer * experts + expert: used in this step, and not on the GPU
+  private readonly mayHaveFillers: Uint8Array // [pools], 0: there are none for sure
+  private readonly bestKeys: Int32Array // [pools], of a promotion
+  private readonly bestRates: Float64Array // [pools]
   private credit = 0 // bytes that may go up now
   private fills = 0 // experts that may go into empty slots now
 
@@ -102,6 +107,9 @@ export class ExpertTiers {
     this.memory = new ExpertCache({ ...common, slots: memorySlots }, { rates: this.rates })
     this.mostPassing = Math.max(1, poolSlots >> 3)
     this.passingRate = new Float64Array(pools)
+    this.mayHaveFillers = new Uint8Array(pools)
+    this.bestKeys = new Int32Array(pools)
+    this.bestRates = new Float64Array(pools)
   }
 
   /** Where the expert can be used. On its way to the GPU it is still in memory; on its way to memory it is there, not ready. */
@@ -115,6 +123,11 @@ export class ExpertTiers {
   beginStep(): void {
     this.rates.tick()
     this.candidates.length = 0
+    if (this.rates.step % STEPS_BETWEEN_LOOKS === 0) {
+      for (const [pool, may] of this.mayHaveFillers.entries()) {
+        if (may === 1) this.mayHaveFillers[pool] = this.hasFillers(pool) ? 1 : 0
+      }
+    }
     // What a step left is not saved up for a burst, but half an expert a step gives one every other step.
     const { bytesPerStep, fillsPerStep = 0 } = this.rule
     this.fills = fillsPerStep
@@ -202,25 +215,38 @@ export class ExpertTiers {
     const { expertBytes, experts, poolOfLayer, policy } = this.shape
     const mayMove = isIdle || this.credit >= expertBytes
     if (!mayMove && this.fills === 0) return null
-    const best = Array.from(this.passingRate, () => ({ key: -1, rate: -1 })) // [pools]
+    const bestKeys = this.bestKeys.fill(-1)
+    const bestRates = this.bestRates.fill(-1)
     for (const key of this.candidates) {
-      const other = best[poolOfLayer[Math.floor(key / experts)]]
+      const pool = poolOfLayer[Math.floor(key / experts)]
       const rate = this.rates.steadyRate(key)
-      if ((rate > other.rate || policy === 'lru') && this.canGoUp(key)) Object.assign(other, { key, rate })
+      if ((rate <= bestRates[pool] && policy !== 'lru') || !this.canGoUp(key)) continue
+      bestKeys[pool] = key
+      bestRates[pool] = rate
     }
     let chosen: ExpertName | null = null
     let most = this.leastGain
     let fills = false
-    for (const { key } of best) {
+    for (let pool = 0; pool < bestKeys.length; pool++) {
+      const key = bestKeys[pool]
       if (key < 0) continue
+      const rate = bestRates[pool]
       const name = { layer: Math.floor(key / experts), expert: key % experts }
-      const isEmpty = this.fills > 0 && this.isVacant(name.layer)
-      if (!mayMove && !isEmpty) continue
-      const gain = this.gainOf(name)
+      // Used so little it cannot win enough, unless nobody has to leave; to ask who would have to is most of the work here.
+      const mayBeVacant = this.mayHaveFillers[pool] === 1 || this.gpu.hasEmpty(name.layer)
+      if (rate <= most && !mayBeVacant && policy !== 'lru') continue
+      const slot = this.gpu.slotToTake(name.layer)
+      if (slot < 0) continue
+      const left = this.gpu.nameOf(slot)
+      // Nobody is there, or somebody whom nobody has ever used.
+      const isVacant = left === null || this.rateOf(left) === 0
+      const isFill = this.fills > 0 && isVacant
+      if (!mayMove && !isFill) continue
+      const gain = isVacant || policy === 'lru' ? Number.POSITIVE_INFINITY : rate - this.rateOf(left)
       if (gain <= most) continue
       chosen = name
       most = gain
-      fills = isEmpty
+      fills = isFill
     }
     if (chosen === null) return null
     if (fills) this.fills--
@@ -259,6 +285,7 @@ export class ExpertTiers {
   /** The same for an expert that was nowhere so far. */
   fillMemory({ layer, expert }: ExpertName): number {
     if (this.isHeld(layer, expert)) return -1
+    if (!this.memory.hasEmpty(layer) && this.memory.slotsOffered(layer) === 0) return -1
     const slot = this.memory.slotToTake(layer)
     if (slot < 0 || (this.memory.nameOf(slot) !== null && !this.memory.isOffered(slot))) return -1
     return this.memory.claimAhead(layer, expert)
@@ -271,6 +298,7 @@ export class ExpertTiers {
   fillGpu({ layer, expert }: ExpertName, mayBeCopy = false): number {
     if (this.gpu.slotOf(layer, expert) >= 0 || !this.gpu.hasEmpty(layer)) return -1
     if (!mayBeCopy && this.memory.slotOf(layer, expert) >= 0) return -1
+    this.mayHaveFillers[this.shape.poolOfLayer[layer]] = 1
     return this.gpu.claimAhead(layer, expert)
   }
 
@@ -320,21 +348,14 @@ export class ExpertTiers {
     return from >= 0 && this.memory.isReady(from) && this.gpu.slotOf(layer, expert) < 0
   }
 
-  /** Uses per step that a promotion wins. */
-  private gainOf(name: ExpertName): number {
-    const slot = this.gpu.slotToTake(name.layer)
-    if (slot < 0) return 0
-    const left = this.gpu.nameOf(slot)
-    if (left === null || this.shape.policy === 'lru') return Number.POSITIVE_INFINITY
-    const other = this.rateOf(left)
-    return other === 0 ? Number.POSITIVE_INFINITY : this.rateOf(name) - other
-  }
-
-  /** Whether the next place of the layer's pool is empty, or as good as that: nobody has ever used who is there. */
-  private isVacant(layer: number): boolean {
-    const slot = this.gpu.slotToTake(layer)
-    const left = slot < 0 ? null : this.gpu.nameOf(slot)
-    return slot >= 0 && (left === null || this.rateOf(left) === 0)
+  /** Whether experts are there that were put there because nobody was, and were never used. */
+  private hasFillers(pool: number): boolean {
+    const { poolSlots } = this.shape
+    for (let slot = pool * poolSlots; slot < (pool + 1) * poolSlots; slot++) {
+      const name = this.gpu.nameOf(slot)
+      if (name !== null && this.rateOf(name) === 0) return true
+    }
+    return false
   }
 
   /** Whether one that is brought was used more so far than the one who would leave for good. */

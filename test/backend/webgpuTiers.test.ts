@@ -117,7 +117,7 @@ describe('what the engine does', () => {
     const steps: TraceStep[] = []
     try {
       const sequence = backend.createSequence()
-      for (let step = 0; step < 150; step++) {
+      for (let step = 0; step < 100; step++) {
         const isPrompt = step % 50 === 0
         if (isPrompt) await sequence.clear()
         const tokens = isPrompt ? Array.from({ length: 6 }, token) : [token()]
@@ -148,7 +148,7 @@ describe('what the engine does', () => {
         expect(Math.abs(got - want) / wanted, `${name}: ${got} of ${wanted}, replayed ${want}`).toBeLessThan(0.01)
       }
       expect(replayed.disk / wanted, 'some are on disk').toBeGreaterThan(0.05)
-      expect(tiers.promotions, 'some go up').toBeGreaterThan(8)
+      expect(tiers.promotions, 'some go up').toBeGreaterThan(6)
     } finally {
       await backend.close()
     }

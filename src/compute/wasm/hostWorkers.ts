@@ -15,8 +15,8 @@ import { expertForms, placeExpert } from './placedModel.js'
 import { defaultLimits } from './team.js'
 import { WorkerPool } from './workerPool.js'
 
-/** About two milliseconds: the next layer's job comes before that, the next token's too. */
-const JOB_SPINS = 400_000
+/** About five milliseconds: the next layer's job comes before that, the next token's too. */
+const JOB_SPINS = 1_000_000
 
 /** About 150 µs. A worker that sleeps at a barrier comes later than the others need for all the rest of a layer. */
 const BARRIER_SPINS = 20_000
