@@ -64,7 +64,8 @@ for (const { on, model, turns, processor, before } of sides) {
     `${options.option} ${on ? 'on ' : 'off'}  ${median(turns).toFixed(2)} ms per token (median of ${turns.length} turns)` +
       `, ${median(processor).toFixed(2)} ms of processor time` +
       `, ${(per('bytesRead') / 1e6).toFixed(2)} MB read per token` +
-      `, ${(per('prefetchWastedBytes') / 1e6).toFixed(2)} MB of it in vain, stalled ${(per('stallSeconds') * 1000).toFixed(2)} ms`,
+      `, ${(per('prefetchWastedBytes') / 1e6).toFixed(2)} MB of it in vain, ${per('prefetchReads').toFixed(2)} reads ahead` +
+      `, ${per('prefetchHits').toFixed(2)} of use, stalled ${(per('stallSeconds') * 1000).toFixed(2)} ms`,
   )
 }
 for (const [what, of] of [

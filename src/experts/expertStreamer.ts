@@ -16,7 +16,7 @@ import type { PolicyName } from './evictionPolicy.js'
 import { ExpertCache } from './expertCache.js'
 import { LayerAhead } from './layerAhead.js'
 import { PrefetchGovernor } from './prefetchGovernor.js'
-import { type GuessedSlots, ReadAhead } from './readAhead.js'
+import { ReadAhead } from './readAhead.js'
 import { failureText, type ReadFailure, type ReadRequest, readState } from './readRing.js'
 import { StreamerCore, type StreamerStats } from './streamerCore.js'
 
@@ -58,7 +58,6 @@ export class ExpertStreamer {
   private readonly core: StreamerCore
   private readonly governor: PrefetchGovernor
   private readonly readAhead: ReadAhead
-  private readonly promptAhead: ReadAhead // a guess for many tokens comes true more often, and says nothing about decode
   private readonly layerAhead: LayerAhead
   private readsAtStep = 0
 
@@ -82,8 +81,6 @@ export class ExpertStreamer {
     // A read costs the processor time that computing needs, so an idle disk is no reason for one.
     const guesses = { k: plan.expertsPerToken, sources, least: leastTrue, leastSpare: leastTrue }
     this.readAhead = new ReadAhead(this.core, { layers, experts, ...guesses })
-    // A prompt wants so much of a layer that what is there already must not go for a guess.
-    this.promptAhead = new ReadAhead(nextSlots(this.core), { layers, experts, ...guesses })
     this.layerAhead = new LayerAhead(this.core, { layers, experts, most: cache.slots >> 1 })
   }
 
@@ -100,7 +97,6 @@ export class ExpertStreamer {
     this.core.cache.tick()
     this.readsAtStep = this.readsSoFar()
     this.readAhead.forget()
-    this.promptAhead.forget()
   }
 
   /** After a step that was neither aborted nor failed. `mayGuess`: it was of a kind for which guesses are made. */
@@ -113,9 +109,7 @@ export class ExpertStreamer {
     this.collect()
     this.layerAhead.end()
     this.core.request(layer, experts)
-    for (const ahead of [this.readAhead, this.promptAhead]) {
-      if (ahead.isOpen(layer)) ahead.judge(layer, new Set(Array.from(experts)))
-    }
+    if (this.readAhead.isOpen(layer)) this.readAhead.judge(layer, new Set(Array.from(experts)))
   }
 
   /**
@@ -180,19 +174,20 @@ export class ExpertStreamer {
    * Has experts read that a layer will probably want, as far as that pays. `guesses`: of the layer's router, run early,
    * and of the token before; each [tokens, K], best first.
    */
-  guess(layer: number, guesses: readonly ArrayLike<number>[], ofPrompt = false): void {
+  guess(layer: number, guesses: readonly ArrayLike<number>[]): void {
     if (!this.governor.on) return
     this.collect()
-    const ahead = ofPrompt ? this.promptAhead : this.readAhead
-    for (const [source, choice] of guesses.entries()) ahead.guess(layer, source, choice)
+    for (const [source, choice] of guesses.entries()) this.readAhead.guess(layer, source, choice)
   }
 
-  /** A prompt wants so many experts of the present layer. Has those of the next one read, if it will want most of them. */
-  readLayerAhead(layer: number, wanted: number): boolean {
-    if (!this.plan.prefetch || !this.layerAhead.wantsMost(wanted)) return false
-    this.layerAhead.begin(layer)
+  /**
+   * A prompt wants so many experts of the present layer. Has those of the next one read: all of them if most are to be
+   * expected, else those that `guess` names, the surest first.
+   */
+  readNextLayer(layer: number, wanted: number, guess: () => readonly number[]): void {
+    if (!this.plan.prefetch) return
+    this.layerAhead.begin(layer, this.layerAhead.wantsMost(wanted) ? undefined : guess())
     this.layerAhead.goOn()
-    return true
   }
 
   /** All experts are read again when they are wanted, but for those on their way. */
@@ -245,18 +240,5 @@ export class ExpertStreamer {
     })
     if (any) core.goOn()
     return any
-  }
-}
-
-/** Slots that take a guess only where it would come in its turn. */
-function nextSlots(core: StreamerCore): GuessedSlots {
-  return {
-    has: (layer, expert) => core.has(layer, expert),
-    prefetch(layer, expert) {
-      if (core.mayReadAhead) core.readNext(layer, expert)
-    },
-    get reading() {
-      return core.reading
-    },
   }
 }

@@ -135,7 +135,7 @@ function computeLayer(
   const batch = new Int32Array(8)
   const got: number[] = []
   streamer.request(layer, wanted)
-  if (ofPrompt) streamer.readLayerAhead(layer + 1, wanted.length)
+  if (ofPrompt) streamer.readNextLayer(layer + 1, wanted.length, () => [3, 1])
   for (;;) {
     const count = streamer.next(batch)
     if (count === aborted) break
@@ -323,7 +323,7 @@ describe('expert streamer', () => {
       const { streamer } = streamerOn(disk, 20)
       computeLayer(streamer, disk, 3, [0, 1, 2, 3])
       streamer.request(0, allExperts)
-      streamer.readLayerAhead(1, experts)
+      streamer.readNextLayer(1, experts, () => [])
       const isRead = (layer: number, expert: number) => disk.memory.includes(`${layer}:${expert}`)
       const batch = new Int32Array(4)
       for (let n = streamer.next(batch); n > 0; n = streamer.next(batch)) {
@@ -335,12 +335,23 @@ describe('expert streamer', () => {
       expect([0, 1, 2, 3].filter(expert => !isRead(3, expert))).toEqual([])
     })
 
-    it('asks for nothing more when the prompt is given up, nor for a chunk that wants too few', () => {
+    it('reads what is guessed where a chunk wants less', () => {
+      const disk = new FakeDisk(32, randomOf(2))
+      const { streamer } = streamerOn(disk, 32)
+      streamer.request(0, [1, 2])
+      streamer.readNextLayer(1, 2, () => [7, 5])
+      while (disk.busy > 0) disk.work()
+      expect(disk.reads.toSorted()).toEqual(['0:1', '0:2', '1:5', '1:7'])
+      streamer.release()
+      computeLayer(streamer, disk, 1, [5, 6])
+      expect(streamer.stats).toMatchObject({ prefetchReads: 2, prefetchHits: 1, expertMisses: 3 })
+    })
+
+    it('asks for nothing more when the prompt is given up', () => {
       const disk = new FakeDisk(32, randomOf(2))
       const { streamer } = streamerOn(disk, 32)
       streamer.request(0, [1])
-      expect(streamer.readLayerAhead(1, experts / 2)).toBe(false)
-      expect(streamer.readLayerAhead(1, experts)).toBe(true)
+      streamer.readNextLayer(1, experts, () => [])
       expect(disk.busy).toBe(17)
       streamer.giveUp()
       streamer.release()

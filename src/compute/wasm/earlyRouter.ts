@@ -4,8 +4,8 @@ import { PreviousExperts } from '../../experts/previousExperts.js'
 import { type Lane, type Need, needsOf } from './lane.js'
 import { PRIVATE_ROWS } from './scratch.js'
 
-/** Of a prompt with more rows nobody is guessed: the leader would be at it for longer than the others at their work. */
-export const MOST_EARLY_ROWS = 64
+/** Rows of a prompt that are asked: two percent of the leader's work, and enough to keep a slow disk busy meanwhile. */
+const SAMPLED_ROWS = 64
 
 /** Sequences whose last picks are remembered; the engine gives a sequence a new number when it forgets. */
 const REMEMBERED = 256
@@ -46,22 +46,33 @@ export class EarlyRouter {
     this.previous.forget(oldest)
   }
 
-  /** Experts that `layer` will probably want for the present rows: by its router, and by the tokens before. */
+  /** Experts that `layer` will probably want for a few rows: by its router, and by the tokens before. */
   guesses(layer: number): ArrayLike<number>[] {
     const { board, rows, model } = this.lane
-    const picks: number[] = []
-    for (let first = 0; first < rows; first += PRIVATE_ROWS) {
-      const count = Math.min(PRIVATE_ROWS, rows - first)
-      this.route(layer, first, count)
-      picks.push(...this.picks.subarray(0, count * model.expertsPerToken))
-    }
+    this.route(layer, 0, rows, 1)
     const before: number[] = []
     for (let run = 0; run < board.runs; run++) before.push(...this.previous.of(board.run(run).sequence, layer))
-    return [picks, before]
+    return [this.picks.subarray(0, rows * model.expertsPerToken), before]
   }
 
-  /** Picks for rows [first, first + count) of the step. */
-  private route(layer: number, first: number, count: number): void {
+  /** Experts that `layer` will probably want for a prompt: those that some of its rows would pick, the most picked first. */
+  wanted(layer: number): number[] {
+    const { rows, model } = this.lane
+    const step = Math.ceil(rows / SAMPLED_ROWS)
+    const sampled = Math.ceil(rows / step)
+    const counts = new Map<number, number>()
+    for (let first = 0; first < sampled; first += PRIVATE_ROWS) {
+      const count = Math.min(PRIVATE_ROWS, sampled - first)
+      this.route(layer, first * step, count, step)
+      for (const expert of this.picks.subarray(0, count * model.expertsPerToken)) {
+        counts.set(expert, (counts.get(expert) ?? 0) + 1)
+      }
+    }
+    return [...counts.keys()].sort((a, b) => (counts.get(b) as number) - (counts.get(a) as number))
+  }
+
+  /** Picks for so many rows of the present step, every `step`-th from the first on. */
+  private route(layer: number, first: number, count: number, step: number): void {
     const { lane } = this
     const { scratch, model } = lane
     const { hidden, early, earlyLogits, earlyWeights, earlyPicks } = scratch
@@ -69,7 +80,7 @@ export class EarlyRouter {
     const { numExperts, hiddenSize, rmsNormEps } = model.config
     const { address, stride } = early.x
     const from = hidden.address + first * hidden.stride
-    lane.home.rmsNorm(address, stride, from, hidden.stride, postAttentionNorm, hiddenSize, rmsNormEps, count)
+    lane.home.rmsNorm(address, stride, from, step * hidden.stride, postAttentionNorm, hiddenSize, rmsNormEps, count)
     lane.prepare(early, this.needs[layer], 0, count)
     lane.residentProduct(router, early, earlyLogits, count, 0, router.rows)
     const logits = earlyLogits.address

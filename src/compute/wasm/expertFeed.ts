@@ -2,7 +2,8 @@
 // slots into waves on the board. Runs in the leading worker alone; the others only see waves.
 import { MoefluxError } from '../../errors.js'
 import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
-import { EarlyRouter, MOST_EARLY_ROWS } from './earlyRouter.js'
+import { PromptStalls } from '../../experts/promptStalls.js'
+import { EarlyRouter } from './earlyRouter.js'
 import { COUNTERS, type JobBoard, WAVE } from './jobBoard.js'
 import { HOME, type Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
@@ -23,6 +24,8 @@ export class ExpertFeed {
   private routerSeconds = 0
   private stallSeen = 0
   private left = 0 // experts of the layer that no wave had yet
+  private readonly stalls = new PromptStalls()
+  private helps = false // the present layer of a prompt reads ahead for the next
 
   private readonly model: PlacedModel
   private readonly board: JobBoard
@@ -95,17 +98,17 @@ export class ExpertFeed {
       for (const list of this.pairOuts) list[at] = i
     }
     this.left = distinct
+    this.helps = !this.isDecode && this.stalls.wantsHelp(layer, this.streamer.stats)
     this.streamer.request(layer, wanted.subarray(0, distinct))
     this.early.observe(layer, indices)
   }
 
   /** Reads ahead for the next layer while this one computes, where steps read at all and the streamer is for it. */
   prefetch(layer: number): void {
-    const { board, streamer } = this
+    const { board, streamer, early, lane } = this
     if (!this.reading || layer >= this.model.layers.length || board.probe) return
-    if (!this.isDecode && streamer.readLayerAhead(layer, this.left)) return
-    const isShort = this.isDecode ? this.lane.alone : board.rows <= MOST_EARLY_ROWS
-    if (isShort && streamer.wantsPrefetch) streamer.guess(layer, this.early.guesses(layer), !this.isDecode)
+    if (this.helps) streamer.readNextLayer(layer, this.left, () => early.wanted(layer))
+    else if (this.isDecode && lane.alone && streamer.wantsPrefetch) streamer.guess(layer, early.guesses(layer))
   }
 
   private get isDecode(): boolean {
