@@ -86,6 +86,29 @@ test('a thread that dies ends the model with an error, and nothing has changed',
   await backend.close()
 })
 
+test('where little is missing, submissions of several layers, in pieces, give what the reference gives', async () => {
+  const { vocabSize } = model.packed.config
+  const backend = await openTiered(model.packed, { gpu: all - 3, memory: least }, { prefetch: false })
+  try {
+    const random = seededRandom(5)
+    const sequences = [backend.createSequence(), oracle.createSequence()]
+    for (let step = 0; step < 60; step++) {
+      const tokens = [Math.floor(random() * vocabSize)]
+      const [got, want] = await Promise.all(
+        [backend, oracle].map((one, i) =>
+          one.step([{ sequence: sequences[i], tokens, phase: 'decode', output: 'last' }]),
+        ),
+      )
+      expectClose(got[0].logits as Float32Array, want[0].logits as Float32Array, KERNEL)
+    }
+    const { tiers } = backend.stats()
+    expect(tiers?.computedOnCpu, 'some were left to the host').toBeGreaterThan(3)
+    for (const sequence of sequences) sequence.release()
+  } finally {
+    await backend.close()
+  }
+}, 60_000)
+
 describe('what the engine does', () => {
   test('follows from what it measures when it is opened, and it says so', { timeout: 120_000 }, async () => {
     const notices: string[] = []

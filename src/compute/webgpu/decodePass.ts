@@ -332,7 +332,8 @@ export class DecodePass {
         ops.experts(recorder, size)
       }
       if ((layer + 1) % perPiece === 0 && layer + 1 < to && this.#profiler === null) {
-        commands.push(recorder.finish() as GPUCommandBuffer)
+        const piece = recorder.finish()
+        if (piece !== null) commands.push(piece)
         recorder = new Recorder(this.#gpu.device, null)
       }
     }
