@@ -22,6 +22,7 @@ export interface GpuPlanRequest {
   readonly gpuBytes: number
   /** What experts may take of it at most. */
   readonly gpuMemory?: number
+  readonly askedBy?: 'gpuMemory' | 'expertMemory' // the option that said so
   /** null: nobody computes beside the GPU, and what does not fit is read again and again. */
   readonly host: HostSide | null
 }
@@ -39,7 +40,7 @@ export interface GpuPlan {
   readonly line: string
 }
 
-export function planGpu({ model, gpuBytes, gpuMemory, host }: GpuPlanRequest): GpuPlan {
+export function planGpu({ model, gpuBytes, gpuMemory, askedBy, host }: GpuPlanRequest): GpuPlan {
   const parts = gpuParts(model)
   const fixedBytes = sumOf(parts)
   const pooling = poolRequest(model)
@@ -51,7 +52,7 @@ export function planGpu({ model, gpuBytes, gpuMemory, host }: GpuPlanRequest): G
     return { parts, fixedBytes, missing, pools: null, gpuSlots: 0, memorySlots: 0, diskExperts: 0, line }
   }
   const fitting = Math.floor((gpuBytes - fixedBytes) / slotBytes)
-  const pools = planPools(pooling, Math.min(fitting, askedSlots(gpuMemory, slotBytes, least) ?? fitting))
+  const pools = planPools(pooling, Math.min(fitting, askedSlots(gpuMemory, slotBytes, least, askedBy) ?? fitting))
   const gpuSlots = pools.slots * pools.pools
   const rest = Math.max(0, allExperts(model) - gpuSlots)
   const memorySlots = host === null || rest === 0 ? 0 : hostSlots(host, rest, model.expertsPerToken)
@@ -112,15 +113,16 @@ export function allExperts({ config }: GpuModel): number {
   return config.numLayers * config.numExperts
 }
 
-function askedSlots(gpuMemory: number | undefined, slotBytes: number, least: number): number | null {
-  if (gpuMemory === undefined) return null
-  const slots = Math.floor(gpuMemory / slotBytes)
+function askedSlots(
+  bytes: number | undefined,
+  slotBytes: number,
+  least: number,
+  option: string = 'gpuMemory',
+): number | null {
+  if (bytes === undefined) return null
+  const slots = Math.floor(bytes / slotBytes)
   if (slots >= least) return slots
-  throw new OptionError(
-    'gpuMemory',
-    gpuMemory,
-    `at least ${least * slotBytes} bytes (${least} experts of ${slotBytes})`,
-  )
+  throw new OptionError(option, bytes, `at least ${least * slotBytes} bytes (${least} experts of ${slotBytes})`)
 }
 
 /** Where memory has no room for more than the program itself, experts come from disk to the GPU. */

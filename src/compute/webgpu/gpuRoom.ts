@@ -22,6 +22,14 @@ const LEAST_PIECE = 16 * 2 ** 20
 /** What the program takes beside the model where GPU and machine share memory. */
 const PROGRAM_BYTES = 200e6
 
+/** Nobody knows how much there is: what is asked for is tried. */
+const UNKNOWN_MEMORY: MemoryFacts = {
+  bytes: Number.POSITIVE_INFINITY,
+  ceiling: Number.POSITIVE_INFINITY,
+  limit: Number.POSITIVE_INFINITY,
+  limitedBy: 'machine',
+}
+
 export const POOL_USAGE = bufferUsage.storage | bufferUsage.copyDst
 
 export interface RoomRequest {
@@ -47,11 +55,12 @@ export interface Room {
 /** Throws BackendUnavailableError where there is no room for the least, with what is missing. */
 export async function takeRoom(device: GPUDevice, request: RoomRequest): Promise<Room> {
   const { model, isShared, memory } = request
-  if (isShared && memory !== null) return takeShared(device, request, memory)
+  if (isShared) return takeShared(device, request, memory ?? UNKNOWN_MEMORY)
   const host = memory === null || request.host === null ? null : request.host(memory)
   // Where nothing computes beside the GPU, experts are nowhere else.
   const gpuMemory = request.gpuMemory ?? (host === null ? request.expertMemory : undefined)
-  const planFor = (gpuBytes: number) => planGpu({ model, gpuBytes, gpuMemory, host })
+  const askedBy = request.gpuMemory === undefined ? 'expertMemory' : 'gpuMemory'
+  const planFor = (gpuBytes: number) => planGpu({ model, gpuBytes, gpuMemory, askedBy, host })
   const wish = planFor(Number.POSITIVE_INFINITY)
   const wanted = wish.fixedBytes + wish.gpuSlots * model.slotBytes
   const whole = await tryPlan(device, wish, model, reserveOf(request, wanted))
