@@ -2,6 +2,8 @@
 // processors compute, from how many tokens on an expert is sooner sent up, which moves pay, and whether a missing expert is
 // computed where it lies or brought. Pure: who measures is webgpu/measureTiers.ts.
 
+import type { PromptRule } from '../experts/promptShare.js'
+
 export interface TierRates {
   /** Of the processors, by number of threads, ascending. */
   readonly processors: readonly ProcessorRates[]
@@ -30,7 +32,8 @@ export interface TierWay {
   readonly way: 'hybrid' | 'upload' | 'cpu'
   readonly threads: number
   readonly usesToPay: number
-  readonly leastToBring: number // tokens of a prompt
+  /** Which experts of a prompt are brought. */
+  readonly prompts: PromptRule
   /** For people. */
   readonly line: string
 }
@@ -58,7 +61,10 @@ export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierR
     way,
     threads,
     usesToPay: clamp(uses, LEAST_USES, MOST_USES),
-    leastToBring: clamp(tokens, 2, MOST_TOKENS),
+    prompts: {
+      uploadFromTokens: clamp(tokens, 2, MOST_TOKENS),
+      times: { uploadSeconds, expertSeconds, tokenSeconds },
+    },
     line: `${verdict(way, who)}: ${times}`,
   }
 }

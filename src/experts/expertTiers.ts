@@ -77,6 +77,8 @@ export interface TierCounters {
 export class ExpertTiers {
   readonly gpu: ExpertCache
   readonly memory: ExpertCache
+  /** Experts that were on the GPU because nobody else was, and had to leave for a prompt's. Perhaps nowhere now. */
+  readonly displaced: ExpertName[] = []
   readonly counters: TierCounters = { gpu: 0, memory: 0, disk: 0, promotions: 0, uploads: 0, refills: 0 }
   private readonly rates: UseRates
   private readonly leastGain: number // uses per step that a move must win
@@ -183,12 +185,14 @@ export class ExpertTiers {
     const isPassage = left !== null && this.gpu.isOffered(next)
     const isCounted = this.memory.slotOf(layer, expert) >= 0 // as used, when it was found in memory
     const rate = this.rateOf({ layer, expert }) - (isCounted ? this.rates.steadyPerUse : 0)
-    const passes = left !== null && !this.stays(layer, rate, left, isPassage)
+    const isVacant = left === null || this.rateOf(left) === 0
+    const passes = !isVacant && !this.stays(layer, rate, left, isPassage)
     if (passes && !isPassage && this.gpu.slotsOffered(layer) >= this.mostPassing) return -1
     const slot = isCounted ? this.gpu.claimAhead(layer, expert) : this.gpu.claim(layer, expert)
     if (isCounted) this.gpu.pin(slot)
     this.gpu.offer(slot, passes)
     if (left !== null) this.offerCopy(left, false)
+    if (left !== null && isVacant) this.displaced.push(left)
     this.counters.uploads++
     return slot
   }

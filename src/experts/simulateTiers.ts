@@ -2,6 +2,7 @@
 // a bus and a disk that answer at once. Where an expert of a prompt is computed follows the number of its tokens.
 import type { PolicyName } from './evictionPolicy.js'
 import { ExpertTiers, type Place, type PromotionRule, type TierCounters, type TierShape } from './expertTiers.js'
+import { expertsToBring, type PromptRule } from './promptShare.js'
 import { type RoutingTrace, type TraceStep, tokensOfExperts } from './routingTrace.js'
 
 export interface TierSizes {
@@ -10,10 +11,8 @@ export interface TierSizes {
   readonly pools?: number // of GPU slots; each serves neighbouring layers. Default 1
 }
 
-export interface TierRules extends PromotionRule {
-  /** Tokens of a prompt's chunk from which an expert goes to the GPU at once, instead of being computed in memory. */
-  readonly uploadFromTokens: number
-}
+/** And which experts of a prompt's chunk go to the GPU at once, instead of being computed in memory. */
+export interface TierRules extends PromotionRule, PromptRule {}
 
 /** Of all steps, or of those with one token. */
 export interface TierCounts extends TierCounters {
@@ -38,7 +37,7 @@ export function simulateTiers(
   const decode = noCounts()
   for (const step of trace.steps) {
     const before = { ...tiers.counters }
-    const layersMissed = replayStep(tiers, trace, step, rules.uploadFromTokens)
+    const layersMissed = replayStep(tiers, trace, step, rules)
     for (const counts of step.tokens === 1 ? [all, decode] : [all]) {
       counts.steps++
       counts.layersMissed += layersMissed
@@ -64,12 +63,12 @@ export function tierShape(trace: RoutingTrace, policy: PolicyName, { pools = 1, 
 }
 
 /** Returns how many layers wanted an expert that was not on the GPU. */
-export function replayStep(tiers: ExpertTiers, trace: RoutingTrace, step: TraceStep, uploadFromTokens: number): number {
+export function replayStep(tiers: ExpertTiers, trace: RoutingTrace, step: TraceStep, rule: PromptRule): number {
   let layersMissed = 0
   tiers.beginStep()
   for (let layer = 0; layer < trace.layers; layer++) {
     const wanted = tokensOfExperts(step, layer, trace.expertsPerToken)
-    if (replayLayer(tiers, layer, wanted, step.tokens > 1 ? uploadFromTokens : Number.POSITIVE_INFINITY)) layersMissed++
+    if (replayLayer(tiers, layer, wanted, step.tokens > 1 ? rule : null)) layersMissed++
   }
   for (let next = tiers.promotion(); next !== null; next = tiers.promotion()) {
     tiers.promoted(next)
@@ -84,7 +83,7 @@ function replayLayer(
   tiers: ExpertTiers,
   layer: number,
   wanted: ReadonlyMap<number, number>, // expert → tokens
-  uploadFromTokens: number,
+  rule: PromptRule | null, // of a prompt
 ): boolean {
   const held: Place[] = []
   const release = () => {
@@ -92,9 +91,11 @@ function replayLayer(
   }
   const places = [...wanted].map(([expert, tokens]) => ({ expert, tokens, place: tiers.want(layer, expert) }))
   held.push(...places.map(({ place }) => place))
-  for (const { expert, tokens, place } of places) {
+  const missing = new Map(places.filter(({ place }) => place.tier !== 'gpu').map(one => [one.expert, one.tokens]))
+  const brought = rule === null ? new Set<number>() : expertsToBring(missing, rule)
+  for (const { expert, place } of places) {
     if (place.tier === 'gpu') continue
-    if (tokens >= uploadFromTokens && upload(tiers, layer, expert, held, release)) continue
+    if (brought.has(expert) && upload(tiers, layer, expert, held, release)) continue
     if (place.tier === 'memory') continue
     let slot = tiers.claim(layer, expert)
     if (slot < 0) {

@@ -14,7 +14,7 @@ import { expectClose, KERNEL } from '../support/bands.js'
 import { type FaultModel, faultModel } from '../support/faultBackends.js'
 import { faultWalk } from '../support/faultWalk.js'
 import { seededRandom } from '../support/random.js'
-import { openTiered } from '../support/tieredBackend.js'
+import { hybridWay, openTiered } from '../support/tieredBackend.js'
 
 const { MOEFLUX_TIER_WALKS, MOEFLUX_TIER_SEED = '1' } = process.env
 let model: FaultModel
@@ -40,10 +40,12 @@ describe('random walks over tiers of random sizes, on a disk that fails now and 
     const slots = () => least + Math.floor(random() * (all - least))
     const disk = new ReadFaults()
     const sizes = { gpu: slots(), memory: slots() }
-    const backend = await openTiered(model.packed, sizes, { readFaults: disk.buffer })
+    const prompts = { uploadFromTokens: 1 + Math.floor(random() * 4) }
+    const way = (threads: number) => ({ ...hybridWay(threads), prompts })
+    const backend = await openTiered(model.packed, sizes, { readFaults: disk.buffer }, { way })
     const report = await faultWalk({ backend, disk, oracle, seed, steps: 16, tolerance: 1e-3 })
     await backend.close()
-    expect(report.problem, JSON.stringify(sizes)).toBeNull()
+    expect(report.problem, JSON.stringify({ ...sizes, ...prompts })).toBeNull()
   })
 })
 

@@ -136,7 +136,9 @@ const wasm =
 // Guesses that are always trusted, so that much is read ahead; and pools that soon have to grow.
 const webgpu: Open = (packed, options) => {
   const planned = { tokens: 1, sequences: 1, isContext: false }
-  const how = { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 }, way: hybridWay }
+  // Some of a prompt's experts are brought where the others are computed in memory.
+  const way = (threads: number) => ({ ...hybridWay(threads), prompts: { uploadFromTokens: 2 } })
+  const how = { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 }, way }
   return openWebgpuBackend(packed, { planned, ...options }, how)
 }
 

@@ -35,7 +35,8 @@ async function open(kind: PageBackend, slots: number): Promise<{ backend: Backen
   if (kind === 'tiers' && slots < faultShape.experts) {
     const gpuMemory = 2 * faultShape.k * slotLayout(packed.experts.layout).stride
     const tiers = { gpuMemory, expertMemory: slots * 4096, threads: 1, wasmHost }
-    const way = (threads: number) => ({ way: 'hybrid', threads, usesToPay: 4, leastToBring: 64, line: '' }) as const
+    const way = (threads: number) =>
+      ({ way: 'hybrid', threads, usesToPay: 4, prompts: { uploadFromTokens: 64 }, line: '' }) as const
     const how = { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0 }, way }
     return { backend: await openWebgpuBackend(model, { ...options, ...tiers }, how), disk }
   }

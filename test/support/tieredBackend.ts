@@ -17,7 +17,7 @@ export const hybridWay = (threads: number): TierWay => ({
   way: 'hybrid',
   threads,
   usesToPay: defaultUsesToPay,
-  leastToBring: 64,
+  prompts: { uploadFromTokens: 64 },
   line: '',
 })
 

@@ -419,6 +419,30 @@ describe('tiers', () => {
   })
 })
 
+describe('experts that a prompt brings', () => {
+  it('take the slots of those whom nobody ever used, and stay there', () => {
+    const shape = { layers: 1, experts: 32, expertBytes, poolOfLayer: [0], poolSlots: 16, memorySlots: 16 } as const
+    const tiers = new ExpertTiers({ ...shape, policy: 'lrfu' }, { bytesPerStep: 0, usesToPay: 4 })
+    for (let expert = 0; expert < 16; expert++) tiers.gpu.filled(tiers.fillGpu({ layer: 0, expert }))
+    for (let expert = 16; expert < 32; expert++) tiers.memory.filled(tiers.fillMemory({ layer: 0, expert }))
+    tiers.beginStep()
+    for (let expert = 16; expert < 28; expert++) {
+      const place = tiers.want(0, expert)
+      const slot = tiers.bring(0, expert)
+      expect(slot).toBeGreaterThanOrEqual(0)
+      tiers.brought(slot)
+      tiers.release(place)
+      tiers.release({ tier: 'gpu', slot })
+    }
+    for (let expert = 16; expert < 28; expert++) expect(tiers.placeOf(0, expert).tier).toBe('gpu')
+    expect(tiers.displaced).toHaveLength(12)
+    for (const name of tiers.displaced) {
+      expect(tiers.isHeld(name.layer, name.expert)).toBe(false)
+      expect(tiers.fillMemory(name), 'in the place of a copy').toBeGreaterThanOrEqual(0)
+    }
+  })
+})
+
 describe('a replay of tiers', () => {
   it('equals that of an oracle that looks through everything, decision by decision', () => {
     const sizes = fc.record({
@@ -438,7 +462,7 @@ describe('a replay of tiers', () => {
         const tiers = new ExpertTiers(shape, rule)
         const oracle = new NaiveTiers(shape, rule)
         for (const step of trace.steps) {
-          replayStep(tiers, trace, step, rule.uploadFromTokens)
+          replayStep(tiers, trace, step, rule)
           const wanted = Array.from({ length: trace.layers }, (_, layer) =>
             tokensOfExperts(step, layer, trace.expertsPerToken),
           )

@@ -16,7 +16,7 @@ const rates = (processors: TierRates['processors'], upload: number): TierRates =
 
 test('processors that are faster than the bus compute, on the fewest threads that are nearly as fast as any', () => {
   const chosen = chooseWay(rates([of(4, 20, 60), of(6, 25, 40), of(8, 30, 36)], 150))
-  expect(chosen).toMatchObject({ way: 'hybrid', threads: 6, usesToPay: 4, leastToBring: 20 })
+  expect(chosen).toMatchObject({ way: 'hybrid', threads: 6, usesToPay: 4, prompts: { uploadFromTokens: 20 } })
   expect(chosen.line).toBe(
     '6 threads compute the experts that are not on the GPU: an expert takes them 40 µs, its way to the GPU 150 µs, the GPU answers in 60 µs',
   )
@@ -28,7 +28,7 @@ test('more threads where they are worth it', () => {
 
 test('a bus that is faster than the processors brings experts', () => {
   const chosen = chooseWay(rates([of(1, 10, 900), of(2, 20, 500)], 80))
-  expect(chosen).toMatchObject({ way: 'upload', threads: 2, usesToPay: 2, leastToBring: 2 })
+  expect(chosen).toMatchObject({ way: 'upload', threads: 2, usesToPay: 2, prompts: { uploadFromTokens: 2 } })
   expect(chosen.line).toContain('brought')
 })
 
@@ -47,11 +47,11 @@ test('whatever is measured, numbers that can be used', () => {
     [1e9, 1e9, 1e-9],
     [1e-9, 0, 1],
   ]) {
-    const { usesToPay, leastToBring, threads } = chooseWay(rates([of(1, 0, expert, token)], upload))
+    const { usesToPay, prompts, threads } = chooseWay(rates([of(1, 0, expert, token)], upload))
     expect(threads).toBe(1)
     expect(usesToPay).toBeGreaterThanOrEqual(2)
     expect(usesToPay).toBeLessThanOrEqual(8)
-    expect(leastToBring).toBeGreaterThanOrEqual(2)
-    expect(leastToBring).toBeLessThanOrEqual(4096)
+    expect(prompts.uploadFromTokens).toBeGreaterThanOrEqual(2)
+    expect(prompts.uploadFromTokens).toBeLessThanOrEqual(4096)
   }
 })

@@ -15,8 +15,8 @@ export interface HostExperts extends GuessedSlots {
   onRead: (() => void) | null
   /** Experts that were to be read, wanted or ahead. */
   readonly readsAsked: number
-  /** From so many tokens on, an expert of a prompt is better brought to the GPU. */
-  readonly leastToBring: number
+  /** Which of a prompt's experts are better brought to the GPU, of those that are not there: expert → tokens. */
+  toBring(tokensOf: ReadonlyMap<number, number>): ReadonlySet<number>
   /**
    * Per token the weighted sum of its pairs' experts over the norm of its hidden row; `hidden` [tokens, hidden]. Begins
    * before it returns. The result [tokens, hidden] is valid until the next call.

@@ -8,6 +8,7 @@ import type { ExpertName } from '../../experts/expertCache.js'
 import type { ReadPriority } from '../../experts/expertReaderPool.js'
 import type { ExpertTiers } from '../../experts/expertTiers.js'
 import { MemoryClaims } from '../../experts/memoryClaims.js'
+import { expertsToBring, type PromptRule } from '../../experts/promptShare.js'
 import type { GuessedSlots } from '../../experts/readAhead.js'
 import type { ReadTotals } from '../../experts/readCounters.js'
 import { type ReadFault, readFault, StreamerCore, type StreamerStats } from '../../experts/streamerCore.js'
@@ -48,7 +49,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
     fileNames: readonly string[], // [layers]
     private readonly workers: HostWorkers,
     private readonly reader: SlotReader,
-    readonly leastToBring: number,
+    private readonly prompts: PromptRule,
   ) {
     const orders = {
       ask: (slot: number, ahead: boolean) => this.load(slot, ahead ? 'prefetch' : 'demand'),
@@ -103,6 +104,10 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
     return this.core.isComplete
       ? this.computeNow(layer, hidden, entries)
       : this.computeAsTheyCome(layer, hidden, entries, signal)
+  }
+
+  toBring(tokensOf: ReadonlyMap<number, number>): ReadonlySet<number> {
+    return expertsToBring(tokensOf, this.prompts)
   }
 
   spin(): void {
@@ -174,6 +179,8 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
   /** Begins to read one expert that is nowhere so far. False: there is none, or no room for it. */
   private fillNext(): boolean {
     const { layers, experts } = this.tiers.shape
+    const displaced = this.tiers.displaced.pop()
+    if (displaced !== undefined) return this.readInto(this.tiers.fillMemory(displaced))
     for (; this.filled < layers * experts; this.filled++) {
       // Layer by layer: what there is no room for yet is spread over all of them.
       const name = { layer: this.filled % layers, expert: Math.floor(this.filled / layers) }

@@ -75,12 +75,5 @@ export async function openHostTier(
   }
   workers.use(way.threads)
   const names = files.map(file => file.name)
-  return new HostTier(
-    tiersOf(slots, way),
-    layout.expertSize,
-    names,
-    workers,
-    place.openReader(workers),
-    way.leastToBring,
-  )
+  return new HostTier(tiersOf(slots, way), layout.expertSize, names, workers, place.openReader(workers), way.prompts)
 }

@@ -161,9 +161,9 @@ export class PromptPass {
     const { k } = this.#space.shape
     const counts = new Map<number, number>()
     for (const expert of choice) counts.set(expert, (counts.get(expert) ?? 0) + 1)
-    const isHosts = (expert: number) =>
-      (counts.get(expert) as number) < host.leastToBring && !this.#slots.isShown(layer, expert)
-    const hosts = new Set([...counts.keys()].filter(isHosts))
+    const missing = new Map([...counts].filter(([expert]) => !this.#slots.isShown(layer, expert)))
+    const brought = host.toBring(missing)
+    const hosts = new Set([...missing.keys()].filter(expert => !brought.has(expert)))
     const pairs: HostPair[] = []
     for (const [i, expert] of choice.entries()) {
       if (!hosts.has(expert)) continue
