@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import type { Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { encodeFrame } from '#moeflux/engine/frameCodec.js'
 import { type ServerProcess, startServer } from '../server/serverProcess.js'
 import { type Browser, launchChromium } from '../support/chromium.js'
 import { answered, ask, DOG_STORY, lastAnswer, ready, useSettings } from './uiPage.js'
@@ -176,6 +177,48 @@ describe('the engine view', () => {
     await page.keyboard.press('ArrowRight')
     await page.keyboard.press('ArrowDown')
     expect(await page.locator('.heat-details').textContent()).toMatch(/^Layer 1, linear attention · expert 0: /)
+    await page.close()
+  })
+})
+
+describe('the engine view of a GPU that does not hold all experts', () => {
+  test('shows where experts are, where they were found and who computed them', async () => {
+    const { stats } = await (await fetch(`${server.url}/engine`)).json()
+    const tiers = {
+      gpu: { slots: 80, used: 64, bytes: 0, hits: 700 },
+      memory: { slots: 128, used: 128, bytes: 0, hits: 250 },
+      disk: { hits: 50 },
+      computedOnGpu: 720,
+      computedOnCpu: 280,
+      promotions: 41,
+      uploads: 20,
+      refills: 7,
+    }
+    const resident = new Uint8Array(256).fill(1, 0, 192)
+    const counts = {
+      sequence: 1,
+      seconds: 0,
+      promptTokens: 0,
+      decodeTokens: 0,
+      busySeconds: 0,
+      stallSeconds: 0,
+      bytesRead: 0,
+    }
+    const frame = { time: Date.now(), phase: 'idle', ...counts, phaseSeconds: {}, stats: { ...stats, tiers } } as const
+    const data = encodeFrame({ ...frame, routed: new Uint32Array(256), resident })
+    const page = await openPage({})
+    const body = `event: frame\ndata: ${data}\n\n`
+    await page.route('**/engine/events', route => route.fulfill({ contentType: 'text/event-stream', body }))
+    await page.getByRole('tab', { name: 'Engine' }).click()
+    const panel = page.getByLabel('Tiers')
+    await panel.waitFor()
+    const bars = await panel.locator('.shares').allInnerTexts()
+    expect(bars.map(text => text.replace(/\s+/g, ' '))).toEqual([
+      'Where they are GPU 64 64 of 80 slots memory alone 128 128 of 128 slots disk alone 64 25.0%',
+      'Where tokens found theirs GPU 700 70.0% memory 250 25.0% disk 50 5.0%',
+      'Who computed them GPU 720 72.0% processors 280 28.0%',
+    ])
+    expect(await panel.innerText()).toContain('41 because they are used often, 20 for prompts; read again')
     await page.close()
   })
 })

@@ -27,8 +27,7 @@ export function ShareBar({ label, parts }: { label: string; parts: readonly Shar
               {name}
             </dt>
             <dd>
-              {format.count(value)}
-              <small>{note ?? (whole > 0 ? format.percent(share(value)) : '–')}</small>
+              {format.count(value)} <small>{note ?? (whole > 0 ? format.percent(share(value)) : '–')}</small>
             </dd>
           </div>
         ))}
