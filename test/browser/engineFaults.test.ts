@@ -7,7 +7,7 @@ import { demoModel } from '../support/models.js'
 import { temporaryFolder } from '../support/packedFiles.js'
 import { NAN, poisonExperts } from '../support/poison.js'
 
-vi.setConfig({ testTimeout: 150_000 })
+vi.setConfig({ testTimeout: 150_000, maxConcurrency: 3 }) // they mostly wait: for a browser, a server, another try
 
 const request = { prompt: 'Tell me a story about a dog.', maxTokens: 12, temperature: 0 }
 const weights = /model_weights\.bin$/
@@ -61,8 +61,10 @@ async function damage({ page }: EnginePage, file: RegExp, at: number) {
   )
 }
 
-test('a server without ranges, without the model, or that stops while the model is loaded', async () => {
-  const at = await openEnginePage()
+test.concurrent('a server without ranges, without the model, or that stops while the model is loaded', async ({
+  onTestFinished,
+}) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { server } = at
   server.faults = { path: /\.bin$/, noRanges: true }
   expect((await visit(at)).failure).toMatchObject({ name: 'FetchError', code: 'NO_RANGES', known: true })
@@ -85,8 +87,10 @@ test('a server without ranges, without the model, or that stops while the model 
   expect((size - left) % 2 ** 20).toBe(0) // whole pieces were stored
 })
 
-test('connections that break off in the middle are taken up again where they broke', async () => {
-  const at = await openEnginePage()
+test.concurrent('connections that break off in the middle are taken up again where they broke', async ({
+  onTestFinished,
+}) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { server } = at
   server.faults = { path: modelFiles, dropAfter: 1_000_000 }
   const { text } = await mustAnswer(at)
@@ -97,8 +101,10 @@ test('connections that break off in the middle are taken up again where they bro
   expect((await mustAnswer(at)).text).toBe(text)
 })
 
-test('a server that goes, or a file that changes, in the middle of an answer', async () => {
-  const at = await openEnginePage()
+test.concurrent('a server that goes, or a file that changes, in the middle of an answer', async ({
+  onTestFinished,
+}) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { server, page } = at
   const open = () =>
     page.evaluate(async () => {
@@ -144,8 +150,8 @@ test('a server that goes, or a file that changes, in the middle of an answer', a
   expect((await answer({})).text).toBe(text)
 })
 
-test('storage that is full: the answer is the same, and it is told once', async () => {
-  const at = await openEnginePage()
+test.concurrent('storage that is full: the answer is the same, and it is told once', async ({ onTestFinished }) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { page, server } = at
   const session = await at.browser.context.newCDPSession(page)
   await session.send('Storage.overrideQuotaForOrigin', { origin: server.origin, quotaSize: 8_000_000 })
@@ -161,8 +167,8 @@ test('storage that is full: the answer is the same, and it is told once', async 
   expect(roomy.storage.expertsCached).toBe(roomy.stats.networkReads + roomy.stats.cacheReads)
 })
 
-test('experts of another model make room', async () => {
-  const at = await openEnginePage()
+test.concurrent('experts of another model make room', async ({ onTestFinished }) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { page, server } = at
   const other = await page.evaluate(async request => {
     const model = await window.moeflux.openModel('/dist/demo-model/', { backend: 'wasm', threads: 1 })
@@ -179,8 +185,8 @@ test('experts of another model make room', async () => {
   expect(storage.expertsCached).toBe(stats.networkReads)
 })
 
-test('stored bytes that were damaged are fetched again', async () => {
-  const at = await openEnginePage()
+test.concurrent('stored bytes that were damaged are fetched again', async ({ onTestFinished }) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { server } = at
   const whole = await mustAnswer(at)
   await damage(at, /^packed_experts\.records$/, 100)
@@ -200,29 +206,34 @@ test('stored bytes that were damaged are fetched again', async () => {
   expect(forgotten.stats.networkReads).toBe(whole.stats.networkReads)
 })
 
-test.each([true, false])('bytes that are not the model’s, from the server (isolated: %s)', async isolated => {
-  const at = await openEnginePage({ isolated })
-  const { server } = at
-  server.faults = { path: expertFiles, flip: true }
-  const { failure } = await visit(at)
-  expect(failure).toMatchObject({ name: 'ExpertReadError', code: 'EXPERT_READ', known: true })
-  expect(failure?.message).toContain('its bytes do not match their checksum')
-  await at.page.reload()
-  await engineIsThere(at.page)
-  // Nothing of it was kept. A bit that is wrong once or twice costs no more than time.
-  server.faults = { path: expertFiles, flip: true, times: 2 }
-  const { text, stats } = await mustAnswer(at)
-  expect(text).toMatch(/^Once upon a time/)
-  expect(stats.networkReads).toBeGreaterThan(20)
-  await at.page.reload()
-  await engineIsThere(at.page)
-  server.faults = { path: modelFiles, refuse: true }
-  const again = await mustAnswer(at)
-  expect([again.text, again.stats.networkReads]).toEqual([text, 0])
-})
+test.concurrent.for([true, false])(
+  'bytes that are not the model’s, from the server (isolated: %s)',
+  async (isolated, { onTestFinished }) => {
+    const at = await openEnginePage({ isolated }, onTestFinished)
+    const { server } = at
+    server.faults = { path: expertFiles, flip: true }
+    const { failure } = await visit(at)
+    expect(failure).toMatchObject({ name: 'ExpertReadError', code: 'EXPERT_READ', known: true })
+    expect(failure?.message).toContain('its bytes do not match their checksum')
+    await at.page.reload()
+    await engineIsThere(at.page)
+    // Nothing of it was kept. A bit that is wrong once or twice costs no more than time.
+    server.faults = { path: expertFiles, flip: true, times: 2 }
+    const { text, stats } = await mustAnswer(at)
+    expect(text).toMatch(/^Once upon a time/)
+    expect(stats.networkReads).toBeGreaterThan(20)
+    await at.page.reload()
+    await engineIsThere(at.page)
+    server.faults = { path: modelFiles, refuse: true }
+    const again = await mustAnswer(at)
+    expect([again.text, again.stats.networkReads]).toEqual([text, 0])
+  },
+)
 
-test('a resident part that is damaged on its way does not open, and is not kept', async () => {
-  const at = await openEnginePage()
+test.concurrent('a resident part that is damaged on its way does not open, and is not kept', async ({
+  onTestFinished,
+}) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { server } = at
   server.faults = { path: weights, flip: true }
   expect((await visit(at)).failure).toMatchObject({ name: 'ChecksumError', code: 'CHECKSUM_MISMATCH', known: true })
@@ -232,20 +243,24 @@ test('a resident part that is damaged on its way does not open, and is not kept'
   expect((await mustAnswer(at)).text).toMatch(/^Once upon a time/)
 })
 
-test('weights that are not finite, in a folder without checksums: no text, but an error with its name', async () => {
-  const folder = temporaryFolder()
+test.concurrent('weights that are not finite, in a folder without checksums: no text, but an error with its name', async ({
+  onTestFinished,
+}) => {
+  const folder = temporaryFolder(onTestFinished)
   cpSync(demoModel, folder, { recursive: true, filter: path => !path.endsWith('moeflux.json') })
   await poisonExperts(folder, 3, 'up', 'scales', NAN)
-  const at = await openEnginePage({ mounts: { '/model/': folder } })
+  const at = await openEnginePage({ mounts: { '/model/': folder } }, onTestFinished)
   const { failure } = await visit(at)
   expect(failure).toMatchObject({ name: 'NonFiniteError', code: 'NON_FINITE_OUTPUT', known: true })
   expect(failure?.message).toMatch(/layer 3, experts? [\d, ]+, whose weights/)
 })
 
-test('a folder without checksums: files are told apart by their tags, and it works offline too', async () => {
-  const folder = temporaryFolder()
+test.concurrent('a folder without checksums: files are told apart by their tags, and it works offline too', async ({
+  onTestFinished,
+}) => {
+  const folder = temporaryFolder(onTestFinished)
   cpSync(demoModel, folder, { recursive: true, filter: path => !path.endsWith('moeflux.json') })
-  const at = await openEnginePage({ mounts: { '/model/': folder } })
+  const at = await openEnginePage({ mounts: { '/model/': folder } }, onTestFinished)
   const { server, page } = at
   const first = await mustAnswer(at)
   server.faults = { path: modelFiles, refuse: true }
@@ -265,8 +280,8 @@ test('a folder without checksums: files are told apart by their tags, and it wor
   expect(new Set(fetched.map(({ path }) => path))).toEqual(new Set(['/model/packed_experts/layer_02.bin']))
 })
 
-test('two tabs at once: the second reads what the first has stored', async () => {
-  const at = await openEnginePage()
+test.concurrent('two tabs at once: the second reads what the first has stored', async ({ onTestFinished }) => {
+  const at = await openEnginePage({}, onTestFinished)
   const { server, browser } = at
   await mustAnswer(at, true)
   // The same page loaded again has to wait for its former self, and is no second tab.

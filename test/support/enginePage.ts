@@ -29,14 +29,18 @@ export interface EnginePage {
   readonly page: Page
 }
 
-export async function openEnginePage(options: LaunchOptions & Partial<RangeServerOptions> = {}): Promise<EnginePage> {
-  const folder = temporaryFolder()
+/** `finished`: the test's own, where tests run at the same time. */
+export async function openEnginePage(
+  options: LaunchOptions & Partial<RangeServerOptions> = {},
+  finished: (clean: () => void | Promise<void>) => void = onTestFinished,
+): Promise<EnginePage> {
+  const folder = temporaryFolder(finished)
   writeFileSync(join(folder, 'index.html'), html)
   const mounts = { '/': folder, '/dist/': join(repository, 'dist'), '/model/': demoModel, ...options.mounts }
   const server = await RangeServer.start({ mounts, isolated: options.isolated })
-  onTestFinished(() => server.stop())
+  finished(() => server.stop())
   const browser = await launchChromium(options)
-  onTestFinished(() => browser.close())
+  finished(() => browser.close())
   const page = await browser.open(server.origin)
   await engineIsThere(page)
   return { server, browser, page }

@@ -18,9 +18,9 @@ export const tinySource = join(repository, 'test/data/tiny-bf16')
 export const tinyFusedSource = join(repository, 'test/data/tiny-bf16/fused')
 
 /** A fresh folder that goes when the test ends. */
-export function temporaryFolder(): string {
+export function temporaryFolder(finished: (remove: () => void) => void = onTestFinished): string {
   const folder = mkdtempSync(join(tmpdir(), 'moeflux-test-'))
-  onTestFinished(() => rmSync(folder, { recursive: true, force: true }))
+  finished(() => rmSync(folder, { recursive: true, force: true }))
   return folder
 }
 
