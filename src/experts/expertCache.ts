@@ -169,10 +169,12 @@ export class ExpertCache {
    * better slot later, when the present layer has done with its own.
    */
   claimNext(layer: number, expert: number): number {
-    const { policy, empty, firstSlot, mayEvict } = this.pools[this.poolOfLayer[layer]]
-    const best = empty.length > 0 ? -1 : policy.victim(layer - 1, () => true)
-    if (empty.length === 0 && (best < 0 || !mayEvict(best))) return -1
-    return this.markAhead(this.take(layer, expert, empty.length > 0 ? empty[empty.length - 1] : firstSlot + best))
+    const { policy, firstSlot, mayEvict, isClosed } = this.pools[this.poolOfLayer[layer]]
+    if (isClosed) return -1
+    if (this.hasEmpty(layer)) return this.claimAhead(layer, expert)
+    const best = policy.victim(layer - 1, () => true)
+    if (best < 0 || !mayEvict(best)) return -1
+    return this.markAhead(this.take(layer, expert, firstSlot + best))
   }
 
   /** The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. */

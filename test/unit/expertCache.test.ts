@@ -198,6 +198,23 @@ describe('eviction', () => {
     })
   })
 
+  it('gives the next layer the slot that it would get in its turn, when that is free, and none of a closed pool', () => {
+    const cache = cacheOf('lrfu', 3, 4)
+    cache.tick()
+    use(cache, 3, 0)
+    use(cache, 2, 0)
+    const own = cache.claim(0, 5) // of the present layer
+    cache.filled(own)
+    expect(cache.claimNext(1, 7)).toBe(-1)
+    expect([cache.slotOf(3, 0), cache.slotOf(2, 0)]).not.toContain(-1)
+    cache.unpin(own)
+    cache.closePool(0)
+    expect(cache.claimNext(1, 7)).toBe(-1)
+    cache.openPool(0, 3)
+    expect(cache.claimNext(1, 7)).toBe(own)
+    expect(cache.counters).toMatchObject({ prefetchReads: 1 })
+  })
+
   it('has no victim where nothing may go', () => {
     for (const policy of policies) {
       const order = createPolicy(policy, { layers: 1, experts: 4, slots: 2 }, new UseRates(4))
