@@ -46,13 +46,14 @@ export interface PromotionRule {
 /** What a move costs, an upload and now and then a read, over what a processor needs for an expert (docs/performance.md). */
 export const defaultUsesToPay = 4
 
-/** As many uploads as keep a few milliseconds busy: an empty slot is of no use to anybody. */
-export const defaultFillsPerStep = 16
+/** A move takes time of the thread that leads the tokens: more of them win less than that (docs/performance.md). */
+export const defaultFillsPerStep = 4
 
 /** Moves beside a token that a full GPU makes at most (docs/performance.md). */
 export const defaultMovesPerStep = 4
 
 const STEPS_BETWEEN_LOOKS = 16
+const NOBODY_LEAVES = 1e6 // more than anybody is used
 
 export interface Place {
   readonly tier: Tier
@@ -82,6 +83,7 @@ export class ExpertTiers {
   readonly counters: TierCounters = { gpu: 0, memory: 0, disk: 0, promotions: 0, uploads: 0, refills: 0 }
   private readonly rates: UseRates
   private readonly leastGain: number // uses per step that a move must win
+  private readonly leastUses: number // the same where the one who leaves was never used: more than one
   private readonly mostPassing: number // slots of a pool that a prompt's experts may pass through
   private readonly passingRate: Float64Array // [pools], of the one who would have to leave for one who stays
   private readonly candidates: number[] = [] // layer * experts + expert: used in this step, and not on the GPU
@@ -102,6 +104,7 @@ export class ExpertTiers {
     const { layers, experts, expertBytes, policy, poolOfLayer, poolSlots, memorySlots } = shape
     this.rates = new UseRates(layers * experts)
     this.leastGain = rule.usesToPay / this.rates.memorySteps
+    this.leastUses = 1.5 * this.rates.steadyPerUse
     const pools = 1 + Math.max(...poolOfLayer)
     const common = { layers, experts, expertBytes, policy }
     const gpuOptions = { rates: this.rates, stagingBuffers: options.stagingBuffers }
@@ -242,11 +245,13 @@ export class ExpertTiers {
       const slot = this.gpu.slotToTake(name.layer)
       if (slot < 0) continue
       const left = this.gpu.nameOf(slot)
-      // Nobody is there, or somebody whom nobody has ever used.
-      const isVacant = left === null || this.rateOf(left) === 0
+      // Nobody is there, or somebody whom nobody has ever used; one use does not tell them apart.
+      const isVacant = left === null || (this.rateOf(left) === 0 && rate > this.leastUses)
       const isFill = this.fills > 0 && isVacant
       if (!mayMove && !isFill) continue
-      const gain = isVacant || policy === 'lru' ? Number.POSITIVE_INFINITY : rate - this.rateOf(left)
+      // Of those for whom nobody has to leave, who is used most comes first.
+      const gain =
+        policy === 'lru' ? Number.POSITIVE_INFINITY : isVacant ? NOBODY_LEAVES + rate : rate - this.rateOf(left)
       if (gain <= most) continue
       chosen = name
       most = gain

@@ -184,7 +184,10 @@ export class NaiveTiers {
       const left = entry && this.gpuVictim(entry.layer)
       if (entry === null || left === undefined) continue
       if (!mayMove && (left !== null || this.fills === 0)) continue
-      const gain = left === null ? Infinity : this.rates.steadyRate(entry.key) - this.rates.steadyRate(left.key)
+      const gain =
+        left === null
+          ? 1e6 + this.rates.steadyRate(entry.key)
+          : this.rates.steadyRate(entry.key) - this.rates.steadyRate(left.key)
       if (gain > (best?.gain ?? this.rule.usesToPay / this.rates.memorySteps)) best = { entry, left, gain }
     }
     if (best === null) return false
