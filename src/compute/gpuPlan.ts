@@ -36,6 +36,8 @@ export interface GpuPlan {
   readonly gpuSlots: number
   readonly memorySlots: number
   readonly diskExperts: number // that are in neither
+  /** What the machine's own memory is planned to hold of it all. */
+  readonly memoryBytes: number
   /** For people. */
   readonly line: string
 }
@@ -49,16 +51,27 @@ export function planGpu({ model, gpuBytes, gpuMemory, askedBy, host }: GpuPlanRe
   const missing = Math.max(0, fixedBytes + least * slotBytes - gpuBytes)
   if (missing > 0) {
     const line = tooSmallText(model, parts, missing)
-    return { parts, fixedBytes, missing, pools: null, gpuSlots: 0, memorySlots: 0, diskExperts: 0, line }
+    return {
+      parts,
+      fixedBytes,
+      missing,
+      pools: null,
+      gpuSlots: 0,
+      memorySlots: 0,
+      diskExperts: 0,
+      memoryBytes: 0,
+      line,
+    }
   }
   const fitting = Math.floor((gpuBytes - fixedBytes) / slotBytes)
   const pools = planPools(pooling, Math.min(fitting, askedSlots(gpuMemory, slotBytes, least, askedBy) ?? fitting))
   const gpuSlots = pools.slots * pools.pools
   const rest = Math.max(0, allExperts(model) - gpuSlots)
   const memorySlots = host === null || rest === 0 ? 0 : hostSlots(host, rest, model.expertsPerToken)
+  const memoryBytes = host === null ? 0 : sumOf(host.way.parts) + memorySlots * host.way.slotCost
   const diskExperts = Math.max(0, rest - memorySlots)
   const line = splitText(model, fixedBytes, { gpuSlots, memorySlots, diskExperts, host })
-  return { parts, fixedBytes, missing, pools, gpuSlots, memorySlots, diskExperts, line }
+  return { parts, fixedBytes, missing, pools, gpuSlots, memorySlots, diskExperts, memoryBytes, line }
 }
 
 export interface SharedGpuRequest {
@@ -83,7 +96,7 @@ export function planSharedGpu({ model, memory, programBytes, expertMemory }: Sha
       notice: null,
     },
   ]
-  const { slots } = planBudget({
+  const { slots, bytes: memoryBytes } = planBudget({
     memory,
     ways,
     slotBytes,
@@ -100,7 +113,7 @@ export function planSharedGpu({ model, memory, programBytes, expertMemory }: Sha
   const diskExperts = Math.max(0, allExperts(model) - gpuSlots)
   const fixedBytes = sumOf(parts)
   const line = splitText(model, fixedBytes, { gpuSlots, memorySlots: 0, diskExperts, host: null })
-  return { parts, fixedBytes, missing: 0, pools, gpuSlots, memorySlots: 0, diskExperts, line }
+  return { parts, fixedBytes, missing: 0, pools, gpuSlots, memorySlots: 0, diskExperts, memoryBytes, line }
 }
 
 /** How the slots of a model may be cut into buffers. */
@@ -111,6 +124,11 @@ export function poolRequest(model: GpuModel): PoolRequest {
 
 export function allExperts({ config }: GpuModel): number {
   return config.numLayers * config.numExperts
+}
+
+/** Throws OptionError where `gpuMemory` is less than experts need. */
+export function checkAsked(model: GpuModel, gpuMemory: number): void {
+  askedSlots(gpuMemory, model.slotBytes, leastSlots(poolRequest(model)))
 }
 
 function askedSlots(

@@ -44,6 +44,7 @@ export interface BudgetRequest<Way extends BudgetWay> {
 export interface Budget<Way extends BudgetWay> {
   readonly way: Way
   readonly slots: number
+  readonly bytes: number // that all of it takes, with experts and the state of tokens
   /** For people, when it was the machine's size that decided. */
   readonly notice: string | null
 }
@@ -58,7 +59,7 @@ export function planBudget<Way extends BudgetWay>(request: BudgetRequest<Way>): 
     const room = Math.max(0, memory.bytes - fixed - spare) * SHARE[memory.limitedBy]
     const fitting = Math.max(request.leastSlots, Math.min(Math.floor(room / way.slotCost), experts))
     const slots = asked ?? fitting
-    return { way, slots, notice: noticeOf(request, way, slots) }
+    return { way, slots, bytes: fixed + slots * way.slotCost, notice: noticeOf(request, way, slots) }
   }
   throw refusal(request, asked)
 }

@@ -46,6 +46,7 @@ export class WasmRuntime {
     readonly pool: ComputePool,
     private readonly banks: readonly Bank[],
     private readonly readers: Readers,
+    readonly plannedBytes: number, // of memory, all in all
   ) {
     this.ring = new ReadRing(readers.ring)
   }
@@ -105,7 +106,7 @@ export async function openRuntime(
   const experts = config.numLayers * config.numExperts
   const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
   const memory = host.memory()
-  const { way, slots, notice } = planBudget({
+  const { way, slots, bytes, notice } = planBudget({
     memory,
     ways: wasmWays({
       ...{ config, expertsPerToken, forms, slotBytes, bankLimit },
@@ -191,7 +192,7 @@ export async function openRuntime(
     const pool = host.shared
       ? await WorkerPool.start(setups, board, host)
       : await LocalCompute.start(setups[0], board, readers)
-    return new WasmRuntime(model, plan, threads, kernels.simd, host.shared, board, store, pool, banks, readers)
+    return new WasmRuntime(model, plan, threads, kernels.simd, host.shared, board, store, pool, banks, readers, bytes)
   } catch (error) {
     await readers.close()
     throw error

@@ -7,7 +7,7 @@
 // by what the machine has free.
 import { BackendUnavailableError, OutOfMemoryError } from '../../errors.js'
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
-import { type GpuPlan, type HostSide, planGpu, planSharedGpu } from '../gpuPlan.js'
+import { checkAsked, type GpuPlan, type HostSide, planGpu, planSharedGpu } from '../gpuPlan.js'
 import { bufferUsage } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
 import type { GpuModel } from './gpuParts.js'
@@ -84,6 +84,7 @@ async function takeShared(device: GPUDevice, request: RoomRequest, memory: Memor
   const { model, gpuMemory, expertMemory, refusals } = request
   const shared = (bytes: number | undefined) =>
     planSharedGpu({ model, memory, programBytes: PROGRAM_BYTES, expertMemory: bytes })
+  if (gpuMemory !== undefined) checkAsked(model, gpuMemory)
   let plan = shared(gpuMemory ?? expertMemory)
   if (refusals > 0) plan = shared((plan.gpuSlots * model.slotBytes) / 2 ** refusals)
   // Who says what the GPU is to have wants the processor to compute the others.

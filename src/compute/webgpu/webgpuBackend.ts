@@ -26,7 +26,7 @@ import type {
   StepRun,
 } from '../backend.js'
 import { nextTurn } from '../breather.js'
-import { allExperts, poolRequest } from '../gpuPlan.js'
+import { allExperts, type GpuPlan, poolRequest } from '../gpuPlan.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
 import { chooseWay, type TierWay } from '../tierRates.js'
@@ -148,6 +148,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly config: ModelConfig
   readonly description: string
   readonly chunkTokens: number
+  readonly plan: GpuPlan
   readonly states: StatePool
   readonly kv: KvPool
   readonly #opened: GpuDevice
@@ -279,7 +280,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
     if (tier?.holdsRest && readsAhead) void tier.fill()
     if (tier !== null && readsAhead) void slots.fillEmpty(tier)
-    const made = { states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens }
+    const made = { plan, states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens }
     return new WebgpuBackend(opened, packed, options, made)
   }
 
@@ -288,6 +289,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     packed: PackedModel,
     options: BackendOptions,
     parts: {
+      plan: GpuPlan
       states: StatePool
       kv: KvPool
       space: Workspace
@@ -305,6 +307,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.device = opened.device
     this.config = packed.config
     this.chunkTokens = parts.chunkTokens
+    this.plan = parts.plan
     this.states = parts.states
     this.kv = parts.kv
     this.#space = parts.space
