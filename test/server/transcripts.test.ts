@@ -14,8 +14,6 @@ const CALLS =
   'I will add.\n</think>\n\nLet me see.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>\n' +
   '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call>'
 
-const stats = new Proxy({} as ReturnType<ScriptedModel['model']['stats']>, { get: () => 0 })
-
 let opened: { scripted: ScriptedModel; server: RunningServer } | null = null
 afterEach(async () => {
   await opened?.server.stop(0)
@@ -25,7 +23,6 @@ afterEach(async () => {
 
 async function open(answer: string, model: Partial<ScriptedOptions> = {}, options: ServeOptions = {}) {
   const scripted = await scriptedModel({ script: answering(tokenizer, () => answer), ...model })
-  scripted.model.stats = () => stats
   const server = await serve(scripted.model, { port: 0, ...options })
   opened = { scripted, server }
   return { url: server.url, port: server.port, scripted }
