@@ -18,6 +18,7 @@ export function swiftShaderEnvironment(): Record<string, string> {
 
 const { VK_ICD_FILENAMES, LD_LIBRARY_PATH } = swiftShaderEnvironment()
 if (VK_ICD_FILENAMES !== undefined) {
+  waitGently()
   process.env.VK_ICD_FILENAMES = VK_ICD_FILENAMES
   // The search path of a running process is fixed, so the Vulkan loader is loaded here by its full path. Node finds that
   // it is no addon and closes it, which RTLD_NODELETE turns into nothing; Dawn then gets the loaded one by its name.
@@ -26,6 +27,17 @@ if (VK_ICD_FILENAMES !== undefined) {
   } catch (error) {
     if (!/did not self-register/.test((error as Error).message)) throw error
   }
+}
+
+/**
+ * Dawn asks its device in every turn of the event loop whether it is through. A GPU does not mind; here the processors that
+ * are to compute ask instead: every millisecond is enough, and a token takes half the time.
+ */
+function waitGently(): void {
+  const { setImmediate } = globalThis
+  const isDawns = (work: unknown) => Function.prototype.toString.call(work).includes('[native code]')
+  const gentle = (work: () => void, ...args: []) => (isDawns(work) ? setTimeout(work, 1) : setImmediate(work, ...args))
+  globalThis.setImmediate = Object.assign(gentle, { __promisify__: setImmediate.__promisify__ }) as typeof setImmediate
 }
 
 function unpack(): string {
