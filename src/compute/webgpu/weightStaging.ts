@@ -40,7 +40,10 @@ export class WeightStaging {
     this.#free = [...lanes]
   }
 
-  /** Ends when all is read; the copies come before whatever is submitted next. */
+  /**
+   * Ends when all is read; the copies come before whatever is submitted next. Where a read fails, when the others have ended:
+   * the memory that they read into goes with the device.
+   */
   async load(source: ByteSource, reads: readonly StagedRead[], target: GPUBuffer, signal?: AbortSignal): Promise<void> {
     const pieces: StagedRead[] = []
     for (const { from, at, size } of reads) {
@@ -48,7 +51,19 @@ export class WeightStaging {
         pieces.push({ from: from + done, at: at + done, size: Math.min(this.#laneBytes, size - done) })
       }
     }
-    await Promise.all(pieces.map(piece => this.#loadPiece(source, piece, target, signal)))
+    const failures: unknown[] = []
+    const loadPiece = async (piece: StagedRead) => {
+      const lane = await this.#take()
+      if (failures.length > 0) return this.#give(lane)
+      // Noted before the lane goes to the next one.
+      const read = (bytes: Uint8Array) =>
+        source.read(piece.from, bytes, signal).catch(error => {
+          failures.push(error)
+        })
+      await this.#fillAndSend(lane, piece, target, read)
+    }
+    await Promise.all(pieces.map(piece => loadPiece(piece).catch(error => failures.push(error))))
+    if (failures.length > 0) throw failures[0]
   }
 
   /** When the GPU has taken over everything. */
@@ -57,22 +72,22 @@ export class WeightStaging {
     for (const lane of lanes) lane.destroy()
   }
 
-  async #loadPiece(source: ByteSource, { from, at, size }: StagedRead, target: GPUBuffer, signal?: AbortSignal) {
-    const lane = await this.#take()
+  async #fillAndSend(
+    lane: GPUBuffer,
+    { at, size }: StagedRead,
+    target: GPUBuffer,
+    read: (bytes: Uint8Array) => Promise<void>,
+  ): Promise<void> {
     const whole = Math.ceil(size / 4) * 4
-    try {
-      const bytes = new Uint8Array(lane.getMappedRange(0, whole))
-      await source.read(from, bytes.subarray(0, size), signal)
-    } finally {
-      lane.unmap()
-      const encoder = this.#device.createCommandEncoder()
-      encoder.copyBufferToBuffer(lane, 0, target, at, whole)
-      this.#device.queue.submit([encoder.finish()])
-      lane.mapAsync(mapMode.write).then(
-        () => this.#give(lane),
-        error => this.#lose(error),
-      )
-    }
+    await read(new Uint8Array(lane.getMappedRange(0, whole)).subarray(0, size))
+    lane.unmap()
+    const encoder = this.#device.createCommandEncoder()
+    encoder.copyBufferToBuffer(lane, 0, target, at, whole)
+    this.#device.queue.submit([encoder.finish()])
+    lane.mapAsync(mapMode.write).then(
+      () => this.#give(lane),
+      error => this.#lose(error),
+    )
   }
 
   #take(): Promise<GPUBuffer> {
