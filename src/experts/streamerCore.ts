@@ -106,6 +106,12 @@ export class StreamerCore implements GuessedSlots, LayerSlots {
     }
   }
 
+  /** Experts that were to be read, wanted or ahead. */
+  get readsAsked(): number {
+    const { misses, prefetchReads } = this.cache.counters
+    return misses + prefetchReads
+  }
+
   // --- a layer's experts -------------------------------------------------------------------------------------------
 
   /** Asks for a layer's experts, each once: pins those that are there and has the others read, in this order. */

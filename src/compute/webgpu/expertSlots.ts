@@ -214,8 +214,7 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Experts that were to be read, wanted or ahead. */
   get readsAsked(): number {
-    const { misses, prefetchReads } = this.#cache.counters
-    return misses + prefetchReads
+    return this.#core.readsAsked
   }
 
   /** Slots that every layer can have at once. */
@@ -393,10 +392,11 @@ export class ExpertSlots implements GuessedSlots {
     }
     for (const mayBeCopy of [false, true]) {
       for (let key = layers * experts - 1; key >= 0; key--) {
+        const slot = tiers.fillGpu({ layer: key % layers, expert: Math.floor(key / layers) }, mayBeCopy)
+        if (slot < 0) continue
+        this.#core.move(slot)
         await this.#streamer.settled(mayGoOn)
         if (this.#streamer.isOver) return
-        const slot = tiers.fillGpu({ layer: key % layers, expert: Math.floor(key / layers) }, mayBeCopy)
-        if (slot >= 0) this.#core.move(slot)
       }
     }
     await this.#streamer.settled(() => {

@@ -78,8 +78,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
   }
 
   get readsAsked(): number {
-    const { misses, prefetchReads } = this.tiers.memory.counters
-    return misses + prefetchReads
+    return this.core.readsAsked
   }
 
   /** Whether there is a slot for every expert that the GPU has none for. */
