@@ -1,6 +1,6 @@
 // Large bodies and long texts: who is let in, how much memory they take, and that everybody else is served meanwhile.
 import type { Socket } from 'node:net'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, it, test } from 'vitest'
 import { healthDuring } from './healthWatch.js'
 import { rawHead, rawRequest } from './rawRequest.js'
 import { halfOpenSocket, type ScriptedServer, scriptedServer } from './scriptedServer.js'
@@ -83,6 +83,19 @@ describe('a house that is full', () => {
     expect(status).toBe(200)
     await expect.poll(() => server.metric('moeflux_body_bytes')).toBe(0)
   })
+})
+
+test('who is turned away and never sends its body does not keep its connection', async () => {
+  const server = await scriptedServer({ parallel: 1, maxQueue: 0, receiveTimeoutMs: 1_000 })
+  const goOn = server.hold()
+  const inside = postJson(`${server.url}/v1/chat/completions`, chat('one'))
+  await expect.poll(() => server.metric('moeflux_requests_active')).toBe(1)
+  const { status, milliseconds } = await rawRequest(server.port, head(20 * MiB), { limitMs: 10_000 })
+  expect(status).toBe(429)
+  expect(milliseconds).toBeLessThan(9_000) // the server has closed it
+  goOn()
+  await inside
+  await server.close()
 })
 
 describe('a server with much to read', () => {
