@@ -30,7 +30,7 @@ const { parseConfig } = await load('model/config.js')
 const { planTensors, listSpecs } = await load('model/tensorPlan.js')
 const { resolveTensors } = await load('model/resolveTensors.js')
 const { defaultExpertFormats, expertParts, expertLayout } = await load('model/expertLayout.js')
-const { openWebgpuBackend } = await load('compute/webgpu/webgpuBackend.js')
+const { openWebgpuBackend } = await load('compute/webgpu/openWebgpuBackend.js')
 
 const pattern = makePattern()
 const packed = syntheticModel(args.preset, Number(args.layers))

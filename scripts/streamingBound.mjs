@@ -36,7 +36,7 @@ const { DiskMeter } = await load('bench/diskSpeed.js')
 const { storeRoot } = await load('storage/modelStore.js')
 const { openPacked } = await load('storage/openPacked.js')
 const { openNodeFolder } = await load('storage/nodeFolder.js')
-const { openWebgpuBackend } = await load('compute/webgpu/webgpuBackend.js')
+const { openWebgpuBackend } = await load('compute/webgpu/openWebgpuBackend.js')
 
 let began = performance.now()
 const spec = parseSyntheticSpec(args.synthetic, { skew: Number(args.skew) })

@@ -16,7 +16,7 @@ export interface BackendEntry {
 
 /** Best first: the order in which 'auto' tries them. */
 const BACKENDS: readonly BackendEntry[] = [
-  { name: 'webgpu', load: async () => (await import('./webgpu/webgpuBackend.js')).openWebgpuBackend },
+  { name: 'webgpu', load: async () => (await import('./webgpu/openWebgpuBackend.js')).openWebgpuBackend },
   { name: 'wasm', load: async () => (await import('./wasm/wasmBackend.js')).openWasmBackend },
   { name: 'reference', load: async () => (await import('./reference/referenceBackend.js')).openReferenceBackend },
 ]

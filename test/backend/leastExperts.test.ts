@@ -7,7 +7,7 @@ import { openReferenceBackend } from '#moeflux/compute/reference/referenceBacken
 import type { WasmHost } from '#moeflux/compute/wasm/host.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
 import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
-import { openWebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import { OptionError } from '#moeflux/errors.js'
 import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
 import { openModel } from '#moeflux/index.js'

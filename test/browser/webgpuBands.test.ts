@@ -24,7 +24,7 @@ declare global {
 
 const html = `<!doctype html><meta charset="utf-8"><title>bands</title><script type="module">
   import { openPacked } from '/dist/storage/openPacked.js'
-  import { openWebgpuBackend } from '/dist/compute/webgpu/webgpuBackend.js'
+  import { openWebgpuBackend } from '/dist/compute/webgpu/openWebgpuBackend.js'
   const folderAt = location => ({
     location,
     async readText(name) {

@@ -10,7 +10,7 @@ const options = { precision: 'fast', expertsPerToken, threads: 2, ...given }
 const open =
   name === 'wasm'
     ? (await import('#moeflux/compute/wasm/wasmBackend.js')).openWasmBackend
-    : (await import('#moeflux/compute/webgpu/webgpuBackend.js')).openWebgpuBackend
+    : (await import('#moeflux/compute/webgpu/openWebgpuBackend.js')).openWebgpuBackend
 globalThis.gc?.()
 const before = process.memoryUsage.rss()
 const backend = await open(packed, options, way && { way: threads => ({ ...way, threads }) })

@@ -1,8 +1,9 @@
 // The webgpu backend with room for some experts on the GPU and for some in memory, of a small model.
 import type { BackendOptions } from '#moeflux/compute/backend.js'
 import type { TierWay } from '#moeflux/compute/tierRates.js'
+import { openWebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
-import { openWebgpuBackend, type WebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { defaultUsesToPay } from '#moeflux/experts/expertTiers.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import './swiftShader.js'

@@ -1,19 +1,9 @@
 // The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
 // slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
-import {
-  BackendUnavailableError,
-  ClosedError,
-  type DeviceLostError,
-  MemoryPlanError,
-  MoefluxError,
-  NonFiniteError,
-  OutOfMemoryError,
-} from '../../errors.js'
-import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
+import { ClosedError, type DeviceLostError, MoefluxError, NonFiniteError } from '../../errors.js'
 import { addReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
-import { layersOfKind } from '../../model/sizes.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
@@ -26,116 +16,41 @@ import type {
   StepRun,
 } from '../backend.js'
 import { nextTurn } from '../breather.js'
-import { allExperts, type GpuPlan, poolRequest } from '../gpuPlan.js'
+import type { GpuPlan } from '../gpuPlan.js'
 import { joinProbes } from '../joinProbes.js'
 import type { ModelStats } from '../stats.js'
-import { chooseWay, type TierWay } from '../tierRates.js'
 import { Turns } from '../turns.js'
-import type { HostWorkers } from '../wasm/hostWorkers.js'
 import { NOT_FINITE } from './argmax.js'
 import { PAGE_TOKENS } from './attentionShape.js'
-import { DecodePass } from './decodePass.js'
-import { type ExpertReader, sourceExpertReader } from './expertReader.js'
-import { ExpertSlots } from './expertSlots.js'
-import { STAGING_BUFFERS, stagingBytes } from './expertUploads.js'
-import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
-import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
-import { makeChecked } from './gpuMemory.js'
-import { gpuModelOf } from './gpuModel.js'
-import { CHUNK_TOKENS } from './gpuParts.js'
-import { takeRoom } from './gpuRoom.js'
+import type { DecodePass } from './decodePass.js'
+import type { ExpertSlots } from './expertSlots.js'
+import type { GpuDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
-import { Head } from './head.js'
+import type { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
-import { KernelSet } from './kernel.js'
-import { KvPool, plannedPages } from './kvPool.js'
-import { measureTiers } from './measureTiers.js'
-import { hostSideOf, openHostTier, type TierPlace } from './openHostTier.js'
+import type { KvPool } from './kvPool.js'
 import { probeLayers } from './probe.js'
-import { PromptPass } from './promptPass.js'
-import { type KernelTime, Profiler } from './recorder.js'
-import { loadResidentWeights } from './residentWeights.js'
-import { selfTest } from './selfTest.js'
-import { leastSlots, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
-import { sourceTierPlace } from './sourceTierPlace.js'
-import { plannedStates, StatePool } from './statePool.js'
+import type { PromptPass } from './promptPass.js'
+import type { KernelTime, Profiler } from './recorder.js'
+import type { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
 import { streamerStats, tierStats } from './tierStats.js'
-import { logitsStride } from './topK.js'
-import { createWorkspace, MAX_DECODE_BATCH, type Workspace } from './workspace.js'
+import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
-export interface WebgpuOptions extends DeviceOptions {
-  /** Measure the GPU time of every kernel: slower, and `profile()` then tells. */
-  readonly timing?: boolean
-  readonly chunkTokens?: number
-  readonly tuning?: Partial<Tuning>
-  /** For tests: an error in what kernels give to the self-test, by the kind of kernels. */
-  readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
-  /** For tests: what to do about experts that are not on the GPU, instead of measuring. */
-  readonly way?: (threads: number) => TierWay
-  /** For tests: whether the GPU shares the machine's memory, and what to leave of its own. */
-  readonly isShared?: boolean
-  readonly reserve?: number // bytes
+/** What a backend is made of; see openWebgpuBackend.ts. */
+export interface BackendParts {
+  readonly plan: GpuPlan
+  readonly states: StatePool
+  readonly kv: KvPool
+  readonly space: Workspace
+  readonly slots: ExpertSlots
+  readonly tier: HostTier | null
+  readonly prompt: PromptPass
+  readonly decode: DecodePass
+  readonly head: Head
+  readonly profiler: Profiler | null
+  readonly chunkTokens: number
 }
-
-/** Attempts to open with ever less. */
-const MOST_REFUSALS = 3
-const SOFTWARE_CHUNK_TOKENS = 64 // a chunk there takes seconds, and an abort waits for it
-
-export async function openWebgpuBackend(
-  packed: PackedModel,
-  options: BackendOptions,
-  gpuOptions: WebgpuOptions = {},
-): Promise<WebgpuBackend> {
-  try {
-    return await openModestly(packed, options, gpuOptions)
-  } catch (error) {
-    const isPlain = gpuOptions.subgroups === false && gpuOptions.packedDot === false
-    if (!(error instanceof SelfTestError) || isPlain) throw error
-    options.onNotice?.(`${error.message}; trying again with portable kernels`)
-    return openModestly(packed, options, { ...gpuOptions, subgroups: false, packedDot: false })
-  }
-}
-
-/** Memory that was there when it was planned with may be gone when it is wanted: then once more, with less. */
-async function openModestly(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions) {
-  for (let refusals = 0; ; refusals++) {
-    try {
-      return await openOnce(packed, options, gpuOptions, refusals)
-    } catch (error) {
-      if (error instanceof MemoryPlanError && options.automatic) {
-        throw new BackendUnavailableError('webgpu', error.message, { cause: error })
-      }
-      if (!(error instanceof OutOfMemoryError)) throw error
-      if (refusals < MOST_REFUSALS) continue
-      const why = `the GPU refuses memory that it seemed to have (${error.what}); less gpuMemory or backend wasm helps`
-      throw new BackendUnavailableError('webgpu', why, { cause: error })
-    }
-  }
-}
-
-async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions, refusals: number) {
-  const opened = await openDevice(gpuOptions)
-  const { device } = opened
-  const undo: (() => Promise<void>)[] = []
-  // Whatever asks for a buffer and does not look whether it gets one.
-  device.pushErrorScope('out-of-memory')
-  const opening = WebgpuBackend.open(opened, packed, options, gpuOptions, undo, refusals)
-  const failure = await opening.then(
-    () => null,
-    error => error,
-  )
-  const refused = await device.popErrorScope().catch(() => null)
-  if (failure === null && refused === null) return opening
-  if (failure === null) await (await opening).close()
-  else for (const close of undo) await close()
-  opened.close()
-  if (refused !== null) throw new OutOfMemoryError('a buffer', 0, refused.message)
-  // What is to be mapped at once and cannot be had throws this, says WebGPU.
-  throw failure instanceof RangeError ? new OutOfMemoryError('a buffer', 0, failure.message) : failure
-}
-
-class SelfTestError extends BackendUnavailableError {}
 
 /** A run with what the step takes for it. */
 interface ActiveRun extends PlannedRun {
@@ -165,143 +80,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #turns = new Turns()
   #closed = false
 
-  static async open(
-    opened: GpuDevice,
-    packed: PackedModel,
-    options: BackendOptions,
-    gpuOptions: WebgpuOptions,
-    undo: (() => Promise<void>)[], // what is to be done where this fails
-    refusals: number, // of memory, when this was tried before
-  ): Promise<WebgpuBackend> {
-    const { device, limits, description } = opened
-    const { config, experts } = packed
-    if (description.software && options.automatic) {
-      throw new BackendUnavailableError(
-        'webgpu',
-        `${description.name} is a software adapter, slower than the CPU itself`,
-        { absent: true },
-      )
-    }
-    if (description.software) options.onNotice?.(`webgpu runs on a software adapter (${description.name}): slow`)
-    const onCompiled = (loaded: number, total: number) => options.onProgress?.({ phase: 'kernels', loaded, total })
-    const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
-    const kernels = new KernelSet(device, common, onCompiled)
-    const tuning = { ...(description.software ? SOFTWARE_TUNING : HARDWARE_TUNING), ...gpuOptions.tuning }
-    const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups, tuning }
-    const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
-    const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
-    const layout = slotLayout(experts.layout)
-    const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
-    const { expertsPerToken, precision } = options
-    const model = gpuModelOf(packed, {
-      ...{ expertsPerToken, precision, planned: options.planned, maxBufferBytes: maxBytes, chunkTokens, tuning },
-    })
-    const { planned } = model
-    const place = await tierPlace(packed, options)
-    const room = await takeRoom(device, {
-      ...{ model, refusals, gpuMemory: options.gpuMemory, expertMemory: options.expertMemory },
-      isShared: gpuOptions.isShared ?? !description.ownMemory,
-      reserve: gpuOptions.reserve,
-      memory: (place?.host ?? options.wasmHost)?.memory() ?? null,
-      host: place && (memory => hostSideOf(packed, options, chunkTokens, memory, place)),
-    })
-    const { plan, pools } = room
-    if (plan.gpuSlots < allExperts(model)) options.onNotice?.(plan.line)
-    const states = new StatePool(device, config, layersOfKind(config, 'linear_attention'), maxBytes)
-    const kv = new KvPool(device, config, layersOfKind(config, 'full_attention'), maxBytes)
-    const pages = Math.min(plannedPages(planned), kv.mostPages)
-    await states.reserve(plannedStates(planned) - 1)
-    await kv.reserve(pages, pages)
-    const shape = {
-      experts: config.numExperts,
-      k: expertsPerToken,
-      maxTokens: chunkTokens,
-      logitsStride: logitsStride(config.numExperts, 0),
-    }
-    const space = await makeChecked(device, 'workspace', () => createWorkspace(gpu, config, shape))
-    const { expertSize: recordBytes } = experts.layout
-    const { hiddenSize } = config
-    const measured = {
-      ...{ expertSize: recordBytes, expertsPerToken: shape.k, hiddenSize, maxRows: chunkTokens },
-      isCountGiven: options.threads !== undefined,
-    }
-    const residentExperts = packed.weights.size / recordBytes
-    const alone = { layers: config.numLayers, expertsPerToken: shape.k, residentExperts }
-    const measure = async (workers: HostWorkers) => {
-      if (gpuOptions.way) return gpuOptions.way(workers.threads)
-      const chosen = chooseWay(await measureTiers(device, workers, measured), options.automatic ? alone : undefined)
-      if (chosen.way === 'cpu') throw new BackendUnavailableError('webgpu', chosen.line)
-      return chosen
-    }
-    const tiersOf = (memorySlots: number, { usesToPay }: TierWay) => {
-      const { numLayers: layers, numExperts } = config
-      const { poolOfLayer, slots: poolSlots } = pools
-      const sizes = { layers, experts: numExperts, expertBytes: layout.stride, poolOfLayer, poolSlots, memorySlots }
-      const bytesPerStep = defaultMovesPerStep * layout.stride
-      const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
-      return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
-    }
-    const { memorySlots } = plan
-    const tier =
-      place !== null && memorySlots > 0
-        ? await openHostTier(packed, options, chunkTokens, memorySlots, { measure, tiersOf }, place)
-        : null
-    if (tier !== null) undo.push(() => tier.close())
-    const diskReader = await openReader(packed, options)
-    undo.push(() => diskReader.close())
-    const reader = tier === null ? diskReader : tier.readerBefore(diskReader)
-    const fileNames = experts.files.map(file => file.name)
-    // Before the staging of experts is made: till then there is room for that of weights.
-    const spare = stagingBytes(layout.stride, recordBytes)
-    const weights = await loadResidentWeights(device, packed, maxBytes, spare, options)
-    const least = leastSlots(poolRequest(model))
-    const slotsPlan = { config, layout, pools, leastSlots: least, recordBytes, fileNames }
-    const slots = await ExpertSlots.create(device, slotsPlan, room.buffers, reader, tier)
-    if (tier !== null) tier.above = slots
-    opened.lost.catch(error => slots.lose(error))
-    const makeRoom = (bytes: number) => slots.giveRoom(bytes)
-    states.makeRoom = makeRoom
-    kv.makeRoom = makeRoom
-    if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
-    const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
-    const parts = { gpu, config, space, states, kv, slots, layout, host: tier }
-    const readsAhead = options.prefetch !== false && reader.isLocal
-    const building = PromptPass.create(parts, weights, profiler, readsAhead)
-    const head = await Head.create(gpu, config, space, weights)
-    const [prompt, decode] = await Promise.all([
-      building,
-      // Where nothing is left on disk, guesses are of no use.
-      DecodePass.create(parts, weights, head, profiler, readsAhead && tier?.holdsRest !== true),
-    ])
-    const kind = opened.subgroups === null ? 'portable' : 'subgroups'
-    const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
-    if (wrong !== null) throw new SelfTestError('webgpu', `${description.name} computes wrong numbers: ${wrong}`)
-    // Whoever has room for every expert wants them there, before they are asked for one by one.
-    if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
-    if (tier?.holdsRest && readsAhead) void tier.fill()
-    if (tier !== null && readsAhead) void slots.fillEmpty(tier)
-    const made = { plan, states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens }
-    return new WebgpuBackend(opened, packed, options, made)
-  }
-
-  private constructor(
-    opened: GpuDevice,
-    packed: PackedModel,
-    options: BackendOptions,
-    parts: {
-      plan: GpuPlan
-      states: StatePool
-      kv: KvPool
-      space: Workspace
-      slots: ExpertSlots
-      tier: HostTier | null
-      prompt: PromptPass
-      decode: DecodePass
-      head: Head
-      profiler: Profiler | null
-      chunkTokens: number
-    },
-  ) {
+  constructor(opened: GpuDevice, packed: PackedModel, options: BackendOptions, parts: BackendParts) {
     this.#opened = opened
     this.#packed = packed
     this.device = opened.device
@@ -615,31 +394,4 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#opened.check()
     if (this.#tier?.failure) throw this.#tier.failure
   }
-}
-
-/** In Node files are read by threads of their own; elsewhere, and from memory, the source itself is asked. */
-async function openReader(packed: PackedModel, options: BackendOptions): Promise<ExpertReader> {
-  if (readsFiles(packed)) {
-    const { nodeExpertReader } = await import('./nodeExpertReader.js')
-    return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
-  }
-  return sourceExpertReader(packed.experts)
-}
-
-/** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */
-async function tierPlace(packed: PackedModel, options: BackendOptions): Promise<TierPlace | null> {
-  if (readsFiles(packed)) {
-    const { nodeTierPlace } = await import('./nodeTierPlace.js')
-    return nodeTierPlace(packed, options)
-  }
-  return options.wasmHost?.shared ? sourceTierPlace(packed.experts, options.wasmHost) : null
-}
-
-/** Experts are in files that threads of Node can read. */
-function readsFiles({ experts }: PackedModel): boolean {
-  return globalThis.process?.versions?.node !== undefined && experts.files.every(file => isPath(file.name))
-}
-
-function isPath(name: string): boolean {
-  return /^(\/|[A-Za-z]:[\\/]|\\\\)/.test(name)
 }
