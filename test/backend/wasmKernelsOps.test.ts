@@ -14,7 +14,7 @@ import { rmsNormGated } from '#moeflux/compute/reference/rmsNormGated.js'
 import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
-import { attentionScratchBytes, pageTokens, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
+import { attentionScratchBytes, pageTokens, routeScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 import { rowStride, WasmArena } from '../support/wasmArena.js'
@@ -108,7 +108,9 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
           }
           rope(x.subarray(t * heads * headDim, (t + 1) * heads * headDim), start + t, headDim, rotaryDim, 1e7)
         }
-        arena.kernels.rope(at, stride * heads, stride, arena.put(table), rotaryDim, tokens, heads)
+        const tableStride = rowStride(rotaryDim)
+        const angles = arena.putRows(table, rotaryDim, tableStride)
+        arena.kernels.rope(at, stride * heads, stride, angles, tableStride, rotaryDim, tokens, heads)
         expectClose(arena.readRows(at, tokens * heads, headDim, stride), x, TIGHT)
       }),
       { numRuns },
@@ -215,7 +217,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
             headStride,
           ] as const),
           ...([kPages, vPages, start + begin, end - begin, heads, kvHeads, headDim, headDim ** -0.5] as const),
-          ...([headBegin, headEnd, scratch] as const),
+          ...([0, 0, headBegin, headEnd, scratch] as const),
         )
       }
       const allocateOut = () => arena.allocate(tokens * stride)
@@ -368,7 +370,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
           arena.kernels.gatedDelta(
             ...([out + t * stride, stride, at.q + t * qkStride, at.k + t * qkStride, qkStride] as const),
             ...([at.v + t * stride, stride, at.beta + t * gateStride, at.decay + t * gateStride, gateStride] as const),
-            ...([from, to, keyHeads, valueHeads, keyDim, valueDim, count, begin, end] as const),
+            ...([from, to, keyHeads, valueHeads, keyDim, valueDim, false, count, begin, end] as const),
           )
         const states = [arena.put(initial), ...[1, 2, 3].map(() => arena.floats(initial.length))]
         const whole = arena.allocate(tokens * stride)
@@ -400,9 +402,14 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
       const indices = arena.allocate(tokens * k * 4)
       const weights = arena.allocate(tokens * k * 4)
       const from = arena.putRows(logits, experts, stride)
-      const scratch = arena.allocate(Math.ceil(experts / 4) * 16)
-      arena.kernels.route(indices, weights, from, stride, experts, k, 0, tokens >> 1, scratch)
-      arena.kernels.route(indices, weights, from, stride, experts, k, tokens >> 1, tokens, scratch)
+      const scratch = arena.allocate(routeScratchBytes(experts, 0))
+      for (const [begin, end] of [
+        [0, tokens >> 1],
+        [tokens >> 1, tokens],
+      ] as const) {
+        const rule = [false, 0, 0, 0, true, 1] as const
+        arena.kernels.route(indices, weights, from, stride, experts, k, ...rule, begin, end, scratch)
+      }
       return { indices: [...arena.readInts(indices, tokens * k)], weights: arena.read(weights, tokens * k) }
     }
 

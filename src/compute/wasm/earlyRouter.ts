@@ -92,6 +92,7 @@ export class EarlyRouter {
       earlyLogits.stride,
       numExperts,
       k,
+      ...([false, 0, 0, 0, true, 1] as const),
       0,
       count,
       lane.own.route,

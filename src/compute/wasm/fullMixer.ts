@@ -76,7 +76,7 @@ export class FullMixer {
       numKvHeads,
     )
     const table = ropeTable.address + begin * ropeTable.stride
-    lane.home.rope(target, keys.stride, head, table, rotaryDim, count, numKvHeads)
+    lane.home.rope(target, keys.stride, head, table, ropeTable.stride, rotaryDim, count, numKvHeads)
     if (layer.stateBank !== HOME) {
       lane.copyColumns(HOME, layer.stateBank, keys, begin, end, 0, numKvHeads * headDim)
       lane.copyColumns(HOME, layer.stateBank, value, begin, end, 0, numKvHeads * headDim)
@@ -161,7 +161,7 @@ export class FullMixer {
       headEnd - headBegin,
     )
     const table = ropeTable.address + row * ropeTable.stride
-    lane.home.rope(own, query.stride, 2 * head, table, rotaryDim, count, headEnd - headBegin)
+    lane.home.rope(own, query.stride, 2 * head, table, ropeTable.stride, rotaryDim, count, headEnd - headBegin)
     const bank = layer.stateBank
     if (bank !== HOME) {
       lane.copyColumns(HOME, bank, query, row, row + count, headBegin * 2 * headDim, headEnd * 2 * headDim)
@@ -181,6 +181,8 @@ export class FullMixer {
       numKvHeads,
       headDim,
       headDim ** -0.5,
+      0,
+      0,
       headBegin,
       headEnd,
       lane.own.attention,

@@ -43,6 +43,11 @@ export function attentionScratchBytes(tokens: number, heads: number, headDim: nu
 /** `attention` walks the pages once for so many tokens. */
 export const attentionQueryBlock = 8
 
+/** Bytes of scratch that one thread's call of `route` needs. */
+export function routeScratchBytes(experts: number, groups: number): number {
+  return (Math.ceil(experts / 4) + Math.ceil(groups / 4)) * 16
+}
+
 /* biome-ignore format: one kernel, one paragraph */
 export interface Kernels {
   // --- matrices ----------------------------------------------------------------------------------------------------
@@ -92,15 +97,24 @@ export interface Kernels {
 
   /**
    * Rotates the first `rotaryDim` channels of each head in half-split pairs, in place.
-   * `table` [tokens, rotaryDim]: cos of the rotaryDim / 2 angles of the token's position, then their sin.
+   * `table`: per token cos of the rotaryDim / 2 angles of its position, then their sin.
    */
-  rope(x: number, tokenStride: number, headStride: number, table: number, rotaryDim: number, tokens: number, heads: number): void
+  rope(x: number, tokenStride: number, headStride: number, table: number, tableStride: number, rotaryDim: number, tokens: number, heads: number): void
 
   /** x[t][h][i] *= sigmoid(gate[t][h][i]) in place, for heads [headBegin, headEnd); i < dim. */
   sigmoidGate(x: number, xTokenStride: number, xHeadStride: number, gate: number, gateTokenStride: number, gateHeadStride: number, dim: number, tokens: number, headBegin: number, headEnd: number): void
 
   /** out[t][i] = silu(gate[t][i]) · up[t][i] for i in [begin, end), both multiples of 4. In place is fine. */
   siluMul(out: number, outStride: number, gate: number, gateStride: number, up: number, upStride: number, tokens: number, begin: number, end: number): void
+
+  /**
+   * The same with g = min(gate, limit) and u = clamp(up, ±limit): (u + 1) · g · sigmoid(alpha · g). What is not finite
+   * before the clamp is NaN after it.
+   */
+  clampedSwiglu(out: number, outStride: number, gate: number, gateStride: number, up: number, upStride: number, limit: number, alpha: number, tokens: number, begin: number, end: number): void
+
+  /** out[outIndex[t]][i] += bias[i] for i in [begin, end); `outIndex` as in `matmulFast`, `bias` of floats of `type` at any address. */
+  addBias(out: number, outStride: number, outIndex: number, bias: number, type: number, tokens: number, begin: number, end: number): void
 
   /** out[i] = x[i] + y[i]. In place is fine. `count` is a multiple of 4. */
   add(out: number, x: number, y: number, count: number): void
@@ -112,9 +126,11 @@ export interface Kernels {
    * q [tokens][heads] with strides (heads of a token need not be contiguous); out [tokens][heads · headDim].
    * kPages, vPages: u32 addresses [pages], page p holding rows of positions p · pageTokens and on, each row
    * [kvHeads · headDim]. The rows of the queries' own positions are already in the pages. headDim: a multiple of 4.
+   * window: how many positions a query sees, its own among them; 0: all up to its own. sinks: address of a further logit per
+   * head that takes part in the softmax alone, [heads], or 0.
    * scratch: `attentionScratchBytes(tokens, headEnd - headBegin, headDim)`, private to the call.
    */
-  attention(out: number, outStride: number, q: number, qTokenStride: number, qHeadStride: number, kPages: number, vPages: number, start: number, tokens: number, heads: number, kvHeads: number, headDim: number, scale: number, headBegin: number, headEnd: number, scratch: number): void
+  attention(out: number, outStride: number, q: number, qTokenStride: number, qHeadStride: number, kPages: number, vPages: number, start: number, tokens: number, heads: number, kvHeads: number, headDim: number, scale: number, window: number, sinks: number, headBegin: number, headEnd: number, scratch: number): void
 
   // --- gated delta net ---------------------------------------------------------------------------------------------
 
@@ -135,22 +151,28 @@ export interface Kernels {
   /**
    * The gated delta rule over `tokens`, for value heads [headBegin, headEnd). q and k [tokens][keyHeads · keyDim] after
    * l2 norm and scaling, v and out [tokens][valueHeads · valueDim], beta and decay [tokens][valueHeads] with gateStride.
+   * The key head of value head h is h / (valueHeads / keyHeads), or with `tiled` h mod keyHeads.
    * stateIn, stateOut [valueHeads, valueDim, keyDim]: read from one, the last state written to the other. keyDim: a multiple of 4.
    */
-  gatedDelta(out: number, outStride: number, q: number, k: number, qkStride: number, v: number, vStride: number, beta: number, decay: number, gateStride: number, stateIn: number, stateOut: number, keyHeads: number, valueHeads: number, keyDim: number, valueDim: number, tokens: number, headBegin: number, headEnd: number): void
+  gatedDelta(out: number, outStride: number, q: number, k: number, qkStride: number, v: number, vStride: number, beta: number, decay: number, gateStride: number, stateIn: number, stateOut: number, keyHeads: number, valueHeads: number, keyDim: number, valueDim: number, tiled: boolean, tokens: number, headBegin: number, headEnd: number): void
 
   // --- mixture of experts ------------------------------------------------------------------------------------------
 
   /**
-   * Softmax over all `experts` logits of a token, its k highest (ties: the lower index), weights renormalized to sum 1,
-   * highest first: indices u32 [tokens, k], weights [tokens, k], for tokens [begin, end). Indices are always valid and
-   * distinct, even where logits are NaN. scratch: experts · 4 bytes rounded up to 16, private to the call.
+   * The k experts of each token [begin, end), the best first (ties: the lower index), and their weights: indices u32
+   * [tokens, k], weights [tokens, k]. Scores are softmax or, with `sigmoid`, sigmoid of the logits. The choice is by score +
+   * selectionBias (address of [experts] floats, or 0), in the `groupsUsed` of `groups` groups of equal size whose two best add
+   * up to most (groups 0: in all); k is at most what those groups have. Weights are scores · scale, with
+   * `renormalize` of scores that were brought to the sum 1.
+   * Indices are always valid and distinct, even where logits are NaN. Rows of logits and bias are readable up to a multiple
+   * of 4. scratch: `routeScratchBytes`, private to the call.
    */
-  route(indices: number, weights: number, logits: number, logitsStride: number, experts: number, k: number, tokenBegin: number, tokenEnd: number, scratch: number): void
+  route(indices: number, weights: number, logits: number, logitsStride: number, experts: number, k: number, sigmoid: boolean, selectionBias: number, groups: number, groupsUsed: number, renormalize: boolean, scale: number, tokenBegin: number, tokenEnd: number, scratch: number): void
 
   /**
    * out[t] = Σ_rank weights[t][rank] · expertOut[t · k + rank] + sigmoid(gate[t]) · shared[t], ranks ascending, for
-   * columns [colBegin, colEnd), both multiples of 4. weights [tokens, k] of `route`; gate: one float per gateStride.
+   * columns [colBegin, colEnd), both multiples of 4. weights [tokens, k] of `route`; gate: one float per gateStride, or 0 for
+   * a shared expert that counts whole; shared 0: there is none.
    */
   combineExperts(out: number, outStride: number, expertOut: number, expertStride: number, weights: number, k: number, shared: number, sharedStride: number, gate: number, gateStride: number, tokens: number, colBegin: number, colEnd: number): void
 

@@ -130,6 +130,7 @@ export class LinearMixer {
       linearValueHeads,
       linearKeyDim,
       linearValueDim,
+      false,
       rows,
       valueBegin,
       valueEnd,

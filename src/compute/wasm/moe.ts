@@ -87,7 +87,8 @@ export class Moe {
     const k = lane.model.expertsPerToken
     const route = (begin: number, end: number) => {
       const { address, stride } = routerLogits
-      lane.home.route(indices, weights, address, stride, numExperts, k, begin, end, lane.own.route)
+      const rule = [false, 0, 0, 0, true, 1] as const
+      lane.home.route(indices, weights, address, stride, numExperts, k, ...rule, begin, end, lane.own.route)
     }
     // The leader alone needs the picks now; the others meet it at the wave's barrier.
     if (!lane.alone) lane.eachRow(lane.rows, route)

@@ -1,6 +1,7 @@
 // Causal attention over K/V pages with a running softmax. A page is the unit of the running softmax, so sums are cut at
 // absolute positions: a query gets the same bits alone or among others. Queries are taken in blocks that share a walk over
-// the pages. Scratch, per query and head: the weighted values so far [headDim]; maximum, sum and correction; a page's scores.
+// the pages; with a window, from the first that one of them sees on. Scratch, per query and head: the weighted values so far
+// [headDim]; maximum, sum and correction; a page's scores.
 import { exp4, exp1, madd, sumLanes, sumLanes4 } from './simd'
 
 // @ts-ignore: decorator
@@ -12,7 +13,8 @@ const QUERY_BLOCK: i32 = 8
 
 export function attention(
   out: usize, outStride: usize, q: usize, qTokenStride: usize, qHeadStride: usize, kPages: usize, vPages: usize,
-  start: i32, tokens: i32, heads: i32, kvHeads: i32, headDim: i32, scale: f32, headBegin: i32, headEnd: i32, scratch: usize,
+  start: i32, tokens: i32, heads: i32, kvHeads: i32, headDim: i32, scale: f32, window: i32, sinks: usize,
+  headBegin: i32, headEnd: i32, scratch: usize,
 ): void {
   const headBytes = <usize>headDim << 2
   const rowBytes = headBytes * kvHeads
@@ -24,20 +26,24 @@ export function attention(
       for (let t = 0; t < count; t++) {
         const state = scratch + <usize>((h - headBegin) * count + t) * stateBytes
         memory.fill(state, 0, headBytes)
-        store<f32>(state + headBytes, -Infinity)
-        store<f32>(state + headBytes, 0, 4)
+        // A sink is a logit without a value: the softmax begins with it.
+        const sink: f32 = sinks == 0 ? -Infinity : load<f32>(sinks + (<usize>h << 2))
+        store<f32>(state + headBytes, sink)
+        store<f32>(state + headBytes, sinks == 0 ? 0 : 1, 4)
       }
     }
+    const firstPage = window > 0 ? max(0, start + first + 1 - window) / PAGE : 0
     const lastPage = (start + first + count - 1) / PAGE
     for (let kvHead = headBegin / perKvHead; kvHead * perKvHead < headEnd; kvHead++) {
       const groupBegin = max(headBegin, kvHead * perKvHead)
       const groupEnd = min(headEnd, (kvHead + 1) * perKvHead)
-      for (let page = 0; page <= lastPage; page++) {
+      for (let page = firstPage; page <= lastPage; page++) {
         const k = <usize>load<u32>(kPages + (<usize>page << 2)) + <usize>kvHead * headBytes
         const v = <usize>load<u32>(vPages + (<usize>page << 2)) + <usize>kvHead * headBytes
         for (let t = 0; t < count; t++) {
           const visible = min(PAGE, start + first + t + 1 - page * PAGE)
-          if (visible <= 0) continue
+          const hidden = window > 0 ? max(0, start + first + t + 1 - window - page * PAGE) : 0
+          if (visible <= hidden) continue
           const query = q + <usize>(first + t) * qTokenStride
           // Two heads that share keys and values go together; a last single one goes with itself, with the same result.
           for (let h = groupBegin; h < groupEnd; h += 2) {
@@ -46,7 +52,7 @@ export function attention(
               scratch + <usize>((h - headBegin) * count + t) * stateBytes,
               scratch + <usize>((next - headBegin) * count + t) * stateBytes,
               query + <usize>h * qHeadStride, query + <usize>next * qHeadStride,
-              k, v, rowBytes, headBytes, visible, scale,
+              k, v, rowBytes, headBytes, hidden, visible, scale,
             )
           }
         }
@@ -63,19 +69,25 @@ export function attention(
   }
 }
 
-/** Folds `visible` rows of a page into the states of one query and two heads. */
+/** Folds rows [hidden, visible) of a page into the states of one query and two heads. */
 function addPage(
   state0: usize, state1: usize, query0: usize, query1: usize, k: usize, v: usize,
-  rowBytes: usize, headBytes: usize, visible: i32, scale: f32,
+  rowBytes: usize, headBytes: usize, hidden: i32, visible: i32, scale: f32,
 ): void {
+  // Four rows at a time: the page begins at the four in which the first row is that counts.
+  const skipped = hidden & ~3
+  hidden -= skipped
+  visible -= skipped
+  k += <usize>skipped * rowBytes
+  v += <usize>skipped * rowBytes
   const padded = (visible + 3) & ~3
   scorePage(state0 + headBytes + 16, state1 + headBytes + 16, query0, query1, k, rowBytes, headBytes, padded)
   const before0 = load<f32>(state0 + headBytes)
   const before1 = load<f32>(state1 + headBytes)
   const total0 = load<f32>(state0 + headBytes, 4)
   const total1 = load<f32>(state1 + headBytes, 4)
-  softmaxPage(state0 + headBytes, before0, total0, visible, padded, scale)
-  if (state1 != state0) softmaxPage(state1 + headBytes, before1, total1, visible, padded, scale)
+  softmaxPage(state0 + headBytes, before0, total0, hidden, visible, padded, scale)
+  if (state1 != state0) softmaxPage(state1 + headBytes, before1, total1, hidden, visible, padded, scale)
   addValues(state0, state1, v, rowBytes, headBytes, visible)
 }
 
@@ -133,11 +145,14 @@ function scorePage(
 }
 
 /** Scores become weights relative to the highest so far; what was there before is corrected by the factor left in slot 2. */
-function softmaxPage(state: usize, before: f32, total: f32, visible: i32, padded: i32, scale: f32): void {
+function softmaxPage(
+  state: usize, before: f32, total: f32, hidden: i32, visible: i32, padded: i32, scale: f32,
+): void {
   const scores = state + 16
   const scoresEnd = scores + (<usize>padded << 2)
   // Rows past the query's position are there, but hold nothing yet.
   for (let j = visible; j < padded; j++) store<f32>(scores + (<usize>j << 2), -Infinity)
+  for (let j = 0; j < hidden; j++) store<f32>(scores + (<usize>j << 2), -Infinity)
   let top = f32x4.splat(-Infinity)
   let at = scores
   do {

@@ -1,5 +1,6 @@
 // The weighted sum of a token's experts in the order of its own ranking, then its shared expert: an order that does not
-// depend on which experts other tokens took or which was read first.
+// depend on which experts other tokens took or which was read first. A shared expert that is not there (0) adds nothing, one
+// without a gate (0) counts whole.
 import { madd, sigmoid1 } from './simd'
 
 export function combineExperts(
@@ -10,8 +11,10 @@ export function combineExperts(
     const to = out + t * outStride
     const from = expertOut + t * k * expertStride
     const weight = weights + ((t * k) << 2)
-    const sharedRow = shared + t * sharedStride
-    const sharedWeight = f32x4.splat(sigmoid1(load<f32>(gate + t * gateStride)))
+    // Nothing is added as 0 times what the experts gave.
+    const sharedRow = shared == 0 ? from : shared + t * sharedStride
+    const plain: f32 = shared == 0 ? 0 : 1
+    const sharedWeight = f32x4.splat(gate == 0 ? plain : sigmoid1(load<f32>(gate + t * gateStride)))
     let c = <usize>colBegin << 2
     const end = <usize>colEnd << 2
     const weightEnd = weight + (<usize>k << 2)

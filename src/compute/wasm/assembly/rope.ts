@@ -1,11 +1,12 @@
 // Rotary position embedding in half-split pairs. Angles come as a table: the host has exact sines, and few of them.
 
 export function rope(
-  x: usize, tokenStride: usize, headStride: usize, table: usize, rotaryDim: i32, tokens: i32, heads: i32,
+  x: usize, tokenStride: usize, headStride: usize, table: usize, tableStride: usize, rotaryDim: i32,
+  tokens: i32, heads: i32,
 ): void {
   const half = <usize>(rotaryDim >> 1) << 2
   for (let t: usize = 0; t < <usize>tokens; t++) {
-    const cos = table + t * (half << 1)
+    const cos = table + t * tableStride
     const sin = cos + half
     for (let h: usize = 0; h < <usize>heads; h++) {
       const low = x + t * tokenStride + h * headStride
