@@ -7,13 +7,14 @@ import { ensureSyntheticModel } from '../bench/syntheticModel.js'
 import { parseSyntheticSpec } from '../bench/syntheticSpec.js'
 import { tokenSourceFor } from '../bench/tokenSource.js'
 import type { TierStats, TierUse } from '../compute/stats.js'
-import { findModel, storeRoot } from '../storage/modelStore.js'
+import { DEMO_NAME, storeRoot } from '../storage/modelStore.js'
 import { openNodeFolder } from '../storage/nodeFolder.js'
 import { openPacked } from '../storage/openPacked.js'
 import { preparePacked } from '../storage/preparePacked.js'
 import type { Cli } from './action.js'
 import { checkContextRoom } from './checkContextRoom.js'
 import type { BenchCommandOptions } from './commands/bench.js'
+import { findOrPull } from './findOrPull.js'
 import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from './format.js'
 import { openCliModel } from './openCliModel.js'
 
@@ -75,7 +76,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
 
 async function modelFolder(cli: Cli, options: BenchCommandOptions): Promise<string> {
   if (options.synthetic === undefined) {
-    const folder = await findModel(options.model ?? 'demo')
+    const folder = await findOrPull(cli, options.model ?? DEMO_NAME, options.yes === true)
     return preparePacked(folder, { onNotice: line => cli.notice(line), signal: cli.signal })
   }
   const spec = parseSyntheticSpec(options.synthetic, options)

@@ -10,9 +10,11 @@ import { type AdapterDescription, probeAdapters } from '../compute/webgpu/gpuDev
 import { availableMemory } from '../experts/nodeMemory.js'
 import { chooseReadMode } from '../experts/readMode.js'
 import type { ModelConfig } from '../model/config.js'
-import { presets } from '../model/presets.js'
-import { allExpertsBytes, expertBytes, FOUR_BIT, matrixBytes, residentBytes } from '../model/sizes.js'
-import { findModel, storeRoot } from '../storage/modelStore.js'
+import { fourBitBytes } from '../model/estimate.js'
+import { type PresetName, presets } from '../model/presets.js'
+import { findWellKnown, WELL_KNOWN_MODELS } from '../model/wellKnownModels.js'
+import { freeSpace } from '../storage/diskFull.js'
+import { findModel, locateModel, storeRoot } from '../storage/modelStore.js'
 import { openNodeFolder } from '../storage/nodeFolder.js'
 import { openPacked } from '../storage/openPacked.js'
 import type { Cli } from './action.js'
@@ -43,6 +45,8 @@ export interface Findings {
   readonly gpu: { usable: boolean; reason: string; adapter: AdapterDescription | null }
   readonly memory: { total: number; free: number; limit: number; limitedBy: 'machine' | 'cgroup' }
   readonly disk: DiskMeasurement | null
+  readonly store: { folder: string; free: number | null } // where models are kept
+  readonly next: string // command, for who has nothing else in mind
   readonly subject: Omit<Subject, 'files' | 'config'>
   readonly split: GpuEstimate | null // with a GPU of the size that was asked about
   readonly auto: { backend: string; reason: string; reads: 'direct' | 'buffered'; readsReason: string }
@@ -50,7 +54,10 @@ export interface Findings {
 }
 
 export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<void> {
-  const subject = options.model === undefined ? presetSubject() : await modelSubject(options.model)
+  const name = options.model ?? WELL_KNOWN_MODELS[0].names[0]
+  const isHere = options.model !== undefined && (await locateModel(options.model)).path !== null
+  const preset = findWellKnown(name)?.preset
+  const subject = isHere || preset === undefined ? await modelSubject(name) : presetSubject(preset)
   const memory = availableMemory()
   const wasm = await lookAtWasm()
   const gpu = await probeAdapters()
@@ -74,6 +81,8 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
     gpu,
     memory: { total: totalmem(), free: memory.bytes, limit: memory.limit, limitedBy: memory.limitedBy },
     disk,
+    store: { folder: storeRoot(), free: await freeSpace(storeRoot()) },
+    next: `moeflux run -m ${name} "Hello"${isHere ? '' : ', which offers to pull it where it is not here'}`,
     subject: about,
     split: options.gpu === undefined ? null : splitFor(subject, options.gpu, disk),
     auto: {
@@ -87,15 +96,16 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
   else await cli.print(formatFindings(complete))
 }
 
-function presetSubject(): Subject {
-  const { config, title } = presets.a3b
+function presetSubject(preset: PresetName): Subject {
+  const { config, title } = presets[preset]
+  const { expert, allExperts, resident, embedding } = fourBitBytes(config)
   return {
     name: title,
-    expertBytes: expertBytes(config, FOUR_BIT),
-    expertsBytes: allExpertsBytes(config, FOUR_BIT),
-    residentBytes: residentBytes(config, FOUR_BIT),
+    expertBytes: expert,
+    expertsBytes: allExperts,
+    residentBytes: resident,
     expertsPerStep: config.numLayers * config.expertsPerToken,
-    embeddingBytes: matrixBytes(config.vocabSize, config.hiddenSize, FOUR_BIT),
+    embeddingBytes: embedding,
     config,
     files: [],
   }
@@ -205,7 +215,8 @@ function gpuFields({ adapter, reason }: Findings['gpu']): [string, string][] {
   ]
 }
 
-function formatFindings({ system, wasm, gpu, memory, disk, subject, split, auto, advice }: Findings): string {
+function formatFindings(findings: Findings): string {
+  const { system, wasm, gpu, memory, disk, store, subject, split, auto, advice } = findings
   const simd = wasm.reason === null ? `${wasm.simd} SIMD, shared memory` : `not usable: ${wasm.reason}`
   const limit = memory.limitedBy === 'cgroup' ? `, limited to ${formatBytes(memory.limit)} by a control group` : ''
   const fields: [string, string][] = [
@@ -216,6 +227,7 @@ function formatFindings({ system, wasm, gpu, memory, disk, subject, split, auto,
     ['memory', `${formatBytes(memory.free)} free of ${formatBytes(memory.total)}${limit}`],
   ]
   if (disk) fields.push(['disk', diskLine(disk)])
+  if (store.free !== null) fields.push(['disk: free', `${formatBytes(store.free)} for models, in ${store.folder}`])
   fields.push(
     ['auto: backend', `${auto.backend}: ${auto.reason}`],
     ['auto: reads', `${auto.reads} for ${subject.name}: ${auto.readsReason}`],
@@ -224,6 +236,6 @@ function formatFindings({ system, wasm, gpu, memory, disk, subject, split, auto,
     const { gpuBytes } = split
     fields.push(['split', `${subject.name} with ${formatBytes(gpuBytes)} of GPU memory:`], ...splitFields(split))
   }
-  const notes = advice.map(line => `- ${line}\n`).join('')
-  return formatFields(fields) + (notes === '' ? '' : `\n${notes}`)
+  const notes = [...advice, `next: ${findings.next}`].map(line => `- ${line}\n`).join('')
+  return `${formatFields(fields)}\n${notes}`
 }

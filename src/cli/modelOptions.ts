@@ -5,6 +5,7 @@ import { byteSizeOption, integerOption } from './optionValues.js'
 
 export interface ModelOptions {
   readonly model?: string
+  readonly yes?: boolean
   readonly backend: 'auto' | BackendName
   readonly precision?: Precision
   readonly threads?: number
@@ -22,10 +23,12 @@ export interface ModelOptions {
 /** Adds the model flags. `model: false` for commands that take the model as an argument. */
 export function addModelOptions(command: Command, options: { model?: boolean } = {}): Command {
   if (options.model !== false) {
-    command.option(
-      '-m, --model <name|path>',
-      'a model of the local store, a folder or a GGUF file (default: the built-in demo)',
-    )
+    command
+      .option(
+        '-m, --model <name|path>',
+        'a model of the local store or the hub (qwen3.6-35b), a folder or a GGUF file (default: the built-in demo)',
+      )
+      .option('-y, --yes', 'pull a model that is not here without asking')
   }
   return command
     .addOption(

@@ -15,6 +15,7 @@ export interface ModelSubject {
   readonly config: ModelConfig
   readonly bytes: ModelBytes
   readonly expert2Bit: number
+  readonly shortName?: string // by which it can be pulled, where it is not here
   readonly expertFiles?: readonly string[] // where there are any
   readonly relaid?: readonly RelayCost[] // what packing a GGUF file does to its types
 }
@@ -22,6 +23,8 @@ export interface ModelSubject {
 export interface ModelReport {
   readonly subject: ModelSubject
   readonly machine: Machine
+  readonly totalMemory: number // of this machine, or of the one that was asked about
+  readonly disk: { readonly folder: string; readonly free: number | null } // of the store
   readonly rates: MachineRates
   readonly readSpeedFrom: 'given' | 'measured' | 'assumed'
   readonly estimate: Estimate
@@ -58,6 +61,7 @@ export function reportJson(report: ModelReport): unknown {
       recurrentState: recurrentBytes(config),
     },
     machine,
+    disk: report.disk,
     assumptions: {
       ...rates,
       readSpeedFrom: report.readSpeedFrom,
@@ -71,7 +75,7 @@ export function reportJson(report: ModelReport): unknown {
 }
 
 export function reportText(report: ModelReport, bold: (text: string) => string): string {
-  const { subject, machine, rates, estimate } = report
+  const { subject, machine, rates, estimate, disk } = report
   const { config: c, bytes } = subject
   const full = fullLayerCount(c)
   const count = parameterCounts(c)
@@ -113,7 +117,10 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
       'This machine',
       [
         ['processor', `${machine.processor}, ${machine.threads} threads`],
-        ['memory', `${formatBytes(machine.totalMemory)}; planned with ${formatBytes(rates.memory)}`],
+        ['memory', `${formatBytes(report.totalMemory)}; planned with ${formatBytes(rates.memory)}`],
+        ...(disk.free === null
+          ? []
+          : [['disk', `${formatBytes(disk.free)} free in ${disk.folder}`] as [string, string]]),
         ['verdict', verdict(estimate, rates)],
         [
           'needs',
@@ -170,7 +177,7 @@ function speed(estimate: Estimate): string {
   return `up to ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
 }
 
-function assumptions({ rates, readSpeedFrom, estimate, expertsPerToken }: ModelReport): string {
+function assumptions({ subject, rates, readSpeedFrom, estimate, expertsPerToken }: ModelReport): string {
   const lines = [
     `Assumed: ${formatBytes(estimate.bytesPerToken)} of weights a token (${expertsPerToken} experts a layer), computed at ${formatBytes(rates.weightsPerSecond)}/s.`,
   ]
@@ -180,6 +187,8 @@ function assumptions({ rates, readSpeedFrom, estimate, expertsPerToken }: ModelR
     )
   }
   lines.push('`moeflux doctor` measures the disk and `moeflux bench` the real speed.')
+  if (subject.shortName !== undefined)
+    lines.push(`\`moeflux run -m ${subject.shortName} "Hello"\` pulls it and answers.`)
   return `${lines.join('\n')}\n`
 }
 

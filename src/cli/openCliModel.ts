@@ -1,7 +1,8 @@
 // Opens the model that the flags name, with a progress bar and the notices of what was chosen on the way.
 import { type Model, type OpenModelOptions, openModel, UsageError } from '../index.js'
-import { DEMO_NAME, findModel } from '../storage/modelStore.js'
+import { DEMO_NAME } from '../storage/modelStore.js'
 import type { Cli } from './action.js'
+import { findOrPull } from './findOrPull.js'
 import type { ModelOptions } from './modelOptions.js'
 
 export async function openCliModel(
@@ -10,9 +11,10 @@ export async function openCliModel(
   more: Pick<OpenModelOptions, 'planFor'> = {},
 ): Promise<Model> {
   refuseIdleFlags(options)
+  const path = await findOrPull(cli, options.model ?? DEMO_NAME, options.yes === true)
   const bar = cli.progressBar()
   try {
-    const model = await openModel(await findModel(options.model ?? DEMO_NAME), {
+    const model = await openModel(path, {
       backend: options.backend,
       precision: options.precision,
       threads: options.threads,

@@ -6,6 +6,8 @@ export interface ProgressUpdate {
   readonly phase: string
   readonly loaded: number
   readonly total: number
+  /** The part of `loaded` that took no time: an earlier run did it. */
+  readonly reused?: number
 }
 
 export interface ProgressScreen {
@@ -49,7 +51,7 @@ export class ProgressBar {
       this.#rate = new RateMeter()
       this.#drawnAt = Number.NEGATIVE_INFINITY
     }
-    this.#rate.add(now, progress.loaded)
+    this.#rate.add(now, progress.loaded - (progress.reused ?? 0))
     if (now - this.#startedAt < APPEAR_MS) return
     if (now - this.#drawnAt < REDRAW_MS && progress.loaded < progress.total) return
     this.#drawnAt = now

@@ -14,6 +14,8 @@ export interface DownloadOptions {
   readonly retryMs?: number // before the first retry; doubles
   /** Bytes that arrived; negative where a file is begun anew. */
   readonly onBytes?: (bytes: number) => void
+  /** Bytes that an earlier run had brought. */
+  readonly onReused?: (bytes: number) => void
   readonly onNotice?: (line: string) => void
   readonly signal?: AbortSignal
 }
@@ -120,7 +122,7 @@ class Download {
     if (earlier?.rangeBytes === this.rangeBytes && earlier.done.length === count && size === this.file.size) {
       this.etag = earlier.etag
       this.done = earlier.done.map((bytes, index) => Math.min(Math.max(0, bytes), this.rangeSize(index)))
-      this.options.onBytes?.(this.done.reduce((sum, bytes) => sum + bytes, 0))
+      this.options.onReused?.(this.done.reduce((sum, bytes) => sum + bytes, 0))
       return
     }
     this.done = Array<number>(count).fill(0)

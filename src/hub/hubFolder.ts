@@ -52,7 +52,7 @@ export class HubFolder implements Folder {
     if (file === undefined) throw new ReadError(`${this.client.id}/${name}`, 0, 0, 'there is no such file on the hub')
     const shard = new HubShard(file, this)
     await shard.readHead()
-    if (shard.wasRead) this.options.onBytes?.(file.size)
+    if (shard.wasRead) this.options.onReused?.(file.size)
     this.shards.set(name, shard)
     return shard
   }
@@ -71,7 +71,7 @@ export class HubFolder implements Folder {
   async download(file: HubFile): Promise<string> {
     const path = this.path(file.path)
     if ((await stat(path).catch(() => null))?.size === file.size) {
-      this.options.onBytes?.(file.size)
+      this.options.onReused?.(file.size)
       return path
     }
     await mkdir(dirname(path), { recursive: true })

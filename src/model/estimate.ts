@@ -1,13 +1,39 @@
 // What a model needs of a machine and how fast it may run there, from bytes and rates alone. An estimate, made of stated
 // assumptions; `bench` measures. Knows nothing of operating systems: memory and rates are given to it.
 import type { ModelConfig } from './config.js'
-import { kvBytesPerToken, recurrentBytes } from './sizes.js'
+import {
+  allExpertsBytes,
+  expertBytes,
+  FOUR_BIT,
+  kvBytesPerToken,
+  matrixBytes,
+  recurrentBytes,
+  residentBytes,
+} from './sizes.js'
 
 export interface ModelBytes {
   readonly expert: number
   readonly allExperts: number
   readonly resident: number
   readonly embedding: number // the part of `resident` of which a token reads one row only
+}
+
+/** Of a model of which only the shapes are known: as most are packed. */
+export function fourBitBytes(config: ModelConfig): ModelBytes {
+  return {
+    expert: expertBytes(config, FOUR_BIT),
+    allExperts: allExpertsBytes(config, FOUR_BIT),
+    resident: residentBytes(config, FOUR_BIT),
+    embedding: matrixBytes(config.vocabSize, config.hiddenSize, FOUR_BIT),
+  }
+}
+
+/**
+ * What of a machine's memory a model may take: the system and what runs beside it need a quarter, on a large machine not
+ * more than on one of 16 GB.
+ */
+export function usableMemory(total: number): number {
+  return total - Math.min(total / 4, 4e9)
 }
 
 export interface MachineRates {

@@ -27,3 +27,9 @@ export async function freeBytes(folder: string): Promise<number | null> {
     return null
   }
 }
+
+/** The same for a folder that may not be there yet: of the nearest one above it. */
+export async function freeSpace(folder: string): Promise<number | null> {
+  const free = await freeBytes(folder)
+  return free === null && dirname(folder) !== folder ? freeSpace(dirname(folder)) : free
+}

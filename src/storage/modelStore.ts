@@ -1,20 +1,19 @@
-// The local store of packed models: `models/` holds what people pulled or put there, by name, `packed/` what was packed
-// on the way when a raw folder was opened, `synthetic/` models of random weights for benchmarks. Finds, lists and removes; does not download or convert.
-import { readdir, rename, rm, stat } from 'node:fs/promises'
+// The local store of packed models: finds by name, and removes. What lies where is told by storedModels.ts; downloads and
+// converts nothing.
+import { rename, rm, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { ModelNotFoundError } from '../errors.js'
 import { isGgufName } from '../gguf/ggufFolder.js'
 import { demoModelPath } from './demoModel.js'
 import { lockFolder } from './folderLock.js'
-import type { Metadata } from './manifest.js'
-import { openNodeFolder, refuseEmptyName } from './nodeFolder.js'
-import { readMetadata } from './openPacked.js'
-import { JOURNAL_NAME, LOCK_NAME, METADATA_NAME } from './packedNames.js'
+import { type HubReference, hubReference, meantModels } from './modelName.js'
+import { refuseEmptyName } from './nodeFolder.js'
+import { LOCK_NAME } from './packedNames.js'
+import { listDownloads, listModels, type StoredModel } from './storedModels.js'
 
 export const DEMO_NAME = 'demo'
 
-const SHELVES = ['models', 'packed', 'synthetic'] as const
 const REMOVING = '.removing-'
 
 /** `MOEFLUX_HOME`, or `~/.cache/moeflux`. */
@@ -32,46 +31,58 @@ export function packedCacheFolder(root: string, name: string, key: string): stri
   return join(root, 'packed', `${folderNameFor(name)}-${key}`)
 }
 
-export interface StoredModel {
-  readonly id: string // the folder's name: never ambiguous
-  readonly name: string
-  readonly folder: string
-  readonly shelf: (typeof SHELVES)[number]
-  readonly bytes: number
-  readonly metadata: Metadata | null // null: not finished, or packed by others
-  readonly state: 'ready' | 'unfinished' | 'foreign'
-}
+/** Where a model is: its folder or GGUF file, or what is known of one that is not there. */
+export type Located =
+  | { readonly path: string }
+  | { readonly path: null; readonly hub: HubReference | null; readonly unfinished: StoredModel | null }
 
-export async function listModels(root: string): Promise<StoredModel[]> {
-  const models: StoredModel[] = []
-  for (const shelf of SHELVES) {
-    for (const entry of await readdir(join(root, shelf), { withFileTypes: true }).catch(() => [])) {
-      if (entry.isDirectory() && !entry.name.startsWith('.')) {
-        models.push(await describeModel(join(root, shelf, entry.name), entry.name, shelf))
-      }
-    }
-  }
-  return models.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.id < b.id ? -1 : 1))
-}
-
-/** Where a model is: a folder or GGUF file that is there, the name of a stored model, or the built-in demo's. */
-export async function findModel(nameOrFolder: string, root = storeRoot()): Promise<string> {
+/** A folder or GGUF file that is there, a stored model by its name or a part of it, or the built-in demo. */
+export async function locateModel(nameOrFolder: string, root = storeRoot()): Promise<Located> {
   refuseEmptyName(nameOrFolder)
-  if (await isFolder(resolve(nameOrFolder))) return resolve(nameOrFolder)
-  if (isGgufName(nameOrFolder) && (await stat(nameOrFolder).catch(() => null)) !== null) return resolve(nameOrFolder)
-  const { model, others } = await pickModel(nameOrFolder, root)
-  if (model !== null) return model.folder
-  if (nameOrFolder === DEMO_NAME) return demoModelPath()
-  if (others.length > 0) throw ambiguous(nameOrFolder, others)
-  const detail = `no such folder or file, and the store has no model of this name ('moeflux list' shows them)`
-  throw new ModelNotFoundError(nameOrFolder, detail)
+  if (await isFolder(resolve(nameOrFolder))) return { path: resolve(nameOrFolder) }
+  if (isGgufName(nameOrFolder) && (await stat(nameOrFolder).catch(() => null)) !== null) {
+    return { path: resolve(nameOrFolder) }
+  }
+  const models = meantModels(nameOrFolder, await listModels(root), folderNameFor)
+  if (models.length > 1) throw ambiguous(nameOrFolder, models)
+  const [model] = models
+  const hub = hubReference(nameOrFolder)
+  if (model !== undefined) {
+    const isPulled = model.state === 'unfinished' && model.shelf === 'models'
+    if (!isPulled) return { path: model.folder }
+    return { path: null, hub: hub ?? hubReference(model.name), unfinished: model }
+  }
+  if (nameOrFolder === DEMO_NAME) return { path: demoModelPath() }
+  return { path: null, hub, unfinished: null }
 }
 
-/** Removes a model from the store and gives its description. Folders outside the store are never touched. */
+/** The same for those who cannot go on without it. */
+export async function findModel(nameOrFolder: string, root = storeRoot()): Promise<string> {
+  const located = await locateModel(nameOrFolder, root)
+  if (located.path !== null) return located.path
+  throw notFound(nameOrFolder, located)
+}
+
+export function notFound(name: string, { hub, unfinished }: Located & { readonly path: null }): ModelNotFoundError {
+  const pull = hub === null ? null : `'moeflux pull ${hub.id}'`
+  if (unfinished !== null) {
+    return new ModelNotFoundError(name, `its pull is not finished: ${pull ?? "'moeflux pull'"} goes on with it`)
+  }
+  const next =
+    pull === null ? "'moeflux list' shows them" : `${pull} brings it from the hub, 'moeflux list' shows those there are`
+  return new ModelNotFoundError(name, `no such folder or file, and the store has no model of this name (${next})`)
+}
+
+/** Removes a model from the store, with what was downloaded for it. Folders outside the store are never touched. */
 export async function removeModel(nameOrId: string, root = storeRoot()): Promise<StoredModel> {
-  const { model, others } = await pickModel(nameOrId, root)
-  if (others.length > 0) throw ambiguous(nameOrId, others)
-  if (model === null) throw new ModelNotFoundError(nameOrId, "the store has no such model ('moeflux list' shows them)")
+  const models = meantModels(nameOrId, await listModels(root), folderNameFor)
+  if (models.length > 1) throw ambiguous(nameOrId, models)
+  const [model] = models
+  if (model === undefined) {
+    throw new ModelNotFoundError(nameOrId, "the store has no such model ('moeflux list' shows them)")
+  }
+  if (model.shelf === 'models') await removeDownloads(root, model.id)
+  if (!(await isFolder(model.folder))) return model
   const lock = await lockFolder(join(model.folder, LOCK_NAME), { wait: false }) // not while it is being written
   try {
     // Under another name first: a removal that is cut off must not leave half a model that looks whole.
@@ -85,33 +96,26 @@ export async function removeModel(nameOrId: string, root = storeRoot()): Promise
   return model
 }
 
-async function pickModel(
-  nameOrId: string,
-  root: string,
-): Promise<{ model: StoredModel | null; others: StoredModel[] }> {
-  const models = await listModels(root)
-  const byId = models.find(model => model.id === nameOrId)
-  if (byId !== undefined) return { model: byId, others: [] }
-  const named = models.filter(model => model.name === nameOrId)
-  return named.length === 1 ? { model: named[0], others: [] } : { model: null, others: named }
+/** Not while they grow. What a pull that was killed left behind goes with its lock. */
+async function removeDownloads(root: string, id: string): Promise<void> {
+  const folders = (await listDownloads(root)).get(id) ?? []
+  if (folders.length === 0) return
+  const path = downloadLock(root, id)
+  const lock = await lockFolder(path, { wait: false })
+  try {
+    for (const folder of folders) if (folder !== path) await rm(folder, { recursive: true, force: true })
+  } finally {
+    await lock.release()
+  }
+}
+
+/** Who pulls the model of this id holds it. */
+export function downloadLock(root: string, id: string): string {
+  return join(root, 'downloads', `${id}.lock`)
 }
 
 function ambiguous(name: string, models: readonly StoredModel[]): ModelNotFoundError {
   return new ModelNotFoundError(name, `several models have this name; say which: ${models.map(m => m.id).join(', ')}`)
-}
-
-async function describeModel(folder: string, id: string, shelf: StoredModel['shelf']): Promise<StoredModel> {
-  const files = await readdir(folder, { withFileTypes: true, recursive: true })
-  let bytes = 0
-  for (const file of files) {
-    if (file.isFile()) bytes += (await stat(join(file.parentPath, file.name)).catch(() => null))?.size ?? 0
-  }
-  const has = (name: string) => files.some(file => file.parentPath === folder && file.name === name)
-  const metadata = has(METADATA_NAME)
-    ? await readMetadata(await openNodeFolder(folder, { links: 'any' })).catch(() => null)
-    : null
-  const state = metadata !== null ? 'ready' : has(JOURNAL_NAME) ? 'unfinished' : 'foreign'
-  return { id, name: metadata?.model ?? id.replaceAll('--', '/'), folder, shelf, bytes, metadata, state }
 }
 
 function folderNameFor(name: string): string {

@@ -153,8 +153,10 @@ export async function readMetadata(folder: Folder): Promise<Metadata | null> {
 /** A JSON file that holds one object, or null where there is no file. */
 export async function readJson(folder: Folder, name: string): Promise<Readonly<Record<string, unknown>> | null> {
   const text = await folder.readText(name)
-  if (text === null) return null
-  const file = `${folder.location}/${name}`
+  return text === null ? null : parseObject(text, `${folder.location}/${name}`)
+}
+
+export function parseObject(text: string, file: string): Readonly<Record<string, unknown>> {
   checkNesting(text, file)
   let json: unknown
   try {

@@ -56,21 +56,34 @@ describe('moeflux inspect', () => {
   })
 
   it.each([
-    ['1GB', '4096'], // less than the resident part
-    ['1.5GB', '4096'], // the resident part, and no room for the context
-    ['1.63GB', '4096'], // both, and no room for experts
-    ['8GB', '262144'], // the context alone takes more
+    ['1.2GB', '4096'], // three quarters of it are less than the resident part
+    ['2GB', '4096'], // the resident part, and no room for the context
+    ['2.174GB', '4096'], // both, and no room for experts
+    ['10GB', '262144'], // the context alone takes more
   ])('says how much is missing of %s for %s tokens', async (memory, context) => {
     const options = ['inspect', 'a3b', '--memory', memory, '--context', context]
     const [text, json] = await Promise.all([moeflux(options), moeflux([...options, '--json'])])
     const { bytes, estimate } = JSON.parse(json.stdout)
     expect(estimate.fits).toBe('no')
     expect(estimate.leastMemory).toBe(bytes.resident + estimate.stateBytes + 2 * 8 * bytes.expert)
-    const missing = formatBytes(estimate.leastMemory - Number.parseFloat(memory) * 1e9)
+    const usable = Number.parseFloat(memory) * 0.75e9 // the rest is the system's
+    const missing = formatBytes(estimate.leastMemory - usable)
     expect(text.stdout).toContain(
       `too small by ${missing}: the resident part, ${formatInteger(Number(context))} tokens and a token's experts ` +
         `of two layers take ${formatBytes(estimate.leastMemory)}\n`,
     )
+  })
+
+  it('leaves room for the system, says what the disk has free, and names the next command', async () => {
+    const { stdout } = await moeflux(['inspect', 'qwen3.6-35b', '--memory', '16GB'])
+    expect(stdout).toContain('16.0 GB; planned with 12.0 GB')
+    expect(stdout).toMatch(/disk +[\d.]+ [GT]B free in /)
+    expect(stdout).toContain('moeflux run -m qwen3.6-35b "Hello"')
+    const { stdout: large } = await moeflux(['inspect', 'a3b', '--memory', '64GB'])
+    expect(large).toContain('64.0 GB; planned with 60.0 GB')
+    const { stdout: doctor } = await moeflux(['doctor', '--no-disk', '--model', 'a3b'])
+    expect(doctor).toMatch(/disk: free +[\d.]+ [GT]B for models, in /)
+    expect(doctor).toContain('next: moeflux run -m a3b "Hello"')
   })
 
   describe('for a GPU', () => {

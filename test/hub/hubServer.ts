@@ -9,6 +9,8 @@ export interface HubBehaviour {
   dropAfter: (path: string, request: number) => number | null
   /** Milliseconds between pieces. */
   pauseMs: number
+  /** Waited for before each piece of a file, with what was sent of all files so far. */
+  hold: (sent: number) => Promise<void> | null
   pieceBytes: number
   /** An answer in place of the right one. */
   failWith: (path: string, request: number) => number | null
@@ -36,6 +38,7 @@ export async function startHub(
   const behaviour: HubBehaviour = {
     dropAfter: () => null,
     pauseMs: 0,
+    hold: () => null,
     pieceBytes: 64 * 1024,
     failWith: () => null,
     etag: (_, sha256) => `"${sha256}"`,
@@ -94,6 +97,7 @@ export async function startHub(
     for (let at = from; at <= to && !response.destroyed; at += behaviour.pieceBytes) {
       const end = Math.min(at + behaviour.pieceBytes, to + 1)
       if (limit !== null && end - from > limit) return void response.destroy()
+      await behaviour.hold(sent)
       response.write(bytes.subarray(at, end))
       sent += end - at
       if (behaviour.pauseMs > 0) await new Promise(resolve => setTimeout(resolve, behaviour.pauseMs))

@@ -120,9 +120,14 @@ describe('pull', () => {
     const root = temporaryFolder()
     for (const share of [0.2, 0.5, 0.85]) expect(await pullAndDie(root, share)).toBe('SIGKILL')
     const before = hub.sent()
-    await pullModel(ID, options(root))
+    const told: { loaded: number; total: number; reused: number }[] = []
+    await pullModel(ID, options(root, { onProgress: progress => told.push(progress) }))
     await expectPacked(root)
     expect(hub.sent() - before).toBeLessThan(0.6 * sourceBytes) // the last run went on
+    const { loaded, total, reused } = told.at(-1) ?? { loaded: 0, total: 0, reused: 0 }
+    expect(loaded).toBe(total)
+    expect(reused).toBeGreaterThan(0.4 * sourceBytes)
+    expect(loaded - reused).toBeLessThanOrEqual(hub.sent() - before)
   })
 
   it('starts a file anew whose etag changes, and one whose checksum is wrong', async () => {

@@ -99,4 +99,17 @@ describe('progress bar', () => {
     bar.clear()
     expect(written.at(-1)).toBe('\r\u001b[2K')
   })
+
+  it('takes what an earlier run brought for no speed of this one', () => {
+    const written: string[] = []
+    let clock = 0
+    const bar = new ProgressBar({ isTTY: true, columns: 100, write: text => written.push(text) }, 'bytes', () => clock)
+    const total = 1_000_000_000
+    bar.update({ phase: 'download', loaded: 0, total, reused: 0 })
+    clock += 1000
+    bar.update({ phase: 'download', loaded: 500_000_000, total, reused: 500_000_000 })
+    clock += 1000
+    bar.update({ phase: 'download', loaded: 520_000_000, total, reused: 500_000_000 })
+    expect(written.at(-1)).toMatch(/520 MB of 1\.00 GB {2}10\.0 MB\/s {2}48 s left/)
+  })
 })

@@ -4,10 +4,13 @@ import type { Command } from 'commander'
 import { PLANNED_TOKENS } from '../../compute/backend.js'
 import { countWithin } from '../../engine/countWithin.js'
 import { availableMemory } from '../../experts/nodeMemory.js'
-import { estimateModel, type MachineRates } from '../../model/estimate.js'
+import { estimateModel, fourBitBytes, type MachineRates, usableMemory } from '../../model/estimate.js'
 import { type PresetName, presets } from '../../model/presets.js'
-import { allExpertsBytes, expertBytes, FOUR_BIT, matrixBytes, residentBytes, TWO_BIT } from '../../model/sizes.js'
+import { expertBytes, TWO_BIT } from '../../model/sizes.js'
 import type { Matrix } from '../../model/tensors.js'
+import { findWellKnown, WELL_KNOWN_MODELS } from '../../model/wellKnownModels.js'
+import { freeSpace } from '../../storage/diskFull.js'
+import { storeRoot } from '../../storage/modelStore.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
 import { estimateGpu } from '../gpuEstimate.js'
@@ -48,7 +51,11 @@ export function registerInspect(program: Command): void {
       integerOption(1),
     )
     .option('--experts-per-token <n>', "plan with fewer experts than the model's own", integerOption(1, 1024))
-    .option('--memory <size>', 'plan with this much memory (default: what is free here)', byteSizeOption)
+    .option(
+      '--memory <size>',
+      'plan for a machine with this much memory, of which the system keeps a part (default: what is free here)',
+      byteSizeOption,
+    )
     .option('--gpu <size>', 'plan for a GPU that has this much memory free, beside the memory', positiveByteSizeOption)
     .option(
       '--gpu-speed <size>',
@@ -83,7 +90,7 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
   const machine = thisMachine()
   const measured = options.readSpeed === undefined ? await measureReads(subject, cli.signal) : null
   const rates: MachineRates = {
-    memory: options.memory ?? machine.freeMemory,
+    memory: options.memory === undefined ? machine.freeMemory : usableMemory(options.memory),
     weightsPerSecond: options.computeSpeed ?? WEIGHTS_PER_THREAD * machine.threads,
     readsPerSecond: options.readSpeed ?? measured ?? READ_SPEED,
   }
@@ -99,13 +106,28 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
   const estimate = estimateModel(config, subject.bytes, rates, context, experts)
   const gpu = options.gpu === undefined ? null : gpuOf(options.gpu)
   const readSpeedFrom = options.readSpeed !== undefined ? 'given' : measured !== null ? 'measured' : 'assumed'
-  const report: ModelReport = { subject, machine, rates, readSpeedFrom, estimate, gpu, expertsPerToken: experts }
+  const report: ModelReport = {
+    subject,
+    machine,
+    totalMemory: options.memory ?? machine.totalMemory,
+    disk: { folder: storeRoot(), free: await freeSpace(storeRoot()) },
+    rates,
+    readSpeedFrom,
+    estimate,
+    gpu,
+    expertsPerToken: experts,
+  }
   if (options.json) await cli.printJson(reportJson(report))
   else await cli.print(reportText(report, text => cli.bold(text)))
 }
 
+/** A preset by its own name, or by a short name where the model is not here. */
 async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {
-  return Object.hasOwn(presets, model) ? presetSubject(model as PresetName) : folderSubject(cli, model)
+  if (Object.hasOwn(presets, model)) return presetSubject(model as PresetName)
+  const { locateModel } = await import('../../storage/modelStore.js')
+  const preset = findWellKnown(model)?.preset
+  if (preset !== undefined && (await locateModel(model)).path === null) return presetSubject(preset)
+  return folderSubject(cli, model)
 }
 
 function presetSubject(name: PresetName): ModelSubject {
@@ -113,13 +135,9 @@ function presetSubject(name: PresetName): ModelSubject {
   return {
     name: title,
     source: `preset ${name}, in 4 bit`,
+    shortName: WELL_KNOWN_MODELS.find(({ preset }) => preset === name)?.names[0],
     config,
-    bytes: {
-      expert: expertBytes(config, FOUR_BIT),
-      allExperts: allExpertsBytes(config, FOUR_BIT),
-      resident: residentBytes(config, FOUR_BIT),
-      embedding: matrixBytes(config.vocabSize, config.hiddenSize, FOUR_BIT),
-    },
+    bytes: fourBitBytes(config),
     expert2Bit: expertBytes(config, TWO_BIT),
   }
 }

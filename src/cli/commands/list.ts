@@ -15,7 +15,8 @@ export function registerList(program: Command): void {
 }
 
 async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
-  const { listModels, storeRoot } = await import('../../storage/modelStore.js')
+  const { storeRoot } = await import('../../storage/modelStore.js')
+  const { listModels } = await import('../../storage/storedModels.js')
   const root = storeRoot()
   const models = await listModels(root)
   if (options.json) {
@@ -33,7 +34,12 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
     return
   }
   if (models.length === 0) {
+    const { WELL_KNOWN_MODELS } = await import('../../model/wellKnownModels.js')
     cli.notice(`no models in ${root} yet; without --model the built-in demo is used`)
+    cli.notice(`next: moeflux pull ${WELL_KNOWN_MODELS[0].names[0]}`)
+    cli.notice(
+      `well-known: ${WELL_KNOWN_MODELS.map(({ names }) => names[0]).join(', ')}, or any 'owner/name' of the hub`,
+    )
     return
   }
   const rows = models.map(({ id, name, bytes, state, metadata }) => {
@@ -41,6 +47,7 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
     const extra = metadata?.options.experts2bit ? ' + 2' : ''
     return [name, id, bits === null ? '-' : `${bits}${extra}`, formatBytes(bytes), state === 'ready' ? '' : state]
   })
+  const unfinished = models.find(({ state, shelf }) => state === 'unfinished' && shelf === 'models')
   await cli.print(
     formatTable(
       [
@@ -53,6 +60,8 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
       rows,
     ),
   )
+  if (unfinished)
+    cli.notice(`'moeflux pull ${unfinished.name}' goes on with what is unfinished, 'moeflux rm' removes it`)
 }
 
 /** Bits of the experts' weights: one number, or null where they differ or are not known. */

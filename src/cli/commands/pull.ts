@@ -1,11 +1,10 @@
 // `moeflux pull`: downloads a model from a hub and packs it on the way into the local store.
 import { type Command, Option } from 'commander'
 import { action, type Cli } from '../action.js'
-import { formatBytes, formatDuration } from '../format.js'
 import { addExamples, integerOption } from '../optionValues.js'
 
 interface PullCommandOptions {
-  readonly revision: string
+  readonly revision?: string
   readonly endpoint?: string
   readonly connections: number
   readonly bits?: string
@@ -17,8 +16,12 @@ export function registerPull(program: Command): void {
   const command = program
     .command('pull')
     .description('download a model from a hub and pack it for streaming')
-    .argument('<id>', "'owner/name' on the hub, 'owner/name:Q4_K_M' for a GGUF file; HF_TOKEN is used where it is set")
-    .option('--revision <name>', 'branch, tag or commit', 'main')
+    .argument(
+      '<id>',
+      "'owner/name' on the hub, 'owner/name:Q4_K_M' for a GGUF file, an address of the hub, or a short name (qwen3.6-35b); " +
+        'HF_TOKEN is used where it is set',
+    )
+    .option('--revision <name>', 'branch, tag or commit (default: main)')
     .option('--endpoint <url>', 'another hub than https://huggingface.co (or set HF_ENDPOINT)')
     .option('--connections <n>', 'parts of a file that are downloaded at once', integerOption(1, 64), 4)
     .addOption(
@@ -32,7 +35,7 @@ export function registerPull(program: Command): void {
     .option('--experts-2bit', 'write a second, smaller set of experts in 2 bits')
     .action(action(pullCommand))
   addExamples(command, [
-    ['moeflux pull mlx-community/Qwen3.6-35B-A3B-4bit', 'then: moeflux run --model mlx-community/Qwen3.6-35B-A3B-4bit'],
+    ['moeflux pull qwen3.6-35b', 'then: moeflux run -m qwen3.6-35b "Hello"'],
     [
       'moeflux pull unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M',
       'a GGUF file; without the precision: a list of those there are',
@@ -42,24 +45,16 @@ export function registerPull(program: Command): void {
 }
 
 async function pullCommand(cli: Cli, id: string, options: PullCommandOptions): Promise<void> {
-  const { pullModel } = await import('../../hub/pullModel.js')
-  const bar = cli.progressBar()
-  const started = performance.now()
-  const result = await pullModel(id, {
+  const { pullWithProgress } = await import('../pullWithProgress.js')
+  const result = await pullWithProgress(cli, id, `moeflux pull ${id}`, {
     revision: options.revision,
     endpoint: options.endpoint,
     bits: options.bits === undefined ? undefined : (Number(options.bits) as 4 | 8 | 16),
     groupSize: options.groupSize === undefined ? undefined : (Number(options.groupSize) as 32 | 64 | 128),
     experts2bit: options.experts2bit,
     download: { parallel: options.connections },
-    signal: cli.signal,
-    onProgress: progress => bar.update(progress),
-    onNotice: line => cli.notice(line),
-  }).finally(() => bar.clear())
-  if (result.bytesReused === result.bytes) {
-    cli.notice(`${id} is in the store already: ${result.folder}`)
-    return
-  }
-  const seconds = (performance.now() - started) / 1000
-  cli.notice(`pulled ${id} (${formatBytes(result.bytes)} packed) in ${formatDuration(seconds)} into ${result.folder}`)
+  })
+  const { findWellKnown } = await import('../../model/wellKnownModels.js')
+  const name = findWellKnown(id) === null ? result.metadata.model : id
+  cli.notice(`next: moeflux run -m ${name} "Hello", or moeflux chat -m ${name}`)
 }

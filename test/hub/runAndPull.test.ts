@@ -1,0 +1,160 @@
+// The way from an empty home to an answer, at a terminal: a short name is enough, what it takes is said first, and who
+// stops it on the way loses nothing. The hub holds the bytes back at a given place, where Ctrl-C comes then.
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { spawn } from '@lydell/node-pty'
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { findWellKnown } from '#moeflux/model/wellKnownModels.js'
+import { packFolder } from '#moeflux/storage/packFolder.js'
+import { MAIN, moeflux } from '../cli/moeflux.js'
+import { Screen } from '../cli/screen.js'
+import { demoSource, hashFolder, temporaryFolder } from '../support/packedFiles.js'
+import { type HubServer, startHub } from './hubServer.js'
+
+const SHORT = 'qwen3.6-35b'
+const ID = findWellKnown(SHORT)?.hub ?? ''
+const CTRL_C = '\u0003'
+const QUESTION = ['Who are you?', '--temp', '0', '-n', '12']
+const files = new Map(readdirSync(demoSource).map(name => [name, readFileSync(join(demoSource, name))]))
+const weights = [...files].reduce((sum, [name, { length }]) => sum + (name.endsWith('.safetensors') ? length : 0), 0)
+
+let hub: HubServer
+let home: string
+
+beforeEach(async () => {
+  hub = await startHub(ID, files)
+  home = temporaryFolder()
+})
+afterEach(() => hub.close())
+
+const environment = () => ({ MOEFLUX_HOME: home, HF_ENDPOINT: hub.url, HF_TOKEN: '' })
+
+function atTerminal(...args: string[]): Screen {
+  const env = { ...process.env, ...environment(), TERM: 'xterm-256color', NO_COLOR: '' } as Record<string, string>
+  return new Screen(spawn(process.execPath, [MAIN, ...args], { cols: 100, rows: 30, cwd: home, env }))
+}
+
+/** Lets the hub send so much more and then nothing, for ever; resolves when all of that has arrived. */
+async function holdAfter(bytes: number): Promise<void> {
+  const before = hub.sent()
+  await new Promise<void>(resolve => {
+    hub.behaviour.hold = sent => {
+      if (sent - before < bytes) return null
+      resolve()
+      return new Promise(() => {})
+    }
+  })
+  await new Promise(resolve => setTimeout(resolve, 400)) // what is on its way
+}
+
+async function listed(): Promise<{ name: string; bytes: number; state: string }[]> {
+  return JSON.parse((await moeflux(['list', '--json'], { env: environment() })).stdout)
+}
+
+function bytesBelow(folder: string): number {
+  if (!existsSync(folder)) return 0
+  return [...hashFolder(folder).keys()].length
+}
+
+describe('a model that is not here', () => {
+  it('is offered, pulled, packed and answers, though it was stopped three times', async () => {
+    const declined = atTerminal('run', '-m', SHORT, ...QUESTION)
+    const offer = await declined.shows(/\[Y\/n\] $/)
+    expect(offer).toContain(`${SHORT} is ${ID}, which is not here yet`)
+    expect(offer).toMatch(/download +18\.3 MB, 1\.5 s at 100 Mbit\/s/)
+    expect(offer).toMatch(/disk +18\.3 MB packed; [\d.]+ [GT]B free in /)
+    expect(offer).toMatch(/here +fits in memory whole: up to [\d.]+ tok\/s/)
+    declined.type('n\r')
+    expect(await declined.shows(/error: .*\n/)).toContain(`'moeflux pull ${ID}' brings it from the hub`)
+    expect(await declined.exited()).toBe(1)
+    expect(await listed()).toEqual([])
+
+    for (const [share, ...more] of [[0.1], [0.4, '--yes'], [0.3, '--yes']] as [number, ...string[]][]) {
+      const held = holdAfter(share * weights)
+      const screen = atTerminal('run', '-m', SHORT, ...QUESTION, ...more)
+      if (more.length === 0) {
+        await screen.shows(/\[Y\/n\] $/)
+        screen.type('y\r')
+      }
+      await held
+      screen.type(CTRL_C)
+      expect(await screen.shows(/goes on with it/)).toContain(`'moeflux pull ${ID}'`)
+      expect(await screen.exited()).toBe(130)
+      const [model, ...others] = await listed()
+      expect(others).toEqual([])
+      expect(model).toMatchObject({ name: ID, state: 'unfinished' })
+      expect(model.bytes).toBeGreaterThan(0)
+      expect(model.bytes).toBeLessThan(1.5 * weights)
+    }
+
+    hub.behaviour.hold = () => null
+    const before = hub.sent()
+    const last = atTerminal('run', '-m', SHORT, ...QUESTION, '--yes')
+    const seen = await last.shows(/I am [\s\S]*tok\/s/)
+    expect(seen).toContain('is here in part')
+    expect(seen).toMatch(/download +[\d.]+ [kM]B more/)
+    expect(await last.exited()).toBe(0)
+    expect(hub.sent() - before).toBeLessThan(0.5 * weights) // it went on
+
+    const packed = join(temporaryFolder(), 'packed')
+    await packFolder(demoSource, packed, { name: ID })
+    const [pulled, wanted] = [hashFolder(join(home, 'models', ID.replace('/', '--'))), hashFolder(packed)]
+    for (const hashes of [pulled, wanted]) hashes.delete('moeflux.json') // names its source
+    expect(pulled).toEqual(wanted)
+    expect(readdirSync(join(home, 'downloads'))).toEqual([])
+    const requests = hub.requests.length
+    const again = await moeflux(['run', '-q', '-m', 'Qwen3.6-35B-A3B-4bit', ...QUESTION], { env: environment() })
+    expect(again.stdout).toMatch(/^I am /)
+    expect(hub.requests).toHaveLength(requests) // the last part of its name is enough, and nobody asks the hub
+  }, 120_000)
+
+  it('is not downloaded without a terminal and without --yes', async () => {
+    const { code, stderr } = await moeflux(['run', '-m', SHORT, 'Hi'], { env: environment() })
+    expect(code).toBe(1)
+    expect(stderr).toBe(
+      `error: ${SHORT}: no such folder or file, and the store has no model of this name ` +
+        `('moeflux pull ${ID}' brings it from the hub, 'moeflux list' shows those there are)\n`,
+    )
+    expect(hub.requests).toEqual([])
+  })
+
+  it('is pulled by the address of its page, in a command that says what comes next', async () => {
+    const pulled = await moeflux(['pull', `https://huggingface.co/${ID}/tree/main`], { env: environment() })
+    expect(pulled.code).toBe(0)
+    expect(pulled.stderr).toContain(`next: moeflux run -m ${ID} "Hello"`)
+    const removed = await moeflux(['rm', 'a3b'], { env: environment() })
+    expect(removed).toMatchObject({ code: 0, stderr: expect.stringMatching(/^removed .*Qwen3\.6.* \(18\.\d MB\)\n$/) })
+    const empty = await moeflux(['list'], { env: environment() })
+    expect(empty.stderr).toContain(`next: moeflux pull ${SHORT}`)
+  })
+
+  it('leaves nothing when its unfinished pull is removed', async () => {
+    const held = holdAfter(0.6 * weights)
+    const screen = atTerminal('pull', SHORT)
+    await held
+    screen.type(CTRL_C)
+    await screen.shows(/goes on with it/)
+    expect(await screen.exited()).toBe(130)
+    const [{ bytes }] = await listed()
+    expect(bytes).toBeGreaterThan(0.3 * weights)
+    expect(bytes).toBeLessThan(0.9 * weights) // and not what it would have been
+    const text = await moeflux(['list'], { env: environment() })
+    expect(text.stdout).toMatch(/unfinished/)
+    expect(text.stderr).toContain(`'moeflux pull ${ID}' goes on`)
+    expect((await moeflux(['rm', SHORT], { env: environment() })).code).toBe(0)
+    expect(bytesBelow(home)).toBe(0)
+    expect(await listed()).toEqual([])
+  })
+
+  it('is not listed when it was refused', async () => {
+    await hub.close()
+    const config = JSON.parse(String(files.get('config.json')))
+    const odd = { ...config, model_type: 'odd_moe', text_config: { ...config.text_config, model_type: 'odd_moe' } }
+    hub = await startHub(ID, new Map([...files, ['config.json', Buffer.from(JSON.stringify(odd))]]))
+    const { code, stderr } = await moeflux(['pull', SHORT], { env: environment() })
+    expect(code).toBe(1)
+    expect(stderr).toMatch(/odd_moe/)
+    expect(await listed()).toEqual([])
+    expect(bytesBelow(home)).toBe(0)
+  })
+})
