@@ -23,7 +23,8 @@ export {
   encodeEnvelope,
 } from './engine/snapshotEnvelope.js'
 export * from './errors.js'
-export type { LayerKind, ModelConfig } from './model/config.js'
+export type { ModelConfig } from './model/config.js'
+export type { LayerKind } from './model/layers.js'
 export type { EventStream } from './session/eventStream.js'
 export type {
   Answer,

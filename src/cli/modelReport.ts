@@ -89,7 +89,7 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
         ['hidden size', `${c.hiddenSize}; vocabulary ${formatInteger(c.vocabSize)}`],
         [
           'full attention',
-          `${c.numHeads} heads of ${c.headDim}, ${c.numKvHeads} for K/V; ${c.rotaryDim} channels rotate`,
+          `${c.numHeads} heads of ${c.headDim}, ${c.numKvHeads} for K/V; ${c.rope.dims} channels rotate`,
         ],
         [
           'linear attention',

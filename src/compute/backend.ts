@@ -78,7 +78,7 @@ export interface Backend {
   /** What memory holds of experts is not to be trusted: they are read again when they are wanted. Not while a step runs. */
   forgetExperts(): void
   /** Which experts are in memory now. */
-  residency(): Uint8Array // [layers, experts], 1: in memory; the caller's own copy
+  residency(): Uint8Array // [layers with experts, experts], 1: in memory; the caller's own copy
   close(): Promise<void>
 }
 
@@ -102,7 +102,7 @@ export interface StepOptions {
 export interface StepOutput {
   readonly logits: Float32Array | null // 'last': [vocab]; 'all': [tokens, vocab]; the caller's own copy
   readonly argmax: number | null
-  readonly routing: Uint16Array | null // [layers, tokens, K], highest probability first
+  readonly routing: Uint16Array | null // [layers with experts, tokens, K], highest weight first
 }
 
 /** The state of one sequence in the backend's memory. Calls never overlap a step that uses the sequence. */
@@ -160,10 +160,11 @@ export interface ProbeResult {
   readonly logits: Float32Array | null // [tokens, vocab]
 }
 
+/** Arrays are empty where a layer has nothing of the kind. */
 export interface LayerProbe {
   readonly layer: number
   readonly mixerOut: Float32Array // [tokens, hidden], before the residual add
-  readonly normed: Float32Array // [tokens, hidden], the MoE block's input
+  readonly normed: Float32Array // [tokens, hidden], the feed-forward block's input
   readonly routerLogits: Float32Array // [tokens, experts]
   readonly routerIndices: Int32Array // [tokens, K], highest probability first
   readonly routerWeights: Float32Array // [tokens, K]

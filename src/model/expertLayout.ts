@@ -84,6 +84,9 @@ export function expertLayout(config: ModelConfig, parts: readonly ExpertPart[], 
     end = part.offset + part.size
   }
   return {
+    gateBias: null,
+    upBias: null,
+    downBias: null,
     gate: projectionMatrix(config, parts, 'gate', set),
     up: projectionMatrix(config, parts, 'up', set),
     down: projectionMatrix(config, parts, 'down', set),

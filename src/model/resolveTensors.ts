@@ -4,13 +4,23 @@ import { TensorError } from '../errors.js'
 import type { ModelConfig } from './config.js'
 import { FLOAT_BYTES } from './floats.js'
 import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
-import { type LayerPlan, type MatrixSpec, planTensors, type VectorSpec } from './tensorPlan.js'
+import {
+  type DensePlan,
+  type LayerPlan,
+  type MatrixSpec,
+  type MoePlan,
+  planTensors,
+  type TensorSpec,
+  type VectorSpec,
+} from './tensorPlan.js'
 import type {
   ByteRange,
+  DenseTensors,
   FloatType,
   LayerTensors,
   Matrix,
   ModelTensors,
+  MoeTensors,
   QuantBits,
   QuantGroup,
   Vector,
@@ -46,6 +56,17 @@ export function resolveTensors(config: ModelConfig, stored: StoredTensors, file:
   }
 }
 
+/** A tensor in place of each spec; null where there is none. */
+type Resolved<T> = {
+  readonly [K in keyof T]: T[K] extends MatrixSpec
+    ? Matrix
+    : T[K] extends VectorSpec
+      ? Vector
+      : T[K] extends MatrixSpec | null
+        ? Matrix | null
+        : Vector | null
+}
+
 class Resolver {
   constructor(
     private readonly stored: StoredTensors,
@@ -53,43 +74,38 @@ class Resolver {
   ) {}
 
   layer(plan: LayerPlan, layer: number): LayerTensors {
-    const common = {
+    return {
       layer,
       inputNorm: this.vector(plan.inputNorm),
       postAttentionNorm: this.vector(plan.postAttentionNorm),
-      router: this.matrix(plan.router),
-      sharedExpertGate: this.matrix(plan.sharedExpertGate),
-      sharedExpert: {
-        gate: this.matrix(plan.sharedExpert.gate),
-        up: this.matrix(plan.sharedExpert.up),
-        down: this.matrix(plan.sharedExpert.down),
-      },
+      mixer:
+        plan.mixer.kind === 'full_attention'
+          ? { kind: plan.mixer.kind, shape: plan.mixer.shape, ...this.all(plan.mixer.tensors) }
+          : { kind: plan.mixer.kind, shape: plan.mixer.shape, ...this.all(plan.mixer.tensors) },
+      feedForward: plan.feedForward.kind === 'moe' ? this.moe(plan.feedForward) : this.dense(plan.feedForward),
     }
-    if (plan.kind === 'full_attention') {
-      return {
-        kind: 'full_attention',
-        ...common,
-        qProj: this.matrix(plan.mixer.qProj),
-        kProj: this.matrix(plan.mixer.kProj),
-        vProj: this.matrix(plan.mixer.vProj),
-        oProj: this.matrix(plan.mixer.oProj),
-        qNorm: this.vector(plan.mixer.qNorm),
-        kNorm: this.vector(plan.mixer.kNorm),
-      }
-    }
+  }
+
+  private moe({ kind, shape, router, routerBias, selectionBias, shared }: MoePlan): MoeTensors {
     return {
-      kind: 'linear_attention',
-      ...common,
-      inProjQkv: this.matrix(plan.mixer.inProjQkv),
-      inProjZ: this.matrix(plan.mixer.inProjZ),
-      inProjA: this.matrix(plan.mixer.inProjA),
-      inProjB: this.matrix(plan.mixer.inProjB),
-      outProj: this.matrix(plan.mixer.outProj),
-      conv: this.vector(plan.mixer.conv),
-      aLog: this.vector(plan.mixer.aLog),
-      dtBias: this.vector(plan.mixer.dtBias),
-      norm: this.vector(plan.mixer.norm),
+      kind,
+      shape,
+      ...this.all({ router, routerBias, selectionBias }),
+      shared: shared && { ...this.all({ gate: shared.gate }), expert: this.all(shared.expert) },
     }
+  }
+
+  private dense({ kind, shape, expert }: DensePlan): DenseTensors {
+    return { kind, shape, expert: this.all(expert) }
+  }
+
+  /** Each spec's tensor under its key. */
+  private all<T extends { readonly [K in keyof T]: TensorSpec | null }>(specs: T): Resolved<T> {
+    const entries = Object.entries<TensorSpec | null>(specs).map(([key, spec]) => [
+      key,
+      spec && (spec.kind === 'matrix' ? this.matrix(spec) : this.vector(spec)),
+    ])
+    return Object.fromEntries(entries) as Resolved<T>
   }
 
   matrix({ name, rows, cols }: MatrixSpec): Matrix {

@@ -1,7 +1,10 @@
 // Which tensors a model of given shapes has outside its experts, under which names and with which shapes, in the order in
-// which the packed folder stores them. The converter writes by this plan and the tensor tables are resolved by it.
-// Says nothing of where bytes lie or how they are quantized.
+// which the packed folder stores them. The converter writes by this plan and the tensor tables are resolved by it: a plan
+// has the form of the tables, with a spec in place of each tensor. Says nothing of where bytes lie or how they are
+// quantized.
 import type { ModelConfig } from './config.js'
+import { familyNamed } from './families/index.js'
+import type { AttentionShape, DeltaShape, LayerShape } from './layers.js'
 
 export interface MatrixSpec {
   readonly kind: 'matrix'
@@ -22,29 +25,30 @@ export interface VectorSpec {
 
 export type TensorSpec = MatrixSpec | VectorSpec
 
-interface CommonLayerPlan {
-  readonly inputNorm: VectorSpec
-  readonly postAttentionNorm: VectorSpec
-  readonly router: MatrixSpec
-  readonly sharedExpertGate: MatrixSpec
-  readonly sharedExpert: { readonly gate: MatrixSpec; readonly up: MatrixSpec; readonly down: MatrixSpec }
-}
+export type FeedForwardPlan = Readonly<Record<'gate' | 'up' | 'down', MatrixSpec>>
 
-interface FullAttentionPlan extends CommonLayerPlan {
+export interface AttentionPlan {
   readonly kind: 'full_attention'
-  readonly mixer: {
+  readonly shape: AttentionShape
+  readonly tensors: {
     readonly qProj: MatrixSpec
     readonly kProj: MatrixSpec
     readonly vProj: MatrixSpec
     readonly oProj: MatrixSpec
-    readonly qNorm: VectorSpec
-    readonly kNorm: VectorSpec
+    readonly qBias: VectorSpec | null
+    readonly kBias: VectorSpec | null
+    readonly vBias: VectorSpec | null
+    readonly oBias: VectorSpec | null
+    readonly qNorm: VectorSpec | null
+    readonly kNorm: VectorSpec | null
+    readonly sinks: VectorSpec | null
   }
 }
 
-interface LinearAttentionPlan extends CommonLayerPlan {
+export interface DeltaPlan {
   readonly kind: 'linear_attention'
-  readonly mixer: {
+  readonly shape: DeltaShape
+  readonly tensors: {
     readonly inProjQkv: MatrixSpec
     readonly inProjZ: MatrixSpec
     readonly inProjA: MatrixSpec
@@ -57,7 +61,27 @@ interface LinearAttentionPlan extends CommonLayerPlan {
   }
 }
 
-export type LayerPlan = FullAttentionPlan | LinearAttentionPlan
+export interface MoePlan {
+  readonly kind: 'moe'
+  readonly shape: Extract<LayerShape['feedForward'], { kind: 'moe' }>
+  readonly router: MatrixSpec
+  readonly routerBias: VectorSpec | null
+  readonly selectionBias: VectorSpec | null
+  readonly shared: { readonly gate: MatrixSpec | null; readonly expert: FeedForwardPlan } | null
+}
+
+export interface DensePlan {
+  readonly kind: 'dense'
+  readonly shape: Extract<LayerShape['feedForward'], { kind: 'dense' }>
+  readonly expert: FeedForwardPlan
+}
+
+export interface LayerPlan {
+  readonly inputNorm: VectorSpec
+  readonly mixer: AttentionPlan | DeltaPlan
+  readonly postAttentionNorm: VectorSpec
+  readonly feedForward: MoePlan | DensePlan
+}
 
 export interface TensorPlan {
   readonly embed: MatrixSpec
@@ -70,75 +94,123 @@ export function planTensors(config: ModelConfig): TensorPlan {
   const { hiddenSize, vocabSize } = config
   return {
     embed: matrix('model.embed_tokens', vocabSize, hiddenSize),
-    layers: config.layerKinds.map((_, layer) => planLayer(config, layer)),
-    norm: vector('model.norm.weight', hiddenSize, 'zeroCentredNorm'),
+    layers: config.layers.map((shape, layer) => planLayer(config, shape, `model.layers.${layer}.`)),
+    norm: norm(config, 'model.norm.weight', hiddenSize),
     lmHead: config.tieWordEmbeddings ? null : matrix('lm_head', vocabSize, hiddenSize),
   }
 }
 
 /** The plan as a list, in stored order. */
 export function listSpecs(plan: TensorPlan): TensorSpec[] {
-  const layers = plan.layers.flatMap(layer => [
-    layer.inputNorm,
-    ...Object.values<TensorSpec>(layer.mixer),
-    layer.postAttentionNorm,
-    layer.router,
-    layer.sharedExpertGate,
-    ...Object.values<TensorSpec>(layer.sharedExpert),
+  const layers = plan.layers.flatMap(({ inputNorm, mixer, postAttentionNorm, feedForward }) => [
+    inputNorm,
+    ...present(...Object.values<TensorSpec | null>(mixer.tensors)),
+    postAttentionNorm,
+    ...feedForwardSpecs(feedForward),
   ])
-  return [plan.embed, ...layers, plan.norm, ...(plan.lmHead === null ? [] : [plan.lmHead])]
+  return [plan.embed, ...layers, plan.norm, ...present(plan.lmHead)]
 }
 
-function planLayer(config: ModelConfig, layer: number): LayerPlan {
-  const hidden = config.hiddenSize
-  const shared = config.sharedExpertIntermediateSize
-  const at = `model.layers.${layer}.`
-  const common: CommonLayerPlan = {
-    inputNorm: vector(`${at}input_layernorm.weight`, hidden, 'zeroCentredNorm'),
-    postAttentionNorm: vector(`${at}post_attention_layernorm.weight`, hidden, 'zeroCentredNorm'),
-    router: matrix(`${at}mlp.gate`, config.numExperts, hidden, true),
-    sharedExpertGate: matrix(`${at}mlp.shared_expert_gate`, 1, hidden, true),
-    sharedExpert: {
-      gate: matrix(`${at}mlp.shared_expert.gate_proj`, shared, hidden),
-      up: matrix(`${at}mlp.shared_expert.up_proj`, shared, hidden),
-      down: matrix(`${at}mlp.shared_expert.down_proj`, hidden, shared),
+function feedForwardSpecs(plan: MoePlan | DensePlan): TensorSpec[] {
+  if (plan.kind === 'dense') return Object.values<TensorSpec>(plan.expert)
+  const { router, routerBias, selectionBias, shared } = plan
+  const own = present(router, routerBias, selectionBias)
+  return shared === null ? own : [...own, ...present(shared.gate), ...Object.values<TensorSpec>(shared.expert)]
+}
+
+function present(...specs: readonly (TensorSpec | null)[]): TensorSpec[] {
+  return specs.filter(spec => spec !== null)
+}
+
+function planLayer(config: ModelConfig, { mixer, feedForward }: LayerShape, at: string): LayerPlan {
+  return {
+    inputNorm: norm(config, `${at}input_layernorm.weight`, config.hiddenSize),
+    mixer:
+      mixer.kind === 'full_attention'
+        ? planAttention(config, mixer, `${at}self_attn.`)
+        : planDelta(config, mixer, `${at}linear_attn.`),
+    postAttentionNorm: norm(config, `${at}post_attention_layernorm.weight`, config.hiddenSize),
+    feedForward:
+      feedForward.kind === 'moe'
+        ? planMoe(config, feedForward, `${at}mlp.`)
+        : { kind: 'dense', shape: feedForward, expert: planFeedForward(config, feedForward.width, `${at}mlp.`) },
+  }
+}
+
+function planAttention(config: ModelConfig, shape: AttentionShape, at: string): AttentionPlan {
+  const { hiddenSize: hidden, headDim } = config
+  const query = config.numHeads * headDim
+  const queryRows = shape.outputGate ? 2 * query : query
+  const key = config.numKvHeads * headDim
+  const bias = (name: string, length: number) => (shape.qkvBias ? vector(`${at}${name}.bias`, length) : null)
+  const headNorm = (name: string) => (shape.qkNorm ? norm(config, `${at}${name}.weight`, headDim) : null)
+  return {
+    kind: 'full_attention',
+    shape,
+    tensors: {
+      qProj: matrix(`${at}q_proj`, queryRows, hidden),
+      kProj: matrix(`${at}k_proj`, key, hidden),
+      vProj: matrix(`${at}v_proj`, key, hidden),
+      oProj: matrix(`${at}o_proj`, hidden, query),
+      qBias: bias('q_proj', queryRows),
+      kBias: bias('k_proj', key),
+      vBias: bias('v_proj', key),
+      oBias: shape.outputBias ? vector(`${at}o_proj.bias`, hidden) : null,
+      qNorm: headNorm('q_norm'),
+      kNorm: headNorm('k_norm'),
+      sinks: shape.sinks ? vector(`${at}sinks`, config.numHeads) : null,
     },
   }
-  if (config.layerKinds[layer] === 'full_attention') {
-    const query = config.numHeads * config.headDim
-    const key = config.numKvHeads * config.headDim
-    const attention = `${at}self_attn.`
-    return {
-      kind: 'full_attention',
-      ...common,
-      mixer: {
-        qProj: matrix(`${attention}q_proj`, 2 * query, hidden),
-        kProj: matrix(`${attention}k_proj`, key, hidden),
-        vProj: matrix(`${attention}v_proj`, key, hidden),
-        oProj: matrix(`${attention}o_proj`, hidden, query),
-        qNorm: vector(`${attention}q_norm.weight`, config.headDim, 'zeroCentredNorm'),
-        kNorm: vector(`${attention}k_norm.weight`, config.headDim, 'zeroCentredNorm'),
-      },
-    }
-  }
-  const heads = config.linearValueHeads
+}
+
+function planDelta(config: ModelConfig, shape: DeltaShape, at: string): DeltaPlan {
+  const { hiddenSize: hidden, linearValueHeads: heads, linearConvDim } = config
   const value = heads * config.linearValueDim
-  const linear = `${at}linear_attn.`
   return {
     kind: 'linear_attention',
-    ...common,
-    mixer: {
-      inProjQkv: matrix(`${linear}in_proj_qkv`, config.linearConvDim, hidden),
-      inProjZ: matrix(`${linear}in_proj_z`, value, hidden),
-      inProjA: matrix(`${linear}in_proj_a`, heads, hidden),
-      inProjB: matrix(`${linear}in_proj_b`, heads, hidden),
-      outProj: matrix(`${linear}out_proj`, hidden, value),
-      conv: vector(`${linear}conv1d.weight`, config.linearConvDim * config.linearConvKernel),
-      aLog: vector(`${linear}A_log`, heads, 'decay'),
-      dtBias: vector(`${linear}dt_bias`, heads),
-      norm: vector(`${linear}norm.weight`, config.linearValueDim),
+    shape,
+    tensors: {
+      inProjQkv: matrix(`${at}in_proj_qkv`, linearConvDim, hidden),
+      inProjZ: matrix(`${at}in_proj_z`, value, hidden),
+      inProjA: matrix(`${at}in_proj_a`, heads, hidden),
+      inProjB: matrix(`${at}in_proj_b`, heads, hidden),
+      outProj: matrix(`${at}out_proj`, hidden, value),
+      conv: vector(`${at}conv1d.weight`, linearConvDim * config.linearConvKernel),
+      aLog: vector(`${at}A_log`, heads, 'decay'),
+      dtBias: vector(`${at}dt_bias`, heads),
+      norm: vector(`${at}norm.weight`, config.linearValueDim),
     },
   }
+}
+
+function planMoe(config: ModelConfig, shape: MoePlan['shape'], at: string): MoePlan {
+  const { numExperts, hiddenSize, sharedExpertIntermediateSize } = config
+  return {
+    kind: 'moe',
+    shape,
+    router: matrix(`${at}gate`, numExperts, hiddenSize, true),
+    routerBias: shape.router.bias ? vector(`${at}gate.bias`, numExperts) : null,
+    selectionBias: shape.router.selectionBias ? vector(`${at}gate.e_score_correction_bias`, numExperts) : null,
+    shared:
+      shape.shared === 'none'
+        ? null
+        : {
+            gate: shape.shared === 'gated' ? matrix(`${at}shared_expert_gate`, 1, hiddenSize, true) : null,
+            expert: planFeedForward(config, sharedExpertIntermediateSize, `${at}shared_expert.`),
+          },
+  }
+}
+
+function planFeedForward({ hiddenSize }: ModelConfig, width: number, at: string): FeedForwardPlan {
+  return {
+    gate: matrix(`${at}gate_proj`, width, hiddenSize),
+    up: matrix(`${at}up_proj`, width, hiddenSize),
+    down: matrix(`${at}down_proj`, hiddenSize, width),
+  }
+}
+
+function norm(config: ModelConfig, name: string, length: number): VectorSpec {
+  return vector(name, length, familyNamed(config.family).zeroCentredNorms ? 'zeroCentredNorm' : 'plain')
 }
 
 function matrix(name: string, rows: number, cols: number, isGate = false): MatrixSpec {

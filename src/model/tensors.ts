@@ -1,5 +1,6 @@
 // Where each tensor of a model lies, resolved once at open into one typed table per layer. Offsets are relative to a
 // base: the start of model_weights.bin for the resident part, the start of an expert's record for experts.
+import type { AttentionShape, DeltaShape, DenseShape, MoeShape } from './layers.js'
 
 export type FloatType = 'BF16' | 'F16' | 'F32'
 export type QuantBits = 2 | 4 | 8
@@ -44,15 +45,6 @@ export interface Vector {
   readonly data: ByteRange
 }
 
-interface CommonLayerTensors {
-  readonly layer: number
-  readonly inputNorm: Vector // [hidden]
-  readonly postAttentionNorm: Vector // [hidden]
-  readonly router: Matrix // [experts, hidden]
-  readonly sharedExpertGate: Matrix // [1, hidden]
-  readonly sharedExpert: FeedForward
-}
-
 /** gate and up [intermediate, hidden], down [hidden, intermediate]. */
 export interface FeedForward {
   readonly gate: Matrix
@@ -60,18 +52,25 @@ export interface FeedForward {
   readonly down: Matrix
 }
 
-export interface FullAttentionTensors extends CommonLayerTensors {
+export interface AttentionTensors {
   readonly kind: 'full_attention'
-  readonly qProj: Matrix // [heads * 2 * headDim, hidden]: per head query, then gate
+  readonly shape: AttentionShape
+  readonly qProj: Matrix // [heads * headDim, hidden]; with an output gate twice the rows: per head query, then gate
   readonly kProj: Matrix // [kvHeads * headDim, hidden]
   readonly vProj: Matrix // [kvHeads * headDim, hidden]
   readonly oProj: Matrix // [hidden, heads * headDim]
-  readonly qNorm: Vector // [headDim]
-  readonly kNorm: Vector // [headDim]
+  readonly qBias: Vector | null // as many as qProj has rows
+  readonly kBias: Vector | null // [kvHeads * headDim]
+  readonly vBias: Vector | null // [kvHeads * headDim]
+  readonly oBias: Vector | null // [hidden]
+  readonly qNorm: Vector | null // [headDim]
+  readonly kNorm: Vector | null // [headDim]
+  readonly sinks: Vector | null // [heads]
 }
 
-export interface LinearAttentionTensors extends CommonLayerTensors {
+export interface DeltaTensors {
   readonly kind: 'linear_attention'
+  readonly shape: DeltaShape
   readonly inProjQkv: Matrix // [convDim, hidden]
   readonly inProjZ: Matrix // [valueHeads * valueDim, hidden]
   readonly inProjA: Matrix // [valueHeads, hidden]
@@ -83,7 +82,33 @@ export interface LinearAttentionTensors extends CommonLayerTensors {
   readonly norm: Vector // [valueDim]
 }
 
-export type LayerTensors = FullAttentionTensors | LinearAttentionTensors
+export interface MoeTensors {
+  readonly kind: 'moe'
+  readonly shape: MoeShape
+  readonly router: Matrix // [experts, hidden]
+  readonly routerBias: Vector | null // [experts]
+  readonly selectionBias: Vector | null // [experts]
+  readonly shared: SharedExpertTensors | null
+}
+
+export interface SharedExpertTensors {
+  readonly gate: Matrix | null // [1, hidden]
+  readonly expert: FeedForward
+}
+
+export interface DenseTensors {
+  readonly kind: 'dense'
+  readonly shape: DenseShape
+  readonly expert: FeedForward
+}
+
+export interface LayerTensors {
+  readonly layer: number
+  readonly inputNorm: Vector // [hidden]
+  readonly postAttentionNorm: Vector // [hidden]
+  readonly mixer: AttentionTensors | DeltaTensors
+  readonly feedForward: MoeTensors | DenseTensors
+}
 
 export interface ModelTensors {
   readonly embed: Matrix // [vocab, hidden]
@@ -94,5 +119,8 @@ export interface ModelTensors {
 
 /** One set of experts (the main one or the 2-bit one): every expert of every layer has this layout. */
 export interface ExpertLayout extends FeedForward {
+  readonly gateBias: Vector | null // [intermediate]
+  readonly upBias: Vector | null // [intermediate]
+  readonly downBias: Vector | null // [hidden]
   readonly expertSize: number // bytes from one expert to the next, a multiple of 64
 }

@@ -20,7 +20,7 @@ export interface FingerprintParts {
 
 export async function fingerprintOf(parts: FingerprintParts): Promise<string> {
   const { config, metadata, set, weights, files } = parts
-  const shapes = JSON.stringify({ ...config, modelType: null, quantization: null, eosTokenIds: null })
+  const shapes = JSON.stringify(shapesOf(config))
   const lines = ['moeflux fingerprint 1', shapes, JSON.stringify([...parts.stored].sort(byName))]
   const names = [WEIGHTS_NAME, ...files.map((_, layer) => expertFileName(set, layer))]
   if (metadata !== null && names.every(name => metadata.files.has(name))) {
@@ -32,6 +32,41 @@ export async function fingerprintOf(parts: FingerprintParts): Promise<string> {
     }
   }
   return sha256(new TextEncoder().encode(lines.join('\n')))
+}
+
+/** What the state of a sequence depends on. The order of the fields is part of every fingerprint there is. */
+function shapesOf(config: ModelConfig): object {
+  const c = config
+  return {
+    modelType: null,
+    hiddenSize: c.hiddenSize,
+    numLayers: c.numLayers,
+    numHeads: c.numHeads,
+    numKvHeads: c.numKvHeads,
+    headDim: c.headDim,
+    rotaryDim: c.rope.dims,
+    ropeTheta: c.rope.theta,
+    rmsNormEps: c.rmsNormEps,
+    vocabSize: c.vocabSize,
+    numExperts: c.numExperts,
+    expertsPerToken: c.expertsPerToken,
+    moeIntermediateSize: c.moeIntermediateSize,
+    sharedExpertIntermediateSize: c.sharedExpertIntermediateSize,
+    fullAttentionInterval: c.fullAttentionInterval,
+    layerKinds: c.layerKinds,
+    linearKeyHeads: c.linearKeyHeads,
+    linearValueHeads: c.linearValueHeads,
+    linearKeyDim: c.linearKeyDim,
+    linearValueDim: c.linearValueDim,
+    linearConvKernel: c.linearConvKernel,
+    linearConvDim: c.linearConvDim,
+    tieWordEmbeddings: c.tieWordEmbeddings,
+    maxPositionEmbeddings: c.maxPositionEmbeddings,
+    eosTokenIds: null,
+    quantization: null,
+    // The first family has no word of its layers here: its fingerprints are older than other families.
+    ...(c.family === 'qwen3_5_moe' ? {} : { family: c.family, layers: c.layers }),
+  }
 }
 
 /** Hash of `count` windows spread evenly over a source, the first at its start. */

@@ -3,6 +3,7 @@
 import { FormatError } from '../errors.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
 import { FLOAT_BYTES, findNonFinite } from '../model/floats.js'
+import { layerMatrices, layerVectors } from '../model/layerTensors.js'
 import { floatRanges } from '../model/matrixFloats.js'
 import type { FloatType, Matrix, Vector } from '../model/tensors.js'
 import type { ByteSource } from './byteSource.js'
@@ -55,14 +56,12 @@ async function firstBroken(floats: Floats, signal?: AbortSignal): Promise<string
 
 export function* residentFloats({ tensors, weights: source }: PackedModel): Generator<Floats> {
   yield* matrixFloats(tensors.embed, source, 0)
-  for (const { sharedExpert, ...layer } of tensors.layers) {
-    for (const part of [...Object.values(layer), ...Object.values(sharedExpert)]) {
-      if (isMatrix(part)) yield* matrixFloats(part, source, 0)
-      else if (isVector(part)) yield { source, type: part.type, ...part.data, what: `values of ${part.name}` }
-    }
+  for (const layer of tensors.layers) {
+    for (const matrix of layerMatrices(layer)) yield* matrixFloats(matrix, source, 0)
+    for (const vector of layerVectors(layer)) yield vectorFloats(vector, source)
   }
   const { norm, lmHead, embed } = tensors
-  yield { source, type: norm.type, ...norm.data, what: `values of ${norm.name}` }
+  yield vectorFloats(norm, source)
   if (lmHead.weight.offset !== embed.weight.offset) yield* matrixFloats(lmHead, source, 0)
 }
 
@@ -81,10 +80,6 @@ function* matrixFloats(matrix: Matrix, source: ByteSource, base: number, owner =
   }
 }
 
-function isMatrix(part: unknown): part is Matrix {
-  return typeof part === 'object' && part !== null && 'kind' in part
-}
-
-function isVector(part: unknown): part is Vector {
-  return typeof part === 'object' && part !== null && 'data' in part
+function vectorFloats({ name, type, data }: Vector, source: ByteSource): Floats {
+  return { source, type, ...data, what: `values of ${name}` }
 }

@@ -16,6 +16,7 @@ import { rmsNormGated } from '#moeflux/compute/reference/rmsNormGated.js'
 import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { dequantizeRow, type PlainWeights, unpackRow } from '#moeflux/compute/reference/weights.js'
+import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
 
@@ -126,7 +127,7 @@ describe('norms', () => {
 describe('full attention', () => {
   test('rope rotates half-split pairs of the first channels only', () => {
     const x = floats(1, 2, 3, 4, 5, 6)
-    rope(x, 3, 6, 4, 100)
+    rope(x, 3, 6, ropeFrequencies({ dims: 4, theta: 100, yarn: null }))
     const [a, b] = [3, 3 * 100 ** -0.5]
     const want = [
       Math.cos(a) - 3 * Math.sin(a),
@@ -141,7 +142,7 @@ describe('full attention', () => {
 
   test('rope at position 0 changes nothing', () => {
     const x = floats(1, 2, 3, 4)
-    rope(x, 0, 4, 4, 1e7)
+    rope(x, 0, 4, ropeFrequencies({ dims: 4, theta: 1e7, yarn: null }))
     expect([...x]).toEqual([1, 2, 3, 4])
   })
 
@@ -244,6 +245,6 @@ describe('experts', () => {
   })
 
   test('combine: weighted experts and the gated shared one', () => {
-    expectClose(combine(floats(1, 2, 10, 20), floats(0.25, 0.75), floats(5, 6), floats(0.5)), [10.25, 18.5], TIGHT)
+    expectClose(combine(floats(1, 2, 10, 20), floats(0.25, 0.75), floats(5, 6), floats(0.5), 1), [10.25, 18.5], TIGHT)
   })
 })

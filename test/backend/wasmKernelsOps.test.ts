@@ -15,6 +15,7 @@ import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
 import { attentionScratchBytes, pageTokens, routeScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
+import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 import { rowStride, WasmArena } from '../support/wasmArena.js'
@@ -96,6 +97,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
         arena.reset()
         const rotaryDim = half * 2
         const headDim = rotaryDim + 6
+        const frequencies = ropeFrequencies({ dims: rotaryDim, theta: 1e7, yarn: null })
         const x = randomFloats(seededRandom(seed), tokens * heads * headDim)
         const stride = rowStride(headDim)
         const at = arena.putRows(x, headDim, stride)
@@ -106,7 +108,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
             table[t * rotaryDim + i] = Math.cos(angle)
             table[t * rotaryDim + half + i] = Math.sin(angle)
           }
-          rope(x.subarray(t * heads * headDim, (t + 1) * heads * headDim), start + t, headDim, rotaryDim, 1e7)
+          rope(x.subarray(t * heads * headDim, (t + 1) * heads * headDim), start + t, headDim, frequencies)
         }
         const tableStride = rowStride(rotaryDim)
         const angles = arena.putRows(table, rotaryDim, tableStride)
@@ -480,7 +482,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
         }
         const sharedGate = gate.map(g => 1 / (1 + Math.exp(-g)))
         const got = arena.readRows(out, tokens, hidden, stride)
-        expectClose(got, combine(routed, weights, shared, sharedGate), TIGHT)
+        expectClose(got, combine(routed, weights, shared, sharedGate, sharedGate.length), TIGHT)
       }),
       { numRuns },
     )

@@ -36,6 +36,7 @@ import { swigluOp } from '#moeflux/compute/webgpu/swiglu.js'
 import { logitsStride, NOT_LEFT, topKOp } from '#moeflux/compute/webgpu/topK.js'
 import { createWorkspace } from '#moeflux/compute/webgpu/workspace.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
+import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
 import { GpuArena } from '../support/gpuArena.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
@@ -184,7 +185,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const gates = Float32Array.from({ length: tokens }, (_, t) => {
         return 1 / (1 + Math.exp(-logits[t * shape.logitsStride + experts]))
       })
-      expectClose(await arena.floats(out, tokens * width), combine(rows, mix, shared, gates), KERNEL, 'combine')
+      expectClose(await arena.floats(out, tokens * width), combine(rows, mix, shared, gates, tokens), KERNEL, 'combine')
     })
     await fc.assert(property, { numRuns: 8 })
   })
@@ -393,7 +394,13 @@ function attentionConfig(numHeads: number, numKvHeads: number, headDim: number):
     numExperts: 1,
   }
   const linear = { linearKeyHeads: 1, linearValueHeads: 1, linearKeyDim: 16, linearValueDim: 16, linearConvDim: 48 }
-  const attention = { numHeads, numKvHeads, headDim, rotaryDim: headDim / 2, ropeTheta: 1e7, rmsNormEps: 1e-6 }
+  const attention = {
+    numHeads,
+    numKvHeads,
+    headDim,
+    rope: { dims: headDim / 2, theta: 1e7, yarn: null },
+    rmsNormEps: 1e-6,
+  }
   return { ...shape, ...linear, ...attention } as unknown as ModelConfig
 }
 
@@ -467,7 +474,8 @@ function attentionReference(
   qNorm: Float32Array,
   kNorm: Float32Array,
 ): Float32Array {
-  const { numHeads: heads, numKvHeads: kvHeads, headDim, rotaryDim, ropeTheta, rmsNormEps } = config
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, rmsNormEps } = config
+  const angles = ropeFrequencies(config.rope)
   const { stride, k, v } = attentionColumns(config)
   const length = inputs.length / stride
   const pairs = columnsOf(inputs, stride, 0, heads * 2 * headDim)
@@ -478,8 +486,8 @@ function attentionReference(
   const out = new Float32Array(length * heads * headDim)
   for (let t = 0; t < length; t++) {
     const query = queries.subarray(t * heads * headDim, (t + 1) * heads * headDim)
-    rope(query, t, headDim, rotaryDim, ropeTheta)
-    rope(keys.subarray(t * kvHeads * headDim, (t + 1) * kvHeads * headDim), t, headDim, rotaryDim, ropeTheta)
+    rope(query, t, headDim, angles)
+    rope(keys.subarray(t * kvHeads * headDim, (t + 1) * kvHeads * headDim), t, headDim, angles)
     out.set(attention(query, [keys], [values], length, t + 1, { heads, kvHeads, headDim }), t * heads * headDim)
   }
   return sigmoidGate(out, gates)

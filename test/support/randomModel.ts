@@ -80,7 +80,7 @@ export function randomModel(shape: RandomShape): PackedModel {
     down: layoutFormat(fitting(down, shape.intermediate)),
   }
   const layout = expertLayout(config, expertParts(config, formats), 'packed_experts')
-  const records = config.layerKinds.map(() =>
+  const records = config.moeLayers.map(() =>
     randomExperts(random, config.numExperts, shape, formats, layout.expertSize),
   )
   const files = records.map((bytes, layer) => memorySource(bytes, `experts ${layer}`))

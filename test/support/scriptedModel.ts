@@ -39,6 +39,7 @@ export interface ScriptedModel {
 const config = {
   numLayers: 2,
   layerKinds: ['linear_attention', 'full_attention'],
+  moeLayers: [0, 1],
   fullAttentionInterval: 2,
   numKvHeads: 1,
   headDim: 1,

@@ -33,8 +33,7 @@ describe('config.json', () => {
       numHeads: 4,
       numKvHeads: 2,
       headDim: 64,
-      rotaryDim: 16,
-      ropeTheta: 1e7,
+      rope: { dims: 16, theta: 1e7, yarn: null },
       vocabSize: 8192,
       numExperts: 32,
       expertsPerToken: 4,
@@ -61,9 +60,9 @@ describe('config.json', () => {
 
   test('older rope fields', () => {
     const json = { ...without('rope_parameters'), rope_theta: 5e5, partial_rotary_factor: 0.5, rope_scaling: null }
-    expect(parseConfig(json)).toMatchObject({ ropeTheta: 5e5, rotaryDim: 32 })
+    expect(parseConfig(json)).toMatchObject({ rope: { dims: 32, theta: 5e5 } })
     const scaled = { ...json, rope_scaling: { type: 'default', mrope_section: [4, 2, 2] } }
-    expect(parseConfig(scaled)).toMatchObject({ ropeTheta: 5e5, rotaryDim: 32 })
+    expect(parseConfig(scaled)).toMatchObject({ rope: { dims: 32, theta: 5e5 } })
   })
 
   test('layer kinds from the interval where no list is given', () => {

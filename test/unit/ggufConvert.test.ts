@@ -5,6 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { ReadError } from '#moeflux/errors.js'
 import { openGgufFolder } from '#moeflux/gguf/ggufFolder.js'
 import { relayCosts } from '#moeflux/gguf/relayCosts.js'
+import { gatedMoe } from '#moeflux/model/gatedMoe.js'
 import { openFileSource } from '#moeflux/storage/fileSource.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
@@ -113,8 +114,8 @@ test('each tensor keeps its own form, experts of all layers share the widest', a
   await packFolder(mixed, folder)
   const { tensors, experts, close } = await open(folder)
   const bits = (matrix: { kind: string; bits?: number }) => matrix.bits ?? matrix.kind
-  expect(tensors.layers.map(layer => bits(layer.sharedExpert.down))).toEqual([4, 4, 8, 8])
-  expect([bits(tensors.embed), bits(tensors.lmHead), bits(tensors.layers[0].router)]).toEqual([4, 8, 'plain'])
+  expect(tensors.layers.map(layer => bits(gatedMoe(layer).sharedExpert.down))).toEqual([4, 4, 8, 8])
+  expect([bits(tensors.embed), bits(tensors.lmHead), bits(gatedMoe(tensors.layers[0]).router)]).toEqual([4, 8, 'plain'])
   expect([bits(experts.layout.gate), bits(experts.layout.up), bits(experts.layout.down)]).toEqual([4, 4, 8])
   await close()
 })

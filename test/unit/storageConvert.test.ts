@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { gatedMoe } from '#moeflux/model/gatedMoe.js'
 import type { Matrix } from '#moeflux/model/tensors.js'
 import { blocksOf, parseChecksums } from '#moeflux/storage/blockChecksums.js'
 import { blockHash } from '#moeflux/storage/blockHash.js'
@@ -52,7 +53,7 @@ describe('the MLX demo model', () => {
         expect(want, name).toBeDefined()
         expect([...got], name).toEqual([...want!])
       }
-      const [linear, full] = [layers[0], layers[3]]
+      const [linear, full] = [layers[0].mixer, layers[3].mixer]
       if (linear.kind !== 'linear_attention' || full.kind !== 'full_attention') throw new Error('layer kinds')
       check('model.embed_tokens.weight', rows(tensors.embed, 0, 4))
       check('lm_head.weight', rows(tensors.lmHead, 100, 4))
@@ -60,9 +61,9 @@ describe('the MLX demo model', () => {
       check('model.layers.0.linear_attn.in_proj_a.weight', rows(linear.inProjA, 0, 4))
       check('model.layers.0.linear_attn.conv1d.weight', vectorValues(linear.conv, weights).subarray(0, 32))
       check('model.layers.3.self_attn.q_proj.weight', rows(full.qProj, 60, 8))
-      check('model.layers.5.mlp.gate.weight', rows(layers[5].router, 0, 32))
-      check('model.layers.5.mlp.shared_expert_gate.weight', rows(layers[5].sharedExpertGate, 0, 1))
-      check('model.layers.1.mlp.shared_expert.down_proj.weight', rows(layers[1].sharedExpert.down, 0, 4))
+      check('model.layers.5.mlp.gate.weight', rows(gatedMoe(layers[5]).router, 0, 32))
+      check('model.layers.5.mlp.shared_expert_gate.weight', rows(gatedMoe(layers[5]).sharedGate, 0, 1))
+      check('model.layers.1.mlp.shared_expert.down_proj.weight', rows(gatedMoe(layers[1]).sharedExpert.down, 0, 4))
       check(
         'model.norm.weight',
         vectorValues(tensors.norm, weights).map(w => w - 1),

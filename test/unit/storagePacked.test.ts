@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { MoefluxError, ReadError } from '#moeflux/errors.js'
+import { gatedMoe } from '#moeflux/model/gatedMoe.js'
 import type { Matrix } from '#moeflux/model/tensors.js'
 import type { Folder } from '#moeflux/storage/byteSource.js'
 import type { ConvertOptions } from '#moeflux/storage/convert.js'
@@ -257,14 +258,14 @@ describe('sources', () => {
     await withModel(folder, model => {
       const { tensors } = model
       expect(matrixValues(tensors.embed, weights)).toEqual(values('model.embed_tokens.weight'))
-      const linear = tensors.layers[1]
+      const linear = tensors.layers[1].mixer
       if (linear.kind !== 'linear_attention') throw new Error('layer kind')
       expect(linear.aLog.type).toBe('F32')
       expect(vectorValues(linear.aLog, weights)).toEqual(values('model.layers.1.linear_attn.A_log'))
       expect(vectorValues(linear.norm, weights)).toEqual(values('model.layers.1.linear_attn.norm.weight'))
       expect(vectorValues(linear.conv, weights)).toEqual(values('model.layers.1.linear_attn.conv1d.weight'))
       const norm = values('model.layers.1.input_layernorm.weight').map(w => Math.fround(1 + w))
-      expect(vectorValues(linear.inputNorm, weights)).toEqual(norm)
+      expect(vectorValues(tensors.layers[1].inputNorm, weights)).toEqual(norm)
       const { layout } = model.experts
       for (const projection of ['gate', 'up', 'down'] as const) {
         const want = values(`model.layers.3.mlp.experts.5.${projection}_proj.weight`)
@@ -282,8 +283,9 @@ describe('sources', () => {
     const plain = await pack(as('F32'), undefined, { bits: 16 })
     await withModel(plain, ({ tensors: { embed, layers } }) => {
       expect(embed).toMatchObject({ kind: 'plain', type: 'BF16' })
-      if (layers[2].kind !== 'linear_attention') throw new Error('layer kind')
-      const got = vectorValues(layers[2].aLog, weightsOf(plain))
+      const { mixer } = layers[2]
+      if (mixer.kind !== 'linear_attention') throw new Error('layer kind')
+      const got = vectorValues(mixer.aLog, weightsOf(plain))
       expect(got).toEqual(values('model.layers.2.linear_attn.A_log'))
     })
     expect(experts(plain).equals(experts(await pack(tiny, undefined, { bits: 16 })))).toBe(true)
@@ -294,7 +296,7 @@ describe('sources', () => {
   test('groups of 32 and 128 and other bits are what was asked for', async () => {
     const folder = await pack(tiny, undefined, { bits: 8, groupSize: 32 })
     await withModel(folder, model => {
-      expect(model.tensors.layers[0].router).toMatchObject({ bits: 8, group: 32 })
+      expect(gatedMoe(model.tensors.layers[0]).router).toMatchObject({ bits: 8, group: 32 })
       expect(model.experts.layout.down).toMatchObject({ bits: 8, group: 32 })
     })
     await expect(pack(tiny, undefined, { groupSize: 128 })).rejects.toMatchObject({ code: 'BAD_OPTION' }) // 64 columns
@@ -342,14 +344,15 @@ describe('sources', () => {
     const folder = await pack(source, { ...tinyConfig(), quantization }, { shards: 2 })
     const weights = weightsOf(folder)
     await withModel(folder, model => {
-      const linear = model.tensors.layers[0]
+      const linear = model.tensors.layers[0].mixer
+      const moe = gatedMoe(model.tensors.layers[0])
       if (linear.kind !== 'linear_attention') throw new Error('layer kind')
-      expect(linear.router).toMatchObject({ bits: 8, group: 128, scaleType: 'BF16' })
+      expect(moe.router).toMatchObject({ bits: 8, group: 128, scaleType: 'BF16' })
       expect(linear.inProjQkv).toMatchObject({ bits: 2, group: 128 })
-      expect(linear.sharedExpertGate).toMatchObject({ kind: 'plain', type: 'BF16' })
+      expect(moe.sharedGate).toMatchObject({ kind: 'plain', type: 'BF16' })
       const { gate, up, down } = model.experts.layout
       expect([gate, up, down]).toMatchObject([q(4), q(2, 64, 'F16'), q(8, 32)])
-      expect(matrixValues(linear.router, weights).length).toBe(8 * 128)
+      expect(matrixValues(moe.router, weights).length).toBe(8 * 128)
       // Bytes moved: each part of expert 6 of layer 1 is the slice of its stacked tensor.
       const file = readFileSync(join(folder, 'packed_experts/layer_01.bin'))
       const base = 6 * model.experts.layout.expertSize
@@ -376,7 +379,7 @@ describe('sources', () => {
     const folder = await pack(toMlx(tiny, () => null))
     const weights = weightsOf(folder)
     await withModel(folder, model => {
-      expect(model.tensors.layers[0].router).toMatchObject({ bits: 8 })
+      expect(gatedMoe(model.tensors.layers[0]).router).toMatchObject({ bits: 8 })
       const norm = values('model.norm.weight').map(w => Math.fround(1 + w))
       expect(vectorValues(model.tensors.norm, weights)).toEqual(norm)
     })

@@ -5,6 +5,8 @@ export interface AttentionShape {
   readonly heads: number
   readonly kvHeads: number
   readonly headDim: number
+  /** The newest positions that count; default all. */
+  readonly window?: number | null
 }
 
 /**
@@ -18,8 +20,10 @@ export function attention(
   pageTokens: number,
   length: number,
   shape: AttentionShape,
+  sinks: Float32Array | null = null, // [heads], one more logit in each softmax
 ): Float32Array {
-  const { heads, kvHeads, headDim } = shape
+  const { heads, kvHeads, headDim, window } = shape
+  const first = Math.max(0, length - (window ?? length))
   const rowSize = kvHeads * headDim
   const scale = headDim ** -0.5
   const out = new Float32Array(heads * headDim)
@@ -27,8 +31,9 @@ export function attention(
   const sums = new Float64Array(headDim)
   for (let head = 0; head < heads; head++) {
     const kvStart = Math.floor(head / (heads / kvHeads)) * headDim
-    let max = Number.NEGATIVE_INFINITY
-    for (let position = 0; position < length; position++) {
+    const sink = sinks?.[head] ?? Number.NEGATIVE_INFINITY
+    let max = sink
+    for (let position = first; position < length; position++) {
       const page = keys[Math.floor(position / pageTokens)]
       const row = (position % pageTokens) * rowSize + kvStart
       let score = 0
@@ -36,9 +41,9 @@ export function attention(
       scores[position] = score * scale
       if (scores[position] > max) max = scores[position]
     }
-    let total = 0
+    let total = Math.exp(sink - max)
     sums.fill(0)
-    for (let position = 0; position < length; position++) {
+    for (let position = first; position < length; position++) {
       const weight = Math.exp(scores[position] - max)
       const page = values[Math.floor(position / pageTokens)]
       const row = (position % pageTokens) * rowSize + kvStart

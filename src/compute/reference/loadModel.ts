@@ -1,42 +1,44 @@
-// The resident weights of a model, layer by layer, read once at open.
-import type { FeedForward, LayerTensors, Matrix, Vector } from '../../model/tensors.js'
+// The resident weights of a model, layer by layer, read once at open. They have the form of the tensor tables.
+import type {
+  AttentionTensors,
+  DeltaTensors,
+  DenseTensors,
+  LayerTensors,
+  Matrix,
+  MoeTensors,
+  Vector,
+} from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { Progress } from '../backend.js'
 import type { ExpertWeights } from './expert.js'
 import { readMatrix, readVector, type Weights } from './weights.js'
 
-interface CommonWeights {
+/** The same table with weights in place of matrices, and floats in place of vectors. */
+type Loaded<T> = {
+  readonly [K in keyof T]: T[K] extends Matrix
+    ? Weights
+    : T[K] extends Matrix | null
+      ? Weights | null
+      : T[K] extends Vector
+        ? Float32Array
+        : T[K] extends Vector | null
+          ? Float32Array | null
+          : T[K]
+}
+
+export type AttentionWeights = Loaded<AttentionTensors>
+export type DeltaWeights = Loaded<DeltaTensors>
+export type DenseWeights = Omit<DenseTensors, 'expert'> & { readonly expert: ExpertWeights }
+export type MoeWeights = Loaded<Omit<MoeTensors, 'shared'>> & {
+  readonly shared: { readonly gate: Weights | null; readonly expert: ExpertWeights } | null
+}
+
+export interface LayerWeights {
   readonly inputNorm: Float32Array // [hidden]
   readonly postAttentionNorm: Float32Array // [hidden]
-  readonly router: Weights // [experts, hidden]
-  readonly sharedExpertGate: Weights // [1, hidden]
-  readonly sharedExpert: ExpertWeights
+  readonly mixer: AttentionWeights | DeltaWeights
+  readonly feedForward: MoeWeights | DenseWeights
 }
-
-export interface FullAttentionWeights extends CommonWeights {
-  readonly kind: 'full_attention'
-  readonly qProj: Weights // [heads * 2 * headDim, hidden]: per head query, then gate
-  readonly kProj: Weights // [kvHeads * headDim, hidden]
-  readonly vProj: Weights // [kvHeads * headDim, hidden]
-  readonly oProj: Weights // [hidden, heads * headDim]
-  readonly qNorm: Float32Array // [headDim]
-  readonly kNorm: Float32Array // [headDim]
-}
-
-export interface LinearAttentionWeights extends CommonWeights {
-  readonly kind: 'linear_attention'
-  readonly inProjQkv: Weights // [convDim, hidden]
-  readonly inProjZ: Weights // [valueHeads * valueDim, hidden]
-  readonly inProjA: Weights // [valueHeads, hidden]
-  readonly inProjB: Weights // [valueHeads, hidden]
-  readonly outProj: Weights // [hidden, valueHeads * valueDim]
-  readonly conv: Float32Array // [convDim, 4], oldest tap first
-  readonly aLog: Float32Array // [valueHeads]
-  readonly dtBias: Float32Array // [valueHeads]
-  readonly norm: Float32Array // [valueDim]
-}
-
-export type LayerWeights = FullAttentionWeights | LinearAttentionWeights
 
 export interface ModelWeights {
   readonly embed: Weights // [vocab, hidden]
@@ -70,44 +72,35 @@ export async function loadModel(packed: PackedModel, options: LoadOptions): Prom
   return { embed, norm, lmHead, layers }
 }
 
-type ReadMatrix = (entry: Matrix) => Promise<Weights>
-type ReadVector = (entry: Vector) => Promise<Float32Array>
-
-async function loadLayer(layer: LayerTensors, matrix: ReadMatrix, vector: ReadVector): Promise<LayerWeights> {
-  const common = {
-    inputNorm: await vector(layer.inputNorm),
-    postAttentionNorm: await vector(layer.postAttentionNorm),
-    router: await matrix(layer.router),
-    sharedExpertGate: await matrix(layer.sharedExpertGate),
-    sharedExpert: await loadFeedForward(layer.sharedExpert, matrix),
-  }
-  if (layer.kind === 'full_attention') {
-    return {
-      ...common,
-      kind: layer.kind,
-      qProj: await matrix(layer.qProj),
-      kProj: await matrix(layer.kProj),
-      vProj: await matrix(layer.vProj),
-      oProj: await matrix(layer.oProj),
-      qNorm: await vector(layer.qNorm),
-      kNorm: await vector(layer.kNorm),
+async function loadLayer(
+  layer: LayerTensors,
+  matrix: (entry: Matrix) => Promise<Weights>,
+  vector: (entry: Vector) => Promise<Float32Array>,
+): Promise<LayerWeights> {
+  const load = async <T extends object>(table: T): Promise<Loaded<T>> => {
+    const loaded: [string, unknown][] = []
+    for (const [key, part] of Object.entries(table)) {
+      const value = isMatrix(part) ? await matrix(part) : isVector(part) ? await vector(part) : part
+      loaded.push([key, value])
     }
+    return Object.fromEntries(loaded) as Loaded<T>
   }
-  return {
-    ...common,
-    kind: layer.kind,
-    inProjQkv: await matrix(layer.inProjQkv),
-    inProjZ: await matrix(layer.inProjZ),
-    inProjA: await matrix(layer.inProjA),
-    inProjB: await matrix(layer.inProjB),
-    outProj: await matrix(layer.outProj),
-    conv: await vector(layer.conv),
-    aLog: await vector(layer.aLog),
-    dtBias: await vector(layer.dtBias),
-    norm: await vector(layer.norm),
+  const { mixer, feedForward } = layer
+  const norms = await load({ inputNorm: layer.inputNorm, postAttentionNorm: layer.postAttentionNorm })
+  const mixing = mixer.kind === 'full_attention' ? await load(mixer) : await load(mixer)
+  if (feedForward.kind === 'dense') {
+    return { ...norms, mixer: mixing, feedForward: { ...feedForward, expert: await load(feedForward.expert) } }
   }
+  const { shared, ...moe } = feedForward
+  const own = await load(moe)
+  const sharedWeights = shared && { ...(await load({ gate: shared.gate })), expert: await load(shared.expert) }
+  return { ...norms, mixer: mixing, feedForward: { ...own, shared: sharedWeights } }
 }
 
-async function loadFeedForward(block: FeedForward, matrix: ReadMatrix): Promise<ExpertWeights> {
-  return { gate: await matrix(block.gate), up: await matrix(block.up), down: await matrix(block.down) }
+function isMatrix(part: unknown): part is Matrix {
+  return typeof part === 'object' && part !== null && 'rows' in part
+}
+
+function isVector(part: unknown): part is Vector {
+  return typeof part === 'object' && part !== null && 'data' in part
 }

@@ -27,7 +27,7 @@ import { matVec } from './matVec.js'
 import { planReferenceExperts } from './planExperts.js'
 import { rmsNorm } from './rmsNorm.js'
 import { KvMemory, type LinearState, ReferenceSequence } from './sequence.js'
-import { sliceMatrix } from './weights.js'
+import { sliceMatrix, sliceVector } from './weights.js'
 
 const CHUNK_TOKENS = 64
 
@@ -54,7 +54,7 @@ class ReferenceBackend implements Backend {
   private readonly memory: KvMemory
   private readonly store: ExpertStore<ExpertWeights>
   private readonly breather = new Breather()
-  private readonly seconds: Record<string, number> = { mixer: 0, router: 0, experts: 0, head: 0 }
+  private readonly seconds: Record<string, number> = { mixer: 0, router: 0, experts: 0, dense: 0, head: 0 }
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0 }
   private readonly turns = new Turns()
   private phaseStart = 0
@@ -69,11 +69,14 @@ class ReferenceBackend implements Backend {
     this.config = packed.config
     this.memory = new KvMemory(packed.config)
     const { layout } = packed.experts
-    const { numLayers: layers, numExperts: experts } = packed.config
-    this.store = new ExpertStore(packed.experts, { layers, experts, slots }, record => ({
+    const { moeLayers, numExperts: experts } = packed.config
+    this.store = new ExpertStore(packed.experts, { layers: moeLayers.length, experts, slots }, record => ({
       gate: sliceMatrix(layout.gate, record),
       up: sliceMatrix(layout.up, record),
       down: sliceMatrix(layout.down, record),
+      gateBias: layout.gateBias && sliceVector(layout.gateBias, record),
+      upBias: layout.upBias && sliceVector(layout.upBias, record),
+      downBias: layout.downBias && sliceVector(layout.downBias, record),
     }))
     this.description = 'reference, plain TypeScript on one thread'
   }
@@ -92,19 +95,23 @@ class ReferenceBackend implements Backend {
 
   private async evaluate(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
     this.store.tick()
-    const { numLayers, hiddenSize, vocabSize } = this.config
+    const { numLayers, moeLayers, hiddenSize, vocabSize } = this.config
     const tokens = runs.flatMap(run => run.tokens)
     const k = this.expertsPerToken
-    const routing = runs.map(run => (options.routing ? new Uint16Array(numLayers * run.tokens.length * k) : null))
+    const routing = runs.map(run =>
+      options.routing ? new Uint16Array(moeLayers.length * run.tokens.length * k) : null,
+    )
     const active = this.reserve(runs.map(run => ({ sequence: run.sequence, tokens: run.tokens.length })))
     try {
       let hidden = embed(this.weights.embed, tokens) // [tokens, hidden]
       for (let layer = 0; layer < numLayers; layer++) {
         const { probe } = await this.forward(layer, hidden, active, options.signal)
         hidden = probe.out
+        const place = moeLayers.indexOf(layer)
+        if (place < 0) continue
         active.forEach((run, i) => {
           const picks = probe.routerIndices.subarray(run.row * k, (run.row + run.tokens) * k)
-          routing[i]?.set(picks, layer * run.tokens * k)
+          routing[i]?.set(picks, place * run.tokens * k)
         })
       }
       if (!areFinite(hidden)) throw new NonFiniteError()
@@ -227,13 +234,13 @@ class ReferenceBackend implements Backend {
       row,
       tokens,
       position: sequence.length,
-      pages: weights.kind === 'full_attention' ? this.memory.layerPages(sequence.table, layer) : null,
+      pages: weights.mixer.kind === 'full_attention' ? this.memory.layerPages(sequence.table, layer) : null,
       linear: sequence.linear[layer],
     }))
     const result: LayerResult = await forwardLayer(weights, hidden, layerRuns, {
       config: this.config,
       expertsPerToken: this.expertsPerToken,
-      takeExperts: wanted => this.store.take(layer, wanted, signal),
+      takeExperts: wanted => this.store.take(this.config.moeLayers.indexOf(layer), wanted, signal),
       phase: name => this.endPhase(name, signal),
     })
     runs.forEach((run, i) => {

@@ -1,29 +1,71 @@
-// Which experts a token goes to: softmax over all experts, the top K, weights renormalized to sum to 1. Ties: the lower
-// index wins. A logit that is not finite makes all weights NaN, chosen or not: it must not vanish.
+// Which experts a token goes to and with which weights. Ties: the lower index wins. A logit that is not finite makes all
+// weights NaN, chosen or not: it must not vanish.
 import { areFinite } from '../../model/floats.js'
+import { type RouterShape, SOFTMAX_ROUTER } from '../../model/layers.js'
+import { sigmoid } from './activations.js'
 
 export interface Routing {
-  readonly indices: Int32Array // [tokens, K], highest probability first
+  readonly indices: Int32Array // [tokens, K], highest weight first
   readonly weights: Float32Array // [tokens, K]
 }
 
-/** logits [tokens, experts] */
-export function router(logits: Float32Array, experts: number, k: number): Routing {
+/** logits [tokens, experts], selectionBias [experts] */
+export function router(
+  logits: Float32Array,
+  experts: number,
+  k: number,
+  shape: RouterShape = SOFTMAX_ROUTER,
+  selectionBias: Float32Array | null = null,
+): Routing {
   const tokens = logits.length / experts
   const indices = new Int32Array(tokens * k)
   const weights = new Float32Array(tokens * k)
   for (let t = 0; t < tokens; t++) {
     const row = logits.subarray(t * experts, (t + 1) * experts)
-    // Renormalizing cancels the sum over all experts, so the chosen ones' exponentials are enough.
-    const order = Array.from(row.keys()).sort((a, b) => row[b] - row[a] || a - b)
-    let total = areFinite(row) ? 0 : Number.NaN
-    for (let rank = 0; rank < k; rank++) {
-      indices[t * k + rank] = order[rank]
-      total += Math.exp(row[order[rank]] - row[order[0]])
-    }
-    for (let rank = 0; rank < k; rank++) {
-      weights[t * k + rank] = Math.exp(row[order[rank]] - row[order[0]]) / total
+    const scores = scoresOf(row, shape)
+    const chosen = choose(row, scores, k, shape, selectionBias)
+    chosen.sort((a, b) => scores[b] - scores[a] || row[b] - row[a] || a - b)
+    const isNormalized = shape.renormalize || shape.order === 'topThenSoftmax'
+    const total = isNormalized ? chosen.reduce((sum, expert) => sum + scores[expert], 0) : 1
+    const factor = areFinite(row) ? shape.scale : Number.NaN
+    for (const [rank, expert] of chosen.entries()) {
+      indices[t * k + rank] = expert
+      weights[t * k + rank] = (scores[expert] / total) * factor
     }
   }
   return { indices, weights }
+}
+
+/** What the weights are made of; a softmax is not divided by its sum where only shares of the chosen matter. */
+function scoresOf(row: Float32Array, shape: RouterShape): Float64Array {
+  if (shape.score === 'sigmoid') return Float64Array.from(row, sigmoid)
+  const max = row.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY)
+  const scores = Float64Array.from(row, logit => Math.exp(logit - max))
+  if (shape.renormalize || shape.order === 'topThenSoftmax') return scores
+  const sum = scores.reduce((a, b) => a + b, 0)
+  return scores.map(score => score / sum)
+}
+
+function choose(
+  row: Float32Array,
+  scores: Float64Array,
+  k: number,
+  { groups }: RouterShape,
+  bias: Float32Array | null,
+): number[] {
+  // Logits have the order of scores, without their rounding.
+  const wanted = bias === null ? row : scores.map((score, expert) => score + bias[expert])
+  const better = (a: number, b: number) => wanted[b] - wanted[a] || a - b
+  let candidates = Array.from(row.keys())
+  if (groups !== null) {
+    const size = row.length / groups.count
+    const sums = Array.from({ length: groups.count }, (_, group) => {
+      const own = candidates.slice(group * size, (group + 1) * size).sort(better)
+      return own.slice(0, 2).reduce((sum, expert) => sum + scores[expert] + (bias?.[expert] ?? 0), 0)
+    })
+    const best = Array.from(sums.keys()).sort((a, b) => sums[b] - sums[a] || a - b)
+    const used = new Set(best.slice(0, groups.used))
+    candidates = candidates.filter(expert => used.has(Math.floor(expert / size)))
+  }
+  return candidates.sort(better).slice(0, k)
 }

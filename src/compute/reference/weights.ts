@@ -36,6 +36,11 @@ export function sliceMatrix(matrix: Matrix, record: Uint8Array): Weights {
   return makeWeights(matrix, parts)
 }
 
+/** Takes the floats of a vector out of an expert's record. */
+export function sliceVector({ type, data }: Vector, record: Uint8Array): Float32Array {
+  return widen(type, record.slice(data.offset, data.offset + data.size))
+}
+
 export async function readVector(vector: Vector, source: ByteSource, signal?: AbortSignal): Promise<Float32Array> {
   return widen(vector.type, await readRange(source, vector.data, signal))
 }

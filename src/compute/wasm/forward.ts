@@ -158,13 +158,13 @@ export class Forward implements Share {
   private ropeRows(run: number, begin: number, end: number): void {
     const { lane } = this
     const { ropeTable } = lane.scratch
-    const { rotaryDim, ropeTheta } = lane.model.config
+    const { dims: rotaryDim, theta } = lane.model.config.rope
     const { rowStart, rows, position } = lane.board.run(run)
     const half = rotaryDim / 2
     for (let row = Math.max(begin, rowStart); row < Math.min(end, rowStart + rows); row++) {
       const table = lane.row(ropeTable, row, rotaryDim)
       for (let i = 0; i < half; i++) {
-        const angle = (position + row - rowStart) * ropeTheta ** ((-2 * i) / rotaryDim)
+        const angle = (position + row - rowStart) * theta ** ((-2 * i) / rotaryDim)
         table[i] = Math.cos(angle)
         table[half + i] = Math.sin(angle)
       }

@@ -56,7 +56,7 @@ export class FullMixer {
   private storeRows(begin: number, end: number): void {
     const { lane, layer } = this
     const { key, value, ropeTable } = lane.scratch
-    const { numKvHeads, headDim, rmsNormEps, rotaryDim } = lane.model.config
+    const { numKvHeads, headDim, rmsNormEps, rope } = lane.model.config
     const keys: Rows = lane.alone ? lane.own.keys : key
     const source = key.address + begin * key.stride
     const target = keys.address + begin * keys.stride
@@ -76,7 +76,7 @@ export class FullMixer {
       numKvHeads,
     )
     const table = ropeTable.address + begin * ropeTable.stride
-    lane.home.rope(target, keys.stride, head, table, ropeTable.stride, rotaryDim, count, numKvHeads)
+    lane.home.rope(target, keys.stride, head, table, ropeTable.stride, rope.dims, count, numKvHeads)
     if (layer.stateBank !== HOME) {
       lane.copyColumns(HOME, layer.stateBank, keys, begin, end, 0, numKvHeads * headDim)
       lane.copyColumns(HOME, layer.stateBank, value, begin, end, 0, numKvHeads * headDim)
@@ -143,7 +143,7 @@ export class FullMixer {
     const { lane, layer } = this
     const { query, ropeTable } = lane.scratch
     const out = lane.scratch.attentionOut.x
-    const { numHeads, numKvHeads, headDim, rmsNormEps, rotaryDim } = lane.model.config
+    const { numHeads, numKvHeads, headDim, rmsNormEps, rope } = lane.model.config
     const head = headDim * 4
     const q = query.address + row * query.stride
     const own = q + headBegin * 2 * head
@@ -161,7 +161,7 @@ export class FullMixer {
       headEnd - headBegin,
     )
     const table = ropeTable.address + row * ropeTable.stride
-    lane.home.rope(own, query.stride, 2 * head, table, ropeTable.stride, rotaryDim, count, headEnd - headBegin)
+    lane.home.rope(own, query.stride, 2 * head, table, ropeTable.stride, rope.dims, count, headEnd - headBegin)
     const bank = layer.stateBank
     if (bank !== HOME) {
       lane.copyColumns(HOME, bank, query, row, row + count, headBegin * 2 * headDim, headEnd * 2 * headDim)

@@ -45,7 +45,9 @@ export async function loadWeights(
   const readers = await Promise.allSettled(Array.from({ length: READS_AT_ONCE }, reader))
   for (const result of readers) if (result.status === 'rejected') throw result.reason
 
-  const taps = new Set<Vector>(tensors.layers.flatMap(layer => (layer.kind === 'linear_attention' ? [layer.conv] : [])))
+  const taps = new Set<Vector>(
+    tensors.layers.flatMap(({ mixer }) => (mixer.kind === 'linear_attention' ? [mixer.conv] : [])),
+  )
   for (const [vector, { bank, address }] of plan.vectors) {
     const bytes = new Uint8Array(vector.data.size)
     await source.read(vector.data.offset, bytes, options.signal)

@@ -6,6 +6,7 @@
 // many matrices as leave room for sequence state. Further matrices and then the slots fill banks of their own.
 import { OutOfMemoryError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
+import { layerMatrices, layerVectors } from '../../model/layerTensors.js'
 import type { LayerTensors, Matrix, ModelTensors, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import { alignUp } from './bank.js'
 import { floatTypeCode } from './kernels.js'
@@ -206,24 +207,14 @@ function joinLoads(loads: readonly LoadRange[]): LoadRange[] {
   return joined
 }
 
-function layerMatrices(layer: LayerTensors): Matrix[] {
-  const mixer =
-    layer.kind === 'full_attention'
-      ? [layer.qProj, layer.kProj, layer.vProj, layer.oProj]
-      : [layer.inProjQkv, layer.inProjZ, layer.inProjA, layer.inProjB, layer.outProj]
-  const { gate, up, down } = layer.sharedExpert
-  return [...mixer, layer.router, layer.sharedExpertGate, gate, up, down]
-}
-
 /** Vectors that work on activations of record. */
 function homeVectors(layer: LayerTensors): Vector[] {
-  const mixer = layer.kind === 'full_attention' ? [layer.qNorm, layer.kNorm] : []
-  return [layer.inputNorm, layer.postAttentionNorm, ...mixer]
+  return layer.mixer.kind === 'full_attention' ? layerVectors(layer) : [layer.inputNorm, layer.postAttentionNorm]
 }
 
 /** Vectors of kernels that run where the sequence state is. */
-function stateVectors(layer: LayerTensors): Vector[] {
-  return layer.kind === 'full_attention' ? [] : [layer.conv, layer.aLog, layer.dtBias, layer.norm]
+function stateVectors({ mixer }: LayerTensors): Vector[] {
+  return mixer.kind === 'full_attention' ? [] : [mixer.conv, mixer.aLog, mixer.dtBias, mixer.norm]
 }
 
 /** In file order, so that neighbours can be read together. */

@@ -9,6 +9,7 @@ import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
 import { memoryLimitText, planBudget, spareBytes } from '../memoryBudget.js'
+import { refuseOtherShapes } from '../shapeFeatures.js'
 import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
 import { wasmWays } from './budgetWays.js'
 import type { ComputeSetup } from './computeLoop.js'
@@ -95,6 +96,7 @@ export async function openRuntime(
   host: WasmHost,
 ): Promise<WasmRuntime> {
   const { config, tensors } = packed
+  refuseOtherShapes(packed, 'wasm', options, [])
   checkShapes(config)
   const { layout } = packed.experts
   const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
@@ -221,11 +223,9 @@ function streamerPlan(packed: PackedModel, plan: MemoryPlan, options: BackendOpt
 
 /** Kernels work on vectors of four floats; no model of this family has heads that are not multiples of four. */
 function checkShapes(config: ModelConfig): void {
-  const sizes: (keyof ModelConfig & string)[] = ['headDim', 'rotaryDim', 'linearKeyDim', 'linearValueDim']
-  for (const field of sizes) {
-    const unit = field === 'rotaryDim' ? 2 : 4
-    if ((config[field] as number) % unit !== 0) {
-      throw new UnsupportedModelError(field, config[field], `a multiple of ${unit} on the wasm backend`)
+  for (const field of ['headDim', 'linearKeyDim', 'linearValueDim'] as const) {
+    if (config[field] % 4 !== 0) {
+      throw new UnsupportedModelError(field, config[field], 'a multiple of 4 on the wasm backend')
     }
   }
 }

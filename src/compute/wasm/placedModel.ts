@@ -1,5 +1,6 @@
 // The model as compute workers know it: addresses instead of tensors. Plain data, so that it can be posted to workers.
 import type { ModelConfig } from '../../model/config.js'
+import { gatedMoe } from '../../model/gatedMoe.js'
 import type { ExpertLayout, FeedForward, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
 import { type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
@@ -82,12 +83,14 @@ export function modelForms(tensors: ModelTensors, experts: ExpertLayout, precisi
   const feedForward = ({ gate, up, down }: FeedForward) => [gate, up, down]
   add(precision, tensors.lmHead, ...feedForward(experts))
   for (const layer of tensors.layers) {
-    add('exact', layer.router, layer.sharedExpertGate)
-    add(precision, ...feedForward(layer.sharedExpert))
-    if (layer.kind === 'full_attention') add(precision, layer.qProj, layer.kProj, layer.vProj, layer.oProj)
+    const { mixer } = layer
+    const { router, sharedGate, sharedExpert } = gatedMoe(layer)
+    add('exact', router, sharedGate)
+    add(precision, ...feedForward(sharedExpert))
+    if (mixer.kind === 'full_attention') add(precision, mixer.qProj, mixer.kProj, mixer.vProj, mixer.oProj)
     else {
-      add('exact', layer.inProjA, layer.inProjB)
-      add(precision, layer.inProjQkv, layer.inProjZ, layer.outProj)
+      add('exact', mixer.inProjA, mixer.inProjB)
+      add(precision, mixer.inProjQkv, mixer.inProjZ, mixer.outProj)
     }
   }
   return forms
@@ -142,38 +145,40 @@ export function placeModel(
     down: place(source.down),
   })
   const layers = tensors.layers.map((layer): PlacedLayer => {
+    const { mixer } = layer
+    const moe = gatedMoe(layer)
     const common: CommonLayer = {
       inputNorm: vector(layer.inputNorm),
       postAttentionNorm: vector(layer.postAttentionNorm),
-      router: matrix(layer.router, 'exact'),
-      sharedExpertGate: matrix(layer.sharedExpertGate, 'exact'),
-      shared: feedForward(layer.sharedExpert, part => matrix(part)),
+      router: matrix(moe.router, 'exact'),
+      sharedExpertGate: matrix(moe.sharedGate, 'exact'),
+      shared: feedForward(moe.sharedExpert, part => matrix(part)),
       stateBank: plan.stateBank[layer.layer],
     }
-    if (layer.kind === 'full_attention') {
+    if (mixer.kind === 'full_attention') {
       return {
         ...common,
-        kind: layer.kind,
-        qProj: matrix(layer.qProj),
-        kProj: matrix(layer.kProj),
-        vProj: matrix(layer.vProj),
-        oProj: matrix(layer.oProj),
-        qNorm: vector(layer.qNorm),
-        kNorm: vector(layer.kNorm),
+        kind: mixer.kind,
+        qProj: matrix(mixer.qProj),
+        kProj: matrix(mixer.kProj),
+        vProj: matrix(mixer.vProj),
+        oProj: matrix(mixer.oProj),
+        qNorm: vector(mixer.qNorm!),
+        kNorm: vector(mixer.kNorm!),
       }
     }
     return {
       ...common,
-      kind: layer.kind,
-      inProjQkv: matrix(layer.inProjQkv),
-      inProjZ: matrix(layer.inProjZ),
-      inProjA: matrix(layer.inProjA, 'exact'),
-      inProjB: matrix(layer.inProjB, 'exact'),
-      outProj: matrix(layer.outProj),
-      taps: vector(layer.conv),
-      aLog: vector(layer.aLog),
-      dtBias: vector(layer.dtBias),
-      norm: vector(layer.norm),
+      kind: mixer.kind,
+      inProjQkv: matrix(mixer.inProjQkv),
+      inProjZ: matrix(mixer.inProjZ),
+      inProjA: matrix(mixer.inProjA, 'exact'),
+      inProjB: matrix(mixer.inProjB, 'exact'),
+      outProj: matrix(mixer.outProj),
+      taps: vector(mixer.conv),
+      aLog: vector(mixer.aLog),
+      dtBias: vector(mixer.dtBias),
+      norm: vector(mixer.norm),
     }
   })
   return {

@@ -57,7 +57,7 @@ export interface Scratch {
   readonly mixerOut: Rows // [chunk, hidden]
   readonly mlpOut: Rows // [chunk, hidden]
   readonly sharedOut: Rows // [chunk, hidden]
-  readonly ropeTable: Rows // [chunk, rotaryDim]
+  readonly ropeTable: Rows // [chunk, rope.dims]
   readonly logits: Rows // [HEAD_ROWS, vocab]
   readonly routerLogits: Rows // [chunk, experts]
   readonly sharedGate: Rows // [chunk, 1]
@@ -153,7 +153,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
     mixerOut: cursor.rows(chunk, config.hiddenSize),
     mlpOut: cursor.rows(chunk, config.hiddenSize),
     sharedOut: cursor.rows(chunk, config.hiddenSize),
-    ropeTable: cursor.rows(chunk, config.rotaryDim),
+    ropeTable: cursor.rows(chunk, config.rope.dims),
     logits: cursor.rows(HEAD_ROWS, config.vocabSize),
     routerLogits: cursor.rows(chunk, config.numExperts),
     sharedGate: cursor.rows(chunk, 1),

@@ -2,7 +2,8 @@
 // in the banks' arenas. A page covers `pageTokens` positions of every full-attention layer, a recurrent set the conv and
 // delta-net state of every linear layer. Which bank a layer's state lies in is fixed at open, so a kernel finds a whole
 // sequence in one memory. Knows nothing of steps: it hands out, copies and takes back.
-import type { LayerKind, ModelConfig } from '../../model/config.js'
+import type { ModelConfig } from '../../model/config.js'
+import type { LayerKind } from '../../model/layers.js'
 import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
 import { type PageMemory, PagePool } from '../kvPages.js'
 import { alignUp, type Bank } from './bank.js'

@@ -25,7 +25,7 @@ export async function attentionInputOp(
     ...attentionConstants(config),
     K_AT: columns.k,
     V_AT: columns.v,
-    ROTARY_DIM: config.rotaryDim,
+    ROTARY_DIM: config.rope.dims,
     EPS: config.rmsNormEps,
   })
   const { norms, tokenInfo, angles, inputs, queries } = buffers

@@ -1,4 +1,5 @@
 // What the plan of a GPU's memory has to know of a packed model.
+import { gatedMoe } from '../../model/gatedMoe.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
 import type { GpuModel } from './gpuParts.js'
@@ -18,6 +19,6 @@ export function gpuModelOf(packed: PackedModel, options: GpuModelOptions): GpuMo
     weightBytes: residentWeightsBytes(tensors, config, options.maxBufferBytes),
     slotBytes: layout.stride,
     recordBytes: experts.layout.expertSize,
-    hasShared: tensors.layers.every(layer => sharedMoves(layer.sharedExpert, layout) !== null),
+    hasShared: tensors.layers.every(layer => sharedMoves(gatedMoe(layer).sharedExpert, layout) !== null),
   }
 }

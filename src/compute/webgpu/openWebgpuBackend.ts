@@ -1,11 +1,14 @@
 // Opens the webgpu backend: finds a device and room on it, decides who computes what does not fit, makes all parts, and lets the
 // kernels show that they compute right.
+
 import { BackendUnavailableError, MemoryPlanError, OutOfMemoryError } from '../../errors.js'
 import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
+import { gatedMoe } from '../../model/gatedMoe.js'
 import { layersOfKind } from '../../model/sizes.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { allExperts, poolRequest } from '../gpuPlan.js'
+import { refuseOtherShapes } from '../shapeFeatures.js'
 import { chooseWay, type TierWay } from '../tierRates.js'
 import type { HostWorkers } from '../wasm/hostWorkers.js'
 import { DecodePass } from './decodePass.js'
@@ -57,6 +60,7 @@ export async function openWebgpuBackend(
   options: BackendOptions,
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
+  refuseOtherShapes(packed, 'webgpu', options, [])
   try {
     return await openModestly(packed, options, gpuOptions)
   } catch (error) {
@@ -133,7 +137,7 @@ async function openParts(
   const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
   const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
   const layout = slotLayout(experts.layout)
-  const shared = packed.tensors.layers.map(layer => sharedMoves(layer.sharedExpert, layout))
+  const shared = packed.tensors.layers.map(layer => sharedMoves(gatedMoe(layer).sharedExpert, layout))
   const { expertsPerToken, precision } = options
   const model = gpuModelOf(packed, {
     ...{ expertsPerToken, precision, planned: options.planned, maxBufferBytes: maxBytes, chunkTokens, tuning },

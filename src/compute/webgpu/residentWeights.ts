@@ -1,6 +1,7 @@
 // All weights that every token uses, read from model_weights.bin into GPU buffers.
 import type { ModelConfig } from '../../model/config.js'
-import type { LayerTensors, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
+import { gatedMoe } from '../../model/gatedMoe.js'
+import type { DeltaTensors, LayerTensors, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { attentionColumns } from './attentionShape.js'
@@ -84,17 +85,18 @@ export async function loadResidentWeights(
       outProj: await single(outProjection(layer)),
       router: routers.of(i),
       sharedGateUp: await matrices(sharedGateUp(layer, config)),
-      sharedDown: await single(layer.sharedExpert.down),
+      sharedDown: await single(gatedMoe(layer).sharedExpert.down),
     }
-    if (layer.kind === 'full_attention') {
-      layers.push({ ...common, kind: layer.kind, qkNorms: await vectors(layer.qNorm, layer.kNorm) })
+    const { mixer } = layer
+    if (mixer.kind === 'full_attention') {
+      layers.push({ ...common, kind: mixer.kind, qkNorms: await vectors(mixer.qNorm!, mixer.kNorm!) })
     } else {
       layers.push({
         ...common,
-        kind: layer.kind,
-        taps: await vectors(layer.conv),
-        norm: await vectors(layer.norm),
-        ...(await loadGates(device, packed, layer)),
+        kind: mixer.kind,
+        taps: await vectors(mixer.conv),
+        norm: await vectors(mixer.norm),
+        ...(await loadGates(device, packed, mixer)),
       })
     }
   }
@@ -115,10 +117,12 @@ export function residentWeightsBytes(tensors: ModelTensors, config: ModelConfig,
   if (!isTied(tensors)) bytes += single(tensors.lmHead)
   for (const [i, layer] of tensors.layers.entries()) {
     bytes += vectors(layer.inputNorm) + vectors(...postNorms(tensors, i)) + matrices(inProjections(layer, config))
-    bytes += single(outProjection(layer)) + matrices(sharedGateUp(layer, config)) + single(layer.sharedExpert.down)
-    if (layer.kind === 'full_attention') bytes += vectors(layer.qNorm, layer.kNorm)
+    bytes +=
+      single(outProjection(layer)) + matrices(sharedGateUp(layer, config)) + single(gatedMoe(layer).sharedExpert.down)
+    const { mixer } = layer
+    if (mixer.kind === 'full_attention') bytes += vectors(mixer.qNorm!, mixer.kNorm!)
     else {
-      const { aLog, conv, norm } = layer
+      const { aLog, conv, norm } = mixer
       const constants = conv.length + 4 * (aLog.length + norm.length)
       bytes += vectors(conv) + vectors(norm) + storageBytes(8 * aLog.length) + storageBytes(4 * constants)
     }
@@ -134,43 +138,44 @@ function postNorms({ layers }: ModelTensors, layer: number): Vector[] {
   return layers.slice(layer, layer + 1 + MOST_AHEAD).map(each => each.postAttentionNorm)
 }
 
-function outProjection(layer: LayerTensors): Matrix {
-  return layer.kind === 'full_attention' ? layer.oProj : layer.outProj
+function outProjection({ mixer }: LayerTensors): Matrix {
+  return mixer.kind === 'full_attention' ? mixer.oProj : mixer.outProj
 }
 
-function sharedGateUp({ sharedExpert }: LayerTensors, config: ModelConfig): MatrixAt[] {
+function sharedGateUp(layer: LayerTensors, config: ModelConfig): MatrixAt[] {
+  const { sharedExpert } = gatedMoe(layer)
   return [
     { matrix: sharedExpert.gate, out: 0 },
     { matrix: sharedExpert.up, out: config.sharedExpertIntermediateSize },
   ]
 }
 
-function inProjections(layer: LayerTensors, config: ModelConfig): MatrixAt[] {
-  if (layer.kind === 'full_attention') {
+function inProjections({ mixer }: LayerTensors, config: ModelConfig): MatrixAt[] {
+  if (mixer.kind === 'full_attention') {
     const columns = attentionColumns(config)
     return [
-      { matrix: layer.qProj, out: 0 },
-      { matrix: layer.kProj, out: columns.k },
-      { matrix: layer.vProj, out: columns.v },
+      { matrix: mixer.qProj, out: 0 },
+      { matrix: mixer.kProj, out: columns.k },
+      { matrix: mixer.vProj, out: columns.v },
     ]
   }
   const columns = linearColumns(config)
   return [
-    { matrix: layer.inProjQkv, out: 0 },
-    { matrix: layer.inProjZ, out: columns.z },
-    { matrix: layer.inProjB, out: columns.b },
-    { matrix: layer.inProjA, out: columns.a },
+    { matrix: mixer.inProjQkv, out: 0 },
+    { matrix: mixer.inProjZ, out: columns.z },
+    { matrix: mixer.inProjB, out: columns.b },
+    { matrix: mixer.inProjA, out: columns.a },
   ]
 }
 
 async function loadGates(
   device: GPUDevice,
   packed: PackedModel,
-  layer: Extract<LayerTensors, { kind: 'linear_attention' }>,
+  mixer: DeltaTensors,
 ): Promise<{ gates: GPUBuffer; stepConstants: GPUBuffer }> {
   const { weights } = packed
   const [aLog, dtBias, taps, norm] = await Promise.all(
-    [layer.aLog, layer.dtBias, layer.conv, layer.norm].map(vector => loadVectors(weights, [vector])),
+    [mixer.aLog, mixer.dtBias, mixer.conv, mixer.norm].map(vector => loadVectors(weights, [vector])),
   )
   const heads = aLog.length
   const pairs = new Float32Array(2 * heads)

@@ -1,6 +1,7 @@
 // The routers of all layers, each with its shared expert's gate, in one buffer where they have one format: a dispatch can
 // then compute a layer's router and, on the same hidden state, those of the next layers, as a guess of what they will want.
 import type { ModelConfig } from '../../model/config.js'
+import { gatedMoe } from '../../model/gatedMoe.js'
 import type { LayerTensors } from '../../model/tensors.js'
 import { MAX_SEGMENTS, type MatrixAt, type MatrixPart } from './matrixWeights.js'
 
@@ -19,9 +20,10 @@ export class Routers {
 
   static place(layer: LayerTensors, index: number, config: ModelConfig): MatrixAt[] {
     const out = index * (config.numExperts + 1)
+    const { router, sharedGate } = gatedMoe(layer)
     return [
-      { matrix: layer.router, out },
-      { matrix: layer.sharedExpertGate, out: out + config.numExperts },
+      { matrix: router, out },
+      { matrix: sharedGate, out: out + config.numExperts },
     ]
   }
 

@@ -2,6 +2,7 @@
 // Runs the model's own kernels on a few rows of its own weights, so nothing is compiled for it, and compares with the
 // reference. A few milliseconds; finds broken arithmetic, not rare races.
 import type { ModelConfig } from '../../model/config.js'
+import { gatedMoe } from '../../model/gatedMoe.js'
 import type { Matrix } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import { conv1d } from '../reference/conv1d.js'
@@ -60,7 +61,7 @@ export async function selfTest(
   const postNorm = await readVector(tensors.postAttentionNorm, packed.weights)
   const normed = rmsNorm(x.subarray(0, hiddenSize), postNorm, eps)
   const routed = await run(routerOp, 1, logits, numExperts)
-  let wrong = differs('the router', routed, await firstRows(packed, tensors.router, normed), EXACT)
+  let wrong = differs('the router', routed, await firstRows(packed, gatedMoe(tensors).router, normed), EXACT)
   if (wrong !== null) return wrong
   const choose = await topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, 0, null)
   const choice = await runAndRead(gpu.device, choose, 1, space.choice, space.shape.k)
@@ -69,7 +70,8 @@ export async function selfTest(
   if (error === 0 && chosen.join() !== wanted.join()) return `top-k gives ${chosen}, want ${wanted}`
 
   // The mixer's projections, for one token and for several.
-  const first = tensors.kind === 'full_attention' ? tensors.qProj : tensors.inProjQkv
+  const { mixer } = tensors
+  const first = mixer.kind === 'full_attention' ? mixer.qProj : mixer.inProjQkv
   const isFast = gpu.fast && formatOf(first).bits < 16
   const width = layer.inProj.flatMap(part => part.segments).reduce((sum, { rows }) => sum + rows, 0)
   const inputNorm = await readVector(tensors.inputNorm, packed.weights)
@@ -97,7 +99,7 @@ async function checkLinear(
   const { gpu, config, space, states, kv } = parts
   const index = config.layerKinds.indexOf('linear_attention')
   const layer = layers[index]
-  const tensors = packed.tensors.layers[index]
+  const tensors = packed.tensors.layers[index]?.mixer
   if (layer?.kind !== 'linear_attention' || tensors?.kind !== 'linear_attention') return null
   const { linearValueHeads: heads, linearValueDim: valueDim } = config
   const inputs = noise(linearColumns(config).stride)

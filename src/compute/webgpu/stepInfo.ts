@@ -1,6 +1,7 @@
 // What a step writes for its kernels: per token its id, position and sequence, per run its state slots, the page lists
 // and the rotary angles.
 import type { ModelConfig } from '../../model/config.js'
+import { ropeFrequencies } from '../../model/ropeFrequencies.js'
 import type { KvPool } from './kvPool.js'
 import type { Workspace } from './workspace.js'
 
@@ -17,22 +18,21 @@ export class StepInfo {
   readonly #config: ModelConfig
   readonly #space: Workspace
   readonly #kv: KvPool
-  readonly #frequencies: Float64Array // [rotaryDim / 2]
+  readonly #frequencies: Float64Array // [rope.dims / 2]
 
   constructor(device: GPUDevice, config: ModelConfig, space: Workspace, kv: KvPool) {
     this.#device = device
     this.#config = config
     this.#space = space
     this.#kv = kv
-    const { rotaryDim, ropeTheta } = config
-    this.#frequencies = Float64Array.from({ length: rotaryDim / 2 }, (_, i) => ropeTheta ** ((-2 * i) / rotaryDim))
+    this.#frequencies = ropeFrequencies(config.rope).frequencies
   }
 
   write(runs: readonly PlannedRun[]): void {
     const count = runs.reduce((sum, run) => sum + run.tokens.length, 0)
     const tokens = new Uint32Array(count * 8)
     const runWords = new Uint32Array(runs.length * 4)
-    const angles = new Float32Array(count * this.#config.rotaryDim)
+    const angles = new Float32Array(count * this.#config.rope.dims)
     const pages: number[] = []
     let token = 0
     for (const [r, run] of runs.entries()) {
@@ -55,7 +55,7 @@ export class StepInfo {
   }
 
   #writeAngles(angles: Float32Array, token: number, position: number): void {
-    const base = token * this.#config.rotaryDim
+    const base = token * this.#config.rope.dims
     for (const [i, frequency] of this.#frequencies.entries()) {
       const angle = position * frequency
       angles[base + 2 * i] = Math.cos(angle)

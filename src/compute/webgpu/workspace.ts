@@ -71,7 +71,7 @@ function layWorkspace<B>(
   return {
     tokenInfo: floats(tokens, 8, 'token info'),
     runInfo: floats(tokens, 4, 'run info'),
-    angles: floats(tokens, config.rotaryDim, 'angles'),
+    angles: floats(tokens, config.rope.dims, 'angles'),
     hidden: floats(tokens, hiddenSize, 'hidden'),
     normed: activations(tokens, hiddenSize, 'normed'),
     mixerIn: floats(tokens, inWidth, 'mixer in'),

@@ -1,0 +1,54 @@
+// Full attention of one layer: projections, norms and angles of queries and keys, keys and values into their pages, softmax
+// attention, the output's gate and projection.
+import type { ModelConfig } from '../../model/config.js'
+import { ropeFrequencies } from '../../model/ropeFrequencies.js'
+import { addBias } from './addBias.js'
+import { attention } from './attention.js'
+import type { LayerRun } from './forwardLayer.js'
+import type { AttentionWeights } from './loadModel.js'
+import { matVec } from './matVec.js'
+import { rmsNorm } from './rmsNorm.js'
+import { rope } from './rope.js'
+import { PAGE_TOKENS } from './sequence.js'
+import { sigmoidGate } from './sigmoidGate.js'
+import { takeColumns } from './takeColumns.js'
+
+/** x [tokens, hidden] -> [tokens, hidden] */
+export function attentionMixer(
+  weights: AttentionWeights,
+  x: Float32Array,
+  runs: readonly LayerRun[],
+  config: ModelConfig,
+): Float32Array {
+  const { numHeads: heads, numKvHeads: kvHeads, headDim, rmsNormEps } = config
+  const { outputGate, rope: ropeShape, window } = weights.shape
+  const projected = addBias(matVec(weights.qProj, x), weights.qBias) // [tokens, heads, 1 or 2, headDim]
+  const pairs = (which: 0 | 1) => takeColumns(projected, 2 * headDim, which * headDim, headDim)
+  const normed = (rows: Float32Array, norm: Float32Array | null) => (norm ? rmsNorm(rows, norm, rmsNormEps) : rows)
+  const queries = normed(outputGate ? pairs(0) : projected, weights.qNorm) // [tokens, heads, headDim]
+  const keys = normed(addBias(matVec(weights.kProj, x), weights.kBias), weights.kNorm) // [tokens, kvHeads, headDim]
+  const values = addBias(matVec(weights.vProj, x), weights.vBias) // [tokens, kvHeads, headDim]
+  const attended = new Float32Array(queries.length)
+  const rowSize = kvHeads * headDim
+  const angles = ropeFrequencies(ropeShape)
+  for (const run of runs) {
+    const pages = run.pages as NonNullable<LayerRun['pages']>
+    for (let t = 0; t < run.tokens; t++) {
+      const row = run.row + t
+      const position = run.position + t
+      const query = queries.subarray(row * heads * headDim, (row + 1) * heads * headDim)
+      const key = keys.subarray(row * rowSize, (row + 1) * rowSize)
+      rope(query, position, headDim, angles)
+      rope(key, position, headDim, angles)
+      const page = Math.floor(position / PAGE_TOKENS)
+      const start = (position % PAGE_TOKENS) * rowSize
+      pages.keys[page].set(key, start)
+      pages.values[page].set(values.subarray(row * rowSize, (row + 1) * rowSize), start)
+      const shape = { heads, kvHeads, headDim, window }
+      const out = attention(query, pages.keys, pages.values, PAGE_TOKENS, position + 1, shape, weights.sinks)
+      attended.set(out, row * heads * headDim)
+    }
+  }
+  const out = outputGate ? sigmoidGate(attended, pairs(1)) : attended
+  return addBias(matVec(weights.oProj, out), weights.oBias)
+}

@@ -1,0 +1,55 @@
+// The gated delta net of one layer: projections, a short convolution, the delta rule, a gated norm, the output projection.
+import type { ModelConfig } from '../../model/config.js'
+import { conv1d } from './conv1d.js'
+import { deltaGates } from './deltaGates.js'
+import type { LayerRun } from './forwardLayer.js'
+import { gatedDelta } from './gatedDelta.js'
+import { l2Norm } from './l2Norm.js'
+import type { DeltaWeights } from './loadModel.js'
+import { matVec } from './matVec.js'
+import { rmsNormGated } from './rmsNormGated.js'
+import type { LinearState } from './sequence.js'
+import { takeColumns } from './takeColumns.js'
+
+/** x [tokens, hidden] -> [tokens, hidden]; states after the tokens go into `nextStates`, run by run. */
+export function deltaMixer(
+  weights: DeltaWeights,
+  x: Float32Array,
+  runs: readonly LayerRun[],
+  config: ModelConfig,
+  nextStates: (LinearState | null)[],
+): Float32Array {
+  const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim, linearConvDim, rmsNormEps } = config
+  const shape = {
+    keyHeads: linearKeyHeads,
+    valueHeads: linearValueHeads,
+    keyDim: linearKeyDim,
+    valueDim: linearValueDim,
+  }
+  const keySize = linearKeyHeads * linearKeyDim
+  const valueSize = linearValueHeads * linearValueDim
+  const qkv = matVec(weights.inProjQkv, x) // [tokens, convDim]
+  const z = matVec(weights.inProjZ, x) // [tokens, valueHeads, valueDim]
+  const a = matVec(weights.inProjA, x) // [tokens, valueHeads]
+  const b = matVec(weights.inProjB, x) // [tokens, valueHeads]
+  const gates = deltaGates(a, b, weights.aLog, weights.dtBias)
+  const out = new Float32Array(z.length) // [tokens, valueHeads, valueDim]
+  for (const run of runs) {
+    const before = run.linear as LinearState
+    const rows = (array: Float32Array, size: number) => array.subarray(run.row * size, (run.row + run.tokens) * size)
+    const mixed = conv1d(rows(qkv, linearConvDim), before.conv, weights.conv)
+    const q = takeColumns(mixed.out, linearConvDim, 0, keySize)
+    const k = takeColumns(mixed.out, linearConvDim, keySize, keySize)
+    const input = {
+      q: l2Norm(q, linearKeyDim, linearKeyDim ** -0.5),
+      k: l2Norm(k, linearKeyDim),
+      v: takeColumns(mixed.out, linearConvDim, 2 * keySize, valueSize),
+      decay: rows(gates.decay, linearValueHeads),
+      beta: rows(gates.beta, linearValueHeads),
+    }
+    const recurrent = before.recurrent.slice()
+    out.set(gatedDelta(input, recurrent, shape), run.row * valueSize)
+    nextStates.push({ conv: mixed.state, recurrent })
+  }
+  return matVec(weights.outProj, rmsNormGated(out, z, weights.norm, rmsNormEps))
+}

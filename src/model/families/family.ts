@@ -1,0 +1,51 @@
+// What a family of models is: one descriptor, one file beside this one. It says how a config.json is read into the shapes of
+// layers, how tensors are called, and which dialect the models speak. All else follows from the shapes.
+import type { ConfigFields } from '../configFields.js'
+import type { LayerShape, RopeShape } from '../layers.js'
+
+export interface Family {
+  readonly name: string
+  /** `model_type` of its checkpoints, at the root and under `text_config`. */
+  readonly modelTypes: readonly string[]
+  /** How its models write thoughts and tool calls. */
+  readonly dialect: string
+  /** RMS norms are stored without their 1 in Hugging Face layouts (but for the delta net's own). */
+  readonly zeroCentredNorms: boolean
+  readShapes(fields: ConfigFields, base: BaseShapes): FamilyShapes
+}
+
+/** What every config says, read before its family is asked. */
+export interface BaseShapes {
+  readonly numLayers: number
+  readonly headDim: number
+}
+
+/** Sizes are 0 where a model has nothing of the kind. */
+export interface FamilyShapes extends ExpertSizes, DeltaSizes {
+  readonly layers: readonly LayerShape[]
+  readonly rope: RopeShape // that of all layers with full attention: one table of angles serves them
+  readonly fullAttentionInterval: number
+}
+
+export interface ExpertSizes {
+  readonly numExperts: number
+  readonly expertsPerToken: number // the model's own K
+  readonly moeIntermediateSize: number
+  readonly sharedExpertIntermediateSize: number
+}
+
+export interface DeltaSizes {
+  readonly linearKeyHeads: number
+  readonly linearValueHeads: number
+  readonly linearKeyDim: number // per head
+  readonly linearValueDim: number // per head
+}
+
+export const NO_EXPERTS: ExpertSizes = {
+  numExperts: 0,
+  expertsPerToken: 0,
+  moeIntermediateSize: 0,
+  sharedExpertIntermediateSize: 0,
+}
+
+export const NO_DELTA: DeltaSizes = { linearKeyHeads: 0, linearValueHeads: 0, linearKeyDim: 0, linearValueDim: 0 }

@@ -1,0 +1,19 @@
+// The families that run. A new one is a file beside this one and a line here.
+import { UnsupportedModelError } from '../../errors.js'
+import type { Family } from './family.js'
+import { qwen3_5_moe } from './qwen3_5_moe.js'
+
+export const families: readonly Family[] = [qwen3_5_moe]
+
+/** The family of a `model_type`; others are refused with the list of those that run. */
+export function familyOf(modelType: unknown, field = 'model_type'): Family {
+  const found = families.find(({ modelTypes }) => modelTypes.includes(modelType as string))
+  if (found !== undefined) return found
+  const known = families.flatMap(({ modelTypes }) => modelTypes).join(', ')
+  throw new UnsupportedModelError(field, modelType, `one of ${known}`)
+}
+
+/** The family that a config was read by. */
+export function familyNamed(name: string): Family {
+  return families.find(family => family.name === name)!
+}
