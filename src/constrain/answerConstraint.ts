@@ -6,14 +6,14 @@ import type { TokenConstraint } from './constraint.js'
 export interface AnswerTokens {
   readonly vocabSize: number
   readonly stopTokenIds: readonly number[]
-  readonly thinkEnd: number | null // the id of `</think>`
+  readonly thinkEnd: number | null // closes thinking
   readonly toolCall: number | null
   readonly toolCallEnd: number | null
   readonly newlines: readonly number[] // tokens that are newlines alone
 }
 
 export interface AnswerPlan {
-  /** The prompt ended inside `<think>`: anything goes until `</think>`. */
+  /** The prompt ended inside thinking: anything goes until it is closed. */
   readonly insideThinking: boolean
   /** Opens the grammar of the answer's text; null: text is free. */
   readonly text: (() => Promise<TokenConstraint>) | null

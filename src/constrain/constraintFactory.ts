@@ -1,11 +1,12 @@
 // Makes the constraint of one answer from what a caller asks for: a response format, tools and a tool choice. One
 // factory per opened model; the vocabulary is handed to a grammar worker when the first constraint is asked for.
 import { OptionError } from '../errors.js'
+import type { Dialect } from '../text/dialects/dialect.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { AnswerConstraint, type AnswerTokens } from './answerConstraint.js'
 import { ConstraintCompiler, type ConstraintOptions, type TokenConstraint } from './constraint.js'
 import type { GrammarSource } from './grammarSource.js'
-import { type ToolCallForm, type ToolSchema, toolCallForm } from './toolCallGrammar.js'
+import type { ToolSchema } from './toolCallGrammar.js'
 
 export type ResponseFormat =
   | { readonly type: 'text' }
@@ -20,35 +21,34 @@ export interface AnswerRequest {
   readonly tools?: readonly ToolSchema[]
   readonly toolChoice?: ToolChoice // default 'auto' where there are tools
   readonly parallelToolCalls?: boolean // default true
-  /** The prompt ended inside `<think>`. */
+  /** The prompt ended inside thinking. */
   readonly insideThinking?: boolean
 }
 
 export class ConstraintFactory {
   private compiler: ConstraintCompiler | null = null
   private readonly tokens: AnswerTokens
-  private readonly form: ToolCallForm
 
   constructor(
     private readonly tokenizer: Tokenizer,
     vocabSize: number,
     stopTokenIds: readonly number[],
-    chatTemplate: string | null,
+    private readonly dialect: Dialect,
     private readonly options: ConstraintOptions = {},
   ) {
-    const id = (text: string) => tokenizer.addedToken(text)?.id ?? null
+    const id = (text: string | undefined) => (text === undefined ? null : (tokenizer.addedToken(text)?.id ?? null))
+    const { thinking, layout } = dialect
     this.tokens = {
       vocabSize,
       stopTokenIds,
-      thinkEnd: id('</think>'),
-      toolCall: id('<tool_call>'),
-      toolCallEnd: id('</tool_call>'),
+      thinkEnd: id(thinking?.close),
+      toolCall: id(layout.call.open),
+      toolCallEnd: id(layout.call.close),
       newlines: ['\n', '\n\n']
         .map(text => tokenizer.encode(text))
         .filter(ids => ids.length === 1)
         .map(([only]) => only),
     }
-    this.form = toolCallForm(chatTemplate)
   }
 
   /**
@@ -72,11 +72,11 @@ export class ConstraintFactory {
     const callsMatter = tools.length > 0 && choice !== 'none'
     const callsAreBound = callsMatter && (required || tools.some(tool => tool.strict) || text !== null)
     const call: GrammarSource | null = callsAreBound
-      ? { kind: 'tool_call', tools: wanted.map(bareTool), form: this.form }
+      ? { kind: 'tool_call', tools: wanted.map(bareTool), form: this.dialect.call }
       : null
     if (text === null && call === null) return null
     if (call !== null && (this.tokens.toolCall === null || this.tokens.toolCallEnd === null)) {
-      throw new OptionError('toolChoice', choice, 'a model whose tokenizer has <tool_call>')
+      throw new OptionError('toolChoice', choice, `a model whose tokenizer has ${this.dialect.layout.call.open}`)
     }
     const compiler = (this.compiler ??= this.createCompiler())
     // Made once here, so that a grammar that cannot be is the caller's error and not the answer's end.

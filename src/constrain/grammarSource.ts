@@ -1,18 +1,19 @@
 // What a grammar can be made of, and how large that may be. Whoever asks measures it first, in time that the limits bound, so
 // that nothing huge is sent to a thread; a grammar is then drafted there.
 import { GrammarError, UnsupportedSchemaError } from '../errors.js'
+import type { CallForm } from '../text/dialects/dialect.js'
 import { ebnfProgram } from './ebnf.js'
 import { GrammarBuilder } from './grammarBuilder.js'
 import { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
 import { JsonText } from './jsonText.js'
 import type { Program } from './program.js'
-import { type ToolCallForm, type ToolSchema, toolCallGrammar } from './toolCallGrammar.js'
+import { type ToolSchema, toolCallGrammar } from './toolCallGrammar.js'
 
 export type GrammarSource =
   | { readonly kind: 'json_object' } // any JSON object
   | { readonly kind: 'json_schema'; readonly schema: unknown }
   | { readonly kind: 'ebnf'; readonly text: string } // with a rule `root`
-  | { readonly kind: 'tool_call'; readonly tools: readonly ToolSchema[]; readonly form: ToolCallForm }
+  | { readonly kind: 'tool_call'; readonly tools: readonly ToolSchema[]; readonly form: CallForm }
 
 export const SOURCE_LIMITS = {
   characters: 2 ** 20, // as JSON, all names and texts together

@@ -1,6 +1,7 @@
-// The grammar of what stands between `<tool_call>` and `</tool_call>`: one of the given tools, with arguments that its
-// schema allows. Two ways of writing it exist in this family; which one a model was trained on shows in its template.
+// The grammar of one tool call: one of the given tools, with arguments that its schema allows, written as the model's dialect
+// writes it.
 import { UnsupportedSchemaError } from '../errors.js'
+import type { CallForm } from '../text/dialects/dialect.js'
 import { MAX_CODE } from './byteAutomaton.js'
 import type { Conjunction } from './conjunction.js'
 import type { GrammarBuilder, Node } from './grammarBuilder.js'
@@ -9,8 +10,6 @@ import { JsonText, plainChar } from './jsonText.js'
 import { declaredProperties, type Property } from './objectGrammar.js'
 import { stringContent } from './stringGrammar.js'
 
-export type ToolCallForm = 'json' | 'tags'
-
 export interface ToolSchema {
   readonly name: string
   readonly parameters?: unknown // a JSON schema of an object; absent: no arguments
@@ -18,49 +17,51 @@ export interface ToolSchema {
   readonly strict?: boolean
 }
 
-export function toolCallForm(chatTemplate: string | null): ToolCallForm {
-  return chatTemplate?.includes('<function=') ? 'tags' : 'json'
-}
+type ParameterTags = Exclude<CallForm['arguments'], 'json'>
 
-/** One call, from the character after `<tool_call>` to the one before `</tool_call>`. `steps` are for each tool's schema. */
+/** One call, without what opens and closes it. `steps` are for each tool's schema. */
 export function toolCallGrammar(
   builder: GrammarBuilder,
   tools: readonly ToolSchema[],
-  form: ToolCallForm,
+  form: CallForm,
   steps: (schema: unknown) => number,
 ): Node {
   const json = new JsonText(builder)
   const calls = tools.map(tool => {
     const schema = tool.parameters ?? { type: 'object', properties: {}, additionalProperties: false }
     const grammar = new JsonSchemaGrammar(json, schema, `${tool.name}#`, steps(schema))
-    return form === 'json' ? jsonCall(grammar, tool) : tagCall(grammar, tool)
+    const name = form.name === 'quoted' ? JSON.stringify(tool.name).slice(1, -1) : tool.name
+    const values = form.arguments === 'json' ? jsonObject(grammar, tool) : parameters(grammar, tool, form.arguments)
+    return builder.sequence([
+      builder.literal(form.open + name + form.afterName),
+      ...values,
+      builder.literal(form.close),
+    ])
   })
   return builder.choice(calls)
 }
 
-function jsonCall(grammar: JsonSchemaGrammar, tool: ToolSchema): Node {
-  const { builder, json } = grammar
+function jsonObject(grammar: JsonSchemaGrammar, tool: ToolSchema): Node[] {
   const values = guaranteed(
     tool,
     () => checked(grammar, grammar.build(grammar.whole())),
-    () => json.anyObject(),
+    () => grammar.json.anyObject(),
   )
-  const head = builder.literal(`\n{"name": ${JSON.stringify(tool.name)}, "arguments": `)
-  return builder.sequence([head, values, builder.literal('}\n')])
+  return [values]
 }
 
-/** `<function=name>`, then `<parameter=key>` with text as it is for strings and JSON for the rest. */
-function tagCall(grammar: JsonSchemaGrammar, tool: ToolSchema): Node {
+/** Each parameter between its tags, with text as it is for strings and JSON for the rest. */
+function parameters(grammar: JsonSchemaGrammar, tool: ToolSchema, tags: ParameterTags): Node[] {
   const { builder } = grammar
   const written = (name: Node, value: Node) =>
     builder.sequence([
-      builder.literal('<parameter='),
+      builder.literal(tags.open),
       name,
-      builder.literal('>\n'),
+      builder.literal(tags.afterKey),
       value,
-      builder.literal('\n</parameter>\n'),
+      builder.literal(tags.close),
     ])
-  const parameters = guaranteed(
+  return guaranteed(
     tool,
     () =>
       parameterList(grammar).map(({ name, demands, isRequired }) => {
@@ -74,8 +75,6 @@ function tagCall(grammar: JsonSchemaGrammar, tool: ToolSchema): Node {
       }),
     () => [builder.repeat(written(anyName(builder), anyText(builder)), 0)],
   )
-  const head = builder.literal(`\n<function=${tool.name}>\n`)
-  return builder.sequence([head, ...parameters, builder.literal('</function>\n')])
 }
 
 function parameterList(grammar: JsonSchemaGrammar): readonly Property[] {

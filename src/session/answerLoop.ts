@@ -2,8 +2,9 @@
 // the end of its prompt and leaves it at the end of what was evaluated. Knows nothing of caches and prompts.
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { Context } from '../engine/context.js'
+import type { Dialect } from '../text/dialects/dialect.js'
 import { type Sampler, tokenLogprobs } from '../text/sampler.js'
-import { type SplitEvent, Splitter, type SplitterOptions } from '../text/splitter.js'
+import type { SplitEvent, SplitterOptions } from '../text/splitter.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import type { EndReason, SessionEvent, TokenInfo, TokenLogprobs } from './events.js'
 
@@ -13,6 +14,7 @@ export interface AnswerRun {
   readonly tokenizer: Tokenizer
   readonly sampler: Sampler
   readonly eosTokenIds: ReadonlySet<number>
+  readonly dialect: Dialect
   readonly splitter: SplitterOptions
   readonly limit: number // tokens
   readonly thinkingLimit: number // tokens; then the thinking is closed
@@ -35,11 +37,12 @@ export class AnswerProgress {
 }
 
 export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): AsyncGenerator<SessionEvent, void> {
-  const { context, tokenizer, sampler, constraint, signal } = run
-  const splitter = new Splitter(run.splitter)
+  const { context, tokenizer, sampler, constraint, signal, dialect } = run
+  const splitter = dialect.createSplitter(run.splitter)
+  const marks = controlMarks(dialect, tokenizer)
   const detokenizer = tokenizer.createDetokenizer({ skipSpecial: true })
   const wantsLogits = !sampler.isArgmax || constraint !== null || run.logprobs !== null
-  const thinkEnd = tokenizer.addedToken('</think>')?.id ?? null
+  const thinkEnd = dialect.thinking === null ? null : (tokenizer.addedToken(dialect.thinking.close)?.id ?? null)
   let waiting: TokenLogprobs[] = [] // of tokens whose text is not out yet
   const events = function* (pieces: readonly SplitEvent[]): Generator<SessionEvent> {
     for (const piece of pieces) {
@@ -64,7 +67,9 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
     progress.tokens.push(token)
     if (splitter.inThinking) progress.thinkingTokens++
     if (run.logprobs !== null && logits !== null) waiting.push(describe(tokenizer, logits, token, run.logprobs))
-    yield* events(splitter.push(detokenizer.push(token)))
+    const mark = marks.get(token)
+    if (mark === undefined) yield* events(splitter.push(detokenizer.push(token)))
+    else yield* events([...splitter.push(detokenizer.end()), ...splitter.mark(mark)])
     if (splitter.stopped !== null) {
       progress.reason = 'stop'
       progress.stopSequence = splitter.stopped
@@ -86,6 +91,12 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
   }
 }
 
+/** Control tokens that the splitter is told of; all others leave no trace in an answer. */
+function controlMarks({ marks }: Dialect, tokenizer: Tokenizer): Map<number, string> {
+  const added = marks.map(text => tokenizer.addedToken(text))
+  return new Map(added.filter(token => token?.special === true).map(token => [token!.id, token!.text]))
+}
+
 function record(
   piece: SplitEvent,
   logprobs: { logprobs?: readonly TokenLogprobs[] },
@@ -95,6 +106,7 @@ function record(
     progress.calls.push({ name: piece.name, arguments: piece.arguments })
     return { ...piece, id: `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`, ...logprobs }
   }
+  if (piece.type !== 'text' && piece.type !== 'thinking') throw new Error(`nobody asked for ${piece.type}`)
   if (piece.type === 'text') progress.text += piece.text
   else progress.thinking += piece.text
   return { ...piece, ...logprobs }

@@ -9,6 +9,7 @@ import { TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import { loadChatTemplate } from '../text/chatTemplate.js'
+import { findDialect } from '../text/dialects/findDialect.js'
 import { readGenerationConfig } from '../text/generationConfig.js'
 import { type StartTextWorker, type TextWorker, TextWorkers } from '../text/textWorkers.js'
 import { loadTokenizer, type Tokenizer } from '../text/tokenizer.js'
@@ -125,8 +126,9 @@ class LazyConstraints {
     const { ConstraintFactory } = await import('../constrain/constraintFactory.js')
     const { vocabSize, eosTokenIds } = this.parts.packed.config
     const { tokenizer, template } = this.text
+    const dialect = template?.dialect ?? findDialect(null)
     const options = { startWorker: this.startWorker }
-    return new ConstraintFactory(tokenizer as Tokenizer, vocabSize, eosTokenIds, template?.source ?? null, options)
+    return new ConstraintFactory(tokenizer as Tokenizer, vocabSize, eosTokenIds, dialect, options)
   }
 }
 

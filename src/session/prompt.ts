@@ -23,7 +23,7 @@ export interface Prompt {
   readonly mark: string
   readonly sections: readonly Section[]
   readonly landings: readonly Landing[] // ascending, no position twice
-  /** The prompt ends inside `<think>`. */
+  /** The prompt ends inside thinking. */
   readonly insideThinking: boolean
 }
 

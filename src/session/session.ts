@@ -8,6 +8,8 @@ import type { ToolSchema } from '../constrain/toolCallGrammar.js'
 import type { EngineModel } from '../engine/model.js'
 import { ClosedError, ContextLimitError, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
+import type { Dialect } from '../text/dialects/dialect.js'
+import { findDialect } from '../text/dialects/findDialect.js'
 import { plainMessages, plainTools } from '../text/messages.js'
 import { Sampler, type SamplerOptions } from '../text/sampler.js'
 import type { SplitterOptions } from '../text/splitter.js'
@@ -52,13 +54,14 @@ export interface TextParts {
 /** What a request comes to, before anything is evaluated. */
 interface Prepared {
   readonly prompt: Prompt
+  readonly dialect: Dialect
   readonly splitter: SplitterOptions
   readonly wanted: AnswerRequest
 }
 
 const DEFAULT_SEQUENCES = 8
 const DEFAULT_BYTES = 2 ** 30
-const THINK_END = '</think>'
+const PLAIN = findDialect(null) // raw text is no chat: nothing in it is thinking, or a call
 
 export class Session {
   private readonly cache: StateCache
@@ -114,7 +117,7 @@ export class Session {
         parallelToolCalls: options.parallelToolCalls ?? true,
         insideThinking: prompt.insideThinking,
       }
-      return { prompt, splitter, wanted }
+      return { prompt, dialect: this.dialect, splitter, wanted }
     })
   }
 
@@ -138,7 +141,7 @@ export class Session {
         parallelToolCalls: false,
         insideThinking: false,
       }
-      return { prompt, splitter: { thinking: false, toolCalls: false }, wanted }
+      return { prompt, dialect: PLAIN, splitter: { thinking: false, toolCalls: false }, wanted }
     })
   }
 
@@ -197,13 +200,13 @@ export class Session {
       if (!((options.thinkingBudget ?? 0) >= 0)) {
         throw new OptionError('thinkingBudget', options.thinkingBudget, 'a number of tokens')
       }
-      const { prompt, splitter, wanted } = await prepare(signal)
+      const { prompt, dialect, splitter, wanted } = await prepare(signal)
       const limit = this.answerLimit(prompt, options)
       constraint = await this.openConstraint(options, wanted, signal)
       await this.slots.take(signal)
       slotTaken = true
       const stops = stopList(options.stop)
-      yield* this.run(prompt, { ...splitter, stop: stops }, sampler, constraint, limit, options, signal)
+      yield* this.run(prompt, dialect, { ...splitter, stop: stops }, sampler, constraint, limit, options, signal)
     } finally {
       constraint?.close()
       if (slotTaken) this.slots.give()
@@ -215,6 +218,7 @@ export class Session {
 
   private async *run(
     prompt: Prompt,
+    dialect: Dialect,
     splitter: SplitterOptions,
     sampler: Sampler,
     constraint: TokenConstraint | null,
@@ -257,7 +261,8 @@ export class Session {
           logits,
           tokenizer: tokenizer as Tokenizer,
           sampler,
-          eosTokenIds: new Set(this.model.eosTokenIds),
+          eosTokenIds: new Set([...this.model.eosTokenIds, ...endTokens(dialect, tokenizer as Tokenizer)]),
+          dialect,
           splitter,
           limit,
           thinkingLimit: options.thinkingBudget ?? Number.POSITIVE_INFINITY,
@@ -288,10 +293,11 @@ export class Session {
     if (prompt.mark === '' || tokens.length === 0) return
     // An answer is no worse for being forgotten.
     await this.answers?.rememberIds(prompt, tokens, signal).catch(() => signal.throwIfAborted())
-    if (calls.length === 0) return
+    const { thinking: tags, takesWrittenCalls } = this.dialect
+    if (calls.length === 0 || !takesWrittenCalls) return
     const raw = (this.text.tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
-    const thought = raw.indexOf(THINK_END)
-    const after = thought < 0 ? raw : raw.slice(thought + THINK_END.length)
+    const thought = tags === null ? -1 : raw.indexOf(tags.close)
+    const after = tags === null || thought < 0 ? raw : raw.slice(thought + tags.close.length)
     this.answers?.rememberCalls(text, calls, { thinking, text: after.replace(/^\n+/, '') })
   }
 
@@ -349,6 +355,11 @@ export class Session {
     return this.text.workers
   }
 
+  /** What the model's answers to messages are written in. */
+  private get dialect(): Dialect {
+    return this.text.template?.dialect ?? PLAIN
+  }
+
   private promptBuilder(): PromptBuilder {
     const workers = this.needWorkers()
     const { template } = this.text
@@ -357,6 +368,10 @@ export class Session {
     }
     return new PromptBuilder(workers, template, this.answers as AnswerMemory, this.model.contextLength)
   }
+}
+
+function endTokens(dialect: Dialect, tokenizer: Tokenizer): number[] {
+  return dialect.endTokens.flatMap(text => tokenizer.addedToken(text)?.id ?? [])
 }
 
 /** When raw text goes on, its last token may become part of another one: the place to go on from is before it. */

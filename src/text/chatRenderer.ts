@@ -41,7 +41,7 @@ export interface RenderedChat {
   readonly offsets: readonly number[]
   /** How much of `text` will still be there when an answer and another user message follow; 0 where not asked for. */
   readonly nextTurn: number
-  /** The opening of the answer ends inside `<think>`. */
+  /** The opening of the answer ends inside thinking. */
   readonly insideThinking: boolean
 }
 
@@ -52,6 +52,8 @@ export interface RenderJob {
   readonly constants: TemplateVariables
   readonly request: ChatRequest
   readonly options: RenderOptions
+  /** What thinking begins with; null: the model does not think. */
+  readonly thinkingOpen: string | null
   readonly maxOutput: number // characters
 }
 
@@ -69,7 +71,7 @@ export function renderChat(job: RenderJob, added: AddedTokens, encoder: Encoder)
 }
 
 function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): RenderReply {
-  const { request, options } = job
+  const { request, options, thinkingOpen } = job
   const { places = [], nextTurn = false, prefill = '', maxTokens = Number.POSITIVE_INFINITY } = options
   const opened = render(job, request)
   if ('error' in opened) return opened
@@ -95,7 +97,7 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
     mark,
     offsets: offsets.map(offset => marked.offset(offset)),
     nextTurn: marked.offset(goesOn),
-    insideThinking: opened.text.trimEnd().endsWith('<think>'),
+    insideThinking: thinkingOpen !== null && opened.text.trimEnd().endsWith(thinkingOpen),
   }
 }
 

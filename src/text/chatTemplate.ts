@@ -3,17 +3,26 @@
 import { TemplateError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { ChatRequest, RenderedChat, RenderOptions } from './chatRenderer.js'
+import type { Dialect, DialectName } from './dialects/dialect.js'
+import { findDialect } from './dialects/findDialect.js'
 import type { TemplateVariables } from './templateEngine.js'
 import type { TextWorkers } from './textWorkers.js'
 import { parseJson } from './tokenizer.js'
 
 export class ChatTemplate {
+  /** What answers to its prompts are written in. */
+  readonly dialect: Dialect
+
   constructor(
     readonly source: string,
     private readonly workers: TextWorkers,
     /** bos_token and the like, which templates may print. */
     private readonly constants: TemplateVariables = {},
-  ) {}
+    /** The dialect of the model's family, for templates that show none. */
+    dialect?: DialectName,
+  ) {
+    this.dialect = findDialect(source, dialect)
+  }
 
   /** The prompt; or, where it has more tokens than `options.maxTokens`, how many it has at least. */
   async render(
@@ -22,7 +31,8 @@ export class ChatTemplate {
     signal?: AbortSignal,
   ): Promise<RenderedChat | { readonly atLeast: number }> {
     const { source, constants } = this
-    const reply = await this.workers.render({ source, constants, request, options }, signal)
+    const thinkingOpen = this.dialect.thinking?.open ?? null
+    const reply = await this.workers.render({ source, constants, request, options, thinkingOpen }, signal)
     if ('error' in reply) throw new TemplateError(`chat template: ${reply.error}`)
     return reply
   }
@@ -47,9 +57,13 @@ export async function readTemplate(folder: Folder): Promise<TemplateFiles> {
   return { source: (await folder.readText('chat_template.jinja')) ?? templateOf(fields.chat_template), constants }
 }
 
-export async function loadChatTemplate(folder: Folder, workers: TextWorkers): Promise<ChatTemplate | null> {
+export async function loadChatTemplate(
+  folder: Folder,
+  workers: TextWorkers,
+  dialect?: DialectName,
+): Promise<ChatTemplate | null> {
   const { source, constants } = await readTemplate(folder)
-  return source === null ? null : new ChatTemplate(source, workers, constants)
+  return source === null ? null : new ChatTemplate(source, workers, constants, dialect)
 }
 
 function templateOf(value: unknown): string | null {

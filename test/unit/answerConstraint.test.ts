@@ -3,8 +3,10 @@ import { afterAll, describe, expect, it } from 'vitest'
 import { AnswerConstraint, type AnswerPlan, type AnswerTokens } from '#moeflux/constrain/answerConstraint.js'
 import { ConstraintCompiler } from '#moeflux/constrain/constraint.js'
 import type { GrammarSource } from '#moeflux/constrain/grammarSource.js'
-import type { ToolCallForm, ToolSchema } from '#moeflux/constrain/toolCallGrammar.js'
-import { Splitter } from '#moeflux/text/splitter.js'
+import type { ToolSchema } from '#moeflux/constrain/toolCallGrammar.js'
+import type { Dialect } from '#moeflux/text/dialects/dialect.js'
+import { hermes } from '#moeflux/text/dialects/hermes.js'
+import { qwen3_5 } from '#moeflux/text/dialects/qwen3_5.js'
 import { decodePieces, demoVocabulary } from '../support/demoVocabulary.js'
 import { allowedTokens, generator } from '../support/randomWalk.js'
 
@@ -66,7 +68,11 @@ async function walk(plan: AnswerPlan, seed: number): Promise<string | null> {
   return null
 }
 
-const calls = (tools: readonly ToolSchema[], form: ToolCallForm): GrammarSource => ({ kind: 'tool_call', tools, form })
+const calls = (tools: readonly ToolSchema[], { call }: Dialect): GrammarSource => ({
+  kind: 'tool_call',
+  tools,
+  form: call,
+})
 const none: AnswerPlan = { insideThinking: false, text: null, call: null, calls: 'none', parallelCalls: true }
 
 describe('answers under a constraint', () => {
@@ -74,13 +80,15 @@ describe('answers under a constraint', () => {
     const ajv = new Ajv2020()
     const validate = new Map([weather, dice].map(tool => [tool.name, ajv.compile(tool.parameters as object)]))
     let made = 0
-    for (const form of ['json', 'tags'] as const) {
-      const grammar = calls([weather, dice], form)
+    for (const dialect of [hermes, qwen3_5]) {
+      const grammar = calls([weather, dice], dialect)
       const plan: AnswerPlan = { ...none, call: () => compiler.open(grammar), calls: 'required' }
       for (let seed = 1; seed <= 12; seed++) {
         const text = await walk(plan, seed)
         if (text === null) continue
-        const splitter = new Splitter({ parameterType: (_tool, name) => (name === 'city' ? 'string' : 'integer') })
+        const splitter = dialect.createSplitter({
+          parameterType: (_tool, name) => (name === 'city' ? 'string' : 'integer'),
+        })
         const events = [...splitter.push(text), ...splitter.end()]
         expect(events.length, text).toBeGreaterThan(0)
         for (const event of events) {
@@ -95,7 +103,7 @@ describe('answers under a constraint', () => {
   }, 60_000)
 
   it('one call at most where parallel calls are off', async () => {
-    const grammar = calls([dice], 'json')
+    const grammar = calls([dice], hermes)
     const plan: AnswerPlan = { ...none, call: () => compiler.open(grammar), calls: 'required', parallelCalls: false }
     for (let seed = 1; seed <= 5; seed++) expect((await walk(plan, seed))?.split('<tool_call>').length ?? 2).toBe(2)
   })
@@ -115,7 +123,7 @@ describe('answers under a constraint', () => {
   })
 
   it('free text with strict calls in it', async () => {
-    const plan: AnswerPlan = { ...none, call: () => compiler.open(calls([dice], 'json')), calls: 'allowed' }
+    const plan: AnswerPlan = { ...none, call: () => compiler.open(calls([dice], hermes)), calls: 'allowed' }
     const constraint = new AnswerConstraint(tokens, plan)
     expect(await constraint.mask()).toBeNull()
     constraint.accept(vocabulary.pieces.indexOf('H'))

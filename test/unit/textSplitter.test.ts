@@ -1,15 +1,16 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { type SplitEvent, Splitter, type SplitterOptions } from '#moeflux/text/splitter.js'
+import { qwen3_5 } from '#moeflux/text/dialects/qwen3_5.js'
+import type { SplitEvent, SplitterOptions } from '#moeflux/text/splitter.js'
 
 /** Events with neighbours of one kind joined: what a reader of the stream gets in the end. */
 function split(pieces: readonly string[], options?: SplitterOptions): SplitEvent[] & { stopped?: string | null } {
-  const splitter = new Splitter(options)
+  const splitter = qwen3_5.createSplitter(options)
   const all = [...pieces.flatMap(piece => splitter.push(piece)), ...splitter.end()]
   const joined: SplitEvent[] = []
   for (const event of all) {
     const last = joined.at(-1)
-    if (event.type !== 'toolCall' && last?.type === event.type) {
+    if ('text' in event && last?.type === event.type) {
       joined[joined.length - 1] = { type: event.type, text: last.text + event.text }
     } else joined.push(event)
   }
@@ -111,7 +112,7 @@ describe('tool calls', () => {
 
 describe('stop sequences', () => {
   it('end the text before them', () => {
-    const splitter = new Splitter({ stop: ['\nUser:', 'END', 'xEND'] })
+    const splitter = qwen3_5.createSplitter({ stop: ['\nUser:', 'END', 'xEND'] })
     expect([...splitter.push('one\n\nUs'), ...splitter.push('er: two')]).toEqual([text('one'), text('\n')])
     expect(splitter.stopped).toBe('\nUser:')
     expect([...splitter.push('more'), ...splitter.end()]).toEqual([])

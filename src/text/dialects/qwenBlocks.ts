@@ -1,0 +1,36 @@
+// What the dialects of Qwen's families have in common: `<think>`, and calls between `<tool_call>` and `</tool_call>`, in JSON
+// or in tags. Which of the two a model was trained on shows in its template; both are understood from all of them.
+import { BlockReader } from '../calls/blockReader.js'
+import { FunctionCallReader } from '../calls/functionCallReader.js'
+import { JsonCallReader } from '../calls/jsonCallReader.js'
+import type { SplitterOptions } from '../splitter.js'
+import { TagSplitter } from '../tagSplitter.js'
+import type { CallForm } from './dialect.js'
+
+export const THINKING = { open: '<think>', close: '</think>' }
+export const CALL = { open: '<tool_call>', close: '</tool_call>' }
+
+export const JSON_CALL: CallForm = {
+  open: '\n{"name": "',
+  name: 'quoted',
+  afterName: '", "arguments": ',
+  arguments: 'json',
+  close: '}\n',
+}
+
+export const FUNCTION_CALL: CallForm = {
+  open: '\n<function=',
+  name: 'bare',
+  afterName: '>\n',
+  arguments: { open: '<parameter=', afterKey: '>\n', close: '\n</parameter>\n' },
+  close: '</function>\n',
+}
+
+export function splitQwen(options?: SplitterOptions): TagSplitter {
+  const readCall = () =>
+    new BlockReader({
+      '{': () => new JsonCallReader(CALL.close),
+      '<': () => new FunctionCallReader(CALL.close, options?.parameterType),
+    })
+  return new TagSplitter({ thinking: THINKING, call: CALL.open, readCall }, options)
+}

@@ -1,0 +1,212 @@
+// Splits answers in which tags stand around thinking and tool calls, and finds stop sequences. A state machine over
+// characters, so that the events do not depend on how the text was cut into pieces. Text is held back only while it
+// could still be the beginning of a tag or a stop sequence. A tool call that does not parse comes out as text,
+// unless it lacks its end because the answer was cut off.
+
+import { CallProgress } from './calls/callProgress.js'
+import type { CallReader, ToolCall } from './calls/callReader.js'
+import type { AnswerSplitter, CallProgressEvent, SplitEvent, SplitterOptions } from './splitter.js'
+
+export interface TagSyntax {
+  readonly thinking: { readonly open: string; readonly close: string }
+  readonly call: string // opens one
+  /** Reads one call from the character after that. */
+  readonly readCall: () => CallReader
+}
+
+type Mode = 'start' | 'thinking' | 'text' | 'call'
+
+export class TagSplitter implements AnswerSplitter {
+  stopped: string | null = null
+  private mode: Mode
+  private held = '' // may become a tag or a stop sequence
+  private newlines = '' // left out where they only surround a tag
+  private skipNewlines: boolean
+  private sawCall = false
+  private reader: CallReader
+  private readonly progress: CallProgress | null
+  private events: SplitEvent[] = []
+  private readonly stops: readonly string[]
+
+  constructor(
+    private readonly syntax: TagSyntax,
+    private readonly options: SplitterOptions = {},
+  ) {
+    this.mode = options.insideThinking ? 'thinking' : options.thinking === false ? 'text' : 'start'
+    this.skipNewlines = options.insideThinking === true
+    this.reader = syntax.readCall()
+    this.progress = options.callProgress ? new CallProgress(event => this.tell(event)) : null
+    this.stops = (options.stop ?? []).filter(stop => stop.length > 0)
+  }
+
+  get inThinking(): boolean {
+    return this.mode === 'thinking'
+  }
+
+  push(text: string): SplitEvent[] {
+    for (const character of text) {
+      if (this.stopped !== null) break
+      if (this.mode === 'call') this.callCharacter(character)
+      else this.textCharacter(character)
+    }
+    return this.take()
+  }
+
+  /** Tags are known by their text, whatever the tokenizer makes of them. */
+  mark(token: string): SplitEvent[] {
+    return this.push(token)
+  }
+
+  end(isCutOff = false): SplitEvent[] {
+    if (this.stopped !== null) return this.take()
+    if (this.mode === 'call') {
+      const call = this.reader.call()
+      if (call !== null) this.emitCall(call)
+      else if (isCutOff) this.forgetCall()
+      else this.callIsText()
+    }
+    this.release(this.held.length)
+    if (this.mode !== 'thinking' && !this.sawCall) this.emit(this.newlines)
+    this.newlines = ''
+    return this.take()
+  }
+
+  private textCharacter(character: string): void {
+    this.held += character
+    const tags = this.tags()
+    for (const tag of tags) {
+      if (!this.held.endsWith(tag)) continue
+      this.release(this.held.length - tag.length)
+      this.held = ''
+      this.enter(tag)
+      return
+    }
+    if (this.mode !== 'thinking') {
+      const stop = longest(this.stops.filter(candidate => this.held.endsWith(candidate)))
+      if (stop !== null) {
+        this.release(this.held.length - stop.length)
+        this.emit(this.newlines)
+        this.newlines = ''
+        this.held = ''
+        this.stopped = stop
+        return
+      }
+    }
+    const patterns = this.mode === 'thinking' ? tags : [...tags, ...this.stops]
+    this.release(this.held.length - longestPrefixAtEnd(this.held, patterns))
+    if (this.mode === 'start' && this.held === '' && character.trim() !== '') this.mode = 'text'
+  }
+
+  private tags(): string[] {
+    const { thinking, call } = this.syntax
+    const calls = this.options.toolCalls === false ? [] : [call]
+    if (this.mode === 'thinking') return [thinking.close]
+    return this.mode === 'start' ? [thinking.open, ...calls] : calls
+  }
+
+  private enter(tag: string): void {
+    if (tag === this.syntax.thinking.open) {
+      this.newlines = ''
+      this.mode = 'thinking'
+      this.skipNewlines = true
+    } else if (tag === this.syntax.thinking.close) {
+      this.newlines = ''
+      this.mode = 'text'
+      this.skipNewlines = true
+    } else {
+      this.mode = 'call'
+      this.reader = this.syntax.readCall()
+    }
+  }
+
+  private callCharacter(character: string): void {
+    const state = this.reader.push(character)
+    if (state === 'open') {
+      this.progress?.follow(this.reader)
+      return
+    }
+    const call = state === 'closed' ? this.reader.call() : null
+    if (call !== null) this.emitCall(call)
+    else this.callIsText()
+  }
+
+  private emitCall(call: ToolCall): void {
+    this.newlines = ''
+    this.progress?.finish(call)
+    this.events.push({ type: 'toolCall', ...call })
+    this.mode = 'text'
+    this.sawCall = true
+    this.skipNewlines = true
+  }
+
+  private forgetCall(): void {
+    this.newlines = ''
+    this.progress?.drop()
+  }
+
+  private callIsText(): void {
+    this.progress?.drop()
+    this.mode = 'text'
+    this.emitText(this.syntax.call + this.reader.text)
+  }
+
+  /** Lets the first `count` characters of what is held go, except newlines that may turn out to surround a tag. */
+  private release(count: number): void {
+    if (count <= 0) return
+    const text = this.held.slice(0, count)
+    this.held = this.held.slice(count)
+    this.emitText(text)
+  }
+
+  private emitText(text: string): void {
+    // Before `<think>` whitespace may still be dropped; in plain text newlines matter only around tool calls.
+    const holds = this.mode === 'thinking' || this.options.toolCalls !== false || this.mode === 'start'
+    for (const character of text) {
+      const blank = this.mode === 'start' ? character.trim() === '' : character === '\n'
+      if (blank && this.skipNewlines) continue
+      if (blank && holds) {
+        this.newlines += character
+        continue
+      }
+      this.skipNewlines = false
+      this.emit(this.newlines + character)
+      this.newlines = ''
+    }
+  }
+
+  private emit(text: string): void {
+    if (text === '') return
+    const type = this.mode === 'thinking' ? 'thinking' : 'text'
+    const last = this.events.at(-1)
+    if (last?.type === type) this.events[this.events.length - 1] = { type, text: last.text + text }
+    else this.events.push({ type, text })
+  }
+
+  private tell(event: CallProgressEvent): void {
+    const last = this.events.at(-1)
+    if (event.type === 'toolCallDelta' && last?.type === 'toolCallDelta') {
+      this.events[this.events.length - 1] = { ...event, arguments: last.arguments + event.arguments }
+    } else this.events.push(event)
+  }
+
+  private take(): SplitEvent[] {
+    const { events } = this
+    this.events = []
+    return events
+  }
+}
+
+function longest(texts: readonly string[]): string | null {
+  return texts.reduce<string | null>((best, text) => (best === null || text.length > best.length ? text : best), null)
+}
+
+/** Length of the longest end of `text` that is the beginning of a pattern. */
+function longestPrefixAtEnd(text: string, patterns: readonly string[]): number {
+  let best = 0
+  for (const pattern of patterns) {
+    for (let length = Math.min(text.length, pattern.length - 1); length > best; length--) {
+      if (pattern.startsWith(text.slice(text.length - length))) best = length
+    }
+  }
+  return best
+}
