@@ -372,7 +372,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
           arena.kernels.gatedDelta(
             ...([out + t * stride, stride, at.q + t * qkStride, at.k + t * qkStride, qkStride] as const),
             ...([at.v + t * stride, stride, at.beta + t * gateStride, at.decay + t * gateStride, gateStride] as const),
-            ...([from, to, keyHeads, valueHeads, keyDim, valueDim, false, count, begin, end] as const),
+            ...([from, to, keyHeads, valueHeads, keyDim, valueDim, count, begin, end] as const),
           )
         const states = [arena.put(initial), ...[1, 2, 3].map(() => arena.floats(initial.length))]
         const whole = arena.allocate(tokens * stride)

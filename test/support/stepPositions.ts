@@ -46,6 +46,7 @@ export async function othersWait({ backend, threads }: GatedWasm, work: Promise<
 /** Until no read is among its retries. */
 async function readsOver({ backend }: GatedWasm): Promise<void> {
   const { ring } = backend.runtime
+  if (!ring) return // no experts, no reads
   const isReading = () => Array.from({ length: ring.entries }, (_, i) => ring.state(i)).includes(readState.reading)
   while (isReading()) await nextTurn()
 }

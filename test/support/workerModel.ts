@@ -72,7 +72,15 @@ export function exploreBarrier(TeamPart: typeof Team = Team): Exploration {
 export function exploreWorkers(plan: Plan, { Board, Team: TeamPart }: Parts = { Board: JobBoard, Team }): Exploration {
   const explorer = new ScheduleExplorer({ deaths: plan.deaths ?? 0, states: MOST_STATES })
   const { workers, layers = 1 } = plan
-  const shape: BoardShape = { threads: workers, chunkTokens: 1, layers, fullLayers: 0, experts: 1, headRows: 1 }
+  const shape: BoardShape = {
+    threads: workers,
+    chunkTokens: 1,
+    layers,
+    fullLayers: 0,
+    moeLayers: layers,
+    experts: 1,
+    headRows: 1,
+  }
   const board = new Board(shape, undefined, explorer.words, 0)
   explorer.addThread('main', from => new MainThread(explorer, board, plan).run(from), false)
 

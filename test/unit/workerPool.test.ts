@@ -14,7 +14,7 @@ afterEach(() => {
 })
 
 const THREADS = 2
-const shape = { threads: THREADS, chunkTokens: 1, layers: 1, fullLayers: 0, experts: 1, headRows: 1 }
+const shape = { threads: THREADS, chunkTokens: 1, layers: 1, fullLayers: 0, moeLayers: 1, experts: 1, headRows: 1 }
 
 async function startPool() {
   const board = new JobBoard(shape)

@@ -24,12 +24,17 @@ export interface WorkerSetup {
   readonly boardShape: BoardShape
 }
 
+/** How the leader gets experts. */
+export interface ExpertSetting {
+  readonly streamer: StreamerPlan
+  readonly ring: ArrayBufferLike // of a ReadRing
+}
+
 /** For workers that run a whole model. */
 export interface ComputeSetup extends WorkerSetup {
   readonly task: 'model'
   readonly model: PlacedModel
-  readonly streamer: StreamerPlan
-  readonly ring: ArrayBufferLike // of a ReadRing
+  readonly experts: ExpertSetting | null // null: the model has none
   readonly gate?: SharedArrayBuffer // for tests: of a StepGate
 }
 
@@ -52,23 +57,28 @@ export async function runComputeLoop(setup: AnySetup, report: (report: WorkerRep
   if (setup.task === 'experts') return runExpertLoop(setup, report)
   const { index, memories, model } = setup
   const kernels = await Promise.all(memories.map(memory => instantiateKernels(setup.kernels, memory)))
-  const { board, team, ring } = openParts(setup)
+  const { board, team, openRing } = openParts(setup)
   const lane = new Lane(model, team, board, kernels, memories)
-  const feed = index === 0 ? new ExpertFeed(lane, makeStreamer(setup, board, ring), memories) : null
+  const streamer = index === 0 ? makeStreamer(setup, board, openRing) : null
+  const feed = streamer && new ExpertFeed(lane, streamer, memories)
   const forward = new Forward(lane, feed, isFinished => report(reportOf(isFinished, feed?.failure ?? null)))
   report({ kind: 'ready' })
   serveJobs(board, team, forward)
 }
 
-function openParts({ index, gate, boardShape, board, ring }: ComputeSetup) {
-  if (gate) return gatedParts(gate, index, boardShape, board, ring)
+function openParts({ index, gate, boardShape, board }: ComputeSetup) {
+  if (gate) return gatedParts(gate, index, boardShape, board)
   const words = new JobBoard(boardShape, board)
-  return { board: words, team: new Team(index, words.words, words.teamBase), ring: new ReadRing(ring) }
+  return { board: words, team: new Team(index, words.words, words.teamBase), openRing }
 }
 
-/** The leader's. */
-export function makeStreamer(setup: ComputeSetup, board: JobBoard, ring = new ReadRing(setup.ring)): ExpertStreamer {
-  return new ExpertStreamer(setup.streamer, ring, board.abortWord, board.resident)
+function openRing(ring: ArrayBufferLike): ReadRing {
+  return new ReadRing(ring)
+}
+
+/** The leader's; null for a model without experts. */
+export function makeStreamer({ experts }: ComputeSetup, board: JobBoard, open = openRing): ExpertStreamer | null {
+  return experts && new ExpertStreamer(experts.streamer, open(experts.ring), board.abortWord, board.resident)
 }
 
 function reportOf(isFinished: boolean, failure: MoefluxError | null): WorkerReport {

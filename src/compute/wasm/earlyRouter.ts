@@ -1,7 +1,9 @@
 // Guesses what a layer's router will pick while the layer before still computes: runs the router on the residual stream as
-// it is now, which is close to what it will be. The leader's alone, for a few rows; a wrong guess costs a read.
+// it is now, which is close to what it will be. Layers are counted among those with experts. The leader's alone, for a few rows; a wrong guess costs a read.
 import { PreviousExperts } from '../../experts/previousExperts.js'
+import { ChoiceRule } from './choiceRule.js'
 import { type Lane, type Need, needsOf } from './lane.js'
+import type { Weights } from './placedModel.js'
 import { PRIVATE_ROWS } from './scratch.js'
 
 /** Rows of a prompt that are asked: two percent of the leader's work, and enough to keep a slow disk busy meanwhile. */
@@ -10,8 +12,16 @@ const SAMPLED_ROWS = 64
 /** Sequences whose last picks are remembered; the engine gives a sequence a new number when it forgets. */
 const REMEMBERED = 256
 
+/** A router and what comes before it. */
+interface EarlyLayer {
+  readonly router: Weights
+  readonly norm: number
+  readonly needs: readonly Need[]
+  readonly rule: ChoiceRule
+}
+
 export class EarlyRouter {
-  private readonly needs: readonly (readonly Need[])[] // per layer
+  private readonly routers: readonly EarlyLayer[] // per layer with experts
   private readonly previous = new PreviousExperts()
   private readonly known = new Set<number>() // in order of last use
   private readonly picks: Uint32Array // [PRIVATE_ROWS, K]
@@ -20,7 +30,11 @@ export class EarlyRouter {
     private readonly lane: Lane,
     home: WebAssembly.Memory,
   ) {
-    this.needs = lane.model.layers.map(({ router }) => needsOf(router))
+    this.routers = lane.model.layers.flatMap(({ feedForward, postAttentionNorm: norm }) => {
+      if (feedForward.kind !== 'moe') return []
+      const { router } = feedForward
+      return [{ router, norm, needs: needsOf(router), rule: new ChoiceRule(feedForward) }]
+    })
     const { address, rows } = lane.scratch.earlyPicks
     this.picks = new Uint32Array(home.buffer, address, rows * lane.model.expertsPerToken)
   }
@@ -76,26 +90,13 @@ export class EarlyRouter {
     const { lane } = this
     const { scratch, model } = lane
     const { hidden, early, earlyLogits, earlyWeights, earlyPicks } = scratch
-    const { router, postAttentionNorm } = model.layers[layer]
-    const { numExperts, hiddenSize, rmsNormEps } = model.config
+    const { router, norm, needs, rule } = this.routers[layer]
+    const { hiddenSize, rmsNormEps } = model.config
     const { address, stride } = early.x
     const from = hidden.address + first * hidden.stride
-    lane.home.rmsNorm(address, stride, from, step * hidden.stride, postAttentionNorm, hiddenSize, rmsNormEps, count)
-    lane.prepare(early, this.needs[layer], 0, count)
+    lane.home.rmsNorm(address, stride, from, step * hidden.stride, norm, hiddenSize, rmsNormEps, count)
+    lane.prepare(early, needs, 0, count)
     lane.residentProduct(router, early, earlyLogits, count, 0, router.rows)
-    const logits = earlyLogits.address
-    const k = model.expertsPerToken
-    lane.home.route(
-      earlyPicks.address,
-      earlyWeights,
-      logits,
-      earlyLogits.stride,
-      numExperts,
-      k,
-      ...([false, 0, 0, 0, true, 1] as const),
-      0,
-      count,
-      lane.own.route,
-    )
+    rule.choose(lane, earlyPicks.address, earlyWeights, earlyLogits, 0, count)
   }
 }

@@ -1,5 +1,6 @@
 // The leader's side of the MoE block: turns a layer's routing into requests to the streamer and the streamer's ready
-// slots into waves on the board. Runs in the leading worker alone; the others only see waves.
+// slots into waves on the board. Layers are counted among those with experts. Runs in the leading worker alone; the others
+// only see waves.
 import { MoefluxError } from '../../errors.js'
 import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
 import { PromptStalls } from '../../experts/promptStalls.js'
@@ -15,7 +16,7 @@ export class ExpertFeed {
   private readonly starts: Int32Array // [experts]: first pair
   private readonly wanted: Int32Array // [experts]
   private readonly batch: Int32Array // [experts]
-  private readonly indices: Uint32Array // [layers, chunk * K], of the home bank
+  private readonly indices: Uint32Array // [layers with experts, chunk * K], of the home bank
   private readonly pairRows: Uint32Array[] // per bank
   private readonly pairOuts: Uint32Array[] // per bank
   private startedAt = 0
@@ -51,7 +52,7 @@ export class ExpertFeed {
     const words = (address: number, bank: number, count = pairs) =>
       new Uint32Array(memories[bank].buffer, address, count)
     const slotBanks = [...new Set(model.slots.map(slot => slot.bank))]
-    this.indices = words(model.scratch.indices, HOME, model.config.numLayers * pairs)
+    this.indices = words(model.scratch.indices, HOME, model.config.moeLayers.length * pairs)
     this.pairRows = slotBanks.map(bank => words(model.scratch.pairRow, bank))
     this.pairOuts = slotBanks.map(bank => words(model.scratch.pairOut, bank))
   }
@@ -106,7 +107,7 @@ export class ExpertFeed {
   /** Reads ahead for the next layer while this one computes, where steps read at all and the streamer is for it. */
   prefetch(layer: number): void {
     const { board, streamer, early, lane } = this
-    if (!this.reading || layer >= this.model.layers.length || board.probe) return
+    if (!this.reading || layer >= this.model.config.moeLayers.length || board.probe) return
     if (this.helps) streamer.readNextLayer(layer, this.left, () => early.wanted(layer))
     else if (this.isDecode && lane.alone && streamer.wantsPrefetch) streamer.guess(layer, early.guesses(layer))
   }

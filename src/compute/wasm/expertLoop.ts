@@ -6,10 +6,13 @@ import { JobBoard, WAVE } from './jobBoard.js'
 import { type LayerRange, type Share, serveJobs } from './jobCourse.js'
 import { instantiateKernels } from './kernels.js'
 import { Lane, type LaneModel } from './lane.js'
+import type { PlacedFeedForward } from './placedModel.js'
 import { RoutedExperts } from './routedExperts.js'
 import { defaultLimits, Team } from './team.js'
 
 export interface ExpertModel extends LaneModel {
+  /** Addresses relative to the slot; the bank is the slot's. */
+  readonly expert: PlacedFeedForward
   readonly norms: readonly number[] // per layer: address of the weights of the norm before its experts
 }
 
@@ -43,7 +46,7 @@ class ExpertShare implements Share {
   ) {
     const { experts } = lane.board.shape
     const entries = Array.from({ length: experts }, () => ({ bank: 0, address: 0, pairStart: 0, pairs: 0 }))
-    this.routed = new RoutedExperts(lane, [], entries)
+    this.routed = new RoutedExperts(lane, lane.model.expert, [], entries)
   }
 
   begin(): LayerRange {
@@ -69,7 +72,7 @@ class ExpertShare implements Share {
     const { lane, routed } = this
     routed.wave()
     lane.team.barrier()
-    routed.combine(lane.board.ranks)
+    routed.combine(lane.board.ranks, null)
   }
 
   endLayer(): void {}

@@ -1,9 +1,11 @@
 // One worker's share of a job: embedding, layers, logits. All workers run this in step over shared memory, on the course
 // of jobCourse.ts. Barriers stand where a worker needs what others wrote; everything between two barriers touches each
 // word from one worker only, or writes the same value from all. The leader also times the phases and feeds the experts.
+import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequencies.js'
+import { Dense } from './dense.js'
 import type { ExpertFeed } from './expertFeed.js'
 import { FullMixer } from './fullMixer.js'
-import { PHASES } from './jobBoard.js'
+import { PHASES, WAVE } from './jobBoard.js'
 import type { LayerRange, Share } from './jobCourse.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import { LinearMixer } from './linearMixer.js'
@@ -11,36 +13,25 @@ import { Moe } from './moe.js'
 
 interface Block {
   readonly mixer: LinearMixer | FullMixer
-  readonly moe: Moe
+  readonly feedForward: Moe | Dense
 }
 
 export class Forward implements Share {
   private readonly blocks: readonly Block[]
   private readonly headNeeds: readonly Need[]
+  private readonly rope: RopeFrequencies
   private layer = 0 // of the present job
   private mark = 0
 
   constructor(
     private readonly lane: Lane,
-    private readonly feed: ExpertFeed | null, // the leader's
+    private readonly feed: ExpertFeed | null, // the leader's, where there are experts
     /** The leader has put the results of a job down. */
     private readonly ended: (isFinished: boolean) => void,
   ) {
     const { model } = lane
-    const entries = Array.from({ length: model.config.numExperts }, () => ({
-      bank: 0,
-      address: 0,
-      pairStart: 0,
-      pairs: 0,
-    }))
-    let fullLayers = 0
-    this.blocks = model.layers.map((layer, index) => ({
-      mixer:
-        layer.kind === 'full_attention'
-          ? new FullMixer(lane, index, fullLayers++, layer)
-          : new LinearMixer(lane, index, layer),
-      moe: new Moe(lane, index, layer, entries, feed),
-    }))
+    this.blocks = makeBlocks(lane, feed)
+    this.rope = ropeFrequencies(model.config.rope)
     this.headNeeds = needsOf(model.lmHead)
   }
 
@@ -57,18 +48,20 @@ export class Forward implements Share {
 
   mix(layer: number): void {
     this.layer = layer
-    const { mixer, moe } = this.blocks[layer]
+    const { mixer, feedForward } = this.blocks[layer]
     mixer.run()
     this.count('mixer')
-    moe.begin()
+    feedForward.begin()
   }
 
   nextWave(): void {
-    this.feed?.nextWave()
+    const { feed, lane } = this
+    if (feed && this.blocks[this.layer].feedForward.hasExperts) feed.nextWave()
+    else lane.board.setWave(lane.board.aborted ? WAVE.abandon : WAVE.lastExperts, 0)
   }
 
   wave(isLast: boolean): void {
-    this.blocks[this.layer].moe.computeWave(isLast)
+    this.blocks[this.layer].feedForward.computeWave(isLast)
   }
 
   endLayer(): void {
@@ -98,11 +91,11 @@ export class Forward implements Share {
 
   conclude(isFinished: boolean): void {
     const { lane, feed } = this
-    if (!feed) return
+    if (!lane.team.isLeader) return
     if (isFinished && lane.board.argmax) this.argmax()
     this.count('head')
     lane.board.waited[0] = lane.team.waited
-    feed.endJob(isFinished)
+    feed?.endJob(isFinished)
     this.ended(isFinished)
   }
 
@@ -115,13 +108,13 @@ export class Forward implements Share {
   }
 
   private count(phase: (typeof PHASES)[number]): void {
-    if (!this.feed) return
+    if (!this.lane.team.isLeader) return
     const now = performance.now()
     const { seconds } = this.lane.board
-    const aside = this.feed.takeAside()
-    seconds[PHASES.indexOf('router')] += aside.router
-    seconds[PHASES.indexOf('stall')] += aside.stall
-    seconds[PHASES.indexOf(phase)] += (now - this.mark) / 1000 - aside.router - aside.stall
+    const { router, stall } = this.feed?.takeAside() ?? { router: 0, stall: 0 }
+    seconds[PHASES.indexOf('router')] += router
+    seconds[PHASES.indexOf('stall')] += stall
+    seconds[PHASES.indexOf(phase)] += (now - this.mark) / 1000 - router - stall
     this.mark = now
   }
 
@@ -158,16 +151,35 @@ export class Forward implements Share {
   private ropeRows(run: number, begin: number, end: number): void {
     const { lane } = this
     const { ropeTable } = lane.scratch
-    const { dims: rotaryDim, theta } = lane.model.config.rope
+    const { frequencies, magnitude } = this.rope
     const { rowStart, rows, position } = lane.board.run(run)
-    const half = rotaryDim / 2
+    const half = frequencies.length
     for (let row = Math.max(begin, rowStart); row < Math.min(end, rowStart + rows); row++) {
-      const table = lane.row(ropeTable, row, rotaryDim)
+      const table = lane.row(ropeTable, row, 2 * half)
       for (let i = 0; i < half; i++) {
-        const angle = (position + row - rowStart) * theta ** ((-2 * i) / rotaryDim)
-        table[i] = Math.cos(angle)
-        table[half + i] = Math.sin(angle)
+        const angle = (position + row - rowStart) * frequencies[i]
+        table[i] = magnitude * Math.cos(angle)
+        table[half + i] = magnitude * Math.sin(angle)
       }
     }
   }
+}
+
+function makeBlocks(lane: Lane, feed: ExpertFeed | null): Block[] {
+  const { layers, config } = lane.model
+  const entries = Array.from({ length: config.numExperts }, () => ({ bank: 0, address: 0, pairStart: 0, pairs: 0 }))
+  let fullLayers = 0
+  return layers.map((layer, index) => {
+    const { mixer, feedForward } = layer
+    return {
+      mixer:
+        mixer.kind === 'full_attention'
+          ? new FullMixer(lane, index, fullLayers++, layer, mixer)
+          : new LinearMixer(lane, index, layer, mixer),
+      feedForward:
+        feedForward.kind === 'moe'
+          ? new Moe(lane, config.moeLayers.indexOf(index), layer, feedForward, entries, feed)
+          : new Dense(lane, layer, feedForward),
+    }
+  })
 }

@@ -3,25 +3,28 @@
 
 import { attentionQueryBlock, floatTypeCode, pageTokens } from './kernels.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
-import type { PlacedFullLayer } from './placedModel.js'
+import type { PlacedAttention, PlacedLayer } from './placedModel.js'
 import type { Rows } from './scratch.js'
 
 export class FullMixer {
   private readonly inputNeeds: readonly Need[]
   private readonly outNeeds: readonly Need[]
+  private readonly headFloats: number // of a head of queries: with an output gate, query and gate
 
   constructor(
     private readonly lane: Lane,
     private readonly index: number,
     private readonly fullIndex: number, // among the full-attention layers
-    private readonly layer: PlacedFullLayer,
+    private readonly layer: PlacedLayer,
+    private readonly mixer: PlacedAttention,
   ) {
-    this.inputNeeds = needsOf(layer.qProj, layer.kProj, layer.vProj)
-    this.outNeeds = needsOf(layer.oProj)
+    this.inputNeeds = needsOf(mixer.qProj, mixer.kProj, mixer.vProj)
+    this.outNeeds = needsOf(mixer.oProj)
+    this.headFloats = (mixer.shape.outputGate ? 2 : 1) * lane.model.config.headDim
   }
 
   run(): void {
-    const { lane, layer } = this
+    const { lane, layer, mixer } = this
     const { scratch, team, rows } = lane
     const input = lane.stage('input')
     lane.eachRow(rows, (begin, end) => {
@@ -31,9 +34,9 @@ export class FullMixer {
     lane.multiply(
       input,
       [
-        [layer.qProj, scratch.query],
-        [layer.kProj, scratch.key],
-        [layer.vProj, scratch.value],
+        [mixer.qProj, scratch.query],
+        [mixer.kProj, scratch.key],
+        [mixer.vProj, scratch.value],
       ],
       rows,
     )
@@ -46,7 +49,7 @@ export class FullMixer {
 
     const out = lane.stage('attentionOut')
     lane.eachRow(rows, (begin, end) => lane.prepare(out, this.outNeeds, begin, end))
-    lane.multiply(out, [[layer.oProj, scratch.mixerOut]], rows, (begin, end) =>
+    lane.multiply(out, [[mixer.oProj, scratch.mixerOut]], rows, (begin, end) =>
       lane.addToHidden(scratch.mixerOut, begin, end),
     )
     team.barrier()
@@ -56,25 +59,12 @@ export class FullMixer {
   private storeRows(begin: number, end: number): void {
     const { lane, layer } = this
     const { key, value, ropeTable } = lane.scratch
-    const { numKvHeads, headDim, rmsNormEps, rope } = lane.model.config
+    const { numKvHeads, headDim, rope } = lane.model.config
     const keys: Rows = lane.alone ? lane.own.keys : key
-    const source = key.address + begin * key.stride
     const target = keys.address + begin * keys.stride
     const count = end - begin
     const head = headDim * 4
-    lane.home.rmsNormHeads(
-      target,
-      keys.stride,
-      head,
-      source,
-      key.stride,
-      head,
-      layer.kNorm,
-      headDim,
-      rmsNormEps,
-      count,
-      numKvHeads,
-    )
+    this.normKeys(keys, begin, end)
     const table = ropeTable.address + begin * ropeTable.stride
     lane.home.rope(target, keys.stride, head, table, ropeTable.stride, rope.dims, count, numKvHeads)
     if (layer.stateBank !== HOME) {
@@ -82,6 +72,25 @@ export class FullMixer {
       lane.copyColumns(HOME, layer.stateBank, value, begin, end, 0, numKvHeads * headDim)
     }
     for (let run = 0; run < lane.board.runs; run++) this.storeRun(run, keys, begin, end)
+  }
+
+  /** Rows [begin, end) of the keys, normed where the layer has norms, to where they are worked on. */
+  private normKeys(keys: Rows, begin: number, end: number): void {
+    const { lane, mixer } = this
+    const { key } = lane.scratch
+    const { numKvHeads, headDim, rmsNormEps } = lane.model.config
+    const head = headDim * 4
+    const to = keys.address + begin * keys.stride
+    const from = key.address + begin * key.stride
+    if (mixer.kNorm !== 0) {
+      const shape = [headDim, rmsNormEps, end - begin, numKvHeads] as const
+      lane.home.rmsNormHeads(to, keys.stride, head, from, key.stride, head, mixer.kNorm, ...shape)
+      return
+    }
+    for (let row = begin; keys !== key && row < end; row++) {
+      const [out, x] = [keys.address + row * keys.stride, key.address + row * key.stride]
+      lane.home.convertFloats(out, x, floatTypeCode.F32, numKvHeads * headDim)
+    }
   }
 
   private storeRun(run: number, keys: Rows, begin: number, end: number): void {
@@ -140,31 +149,17 @@ export class FullMixer {
     headBegin: number,
     headEnd: number,
   ): void {
-    const { lane, layer } = this
-    const { query, ropeTable } = lane.scratch
+    const { lane, layer, mixer, headFloats } = this
+    const { query } = lane.scratch
     const out = lane.scratch.attentionOut.x
-    const { numHeads, numKvHeads, headDim, rmsNormEps, rope } = lane.model.config
-    const head = headDim * 4
+    const { numHeads, numKvHeads, headDim } = lane.model.config
+    const { outputGate, window } = mixer.shape
+    const head = headFloats * 4
     const q = query.address + row * query.stride
-    const own = q + headBegin * 2 * head
-    lane.home.rmsNormHeads(
-      own,
-      query.stride,
-      2 * head,
-      own,
-      query.stride,
-      2 * head,
-      layer.qNorm,
-      headDim,
-      rmsNormEps,
-      count,
-      headEnd - headBegin,
-    )
-    const table = ropeTable.address + row * ropeTable.stride
-    lane.home.rope(own, query.stride, 2 * head, table, ropeTable.stride, rope.dims, count, headEnd - headBegin)
+    this.turnQueries(row, count, headBegin, headEnd)
     const bank = layer.stateBank
     if (bank !== HOME) {
-      lane.copyColumns(HOME, bank, query, row, row + count, headBegin * 2 * headDim, headEnd * 2 * headDim)
+      lane.copyColumns(HOME, bank, query, row, row + count, headBegin * headFloats, headEnd * headFloats)
     }
     const target = out.address + row * out.stride
     lane.kernels[bank].attention(
@@ -172,7 +167,7 @@ export class FullMixer {
       out.stride,
       q,
       query.stride,
-      2 * head,
+      head,
       lane.board.state(run, this.index, 0),
       lane.board.state(run, this.index, 1),
       position,
@@ -181,24 +176,32 @@ export class FullMixer {
       numKvHeads,
       headDim,
       headDim ** -0.5,
-      0,
-      0,
+      window ?? 0,
+      mixer.sinks,
       headBegin,
       headEnd,
       lane.own.attention,
     )
     if (bank !== HOME) lane.copyColumns(bank, HOME, out, row, row + count, headBegin * headDim, headEnd * headDim)
-    lane.home.sigmoidGate(
-      target,
-      out.stride,
-      head,
-      q + head,
-      query.stride,
-      2 * head,
-      headDim,
-      count,
-      headBegin,
-      headEnd,
-    )
+    if (!outputGate) return
+    const gate = q + headDim * 4
+    const shape = [headDim, count, headBegin, headEnd] as const
+    lane.home.sigmoidGate(target, out.stride, headDim * 4, gate, query.stride, head, ...shape)
+  }
+
+  /** Norm and rope of heads [headBegin, headEnd) of the queries of `count` rows, in place. */
+  private turnQueries(row: number, count: number, headBegin: number, headEnd: number): void {
+    const { lane, mixer } = this
+    const { query, ropeTable } = lane.scratch
+    const { headDim, rmsNormEps, rope } = lane.model.config
+    const head = this.headFloats * 4
+    const heads = headEnd - headBegin
+    const own = query.address + row * query.stride + headBegin * head
+    if (mixer.qNorm !== 0) {
+      const shape = [headDim, rmsNormEps, count, heads] as const
+      lane.home.rmsNormHeads(own, query.stride, head, own, query.stride, head, mixer.qNorm, ...shape)
+    }
+    const table = ropeTable.address + row * ropeTable.stride
+    lane.home.rope(own, query.stride, head, table, ropeTable.stride, rope.dims, count, heads)
   }
 }

@@ -11,7 +11,7 @@ import { hostScratch } from './hostSide.js'
 import { type BoardShape, JobBoard, type WaveEntry } from './jobBoard.js'
 import { HOME } from './lane.js'
 import { SLOT_ALIGN, type Slot } from './memoryPlan.js'
-import { expertForms, placeExpert } from './placedModel.js'
+import { expertActivation, expertForms, placeExpert } from './placedModel.js'
 import { defaultLimits } from './team.js'
 import { WorkerPool } from './workerPool.js'
 
@@ -80,13 +80,14 @@ export class HostWorkers {
     const banks = floors.map((floor, index) => new Bank(index, floor, floor, host.shared))
     for (const [layer, norm] of options.norms.entries()) banks[HOME].floats(norms[layer], norm.length).set(norm)
 
-    const expert = placeExpert(layout, forms, precision)
+    const expert = placeExpert(layout, forms, precision, expertActivation(config))
     const model: ExpertModel = { config: small, expertsPerToken, chunkTokens, scratch, expert, norms }
     const boardShape: BoardShape = {
       threads,
       chunkTokens: 1,
       layers: 1,
       fullLayers: 0,
+      moeLayers: 1,
       experts: config.numExperts,
       headRows: 0,
     }

@@ -11,6 +11,7 @@ export interface BoardShape {
   readonly chunkTokens: number
   readonly layers: number
   readonly fullLayers: number
+  readonly moeLayers: number // with experts
   readonly experts: number
   readonly headRows: number
 }
@@ -87,7 +88,7 @@ export class JobBoard {
   readonly seconds: Float64Array // by `PHASES`, written by the leader
   readonly counters: Float64Array // by `COUNTERS`, written by the leader
   readonly waited: Float64Array // [1]: seconds that the leader has waited for other workers
-  readonly resident: Uint8Array // [layers, experts], 1: in memory; written by the leader while jobs run
+  readonly resident: Uint8Array // [layers with experts, experts], 1: in memory; written by the leader while jobs run
   private forgets = false // the main thread's: of the next job
   private readonly bellList: number
   private readonly tokenList: number
@@ -123,14 +124,14 @@ export class JobBoard {
     this.pageList = list(boardPages(shape) * shape.fullLayers)
     const doublesAt = at + (at % 2)
     const residentAt = (doublesAt + (PHASES.length + COUNTERS.length + 1) * 2) * 4
-    this.size = residentAt + shape.layers * shape.experts
+    this.size = residentAt + shape.moeLayers * shape.experts
     const memory = buffer ?? new ArrayBuffer(this.size)
     this.words = words ?? new SharedWords(new Int32Array(memory, 0, doublesAt))
     this.abortWord = new Int32Array(memory, ABORT * 4, 1)
     this.seconds = new Float64Array(memory, doublesAt * 4, PHASES.length)
     this.counters = new Float64Array(memory, doublesAt * 4 + PHASES.length * 8, COUNTERS.length)
     this.waited = new Float64Array(memory, doublesAt * 4 + (PHASES.length + COUNTERS.length) * 8, 1)
-    this.resident = new Uint8Array(memory, residentAt, shape.layers * shape.experts)
+    this.resident = new Uint8Array(memory, residentAt, shape.moeLayers * shape.experts)
   }
 
   // --- the main thread -----------------------------------------------------------------------------------------------

@@ -151,15 +151,14 @@ export interface Kernels {
   /**
    * The gated delta rule over `tokens`, for value heads [headBegin, headEnd). q and k [tokens][keyHeads · keyDim] after
    * l2 norm and scaling, v and out [tokens][valueHeads · valueDim], beta and decay [tokens][valueHeads] with gateStride.
-   * The key head of value head h is h / (valueHeads / keyHeads), or with `tiled` h mod keyHeads.
    * stateIn, stateOut [valueHeads, valueDim, keyDim]: read from one, the last state written to the other. keyDim: a multiple of 4.
    */
-  gatedDelta(out: number, outStride: number, q: number, k: number, qkStride: number, v: number, vStride: number, beta: number, decay: number, gateStride: number, stateIn: number, stateOut: number, keyHeads: number, valueHeads: number, keyDim: number, valueDim: number, tiled: boolean, tokens: number, headBegin: number, headEnd: number): void
+  gatedDelta(out: number, outStride: number, q: number, k: number, qkStride: number, v: number, vStride: number, beta: number, decay: number, gateStride: number, stateIn: number, stateOut: number, keyHeads: number, valueHeads: number, keyDim: number, valueDim: number, tokens: number, headBegin: number, headEnd: number): void
 
   // --- mixture of experts ------------------------------------------------------------------------------------------
 
   /**
-   * The k experts of each token [begin, end), the best first (ties: the lower index), and their weights: indices u32
+   * The k experts of each token [begin, end), the highest weight first (ties: the lower index), and the weights: indices u32
    * [tokens, k], weights [tokens, k]. Scores are softmax or, with `sigmoid`, sigmoid of the logits. The choice is by score +
    * selectionBias (address of [experts] floats, or 0), in the `groupsUsed` of `groups` groups of equal size whose two best add
    * up to most (groups 0: in all); k is at most what those groups have. Weights are scores · scale, with

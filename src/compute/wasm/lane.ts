@@ -1,6 +1,7 @@
 // One worker's hands: its kernels over every bank and the few moves that all parts of the forward pass are made of.
 // Activations of record lie in the home bank; where a matrix or a layer's state lies elsewhere, rows travel there and
 // back. Which worker does what is shared out through the team and never changes a bit of the result.
+import type { Activation } from '../../model/layers.js'
 import type { JobBoard } from './jobBoard.js'
 import type { Kernels } from './kernels.js'
 import type { PlacedModel, Weights } from './placedModel.js'
@@ -36,10 +37,10 @@ export function needsOf(...weights: Weights[]): Need[] {
 }
 
 /** The stages that a worker has of its own for small steps. */
-type StageName = 'input' | 'linearOut' | 'attentionOut' | 'sharedAct' | 'expertAct'
+type StageName = 'input' | 'linearOut' | 'attentionOut' | 'expertAct'
 
 /** What a lane needs to know of a model. */
-export type LaneModel = Pick<PlacedModel, 'config' | 'expertsPerToken' | 'chunkTokens' | 'scratch' | 'expert'>
+export type LaneModel = Pick<PlacedModel, 'config' | 'expertsPerToken' | 'chunkTokens' | 'scratch'>
 
 export class Lane<M extends LaneModel = PlacedModel> {
   readonly scratch: Scratch
@@ -117,8 +118,30 @@ export class Lane<M extends LaneModel = PlacedModel> {
     this.home.rmsNorm(out, stage.x.stride, x, hidden.stride, weight, hiddenSize, rmsNormEps, end - begin)
   }
 
-  /** One call of the right kernel for rows [begin, end) of a matrix, in its bank, over `tokens` inputs. */
+  /** Rows [begin, end) of a matrix and their bias, in its bank, over `tokens` inputs. */
   product(
+    weights: Weights,
+    bank: number,
+    base: number,
+    stage: Stage,
+    actRow: number,
+    actIndex: number,
+    out: Rows,
+    outRow: number,
+    outIndex: number,
+    tokens: number,
+    begin: number,
+    end: number,
+  ): void {
+    this.matrixProduct(weights, bank, base, stage, actRow, actIndex, out, outRow, outIndex, tokens, begin, end)
+    if (weights.bias === 0) return
+    const target = out.address + outRow * out.stride
+    const bias = base + weights.bias
+    this.kernels[bank].addBias(target, out.stride, outIndex, bias, weights.biasType, tokens, begin, end)
+  }
+
+  /** One call of the right kernel. */
+  private matrixProduct(
     weights: Weights,
     bank: number,
     base: number,
@@ -216,6 +239,29 @@ export class Lane<M extends LaneModel = PlacedModel> {
     const share = Math.min(rows / (this.team.size * CHUNKS_PER_WORKER), MOST_PRODUCTS / productsPerRow)
     const least = this.alone ? LEAST_PRODUCTS / productsPerRow : MANY_TOKENS_ROWS
     return Math.ceil(Math.max(share, least, 1) / ROW_GRAIN) * ROW_GRAIN
+  }
+
+  /** Columns [begin, end) of `tokens` rows of gates := what the activation makes of them and of `up`, in a bank. */
+  activate(
+    activation: Activation,
+    bank: number,
+    gates: Rows,
+    up: Rows,
+    row: number,
+    tokens: number,
+    begin: number,
+    end: number,
+  ): void {
+    const kernels = this.kernels[bank]
+    const gate = gates.address + row * gates.stride
+    const ups = up.address + row * up.stride
+    const last = Math.ceil(end / 4) * 4
+    if (activation.kind === 'silu') {
+      kernels.siluMul(gate, gates.stride, gate, gates.stride, ups, up.stride, tokens, begin, last)
+      return
+    }
+    const { limit, alpha } = activation
+    kernels.clampedSwiglu(gate, gates.stride, gate, gates.stride, ups, up.stride, limit, alpha, tokens, begin, last)
   }
 
   /** Residual stream += out, for columns [begin, end) of every row. Columns are multiples of 4, or the last. */

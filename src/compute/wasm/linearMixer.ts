@@ -2,7 +2,7 @@
 // heads that use them: conv, norms, recurrence and gate of a head need nothing of other heads, so they run without a
 // barrier in between, over all tokens of a run in one call each.
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
-import type { PlacedLinearLayer } from './placedModel.js'
+import type { PlacedDelta, PlacedLayer } from './placedModel.js'
 
 export class LinearMixer {
   private readonly inputNeeds: readonly Need[]
@@ -11,14 +11,15 @@ export class LinearMixer {
   constructor(
     private readonly lane: Lane,
     private readonly index: number,
-    private readonly layer: PlacedLinearLayer,
+    private readonly layer: PlacedLayer,
+    private readonly mixer: PlacedDelta,
   ) {
-    this.inputNeeds = needsOf(layer.inProjQkv, layer.inProjZ, layer.inProjA, layer.inProjB)
-    this.outNeeds = needsOf(layer.outProj)
+    this.inputNeeds = needsOf(mixer.inProjQkv, mixer.inProjZ, mixer.inProjA, mixer.inProjB)
+    this.outNeeds = needsOf(mixer.outProj)
   }
 
   run(): void {
-    const { lane, layer } = this
+    const { lane, layer, mixer } = this
     const { scratch, team, rows } = lane
     const input = lane.stage('input')
     lane.eachRow(rows, (begin, end) => {
@@ -28,10 +29,10 @@ export class LinearMixer {
     lane.multiply(
       input,
       [
-        [layer.inProjQkv, scratch.qkv],
-        [layer.inProjZ, scratch.z],
-        [layer.inProjA, scratch.a],
-        [layer.inProjB, scratch.b],
+        [mixer.inProjQkv, scratch.qkv],
+        [mixer.inProjZ, scratch.z],
+        [mixer.inProjA, scratch.a],
+        [mixer.inProjB, scratch.b],
       ],
       rows,
     )
@@ -46,7 +47,7 @@ export class LinearMixer {
 
     const out = lane.stage('linearOut')
     lane.eachRow(rows, (begin, end) => lane.prepare(out, this.outNeeds, begin, end))
-    lane.multiply(out, [[layer.outProj, scratch.mixerOut]], rows, (begin, end) =>
+    lane.multiply(out, [[mixer.outProj, scratch.mixerOut]], rows, (begin, end) =>
       lane.addToHidden(scratch.mixerOut, begin, end),
     )
     team.barrier()
@@ -54,7 +55,7 @@ export class LinearMixer {
 
   /** Every worker computes all heads' gates for itself: they are few. */
   private gates(): void {
-    const { lane, layer } = this
+    const { lane, layer, mixer } = this
     const { a, b } = lane.scratch
     const { beta, decay } = lane.own
     const { linearValueHeads: heads } = lane.model.config
@@ -69,8 +70,8 @@ export class LinearMixer {
       b.address,
       a.address,
       beta.stride,
-      layer.aLog,
-      layer.dtBias,
+      mixer.aLog,
+      mixer.dtBias,
       heads,
       lane.rows,
     )
@@ -78,7 +79,7 @@ export class LinearMixer {
 
   /** Key heads [begin, end) and their value heads, for one run. */
   private heads(run: number, begin: number, end: number): void {
-    const { lane, layer } = this
+    const { lane, layer, mixer } = this
     const { config, scratch } = lane.model
     const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim, linearConvDim, rmsNormEps } = config
     const { rowStart, rows } = lane.board.run(run)
@@ -106,7 +107,7 @@ export class LinearMixer {
     const x = conv.address + rowStart * conv.stride
     const raw = qkv.address + rowStart * qkv.stride
     for (const [from, to] of channels) {
-      kernels.conv1dSilu(x, conv.stride, raw, qkv.stride, stateIn, stateOut, layer.taps, linearConvDim, rows, from, to)
+      kernels.conv1dSilu(x, conv.stride, raw, qkv.stride, stateIn, stateOut, mixer.taps, linearConvDim, rows, from, to)
     }
     const k = x + keyTotal * 4
     kernels.l2NormHeads(x, conv.stride, x, conv.stride, linearKeyDim, linearKeyDim ** -0.5, rows, begin, end)
@@ -130,7 +131,6 @@ export class LinearMixer {
       linearValueHeads,
       linearKeyDim,
       linearValueDim,
-      false,
       rows,
       valueBegin,
       valueEnd,
@@ -142,7 +142,7 @@ export class LinearMixer {
       out.stride,
       z.address + rowStart * z.stride,
       z.stride,
-      layer.norm,
+      mixer.norm,
       linearValueDim,
       rmsNormEps,
       rows,

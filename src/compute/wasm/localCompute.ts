@@ -16,13 +16,13 @@ import { Team } from './team.js'
 /** What looks at the memories through views, which are void once a memory has grown. */
 interface Hands {
   readonly buffers: readonly ArrayBufferLike[]
-  readonly feed: ExpertFeed
+  readonly feed: ExpertFeed | null // null: the model has no experts
   readonly forward: Forward
 }
 
 export class LocalCompute implements ComputePool {
   private readonly team: Team
-  private readonly streamer: ExpertStreamer
+  private readonly streamer: ExpertStreamer | null
   private readonly breather = new Breather()
   private hands: Hands | null = null
   private running: Promise<void> = Promise.resolve()
@@ -34,14 +34,14 @@ export class LocalCompute implements ComputePool {
   private constructor(
     private readonly setup: ComputeSetup,
     private readonly board: JobBoard,
-    private readonly readers: Readers,
+    private readonly readers: Readers | null,
     private readonly kernels: readonly Kernels[],
   ) {
     this.team = new Team(0, board.words, board.teamBase)
     this.streamer = makeStreamer(setup, board)
   }
 
-  static async start(setup: ComputeSetup, board: JobBoard, readers: Readers): Promise<LocalCompute> {
+  static async start(setup: ComputeSetup, board: JobBoard, readers: Readers | null): Promise<LocalCompute> {
     const kernels = await Promise.all(setup.memories.map(memory => instantiateKernels(setup.kernels, memory)))
     return new LocalCompute(setup, board, readers, kernels)
   }
@@ -76,7 +76,7 @@ export class LocalCompute implements ComputePool {
     try {
       for (const halt of runJob(board, team, forward)) {
         if (halt === 'layer') await this.breather.pause()
-        else await this.expertsReady(feed, stopped)
+        else if (feed) await this.expertsReady(feed, stopped)
       }
     } catch (cause) {
       // What was thrown left the job in the middle: its counters and slots are not to be trusted any more.
@@ -87,14 +87,14 @@ export class LocalCompute implements ComputePool {
       signal?.removeEventListener('abort', abort)
       this.stopJob = () => {}
     }
-    if (!this.isFinished) throw feed.failure ?? signal?.reason ?? new ClosedError('model')
+    if (!this.isFinished) throw feed?.failure ?? signal?.reason ?? new ClosedError('model')
   }
 
   private async expertsReady(feed: ExpertFeed, stopped: Promise<void>): Promise<void> {
     if (feed.isReady) return
     const from = performance.now()
-    while (!feed.isReady) await Promise.race([this.readers.serve?.(), stopped])
-    this.streamer.countStall((performance.now() - from) / 1000)
+    while (!feed.isReady) await Promise.race([this.readers?.serve?.(), stopped])
+    this.streamer?.countStall((performance.now() - from) / 1000)
   }
 
   /** Memories grow between jobs only. */
@@ -103,7 +103,7 @@ export class LocalCompute implements ComputePool {
     const buffers = memories.map(memory => memory.buffer as ArrayBufferLike)
     if (this.hands?.buffers.every((buffer, i) => buffer === buffers[i])) return this.hands
     const lane = new Lane(model, this.team, this.board, this.kernels, memories)
-    const feed = new ExpertFeed(lane, this.streamer, memories)
+    const feed = this.streamer && new ExpertFeed(lane, this.streamer, memories)
     this.hands = { buffers, feed, forward: new Forward(lane, feed, isFinished => (this.isFinished = isFinished)) }
     return this.hands
   }

@@ -6,7 +6,7 @@
 // many matrices as leave room for sequence state. Further matrices and then the slots fill banks of their own.
 import { OutOfMemoryError } from '../../errors.js'
 import type { ModelConfig } from '../../model/config.js'
-import { layerMatrices, layerVectors } from '../../model/layerTensors.js'
+import { layerMatrices } from '../../model/layerTensors.js'
 import type { LayerTensors, Matrix, ModelTensors, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import { alignUp } from './bank.js'
 import { floatTypeCode } from './kernels.js'
@@ -83,6 +83,7 @@ export function planMemory(request: PlanRequest): MemoryPlan {
     vectors.set(vector, { bank, address: take(floors, bank, alignUp(vector.length * 4, TENSOR_ALIGN)) })
   }
   for (const vector of [tensors.norm, ...tensors.layers.flatMap(homeVectors)]) placeVector(vector, home)
+  const biasOf = new Map(tensors.layers.flatMap(biases))
 
   // Half the home bank stays free for sequence state; what no longer fits goes to banks that may be filled.
   const homeShare = Math.max(floors[home], Math.floor(bankLimit / 2))
@@ -96,7 +97,8 @@ export function planMemory(request: PlanRequest): MemoryPlan {
       matrices.set(matrix, known)
       continue
     }
-    const bytes = matrixBytes(matrix)
+    const bias = biasOf.get(matrix)
+    const bytes = matrixBytes(matrix) + (bias ? bias.length * 4 + TENSOR_ALIGN : 0)
     if (floors[current] + bytes > (current === home ? homeShare : bankLimit)) current = openBank()
     if (floors[current] + bytes > bankLimit) {
       throw new OutOfMemoryError(matrix.name, bytes, `a memory holds at most ${bankLimit} bytes`)
@@ -104,6 +106,7 @@ export function planMemory(request: PlanRequest): MemoryPlan {
     const placed = place(matrix, current, floors, loads)
     byOffset.set(matrix.weight.offset, placed)
     matrices.set(matrix, placed)
+    if (bias) placeVector(bias, current)
   }
 
   const slotBytes = alignUp(request.expertSize, SLOT_ALIGN)
@@ -208,13 +211,32 @@ function joinLoads(loads: readonly LoadRange[]): LoadRange[] {
 }
 
 /** Vectors that work on activations of record. */
-function homeVectors(layer: LayerTensors): Vector[] {
-  return layer.mixer.kind === 'full_attention' ? layerVectors(layer) : [layer.inputNorm, layer.postAttentionNorm]
+function homeVectors({ inputNorm, postAttentionNorm, mixer, feedForward }: LayerTensors): Vector[] {
+  const vectors = [inputNorm, postAttentionNorm]
+  if (mixer.kind === 'full_attention') vectors.push(...present(mixer.qNorm, mixer.kNorm))
+  if (feedForward.kind === 'moe') vectors.push(...present(feedForward.selectionBias))
+  return vectors
 }
 
 /** Vectors of kernels that run where the sequence state is. */
 function stateVectors({ mixer }: LayerTensors): Vector[] {
-  return mixer.kind === 'full_attention' ? [] : [mixer.conv, mixer.aLog, mixer.dtBias, mixer.norm]
+  if (mixer.kind === 'full_attention') return present(mixer.sinks)
+  return [mixer.conv, mixer.aLog, mixer.dtBias, mixer.norm]
+}
+
+/** Biases, which go where their matrices are. */
+function biases({ mixer, feedForward }: LayerTensors): [Matrix, Vector][] {
+  const pairs: [Matrix, Vector | null][] = []
+  if (mixer.kind === 'full_attention') {
+    const { qProj, kProj, vProj, oProj, qBias, kBias, vBias, oBias } = mixer
+    pairs.push([qProj, qBias], [kProj, kBias], [vProj, vBias], [oProj, oBias])
+  }
+  if (feedForward.kind === 'moe') pairs.push([feedForward.router, feedForward.routerBias])
+  return pairs.filter((pair): pair is [Matrix, Vector] => pair[1] !== null)
+}
+
+function present(...vectors: (Vector | null)[]): Vector[] {
+  return vectors.filter(vector => vector !== null)
 }
 
 /** In file order, so that neighbours can be read together. */

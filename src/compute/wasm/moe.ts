@@ -1,58 +1,67 @@
 // The MoE block of one layer over all rows of a step: router and shared expert, then the routed experts in waves as they
 // become ready, then the sum of all.
+import { ChoiceRule } from './choiceRule.js'
 import type { ExpertFeed } from './expertFeed.js'
 import type { WaveEntry } from './jobBoard.js'
 import { type Lane, type Need, needsOf } from './lane.js'
-import type { PlacedLayer } from './placedModel.js'
-import { RoutedExperts, to4 } from './routedExperts.js'
-import type { Stage } from './scratch.js'
+import type { PlacedLayer, PlacedMoe, Weights } from './placedModel.js'
+import { ResidentExpert } from './residentExpert.js'
+import { RoutedExperts, type SharedPart } from './routedExperts.js'
+import type { Rows } from './scratch.js'
 
 export class Moe {
+  readonly hasExperts = true
   private readonly inputNeeds: readonly Need[]
-  private readonly actNeeds: readonly Need[]
+  private readonly logits: readonly (readonly [Weights, Rows])[]
+  private readonly rule: ChoiceRule
+  private readonly shared: ResidentExpert | null
+  private readonly sharedPart: SharedPart | null
   private readonly routed: RoutedExperts
 
   constructor(
     private readonly lane: Lane,
-    private readonly index: number,
+    private readonly index: number, // among the layers with experts
     private readonly layer: PlacedLayer,
+    moe: PlacedMoe,
     entries: WaveEntry[], // [experts], scratch of this worker
     private readonly feed: ExpertFeed | null, // the leader's
   ) {
-    const { gate, up, down } = layer.shared
-    this.inputNeeds = needsOf(layer.router, layer.sharedExpertGate, gate, up)
-    this.actNeeds = needsOf(down)
-    this.routed = new RoutedExperts(lane, this.inputNeeds, entries)
+    const { router, shared } = moe
+    const { routerLogits, sharedGate, sharedOut } = lane.scratch
+    const ofShared = shared ? [shared.expert.gate, shared.expert.up] : []
+    const gate = shared?.gate ?? null
+    this.logits = gate
+      ? [
+          [router, routerLogits],
+          [gate, sharedGate],
+        ]
+      : [[router, routerLogits]]
+    this.inputNeeds = needsOf(...this.logits.map(([weights]) => weights), ...ofShared)
+    this.rule = new ChoiceRule(moe)
+    this.shared = shared && new ResidentExpert(lane, shared.expert)
+    this.sharedPart = shared && { out: sharedOut, gate: gate && sharedGate }
+    this.routed = new RoutedExperts(lane, moe.expert, this.inputNeeds, entries)
   }
 
   /** Everything up to the routed experts, which are asked for on the way. */
   begin(): void {
-    const { lane, layer, feed } = this
-    const { scratch, team, rows } = lane
+    const { lane, layer, feed, shared } = this
+    const { team, rows } = lane
     const startedAt = feed ? performance.now() : 0
     const input = lane.stage('input')
     lane.eachRow(rows, (begin, end) => {
       lane.norm(input, layer.postAttentionNorm, begin, end)
       lane.prepare(input, this.inputNeeds, begin, end)
     })
-    lane.multiply(
-      input,
-      [
-        [layer.router, scratch.routerLogits],
-        [layer.sharedExpertGate, scratch.sharedGate],
-      ],
-      rows,
-    )
-    this.sharedGateUp(input)
+    lane.multiply(input, this.logits, rows)
+    shared?.gateUp(input)
     team.barrier()
 
     this.route()
     feed?.request(this.index, rows)
     feed?.routed(startedAt)
     feed?.prefetch(this.index + 1)
-    const act = lane.stage('sharedAct')
-    lane.eachRow(rows, (begin, end) => lane.prepare(act, this.actNeeds, begin, end))
-    lane.multiply(act, [[layer.shared.down, scratch.sharedOut]], rows)
+    shared?.down(lane.scratch.sharedOut)
     this.routed.begin()
   }
 
@@ -63,33 +72,14 @@ export class Moe {
     if (!isLast) return
     lane.team.barrier()
     const { mlpOut } = lane.scratch
-    routed.combine(lane.model.expertsPerToken, (begin, end) => lane.addToHidden(mlpOut, begin, end))
-  }
-
-  private sharedGateUp(input: Stage): void {
-    const { lane } = this
-    const { gate, up } = this.layer.shared
-    const { sharedUp, sharedAct } = lane.scratch
-    const rows = lane.rows
-    lane.team.ranges(gate.rows, lane.rowGrain(gate.rows, 2 * gate.cols * rows), (begin, end) => {
-      lane.residentProduct(gate, input, sharedAct.x, rows, begin, end)
-      lane.residentProduct(up, input, sharedUp, rows, begin, end)
-      const { address, stride } = sharedAct.x
-      lane.home.siluMul(address, stride, address, stride, sharedUp.address, sharedUp.stride, rows, begin, to4(end))
-    })
+    routed.combine(lane.model.expertsPerToken, this.sharedPart, (begin, end) => lane.addToHidden(mlpOut, begin, end))
   }
 
   private route(): void {
     const { lane } = this
     const { routerLogits, weights } = lane.scratch
     const indices = lane.scratch.indices + this.index * lane.model.chunkTokens * lane.model.expertsPerToken * 4
-    const { numExperts } = lane.model.config
-    const k = lane.model.expertsPerToken
-    const route = (begin: number, end: number) => {
-      const { address, stride } = routerLogits
-      const rule = [false, 0, 0, 0, true, 1] as const
-      lane.home.route(indices, weights, address, stride, numExperts, k, ...rule, begin, end, lane.own.route)
-    }
+    const route = (begin: number, end: number) => this.rule.choose(lane, indices, weights, routerLogits, begin, end)
     // The leader alone needs the picks now; the others meet it at the wave's barrier.
     if (!lane.alone) lane.eachRow(lane.rows, route)
     else if (lane.team.isLeader) route(0, lane.rows)

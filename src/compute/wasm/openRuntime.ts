@@ -6,10 +6,9 @@ import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import { ReadRing } from '../../experts/readRing.js'
 import type { ModelConfig } from '../../model/config.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
-import type { PackedModel } from '../../storage/packedModel.js'
+import type { ExpertFiles, PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
 import { memoryLimitText, planBudget, spareBytes } from '../memoryBudget.js'
-import { refuseOtherShapes } from '../shapeFeatures.js'
 import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
 import { wasmWays } from './budgetWays.js'
 import type { ComputeSetup } from './computeLoop.js'
@@ -34,7 +33,7 @@ const LOCAL_CHUNK_TOKENS = [32] // the caller's own thread is busy for as long a
 const SPARE_SETS = 16
 
 export class WasmRuntime {
-  readonly ring: ReadRing
+  readonly ring: ReadRing | null
 
   constructor(
     readonly model: PlacedModel,
@@ -46,10 +45,10 @@ export class WasmRuntime {
     readonly store: SequenceStore,
     readonly pool: ComputePool,
     private readonly banks: readonly Bank[],
-    private readonly readers: Readers,
+    private readonly readers: Readers | null, // null: there are no experts
     readonly plannedBytes: number, // of memory, all in all
   ) {
-    this.ring = new ReadRing(readers.ring)
+    this.ring = readers && new ReadRing(readers.ring)
   }
 
   /** A row of logits of the last job; valid until the next one. */
@@ -59,7 +58,7 @@ export class WasmRuntime {
     return bank.floats(logits.address + headRow * logits.stride, this.model.config.vocabSize)
   }
 
-  /** u32 [chunk, K] of the last step. */
+  /** u32 [chunk, K] of the last step, of a layer among those with experts. */
   routing(layer: number): Uint32Array {
     const picks = this.model.chunkTokens * this.model.expertsPerToken
     return this.banks[HOME].words(this.model.scratch.indices + layer * picks * 4, picks)
@@ -85,7 +84,7 @@ export class WasmRuntime {
 
   async close(): Promise<void> {
     await this.pool.close()
-    await this.readers.close()
+    await this.readers?.close()
   }
 }
 
@@ -96,16 +95,17 @@ export async function openRuntime(
   host: WasmHost,
 ): Promise<WasmRuntime> {
   const { config, tensors } = packed
-  refuseOtherShapes(packed, 'wasm', options, [])
   checkShapes(config)
-  const { layout } = packed.experts
+  const files = config.moeLayers.length > 0 ? packed.experts : null // null: there are no experts
+  const layout = files?.layout ?? null
   const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
   const { precision, expertsPerToken } = options
   const kernels = await host.loadKernels(internals.simd)
   const forms = modelForms(tensors, layout, precision)
   const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
-  const slotBytes = alignUp(layout.expertSize, SLOT_ALIGN)
-  const experts = config.numLayers * config.numExperts
+  const expertSize = layout?.expertSize ?? 0
+  const slotBytes = alignUp(Math.max(expertSize, 1), SLOT_ALIGN)
+  const experts = config.moeLayers.length * config.numExperts
   const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
   const memory = host.memory()
   const { way, slots, bytes, notice } = planBudget({
@@ -115,7 +115,7 @@ export async function openRuntime(
       threads: host.shared ? (options.threads ?? host.threads) : 1,
       mayHaveFewerThreads: options.threads === undefined,
       chunks: internals.chunkTokens === undefined ? usual : [internals.chunkTokens],
-      readers: host.readers(experts * layout.expertSize),
+      readers: files ? host.readers(experts * expertSize) : 0,
       threadBytes: host.threadBytes,
       residentBytes: packed.weights.size,
       sequences: planned.sequences,
@@ -123,7 +123,7 @@ export async function openRuntime(
     slotBytes,
     experts,
     leastSlots: Math.min(experts, 2 * expertsPerToken), // a layer's have room while the next one's are read
-    expertMemory: options.expertMemory,
+    expertMemory: files ? options.expertMemory : undefined,
     tokens: planned.tokens,
     tokenBytes: kvBytesPerToken(config),
     isContext: planned.isContext,
@@ -134,7 +134,7 @@ export async function openRuntime(
   const plan = planMemory({
     config,
     tensors,
-    expertSize: layout.expertSize,
+    expertSize,
     slotCount: slots,
     scratchBytes: scratch.bytes,
     bankLimit,
@@ -154,24 +154,27 @@ export async function openRuntime(
   await loadWeights(packed.weights, tensors, plan, banks, options)
 
   const memories = banks.map(bank => bank.memory)
-  const readers = host.startReaders(
-    {
-      files: packed.experts.files,
-      checksums: packed.experts.checksums,
-      expertSize: layout.expertSize,
-      memories,
-      entries: slots,
-      slotBytes: slots * plan.slotBytes,
-      threads: way.readers,
-    },
-    options,
-  )
+  const readers =
+    files &&
+    host.startReaders(
+      {
+        files: files.files,
+        checksums: files.checksums,
+        expertSize,
+        memories,
+        entries: slots,
+        slotBytes: slots * plan.slotBytes,
+        threads: way.readers,
+      },
+      options,
+    )
   try {
     const boardShape: BoardShape = {
       threads,
       chunkTokens,
       layers: config.numLayers,
       fullLayers: store.fullLayers.length,
+      moeLayers: config.moeLayers.length,
       experts: config.numExperts,
       headRows: HEAD_ROWS,
     }
@@ -186,8 +189,7 @@ export async function openRuntime(
       board: buffer,
       boardShape,
       model,
-      streamer: streamerPlan(packed, plan, options),
-      ring: readers.ring,
+      experts: files && readers && { streamer: streamerPlan(config, files, plan, options), ring: readers.ring },
       gate: internals.gate,
     }
     const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
@@ -196,7 +198,7 @@ export async function openRuntime(
       : await LocalCompute.start(setups[0], board, readers)
     return new WasmRuntime(model, plan, threads, kernels.simd, host.shared, board, store, pool, banks, readers, bytes)
   } catch (error) {
-    await readers.close()
+    await readers?.close()
     throw error
   }
 }
@@ -207,17 +209,22 @@ function whyNotGrow(memory: MemoryFacts, bytes: number): string | null {
   return `memory is full under ${memoryLimitText(memory)}; less expertMemory or a shorter contextLength leaves more`
 }
 
-function streamerPlan(packed: PackedModel, plan: MemoryPlan, options: BackendOptions): StreamerPlan {
+function streamerPlan(
+  config: ModelConfig,
+  files: ExpertFiles,
+  plan: MemoryPlan,
+  options: BackendOptions,
+): StreamerPlan {
   return {
-    layers: packed.config.numLayers,
-    experts: packed.config.numExperts,
+    layers: config.moeLayers.length,
+    experts: config.numExperts,
     expertsPerToken: options.expertsPerToken,
-    expertSize: packed.experts.layout.expertSize,
+    expertSize: files.layout.expertSize,
     slotBank: Int32Array.from(plan.slots, slot => slot.bank),
     slotOffset: Float64Array.from(plan.slots, slot => slot.address),
     policy: 'lrfu',
     prefetch: options.prefetch ?? true,
-    fileNames: packed.experts.files.map(file => file.name),
+    fileNames: files.files.map(file => file.name),
   }
 }
 

@@ -1,42 +1,50 @@
-// The model as compute workers know it: addresses instead of tensors. Plain data, so that it can be posted to workers.
+// The model as compute workers know it: addresses instead of tensors, and what each layer computes. Plain data, so that it
+// can be posted to workers.
 import type { ModelConfig } from '../../model/config.js'
-import { gatedMoe } from '../../model/gatedMoe.js'
-import type { ExpertLayout, FeedForward, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
+import type { Activation, AttentionShape, MoeShape } from '../../model/layers.js'
+import type {
+  AttentionTensors,
+  DeltaTensors,
+  DenseTensors,
+  ExpertLayout,
+  FeedForward,
+  Matrix,
+  ModelTensors,
+  MoeTensors,
+  Vector,
+} from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
+import { floatTypeCode } from './kernels.js'
 import { type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
 import type { Form, Scratch } from './scratch.js'
 
-/** A matrix with the index of its form among the model's (-1: plain, takes floats as they are). */
+/** A matrix with the index of its form among the model's (-1: plain, takes floats as they are), and its bias. */
 export interface Weights extends PlacedMatrix {
   readonly form: number
+  readonly bias: number // in the same bank; 0: none
+  readonly biasType: number // floatTypeCode
 }
 
 export interface PlacedFeedForward {
   readonly gate: Weights
   readonly up: Weights
   readonly down: Weights
+  readonly activation: Activation
 }
 
-interface CommonLayer {
-  readonly inputNorm: number
-  readonly postAttentionNorm: number
-  readonly router: Weights
-  readonly sharedExpertGate: Weights
-  readonly shared: PlacedFeedForward
-  readonly stateBank: number
-}
-
-export interface PlacedFullLayer extends CommonLayer {
+export interface PlacedAttention {
   readonly kind: 'full_attention'
+  readonly shape: AttentionShape
   readonly qProj: Weights
   readonly kProj: Weights
   readonly vProj: Weights
   readonly oProj: Weights
-  readonly qNorm: number
-  readonly kNorm: number
+  readonly qNorm: number // 0: none
+  readonly kNorm: number // 0: none
+  readonly sinks: number // in the state bank; 0: none
 }
 
-export interface PlacedLinearLayer extends CommonLayer {
+export interface PlacedDelta {
   readonly kind: 'linear_attention'
   readonly inProjQkv: Weights
   readonly inProjZ: Weights
@@ -50,7 +58,33 @@ export interface PlacedLinearLayer extends CommonLayer {
   readonly norm: number
 }
 
-export type PlacedLayer = PlacedFullLayer | PlacedLinearLayer
+export interface PlacedMoe {
+  readonly kind: 'moe'
+  readonly shape: MoeShape
+  readonly router: Weights
+  readonly selectionBias: number // 0: none
+  readonly shared: PlacedShared | null
+  /** Addresses relative to the slot; the bank is the slot's. */
+  readonly expert: PlacedFeedForward
+}
+
+export interface PlacedShared {
+  readonly gate: Weights | null // null: it counts whole
+  readonly expert: PlacedFeedForward
+}
+
+export interface PlacedDense {
+  readonly kind: 'dense'
+  readonly expert: PlacedFeedForward
+}
+
+export interface PlacedLayer {
+  readonly inputNorm: number
+  readonly postAttentionNorm: number
+  readonly stateBank: number
+  readonly mixer: PlacedAttention | PlacedDelta
+  readonly feedForward: PlacedMoe | PlacedDense
+}
 
 export interface PlacedModel {
   readonly config: ModelConfig
@@ -62,38 +96,56 @@ export interface PlacedModel {
   readonly embed: Weights
   readonly norm: number
   readonly lmHead: Weights
-  /** Addresses relative to the slot; the bank is the slot's. */
-  readonly expert: PlacedFeedForward
   readonly slots: readonly Slot[]
+}
+
+/** The matrices of a feed-forward block. */
+function partsOf({ gate, up, down }: FeedForward): Matrix[] {
+  return [gate, up, down]
 }
 
 /**
  * The forms of input that a model's matrices take, each once. Routers and gates get float32 activations at any precision:
  * they are small, and a rounded score that picks another expert costs more than all other rounding together.
  */
-export function modelForms(tensors: ModelTensors, experts: ExpertLayout, precision: Precision): Form[] {
+export function modelForms(tensors: ModelTensors, experts: ExpertLayout | null, precision: Precision): Form[] {
   const forms: Form[] = []
-  const add = (of: Precision, ...matrices: Matrix[]) => {
-    for (const matrix of matrices) {
-      if (matrix.kind === 'quantized' && formIndex(forms, matrix, of) < 0) {
-        forms.push({ bits: matrix.bits, group: matrix.group, precision: of })
-      }
-    }
-  }
-  const feedForward = ({ gate, up, down }: FeedForward) => [gate, up, down]
-  add(precision, tensors.lmHead, ...feedForward(experts))
-  for (const layer of tensors.layers) {
-    const { mixer } = layer
-    const { router, sharedGate, sharedExpert } = gatedMoe(layer)
-    add('exact', router, sharedGate)
-    add(precision, ...feedForward(sharedExpert))
-    if (mixer.kind === 'full_attention') add(precision, mixer.qProj, mixer.kProj, mixer.vProj, mixer.oProj)
+  addForms(forms, precision, [tensors.lmHead, ...(experts ? partsOf(experts) : [])])
+  for (const { mixer, feedForward } of tensors.layers) {
+    if (feedForward.kind === 'dense') addForms(forms, precision, partsOf(feedForward.expert))
     else {
-      add('exact', mixer.inProjA, mixer.inProjB)
-      add(precision, mixer.inProjQkv, mixer.inProjZ, mixer.outProj)
+      const { router, shared } = feedForward
+      addForms(forms, 'exact', shared?.gate ? [router, shared.gate] : [router])
+      if (shared) addForms(forms, precision, partsOf(shared.expert))
+    }
+    if (mixer.kind === 'full_attention') {
+      addForms(forms, precision, [mixer.qProj, mixer.kProj, mixer.vProj, mixer.oProj])
+    } else {
+      addForms(forms, 'exact', [mixer.inProjA, mixer.inProjB])
+      addForms(forms, precision, [mixer.inProjQkv, mixer.inProjZ, mixer.outProj])
     }
   }
   return forms
+}
+
+/** What routed experts do between their products: one for all layers of a model. */
+export function expertActivation({ layers }: ModelConfig): Activation {
+  const found = layers.find(({ feedForward }) => feedForward.kind === 'moe')
+  return found?.feedForward.activation ?? { kind: 'silu' }
+}
+
+/** The forms of an expert's matrices alone. */
+export function expertForms(experts: ExpertLayout, precision: Precision): Form[] {
+  const forms: Form[] = []
+  addForms(forms, precision, partsOf(experts))
+  return forms
+}
+
+function addForms(forms: Form[], precision: Precision, matrices: readonly Matrix[]): void {
+  for (const matrix of matrices) {
+    if (matrix.kind !== 'quantized' || formIndex(forms, matrix, precision) >= 0) continue
+    forms.push({ bits: matrix.bits, group: matrix.group, precision })
+  }
 }
 
 function formIndex(forms: readonly Form[], of: { bits?: number; group?: number }, precision: Precision): number {
@@ -101,8 +153,13 @@ function formIndex(forms: readonly Form[], of: { bits?: number; group?: number }
 }
 
 /** An expert's matrices, by their place in its slot. */
-export function placeExpert(experts: ExpertLayout, forms: readonly Form[], precision: Precision): PlacedFeedForward {
-  const inSlot = (source: Matrix): Weights => {
+export function placeExpert(
+  experts: ExpertLayout,
+  forms: readonly Form[],
+  precision: Precision,
+  activation: Activation,
+): PlacedFeedForward {
+  const inSlot = (source: Matrix, bias: Vector | null): Weights => {
     const form = matrixForm(source)
     const quantized = source.kind === 'quantized'
     return {
@@ -112,82 +169,110 @@ export function placeExpert(experts: ExpertLayout, forms: readonly Form[], preci
       weight: source.weight.offset,
       scales: quantized ? source.scales.offset : 0,
       biases: quantized ? source.biases.offset : 0,
+      bias: bias ? bias.data.offset : 0,
+      biasType: bias ? floatTypeCode[bias.type] : 0,
     }
   }
-  return { gate: inSlot(experts.gate), up: inSlot(experts.up), down: inSlot(experts.down) }
-}
-
-/** The forms of an expert's matrices alone. */
-export function expertForms(experts: ExpertLayout, precision: Precision): Form[] {
-  const forms: Form[] = []
-  for (const matrix of [experts.gate, experts.up, experts.down]) {
-    if (matrix.kind !== 'quantized' || formIndex(forms, matrix, precision) >= 0) continue
-    forms.push({ bits: matrix.bits, group: matrix.group, precision })
+  return {
+    gate: inSlot(experts.gate, experts.gateBias),
+    up: inSlot(experts.up, experts.upBias),
+    down: inSlot(experts.down, experts.downBias),
+    activation,
   }
-  return forms
 }
 
 export function placeModel(
   plan: MemoryPlan,
   tensors: ModelTensors,
-  experts: ExpertLayout,
+  experts: ExpertLayout | null,
   base: Pick<PlacedModel, 'config' | 'precision' | 'expertsPerToken' | 'chunkTokens' | 'scratch'>,
 ): PlacedModel {
-  const { forms } = base.scratch
-  const matrix = (source: Matrix, precision = base.precision): Weights => {
-    const placed = plan.matrices.get(source) as PlacedMatrix
-    return { ...placed, form: formIndex(forms, placed, precision) }
-  }
-  const vector = (source: Vector) => plan.vectors.get(source)?.address as number
-  const feedForward = (source: FeedForward, place: (m: Matrix) => Weights): PlacedFeedForward => ({
-    gate: place(source.gate),
-    up: place(source.up),
-    down: place(source.down),
-  })
-  const layers = tensors.layers.map((layer): PlacedLayer => {
-    const { mixer } = layer
-    const moe = gatedMoe(layer)
-    const common: CommonLayer = {
-      inputNorm: vector(layer.inputNorm),
-      postAttentionNorm: vector(layer.postAttentionNorm),
-      router: matrix(moe.router, 'exact'),
-      sharedExpertGate: matrix(moe.sharedGate, 'exact'),
-      shared: feedForward(moe.sharedExpert, part => matrix(part)),
-      stateBank: plan.stateBank[layer.layer],
-    }
-    if (mixer.kind === 'full_attention') {
-      return {
-        ...common,
-        kind: mixer.kind,
-        qProj: matrix(mixer.qProj),
-        kProj: matrix(mixer.kProj),
-        vProj: matrix(mixer.vProj),
-        oProj: matrix(mixer.oProj),
-        qNorm: vector(mixer.qNorm!),
-        kNorm: vector(mixer.kNorm!),
-      }
-    }
+  const places = new Places(plan, base.scratch.forms, base.precision)
+  const layers = tensors.layers.map(({ layer, inputNorm, postAttentionNorm, mixer, feedForward }): PlacedLayer => {
     return {
-      ...common,
-      kind: mixer.kind,
-      inProjQkv: matrix(mixer.inProjQkv),
-      inProjZ: matrix(mixer.inProjZ),
-      inProjA: matrix(mixer.inProjA, 'exact'),
-      inProjB: matrix(mixer.inProjB, 'exact'),
-      outProj: matrix(mixer.outProj),
-      taps: vector(mixer.conv),
-      aLog: vector(mixer.aLog),
-      dtBias: vector(mixer.dtBias),
-      norm: vector(mixer.norm),
+      inputNorm: places.vector(inputNorm),
+      postAttentionNorm: places.vector(postAttentionNorm),
+      stateBank: plan.stateBank[layer],
+      mixer: mixer.kind === 'full_attention' ? places.attention(mixer) : places.delta(mixer),
+      feedForward: feedForward.kind === 'moe' ? places.moe(feedForward, experts) : places.dense(feedForward),
     }
   })
   return {
     ...base,
     layers,
-    embed: matrix(tensors.embed),
-    norm: vector(tensors.norm),
-    lmHead: matrix(tensors.lmHead),
-    expert: placeExpert(experts, forms, base.precision),
+    embed: places.matrix(tensors.embed),
+    norm: places.vector(tensors.norm),
+    lmHead: places.matrix(tensors.lmHead),
     slots: plan.slots,
+  }
+}
+
+/** Tensors by what the plan has made of them. */
+class Places {
+  constructor(
+    private readonly plan: MemoryPlan,
+    private readonly forms: readonly Form[],
+    private readonly precision: Precision,
+  ) {}
+
+  vector(source: Vector | null): number {
+    return source === null ? 0 : (this.plan.vectors.get(source)?.address as number)
+  }
+
+  matrix(source: Matrix, bias: Vector | null = null, precision = this.precision): Weights {
+    const placed = this.plan.matrices.get(source) as PlacedMatrix
+    const form = formIndex(this.forms, placed, precision)
+    return { ...placed, form, bias: this.vector(bias), biasType: floatTypeCode.F32 }
+  }
+
+  attention(mixer: AttentionTensors): PlacedAttention {
+    return {
+      kind: mixer.kind,
+      shape: mixer.shape,
+      qProj: this.matrix(mixer.qProj, mixer.qBias),
+      kProj: this.matrix(mixer.kProj, mixer.kBias),
+      vProj: this.matrix(mixer.vProj, mixer.vBias),
+      oProj: this.matrix(mixer.oProj, mixer.oBias),
+      qNorm: this.vector(mixer.qNorm),
+      kNorm: this.vector(mixer.kNorm),
+      sinks: this.vector(mixer.sinks),
+    }
+  }
+
+  delta(mixer: DeltaTensors): PlacedDelta {
+    return {
+      kind: mixer.kind,
+      inProjQkv: this.matrix(mixer.inProjQkv),
+      inProjZ: this.matrix(mixer.inProjZ),
+      inProjA: this.matrix(mixer.inProjA, null, 'exact'),
+      inProjB: this.matrix(mixer.inProjB, null, 'exact'),
+      outProj: this.matrix(mixer.outProj),
+      taps: this.vector(mixer.conv),
+      aLog: this.vector(mixer.aLog),
+      dtBias: this.vector(mixer.dtBias),
+      norm: this.vector(mixer.norm),
+    }
+  }
+
+  moe({ kind, shape, router, routerBias, selectionBias, shared }: MoeTensors, experts: ExpertLayout | null): PlacedMoe {
+    return {
+      kind,
+      shape,
+      router: this.matrix(router, routerBias, 'exact'),
+      selectionBias: this.vector(selectionBias),
+      shared: shared && {
+        gate: shared.gate && this.matrix(shared.gate, null, 'exact'),
+        expert: this.feedForward(shared.expert, shape.activation),
+      },
+      expert: placeExpert(experts as ExpertLayout, this.forms, this.precision, shape.activation),
+    }
+  }
+
+  dense({ kind, shape, expert }: DenseTensors): PlacedDense {
+    return { kind, expert: this.feedForward(expert, shape.activation) }
+  }
+
+  private feedForward({ gate, up, down }: FeedForward, activation: Activation): PlacedFeedForward {
+    return { gate: this.matrix(gate), up: this.matrix(up), down: this.matrix(down), activation }
   }
 }

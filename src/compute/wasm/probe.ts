@@ -77,15 +77,24 @@ async function probeChunk(
 function readLayer({ runtime, config }: WasmBackend, layer: number, rows: number): LayerProbe {
   const { scratch, expertsPerToken: k } = runtime.model
   const read = (from: Parameters<typeof runtime.readRows>[0], dim: number) => runtime.readRows(from, rows, dim)
+  const { feedForward } = config.layers[layer]
+  const shared = feedForward.kind === 'moe' ? feedForward.shared : 'none'
+  const none = new Float32Array(0)
+  const routed =
+    feedForward.kind === 'moe'
+      ? {
+          routerLogits: read(scratch.routerLogits, config.numExperts),
+          routerIndices: Int32Array.from(runtime.routing(config.moeLayers.indexOf(layer)).subarray(0, rows * k)),
+          routerWeights: read({ address: scratch.weights, stride: k * 4 }, k),
+        }
+      : { routerLogits: none, routerIndices: new Int32Array(0), routerWeights: none }
   return {
     layer,
     mixerOut: read(scratch.mixerOut, config.hiddenSize),
     normed: read(scratch.input.x, config.hiddenSize),
-    routerLogits: read(scratch.routerLogits, config.numExperts),
-    routerIndices: Int32Array.from(runtime.routing(layer).subarray(0, rows * k)),
-    routerWeights: runtime.readRows({ address: scratch.weights, stride: k * 4 }, rows, k),
-    sharedOut: read(scratch.sharedOut, config.hiddenSize),
-    sharedGate: read(scratch.sharedGate, 1).map(x => 1 / (1 + Math.exp(-x))),
+    ...routed,
+    sharedOut: shared === 'none' ? none : read(scratch.sharedOut, config.hiddenSize),
+    sharedGate: shared === 'gated' ? read(scratch.sharedGate, 1).map(x => 1 / (1 + Math.exp(-x))) : none,
     mlpOut: read(scratch.mlpOut, config.hiddenSize),
     out: read(scratch.hidden, config.hiddenSize),
   }

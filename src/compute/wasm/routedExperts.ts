@@ -3,10 +3,17 @@
 // arrival order, waves and batches change nothing.
 import type { WaveEntry } from './jobBoard.js'
 import { HOME, type Lane, type LaneModel, type Need } from './lane.js'
-import type { Stage } from './scratch.js'
+import type { PlacedFeedForward } from './placedModel.js'
+import type { Rows, Stage } from './scratch.js'
 
 const UNITS_PER_WORKER = 16
 const COMBINES_PER_WORKER = 2
+
+/** What a shared expert gave, and the logits of its gate; without one it counts whole. */
+export interface SharedPart {
+  readonly out: Rows
+  readonly gate: Rows | null
+}
 
 export class RoutedExperts {
   private readonly expertForms: readonly number[]
@@ -14,10 +21,10 @@ export class RoutedExperts {
 
   constructor(
     private readonly lane: Lane<LaneModel>,
+    private readonly expert: PlacedFeedForward,
     private readonly inputNeeds: readonly Need[], // what the input is prepared for already, at home
     private readonly entries: WaveEntry[], // [experts], scratch of this worker
   ) {
-    const { expert } = lane.model
     this.expertForms = expert.gate.form === expert.up.form ? [expert.gate.form] : [expert.gate.form, expert.up.form]
   }
 
@@ -62,22 +69,19 @@ export class RoutedExperts {
   /** Units: a piece of the intermediate rows of one expert; gate and up together. */
   private gateUp(input: Stage, count: number): void {
     const { lane } = this
-    const { gate, up } = lane.model.expert
+    const { gate, up, activation } = this.expert
     const { expertUp, expertAct, pairRow } = lane.scratch
-    const { stride } = expertAct.x
     this.eachPiece(gate.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
       const picks = pairRow + pairStart * 4
       lane.product(gate, bank, address, input, 0, picks, expertAct.x, pairStart, 0, pairs, begin, end)
       lane.product(up, bank, address, input, 0, picks, expertUp, pairStart, 0, pairs, begin, end)
-      const out = expertAct.x.address + pairStart * stride
-      const ups = expertUp.address + pairStart * expertUp.stride
-      lane.kernels[bank].siluMul(out, stride, out, stride, ups, expertUp.stride, pairs, begin, to4(end))
+      lane.activate(activation, bank, expertAct.x, expertUp, pairStart, pairs, begin, end)
     })
   }
 
   private prepareAct(act: Stage, count: number): void {
     const { lane } = this
-    const { form } = lane.model.expert.down
+    const { form } = this.expert.down
     if (form < 0) return
     const prepare = (first: number, end: number) => {
       for (let i = first; i < end; i++) {
@@ -91,7 +95,7 @@ export class RoutedExperts {
   /** Units: a piece of the output columns of one expert, as long as can be: short reads here and there are slow. */
   private down(act: Stage, count: number): void {
     const { lane } = this
-    const { down } = lane.model.expert
+    const { down } = this.expert
     const { expertOut, pairOut } = lane.scratch
     this.eachPiece(down.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
       const picks = pairOut + pairStart * 4
@@ -114,20 +118,20 @@ export class RoutedExperts {
     })
   }
 
-  /** The sum of what all experts gave, and of the shared one, over so many ranks. `after` runs on each finished piece. */
-  combine(ranks: number, after?: (begin: number, end: number) => void): void {
+  /** The sum of what all experts gave, over so many ranks, and of the shared one. `after` runs on each finished piece. */
+  combine(ranks: number, shared: SharedPart | null, after?: (begin: number, end: number) => void): void {
     const { team, model } = this.lane
     const columns = model.config.hiddenSize
     const grain = to8(Math.ceil(columns / (team.size * COMBINES_PER_WORKER)))
     team.ranges(columns, grain, (begin, end) => {
-      this.combineColumns(ranks, begin, end)
+      this.combineColumns(ranks, shared, begin, end)
       after?.(begin, end)
     })
   }
 
-  private combineColumns(ranks: number, begin: number, end: number): void {
+  private combineColumns(ranks: number, shared: SharedPart | null, begin: number, end: number): void {
     const { lane } = this
-    const { mlpOut, expertOut, weights, sharedOut, sharedGate } = lane.scratch
+    const { mlpOut, expertOut, weights } = lane.scratch
     lane.home.combineExperts(
       mlpOut.address,
       mlpOut.stride,
@@ -135,19 +139,15 @@ export class RoutedExperts {
       expertOut.stride,
       weights,
       ranks,
-      sharedOut.address,
-      sharedOut.stride,
-      sharedGate.address,
-      sharedGate.stride,
+      shared?.out.address ?? 0,
+      shared?.out.stride ?? 0,
+      shared?.gate?.address ?? 0,
+      shared?.gate?.stride ?? 0,
       lane.rows,
       begin,
-      to4(end),
+      Math.ceil(end / 4) * 4,
     )
   }
-}
-
-export function to4(n: number): number {
-  return Math.ceil(n / 4) * 4
 }
 
 function to8(n: number): number {

@@ -4,10 +4,17 @@
 // Three regions are reused within a layer; what makes that safe is the order of phases (see forward.ts): mixer and MoE
 // activations overlay each other, and so do the records of inputs that are never needed together.
 import type { ModelConfig } from '../../model/config.js'
+import type { LayerShape } from '../../model/layers.js'
 import type { QuantBits, QuantGroup } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
 import { alignUp } from './bank.js'
-import { activationBytes, attentionQueryBlock, attentionScratchBytes, matmulScratchBytes } from './kernels.js'
+import {
+  activationBytes,
+  attentionQueryBlock,
+  attentionScratchBytes,
+  matmulScratchBytes,
+  routeScratchBytes,
+} from './kernels.js'
 
 /** Up to so many rows every worker prepares inputs for itself, which costs less than a barrier. */
 export const PRIVATE_ROWS = 4
@@ -39,7 +46,7 @@ export interface PrivateScratch {
   readonly input: Stage // hidden columns
   readonly linearOut: Stage
   readonly attentionOut: Stage
-  readonly sharedAct: Stage
+  readonly innerAct: Stage // as wide as the widest shared expert or dense block
   readonly expertAct: Stage // PRIVATE_ROWS * K rows
   readonly beta: Rows // [chunk, valueHeads]
   readonly decay: Rows // [chunk, valueHeads]
@@ -61,7 +68,7 @@ export interface Scratch {
   readonly logits: Rows // [HEAD_ROWS, vocab]
   readonly routerLogits: Rows // [chunk, experts]
   readonly sharedGate: Rows // [chunk, 1]
-  readonly indices: number // u32 [layers, chunk, K]: kept for the whole step
+  readonly indices: number // u32 [layers with experts, chunk, K]: kept for the whole step
   readonly weights: number // [chunk, K]
   readonly pairRow: number // u32 [chunk * K]: the row of each (row, expert) pair, pairs sorted by expert
   readonly pairOut: number // u32 [chunk * K]: row * K + rank
@@ -70,16 +77,16 @@ export interface Scratch {
   readonly z: Rows // [chunk, valueHeads * valueDim]
   readonly a: Rows // [chunk, valueHeads]
   readonly b: Rows // [chunk, valueHeads]
-  readonly query: Rows // [chunk, heads * 2 * headDim]
+  readonly query: Rows // [chunk, heads * headDim], twice as wide with output gates
   readonly key: Rows // [chunk, kvDim]
   readonly value: Rows // [chunk, kvDim]
   readonly expertUp: Rows // [chunk * K, intermediate]
   readonly expertOut: Rows // [chunk * K, hidden]
-  readonly sharedUp: Rows // [chunk, sharedIntermediate]
+  readonly innerUp: Rows // [chunk, inner width]: of a shared expert or a dense block
   readonly input: Stage
   readonly linearOut: Stage
   readonly attentionOut: Stage
-  readonly sharedAct: Stage
+  readonly innerAct: Stage
   readonly expertAct: Stage
   readonly early: Stage // PRIVATE_ROWS rows: the leader's guess at a later layer's router
   readonly earlyLogits: Rows // [PRIVATE_ROWS, experts]
@@ -127,12 +134,26 @@ class Cursor {
   }
 }
 
+/** Of the block that is always in memory: the shared expert's, or all of a dense layer's. */
+function widthOf({ feedForward }: LayerShape, { sharedExpertIntermediateSize }: ModelConfig): number {
+  if (feedForward.kind === 'dense') return feedForward.width
+  return feedForward.shared === 'none' ? 0 : sharedExpertIntermediateSize
+}
+
+function groupsOf(feedForward: LayerShape['feedForward']): number {
+  return feedForward.kind === 'moe' ? (feedForward.router.groups?.count ?? 0) : 0
+}
+
 export function layoutScratch(request: ScratchRequest): Scratch {
   const { config, expertsPerToken: k, chunkTokens: chunk, forms } = request
   const cursor = new Cursor()
   const kvDim = config.numKvHeads * config.headDim
   const linearDim = config.linearValueHeads * config.linearValueDim
   const attentionDim = config.numHeads * config.headDim
+  const hasGates = config.layers.some(({ mixer }) => mixer.kind === 'full_attention' && mixer.outputGate)
+  const queryDim = (hasGates ? 2 : 1) * attentionDim
+  const innerWidth = Math.max(...config.layers.map(layer => widthOf(layer, config)))
+  const groups = Math.max(...config.layers.map(({ feedForward }) => groupsOf(feedForward)))
 
   const records = (rows: number, cols: number): Rows[] =>
     forms.map(({ bits, group, precision }) => {
@@ -157,7 +178,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
     logits: cursor.rows(HEAD_ROWS, config.vocabSize),
     routerLogits: cursor.rows(chunk, config.numExperts),
     sharedGate: cursor.rows(chunk, 1),
-    indices: cursor.bytes(config.numLayers * chunk * k * 4),
+    indices: cursor.bytes(config.moeLayers.length * chunk * k * 4),
     weights: cursor.bytes(chunk * k * 4),
     pairRow: cursor.bytes(chunk * k * 4),
     pairOut: cursor.bytes(chunk * k * 4),
@@ -177,20 +198,20 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       linearOut: stage(chunk, linearDim),
     }),
     () => ({
-      query: cursor.rows(chunk, 2 * attentionDim),
+      query: cursor.rows(chunk, queryDim),
       key: cursor.rows(chunk, kvDim),
       value: cursor.rows(chunk, kvDim),
       attentionOut: stage(chunk, attentionDim),
     }),
     () => ({
-      sharedUp: cursor.rows(chunk, config.sharedExpertIntermediateSize),
-      sharedAct: stage(chunk, config.sharedExpertIntermediateSize),
+      innerUp: cursor.rows(chunk, innerWidth),
+      innerAct: stage(chunk, innerWidth),
       expertUp: cursor.rows(chunk * k, config.moeIntermediateSize),
       expertOut: cursor.rows(chunk * k, config.hiddenSize),
       expertAct: stage(chunk * k, config.moeIntermediateSize),
     }),
   )
-  const stages = [common.input, linear.linearOut, full.attentionOut, moe.sharedAct, moe.expertAct]
+  const stages = [common.input, linear.linearOut, full.attentionOut, moe.innerAct, moe.expertAct]
   const longestRecord = Math.max(0, ...stages.flatMap(({ records }) => records.map(({ stride }) => stride)))
   const own = Array.from({ length: request.threads }, (): PrivateScratch => {
     const [linearOut, attentionOut] = cursor.overlay(
@@ -201,14 +222,14 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       input: stage(PRIVATE_ROWS, config.hiddenSize),
       linearOut,
       attentionOut,
-      sharedAct: ownRecords(PRIVATE_ROWS, moe.sharedAct),
+      innerAct: ownRecords(PRIVATE_ROWS, moe.innerAct),
       expertAct: ownRecords(PRIVATE_ROWS * k, moe.expertAct),
       beta: cursor.rows(chunk, config.linearValueHeads),
       decay: cursor.rows(chunk, config.linearValueHeads),
       keys: cursor.rows(PRIVATE_ROWS, kvDim),
       product: cursor.bytes(matmulScratchBytes(longestRecord)),
       attention: cursor.bytes(attentionScratchBytes(attentionQueryBlock, config.numHeads, config.headDim)),
-      route: cursor.bytes(alignUp(config.numExperts * 4, 16)),
+      route: cursor.bytes(routeScratchBytes(config.numExperts, groups)),
       head: stage(HEAD_ROWS, config.hiddenSize),
     }
   })

@@ -103,14 +103,13 @@ export function gatedParts(
   worker: number,
   shape: BoardShape,
   buffer: ArrayBufferLike,
-  ring: ArrayBufferLike,
-): { board: JobBoard; team: Team; ring: ReadRing } {
+): { board: JobBoard; team: Team; openRing: (ring: ArrayBufferLike) => ReadRing } {
   const turnstile = new Turnstile(gate, worker)
   const board = new GatedBoard(turnstile, shape, buffer)
   return {
     board,
     team: new GatedTeam(turnstile, worker, board),
-    ring: new GatedRing(turnstile, ring),
+    openRing: ring => new GatedRing(turnstile, ring),
   }
 }
 

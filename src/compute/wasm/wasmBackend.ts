@@ -1,6 +1,7 @@
 // The wasm backend as the engine sees it: turns steps into jobs for the compute workers and keeps the promise that a step
 // is atomic. The math is in forward.ts and runs in workers; this thread only prepares state, posts, waits and commits.
 import { BackendUnavailableError, ClosedError, DeviceLostError, NonFiniteError, OptionError } from '../../errors.js'
+import { noReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -81,7 +82,7 @@ export class WasmBackend implements Backend {
   get failure(): DeviceLostError | null {
     const { pool, ring } = this.runtime
     if (pool.failure) return pool.failure
-    if (ring.lostReaders > 0) {
+    if (ring && ring.lostReaders > 0) {
       this.readerLoss ??= new DeviceLostError('wasm', 'a thread that reads experts died; open the model again')
     }
     return this.readerLoss
@@ -250,8 +251,9 @@ export class WasmBackend implements Backend {
   private readRouting(rowStart: number, rows: number): Uint16Array {
     const { model } = this.runtime
     const k = model.expertsPerToken
-    const out = new Uint16Array(this.config.numLayers * rows * k)
-    for (let layer = 0; layer < this.config.numLayers; layer++) {
+    const layers = this.config.moeLayers.length
+    const out = new Uint16Array(layers * rows * k)
+    for (let layer = 0; layer < layers; layer++) {
       const picks = this.runtime.routing(layer).subarray(rowStart * k, (rowStart + rows) * k)
       out.set(picks, layer * rows * k)
     }
@@ -265,7 +267,7 @@ export class WasmBackend implements Backend {
       (typeof COUNTERS)[number],
       number
     >
-    const reads = ring.totals()
+    const reads = ring?.totals() ?? noReads(0)
     return {
       tokens: promptTokens + decodeTokens,
       promptTokens,

@@ -19,12 +19,11 @@ export function deltaGates(
 export function gatedDelta(
   out: usize, outStride: usize, q: usize, k: usize, qkStride: usize, v: usize, vStride: usize,
   beta: usize, decay: usize, gateStride: usize, stateIn: usize, stateOut: usize,
-  keyHeads: i32, valueHeads: i32, keyDim: i32, valueDim: i32, tiled: bool,
-  tokens: i32, headBegin: i32, headEnd: i32,
+  keyHeads: i32, valueHeads: i32, keyDim: i32, valueDim: i32, tokens: i32, headBegin: i32, headEnd: i32,
 ): void {
   const keyBytes = <usize>keyDim << 2
   for (let h = headBegin; h < headEnd; h++) {
-    const keyOffset = <usize>(tiled ? h % keyHeads : h / (valueHeads / keyHeads)) * keyBytes
+    const keyOffset = <usize>(h / (valueHeads / keyHeads)) * keyBytes
     for (let first = 0; first < valueDim; first += 4) {
       const row = <usize>(h * valueDim + first)
       const count = min(4, valueDim - first)

@@ -14,7 +14,7 @@ export function route(
   selectionBias: usize, groups: i32, groupsUsed: i32, renormalize: bool, scale: f32,
   tokenBegin: i32, tokenEnd: i32, scratch: usize,
 ): void {
-  const byLogits = !sigmoid && selectionBias == 0 && groups == 0
+  const byLogits = selectionBias == 0 && groups == 0
   for (let t = tokenBegin; t < tokenEnd; t++) {
     const row = logits + <usize>t * logitsStride
     const top = highestIndex(row, experts)
@@ -39,11 +39,34 @@ export function route(
       store<f32>(weight + (rank << 2), score)
       if (renormalize) total += score
     }
+    if (selectionBias != 0) sortByLogits(index, weight, row, k)
     if (!renormalize) total += all
     else if (sigmoid) total += 1e-20 // scores that are all 0 stay 0
     for (let rank: usize = 0; rank < <usize>k; rank++) {
       store<f32>(weight + (rank << 2), (load<f32>(weight + (rank << 2)) / total) * scale)
     }
+  }
+}
+
+/** The chosen, which were chosen by more than their logits, in falling order of these; of equals, the lower index first. */
+function sortByLogits(index: usize, weight: usize, logits: usize, k: i32): void {
+  for (let i = 1; i < k; i++) {
+    const expert = load<u32>(index + (<usize>i << 2))
+    const score = load<f32>(weight + (<usize>i << 2))
+    const logit = load<f32>(logits + (<usize>expert << 2))
+    let at = index + (<usize>i << 2)
+    let to = weight + (<usize>i << 2)
+    while (at > index) {
+      const other = load<u32>(at - 4)
+      const before = load<f32>(logits + (<usize>other << 2))
+      if (!(before < logit || (before == logit && other > expert))) break
+      store<u32>(at, other)
+      store<f32>(to, load<f32>(to - 4))
+      at -= 4
+      to -= 4
+    }
+    store<u32>(at, expert)
+    store<f32>(to, score)
   }
 }
 
