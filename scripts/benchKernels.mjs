@@ -6,8 +6,15 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
-import { activationBytes, hasRelaxedSimd, instantiateKernels, pageTokens } from '../dist/compute/wasm/kernels.js'
+import {
+  activationBytes,
+  blockActivationBytes,
+  hasRelaxedSimd,
+  instantiateKernels,
+  pageTokens,
+} from '../dist/compute/wasm/kernels.js'
 import { loadKernels } from '../dist/compute/wasm/loadKernels.js'
+import { BLOCK_FORMATS, blockShift, blockSizes } from '../dist/model/blockFormats.js'
 
 const MB = 1 << 20
 const POOL = 320 * MB // weights
@@ -82,6 +89,30 @@ function cases({ kernels, reader }, pool, work) {
       )
     })
   }
+  const blocks = (name, precision, tokens, rows = 8192, cols = 2048) => {
+    const format = BLOCK_FORMATS.get(name)
+    const span = format.scale === 'product' ? 256 : 0
+    const sizes = blockSizes(rows, cols, format, span)
+    const size = sizes.weight + sizes.scales
+    const count = Math.max(1, Math.floor(POOL / size))
+    const record = blockActivationBytes(cols, format.group)
+    const act = work + tokens * cols * 4
+    const y = act + tokens * record
+    const { bits, group, kernel } = format
+    kernels.prepareBlocks(act, record, work, cols * 4, cols, bits, group, blockShift(format), 0, tokens)
+    const slice = Math.min(rows, Math.max(32, Math.round(4e6 / (cols * tokens))))
+    const slices = Math.floor(rows / slice)
+    const perCall = tokens === 1 ? (size * slice) / rows : slice * cols * tokens
+    add(`qkv ${precision} ${name} ${rows}x${cols} T=${tokens}`, tokens === 1 ? 'GB/s' : 'GMAC/s', perCall, i => {
+      const w = pool + (Math.floor(i / slices) % count) * size
+      const begin = (i % slices) * slice
+      const of = [y, rows * 4, 0, w, w + sizes.weight, kernel, span, cols, begin, begin + slice]
+      if (precision === 'fast') kernels.matmulBlocks(...of, act, record, 0, tokens, scratch)
+      else kernels.matmulBlocksExact(...of, work, cols * 4, 0, tokens, scratch)
+    })
+  }
+  for (const name of BLOCK_FORMATS.keys()) for (const tokens of [1, 4, 128]) blocks(name, 'fast', tokens)
+  for (const name of ['q4_k', 'q6_k', 'mxfp4']) blocks(name, 'exact', 1)
   matrix('head', 'fast', 4, 64, 32768, 2048, 1)
   matrix('qkv', 'fast', 4, 64, 8192, 2048, 1)
   matrix('o', 'fast', 4, 64, 2048, 4096, 1)

@@ -35,6 +35,17 @@ export function matmulScratchBytes(record: number): number {
   return 1280 + 4 * record
 }
 
+/** `activationBytes` for weights in blocks (layout: assembly/blockLayout.ts). */
+export function blockActivationBytes(cols: number, group: number): number {
+  return Math.ceil(cols / 128) * (group === 16 ? 192 : 160)
+}
+
+/** Bytes of scratch that a product of weights in blocks, or one of its rows as floats, needs. */
+export function blockScratchBytes(cols: number): number {
+  const scales = Math.ceil(cols / 128) * 64
+  return 2 * 1280 + 4 * cols + 2 * scales
+}
+
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */
 export function attentionScratchBytes(tokens: number, heads: number, headDim: number): number {
   return Math.min(tokens, attentionQueryBlock) * heads * (headDim * 4 + 16 + pageTokens * 4)
@@ -77,6 +88,21 @@ export interface Kernels {
 
   /** out [cols] = one row of a quantized matrix, float32(scale · q + bias): an embedding. Addresses are those of row 0. */
   dequantizeRow(out: number, weight: number, scales: number, biases: number, scaleType: number, bits: QuantBits, group: QuantGroup, cols: number, row: number): void
+
+  /**
+   * `prepareFast` for weights in blocks (`blockActivationBytes`), codes of `bits` in groups of `group`. `factor`: -1 where the
+   * format has minima, else what takes a shift of codes back (`blockShift`).
+   */
+  prepareBlocks(out: number, outStride: number, x: number, xStride: number, cols: number, bits: number, group: number, factor: number, tokenBegin: number, tokenEnd: number): void
+
+  /** `matmulFast` for weights in blocks; `format`: `kernel` of a BlockFormat. `scratch`: `blockScratchBytes`. */
+  matmulBlocks(out: number, outStride: number, outIndex: number, weight: number, scales: number, format: number, span: number, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number, scratch: number): void
+
+  /** The same for rows of floats as they are. */
+  matmulBlocksExact(out: number, outStride: number, outIndex: number, weight: number, scales: number, format: number, span: number, cols: number, rowBegin: number, rowEnd: number, x: number, xStride: number, xIndex: number, tokens: number, scratch: number): void
+
+  /** `dequantizeRow` for weights in blocks. `scratch`: `blockScratchBytes`. */
+  dequantizeBlocks(out: number, weight: number, scales: number, format: number, span: number, cols: number, row: number, scratch: number): void
 
   /** out [count] floats from `count` values of `type` (norm weights, taps, rows of plain embeddings). Any alignment. */
   convertFloats(out: number, source: number, type: number, count: number): void

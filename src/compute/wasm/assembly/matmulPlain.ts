@@ -21,8 +21,8 @@ export function matmulPlain(
   }
 }
 
-/** W: u16 is BF16, i16 is F16, f32 itself. */
-function rows<W>(weight: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize): void {
+/** W: u16 is BF16, i16 is F16, f32 itself. Addresses of inputs and outputs are in scratch. */
+export function rows<W>(weight: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize): void {
   const size = sizeof<W>()
   const accumulators = scratch + TILE_ACCUMULATORS
   const tileEnd = scratch + (<usize>tokens << 2)

@@ -71,7 +71,7 @@ export function prepareFast(
 /** max |x|, as integers, which order positive floats and put NaN above all. */
 // @ts-ignore: decorator
 @inline
-function maximum(x: usize, count: i32): f32 {
+export function maximum(x: usize, count: i32): f32 {
   const magnitude = i32x4.splat(0x7fffffff)
   let top = i32x4.splat(0)
   const end = x + (<usize>count << 2)
@@ -88,7 +88,7 @@ function maximum(x: usize, count: i32): f32 {
 /** int8 in natural order, half to even; returns their sum. */
 // @ts-ignore: decorator
 @inline
-function quantize(to: usize, x: usize, count: i32, inverse: f32): i32 {
+export function quantize(to: usize, x: usize, count: i32, inverse: f32): i32 {
   const factor = f32x4.splat(inverse)
   const magic = f32x4.splat(12582912) // 1.5 · 2^23: adding it rounds, and leaves the integer in the low bits
   const magicBits = i32x4.splat(0x4b400000)
@@ -125,7 +125,7 @@ function odds(a: v128, b: v128): v128 {
 /** 32 bytes: those that meet low nibbles, then those that meet high nibbles. */
 // @ts-ignore: decorator
 @inline
-function permute4(at: usize): void {
+export function permute4(at: usize): void {
   const a = v128.load(at)
   const b = v128.load(at, 16)
   v128.store(at, evens(a, b))
@@ -135,7 +135,7 @@ function permute4(at: usize): void {
 /** 64 bytes: those that meet bits 0–1 of the sixteen bytes, then 2–3, 4–5, 6–7. */
 // @ts-ignore: decorator
 @inline
-function permute2(at: usize): void {
+export function permute2(at: usize): void {
   const a = v128.load(at)
   const b = v128.load(at, 16)
   const c = v128.load(at, 32)

@@ -1,0 +1,37 @@
+// Activation records for weights in blocks (layout: blockLayout.ts): int8 with a scale for each group of the weights.
+import { recordUnit, UNIT } from './blockLayout'
+import { maximum, permute2, permute4, quantize } from './prepare'
+
+export function prepareBlocks(
+  out: usize, outStride: usize, x: usize, xStride: usize,
+  cols: i32, bits: i32, group: i32, factor: f32, tokenBegin: i32, tokenEnd: i32,
+): void {
+  const groups = UNIT / group
+  for (let t = tokenBegin; t < tokenEnd; t++) {
+    let unit = out + <usize>t * outStride
+    const row = x + <usize>t * xStride
+    for (let column = 0; column < cols; column += UNIT) {
+      for (let g = 0; g < groups; g++) {
+        const to = unit + <usize>(g * group)
+        const floats = unit + <usize>UNIT + (<usize>g << 2)
+        const from = column + g * group
+        if (from >= cols) {
+          memory.fill(to, 0, <usize>group)
+          store<f32>(floats, 0)
+          store<f32>(floats + (<usize>groups << 2), 0)
+          continue
+        }
+        const begin = row + (<usize>from << 2)
+        const high = maximum(begin, group)
+        const inverse: f32 = high > 0 ? 127 / high : 0
+        const scale = high * <f32>(1.0 / 127.0)
+        const sum = quantize(to, begin, group, inverse)
+        store<f32>(floats, scale)
+        store<f32>(floats + (<usize>groups << 2), factor * (scale * <f32>sum))
+      }
+      if (bits == 4) for (let at = unit; at < unit + <usize>UNIT; at += 32) permute4(at)
+      else if (bits == 2) for (let at = unit; at < unit + <usize>UNIT; at += 64) permute2(at)
+      unit += recordUnit(group)
+    }
+  }
+}
