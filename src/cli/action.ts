@@ -3,6 +3,7 @@
 // Ctrl-C aborts `cli.signal` and lets the command stop in order; a second one leaves at once.
 import type { Command } from 'commander'
 import { MemoryPlanError, MoefluxError, OptionError } from '../errors.js'
+import { systemErrorInWords } from './systemErrors.js'
 import { Terminal } from './terminal.js'
 
 /** What a handler gets to talk with the world. */
@@ -68,7 +69,7 @@ export function report(terminal: Terminal, error: unknown): number {
 }
 
 export function errorLine(error: unknown): string {
-  const message = error instanceof Error ? error.message || error.name : String(error)
+  const message = systemErrorInWords(error) ?? (error instanceof Error ? error.message || error.name : String(error))
   return `error: ${message.trim().replace(/\s*\n\s*/g, ' ')}`
 }
 

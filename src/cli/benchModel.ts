@@ -71,7 +71,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
     readingEfficiency: raw && result.decode.bytesPerBusySecond ? result.decode.bytesPerBusySecond / raw : null,
   }
   if (options.json) await cli.printJson(report)
-  else await cli.print(formatReport(report, options.profile === true))
+  else await cli.print(formatReport(report, options.profile === true, cli.width))
 }
 
 async function modelFolder(cli: Cli, options: BenchCommandOptions): Promise<string> {
@@ -105,7 +105,7 @@ async function measureModelDisk(
   return measureDisk({ files, fileSize, readBytes, depths: [1, 4, diskDepth], seconds: diskSeconds, signal })
 }
 
-function formatReport(report: BenchReport, profile: boolean): string {
+function formatReport(report: BenchReport, profile: boolean, width: number): string {
   const { prefill, decode, disk } = report
   const rate = (median: number, runs: readonly number[]) =>
     `${threeDigits(median)} tok/s${runs.length > 1 ? `  (${runs.map(threeDigits).join(', ')})` : ''}`
@@ -130,7 +130,7 @@ function formatReport(report: BenchReport, profile: boolean): string {
   if (disk) fields.push(['disk', diskLine(disk)])
   if (decode.bytesRead > 0) fields.push(['streaming', streamingLine(report)])
   if (decode.bytesRead > 0 && disk) fields.push(['per token', boundLine(decode, disk)])
-  let text = formatFields(fields)
+  let text = formatFields(fields, width)
   if (profile) {
     const total = Object.values(report.phaseSeconds).reduce((a, b) => a + b, 0)
     const phases = Object.entries(report.phaseSeconds).sort((a, b) => b[1] - a[1])

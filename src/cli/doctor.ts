@@ -21,7 +21,7 @@ import type { Cli } from './action.js'
 import { diskLine } from './benchModel.js'
 import type { DoctorCommandOptions } from './commands/doctor.js'
 import { GPU_WEIGHTS, READ_SPEED, storedBytes, WEIGHTS_PER_THREAD } from './commands/inspect.js'
-import { formatBytes, formatFields } from './format.js'
+import { formatBytes, formatFields, wrapWords } from './format.js'
 import { estimateGpu, type GpuEstimate } from './gpuEstimate.js'
 import { gpuFields as splitFields } from './modelReport.js'
 
@@ -93,7 +93,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
   }
   const complete: Findings = { ...findings, advice: adviceFor(findings) }
   if (options.json) await cli.printJson(complete)
-  else await cli.print(formatFindings(complete))
+  else await cli.print(formatFindings(complete, cli.width))
 }
 
 function presetSubject(preset: PresetName): Subject {
@@ -215,7 +215,7 @@ function gpuFields({ adapter, reason }: Findings['gpu']): [string, string][] {
   ]
 }
 
-function formatFindings(findings: Findings): string {
+function formatFindings(findings: Findings, width: number): string {
   const { system, wasm, gpu, memory, disk, store, subject, split, auto, advice } = findings
   const simd = wasm.reason === null ? `${wasm.simd} SIMD, shared memory` : `not usable: ${wasm.reason}`
   const limit = memory.limitedBy === 'cgroup' ? `, limited to ${formatBytes(memory.limit)} by a control group` : ''
@@ -236,6 +236,9 @@ function formatFindings(findings: Findings): string {
     const { gpuBytes } = split
     fields.push(['split', `${subject.name} with ${formatBytes(gpuBytes)} of GPU memory:`], ...splitFields(split))
   }
-  const notes = [...advice, `next: ${findings.next}`].map(line => `- ${line}\n`).join('')
-  return `${formatFields(fields)}\n${notes}`
+  const notes = [...advice, `next: ${findings.next}`]
+    .flatMap(line => wrapWords(`- ${line}`, width))
+    .map(line => `${line}\n`)
+    .join('')
+  return `${formatFields(fields, width)}\n${notes}`
 }

@@ -60,7 +60,7 @@ async function describe(cli: Cli, plan: PullPlan, there: number): Promise<void> 
   const free = await freeSpace(root)
   const room = free === null ? '' : `; ${formatBytes(free)} free in ${root}`
   fields.splice(1, 0, ['disk', `${formatBytes(packed)} packed${room}`])
-  if (!cli.quiet) cli.errorText(formatFields(fields))
+  if (!cli.quiet) cli.errorText(formatFields(fields, cli.width))
   if (free !== null && free + there < packed) {
     throw new DiskFullError(`${root} (MOEFLUX_HOME sets another place)`, packed, free)
   }

@@ -47,11 +47,23 @@ export interface Column {
   readonly align?: 'left' | 'right'
 }
 
-/** Columns two spaces apart, no trailing blanks; ends with a newline. Titles are left out when all are empty. */
-export function formatTable(columns: readonly Column[], rows: readonly (readonly string[])[]): string {
-  const header = columns.map(column => column.title)
-  const lines = header.some(title => title !== '') ? [header, ...rows] : rows
-  const widths = columns.map((_, i) => Math.max(0, ...lines.map(line => (line[i] ?? '').length)))
+/**
+ * Columns two spaces apart, no trailing blanks; ends with a newline. Titles are left out when all are empty, and take several
+ * lines where the table would else be wider than `width`.
+ */
+export function formatTable(
+  columns: readonly Column[],
+  rows: readonly (readonly string[])[],
+  width = Number.POSITIVE_INFINITY,
+): string {
+  const titles = columns.map(column => column.title)
+  const hasTitles = titles.some(title => title !== '')
+  const natural = columnWidths([titles, ...rows], columns.length)
+  const isWide = natural.reduce((sum, each) => sum + each + 2, -2) > width
+  const header = hasTitles ? (isWide ? stackedTitles(titles, columnWidths(rows, columns.length)) : [titles]) : []
+  const lines = [...header, ...rows]
+  const widths = columnWidths(lines, columns.length)
+  const gap = widths.reduce((sum, each) => sum + each + 2, -2) > width ? ' ' : '  '
   const cell = (text: string, i: number) =>
     columns[i].align === 'right' ? text.padStart(widths[i]) : text.padEnd(widths[i])
   return lines
@@ -59,16 +71,54 @@ export function formatTable(columns: readonly Column[], rows: readonly (readonly
       line =>
         `${columns
           .map((_, i) => cell(line[i] ?? '', i))
-          .join('  ')
+          .join(gap)
           .trimEnd()}\n`,
     )
     .join('')
 }
 
-/** Aligned 'name  value' lines, indented by two. */
-export function formatFields(fields: readonly (readonly [name: string, value: string])[]): string {
-  const width = Math.max(0, ...fields.map(([name]) => name.length))
-  return fields.map(([name, value]) => `  ${name.padEnd(width)}  ${value}\n`).join('')
+function columnWidths(lines: readonly (readonly string[])[], columns: number): number[] {
+  return Array.from({ length: columns }, (_, i) => Math.max(0, ...lines.map(line => (line[i] ?? '').length)))
+}
+
+/** Each title in as many lines as it needs to be no wider than its column's cells or its longest word; the last line is full. */
+function stackedTitles(titles: readonly string[], cellWidths: readonly number[]): string[][] {
+  const stacks = titles.map((title, i) => {
+    const longest = Math.max(...title.split(' ').map(word => word.length))
+    return wrapWords(title, Math.max(cellWidths[i], longest))
+  })
+  const height = Math.max(...stacks.map(stack => stack.length))
+  return Array.from({ length: height }, (_, line) => stacks.map(stack => stack[line - (height - stack.length)] ?? ''))
+}
+
+/** Aligned 'name  value' lines, indented by two; values that go past `width` go on below themselves. */
+export function formatFields(
+  fields: readonly (readonly [name: string, value: string])[],
+  width = Number.POSITIVE_INFINITY,
+): string {
+  const names = Math.max(0, ...fields.map(([name]) => name.length))
+  const room = Math.max(LEAST_ROOM, width - names - 4)
+  return fields
+    .flatMap(([name, value]) =>
+      wrapWords(value, room).map((line, i) => `  ${(i === 0 ? name : '').padEnd(names)}  ${line}\n`),
+    )
+    .join('')
+}
+
+const LEAST_ROOM = 20
+
+/** Lines of at most `width` characters, broken at blanks; a longer word has a line of its own. */
+export function wrapWords(text: string, width: number): string[] {
+  if (text.length <= width) return [text]
+  const lines: string[] = []
+  let line = ''
+  for (const word of text.split(' ')) {
+    if (line !== '' && line.length + 1 + word.length > width) {
+      lines.push(line)
+      line = word
+    } else line = line === '' ? word : `${line} ${word}`
+  }
+  return [...lines, line]
 }
 
 /** Comma-separated values for spreadsheets and plots: a line of names, then one per row. Nothing for null. */

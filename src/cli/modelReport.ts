@@ -4,7 +4,7 @@ import type { RelayCost } from '../gguf/relayCosts.js'
 import type { ModelConfig } from '../model/config.js'
 import type { Estimate, MachineRates, ModelBytes } from '../model/estimate.js'
 import { expertBytes, fullLayerCount, kvBytesPerToken, recurrentBytes, residentBytes } from '../model/sizes.js'
-import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from './format.js'
+import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits, wrapWords } from './format.js'
 import type { GpuEstimate } from './gpuEstimate.js'
 import type { Machine } from './machine.js'
 
@@ -74,7 +74,7 @@ export function reportJson(report: ModelReport): unknown {
   }
 }
 
-export function reportText(report: ModelReport, bold: (text: string) => string): string {
+export function reportText(report: ModelReport, bold: (text: string) => string, width?: number): string {
   const { subject, machine, rates, estimate, disk } = report
   const { config: c, bytes } = subject
   const full = fullLayerCount(c)
@@ -133,8 +133,8 @@ export function reportText(report: ModelReport, bold: (text: string) => string):
     ...(report.gpu === null ? [] : [gpuSection(report.gpu)]),
   ]
   if (subject.relaid?.length) sections.splice(2, 0, ['Types of the file', subject.relaid.map(relaidField)])
-  const body = sections.map(([title, fields]) => `${bold(title)}\n${formatFields(fields)}`).join('\n')
-  return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report)}`
+  const body = sections.map(([title, fields]) => `${bold(title)}\n${formatFields(fields, width)}`).join('\n')
+  return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report, width)}`
 }
 
 /** What a type of a GGUF file became: the type, and the rest in words. */
@@ -177,7 +177,10 @@ function speed(estimate: Estimate): string {
   return `up to ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
 }
 
-function assumptions({ subject, rates, readSpeedFrom, estimate, expertsPerToken }: ModelReport): string {
+function assumptions(
+  { subject, rates, readSpeedFrom, estimate, expertsPerToken }: ModelReport,
+  width?: number,
+): string {
   const lines = [
     `Assumed: ${formatBytes(estimate.bytesPerToken)} of weights a token (${expertsPerToken} experts a layer), computed at ${formatBytes(rates.weightsPerSecond)}/s.`,
   ]
@@ -189,7 +192,7 @@ function assumptions({ subject, rates, readSpeedFrom, estimate, expertsPerToken 
   lines.push('`moeflux doctor` measures the disk and `moeflux bench` the real speed.')
   if (subject.shortName !== undefined)
     lines.push(`\`moeflux run -m ${subject.shortName} "Hello"\` pulls it and answers.`)
-  return `${lines.join('\n')}\n`
+  return `${lines.flatMap(line => wrapWords(line, width ?? line.length)).join('\n')}\n`
 }
 
 function parameters(count: number): string {

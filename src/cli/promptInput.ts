@@ -1,10 +1,23 @@
-// Where a prompt comes from: the command line, or stdin when it is asked for (`-`) or piped in.
+// Where a prompt comes from: the words of the command line, what is piped in, files. Material comes first and the words
+// after it, as people ask about something they have just shown.
 import { fstatSync } from 'node:fs'
 import { UsageError } from '../errors.js'
+import { readRegular } from '../storage/regularFile.js'
+
+const WAITING_MS = 3000
+
+export interface PromptSource {
+  /** Not quoted, a prompt is several words; one '-' asks for stdin. */
+  readonly words: readonly string[]
+  readonly files?: readonly string[]
+  readonly signal: AbortSignal
+  /** Told when stdin has nothing for a while. */
+  readonly onWait?: (line: string) => void
+}
 
 /** The prompt's text. */
-export async function readPrompt(argument: string | undefined, signal: AbortSignal): Promise<string> {
-  const text = await readPromptIfAny(argument, signal)
+export async function readPrompt(source: PromptSource): Promise<string> {
+  const text = await readPromptIfAny(source)
   if (text !== null) return text
   throw new UsageError(process.stdin.isTTY ? 'no prompt: give one, or pipe it in' : 'the prompt is empty')
 }
@@ -13,23 +26,57 @@ export async function readPrompt(argument: string | undefined, signal: AbortSign
  * The same where it may be missing: null at a terminal, and where stdin has nothing that was not asked for, as in a cron
  * job. One newline at the end of stdin is the shell's and not the user's.
  */
-export async function readPromptIfAny(argument: string | undefined, signal: AbortSignal): Promise<string | null> {
-  if (argument === undefined && process.stdin.isTTY) return null
-  const fromStdin = argument === undefined || argument === '-'
-  const text = fromStdin ? (await readStdin(signal)).replace(/\r?\n$/, '') : argument
-  if (text.trim() !== '') return text
-  if (argument === undefined) return null
-  throw new UsageError('the prompt is empty')
+export async function readPromptIfAny(source: PromptSource): Promise<string | null> {
+  const { words, files = [] } = source
+  const asksStdin = words.length === 1 && words[0] === '-'
+  const said = asksStdin ? '' : words.join(' ')
+  if (words.length > 0 && !asksStdin && said.trim() === '') throw new UsageError('the prompt is empty')
+  const shown: string[] = []
+  for (const file of files) shown.push(`<file name="${file}">\n${await readText(file)}\n</file>`)
+  const hasOther = said !== '' || files.length > 0
+  if (asksStdin || (hasOther ? isPiped() : !process.stdin.isTTY)) {
+    const piped = (await readStdin(source.signal, source.onWait)).replace(/\r?\n$/, '')
+    if (piped.trim() !== '') shown.push(piped)
+    else if (asksStdin) throw new UsageError('the prompt is empty')
+  }
+  const parts = said === '' ? shown : [...shown, said]
+  return parts.length === 0 ? null : parts.join('\n\n')
 }
 
-export async function readStdin(signal: AbortSignal): Promise<string> {
+/** A terminal, a closed stdin and /dev/null have nothing to say beside a prompt. */
+function isPiped(): boolean {
+  try {
+    const info = fstatSync(0)
+    return info.isFIFO() || info.isFile() || info.isSocket()
+  } catch {
+    return false
+  }
+}
+
+/** A file as text; what cannot be text is refused, and not sent as mojibake. */
+async function readText(file: string): Promise<string> {
+  const bytes = await readRegular(file)
+  try {
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    if (!text.includes('\0')) return text.replace(/\r?\n$/, '')
+  } catch {}
+  throw new UsageError(`${file}: is not a text file`)
+}
+
+export async function readStdin(signal: AbortSignal, onWait?: (line: string) => void): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
   const stop = () => process.stdin.destroy()
+  const wait = () => onWait?.('waiting for stdin, which is a pipe; < /dev/null says that nothing comes')
+  const timer = setTimeout(wait, WAITING_MS)
   signal.addEventListener('abort', stop, { once: true })
   try {
-    for await (const chunk of process.stdin) text += decoder.decode(chunk as Uint8Array, { stream: true })
+    for await (const chunk of process.stdin) {
+      clearTimeout(timer)
+      text += decoder.decode(chunk as Uint8Array, { stream: true })
+    }
   } finally {
+    clearTimeout(timer)
     signal.removeEventListener('abort', stop)
   }
   signal.throwIfAborted()

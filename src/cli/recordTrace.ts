@@ -17,14 +17,14 @@ import { formatBytes, formatInteger, formatPercent } from './format.js'
 import { openCliModel } from './openCliModel.js'
 import { readPromptIfAny } from './promptInput.js'
 
-export async function recordTrace(cli: Cli, prompt: string | undefined, options: TraceCommandOptions): Promise<void> {
-  if (prompt !== undefined && options.promptFile !== undefined) {
+export async function recordTrace(cli: Cli, words: readonly string[], options: TraceCommandOptions): Promise<void> {
+  if (words.length > 0 && options.promptFile !== undefined) {
     throw new UsageError('give either a prompt or --prompt-file')
   }
   const { promptFile } = options
   const text =
     promptFile === undefined
-      ? await readPromptIfAny(prompt, cli.signal)
+      ? await readPromptIfAny({ words, signal: cli.signal, onWait: line => cli.notice(line) })
       : (await readRegular(promptFile)).toString('utf8')
   if (text?.trim() === '') throw new UsageError('the prompt is empty')
   await checkWritable(options.out)
@@ -77,10 +77,15 @@ async function evaluate(
   const context = model.createContext({ maxCheckpoints: 0 })
   const bar = cli.progressBar('tokens')
   const steps: TraceStep[] = []
+  const total = prompt.length + options.tokens
   const run = async (tokens: readonly number[]) => {
-    const { routing, logits } = await context.evaluate(tokens, { routing: true, signal: cli.signal })
+    const before = context.length
+    const { routing, logits } = await context.evaluate(tokens, {
+      routing: true,
+      signal: cli.signal,
+      onProgress: done => bar.update({ phase: 'tracing', loaded: before + done, total }),
+    })
     steps.push(...routing)
-    bar.update({ phase: 'tracing', loaded: context.length, total: prompt.length + options.tokens })
     return logits as Float32Array
   }
   let logits = await run(prompt)

@@ -1,4 +1,4 @@
-// Shows an answer while it streams: text to stdout, thoughts and tool calls to stderr, and afterwards one line with the
+// Shows an answer while it streams: text to stdout, thoughts to stderr, and afterwards one line with the
 // speed. Knows nothing of prompts.
 import type { EndReason, ModelStats, SessionEvent, Usage } from '../index.js'
 import type { Cli } from './action.js'
@@ -36,8 +36,6 @@ export async function showAnswer(
         if (cli.quiet) continue
         thoughtsOpen = true
         cli.errorText(cli.dim(event.text))
-      } else if (event.type === 'toolCall') {
-        cli.notice(cli.dim(`→ ${event.name}(${event.arguments})`))
       } else if (event.type === 'usage') shown.usage = event
       else if (event.type === 'end') shown.reason = event.reason
     }

@@ -6,7 +6,7 @@ import { storeRoot } from '../storage/modelStore.js'
 import { readRegular } from '../storage/regularFile.js'
 import type { Cli } from './action.js'
 import type { SimulateCommandOptions } from './commands/simulate.js'
-import { formatBytes, formatCsv, formatInteger, formatPercent } from './format.js'
+import { formatBytes, formatCsv, formatInteger, formatPercent, wrapWords } from './format.js'
 import type { ReplaySpeeds } from './simulatedTable.js'
 import { checkAgainstEngine, type EngineCheck, simulateOneTier } from './simulateOneTier.js'
 import { simulateThreeTiers } from './simulateThreeTiers.js'
@@ -21,14 +21,14 @@ export async function simulate(cli: Cli, files: readonly string[], options: Simu
     diskBytesPerSecond: options.disk ?? (await measureDisk(cli, trace)),
   }
   const result = options.gpu
-    ? simulateThreeTiers(trace, { ...options, gpu: options.gpu }, speeds, cli.signal)
-    : simulateOneTier(trace, options.budgets, speeds, cli.signal)
+    ? simulateThreeTiers(trace, { ...options, gpu: options.gpu }, speeds, cli)
+    : simulateOneTier(trace, options.budgets, speeds, cli)
   // The engine's counts are those of one recording, begun with an empty cache.
   const engine = traces.length === 1 ? checkAgainstEngine(trace) : null
   const { rows, facts, table } = result
   if (options.json) await cli.printJson({ model: trace.model, ...facts, engine, rows })
   else if (options.csv) await cli.print(formatCsv(rows))
-  else await cli.print(`${head(trace, result.assumed, engine)}\n${table}`)
+  else await cli.print(`${head(trace, result.assumed, engine, cli.width)}\n${table}`)
 }
 
 function checkOptions(options: SimulateCommandOptions): void {
@@ -46,7 +46,7 @@ async function measureDisk(cli: Cli, { expertBytes }: RoutingTrace): Promise<num
   return speeds[0].bytesPerSecond
 }
 
-function head(trace: RoutingTrace, assumed: string, engine: EngineCheck | null): string {
+function head(trace: RoutingTrace, assumed: string, engine: EngineCheck | null, width: number): string {
   const tokens = trace.steps.reduce((sum, step) => sum + step.tokens, 0)
   const lines = [
     `${trace.model}: ${formatInteger(tokens)} tokens, ${trace.layers} layers of ${trace.experts} experts of ` +
@@ -59,5 +59,9 @@ function head(trace: RoutingTrace, assumed: string, engine: EngineCheck | null):
         `${formatPercent(engine.countedHitRate)} hits counted, ${formatPercent(engine.simulatedHitRate)} simulated`,
     )
   }
-  return lines.map(line => `${line}\n`).join('')
+  return lines
+    .flatMap(text => text.split('\n'))
+    .flatMap(line => wrapWords(line, width))
+    .map(line => `${line}\n`)
+    .join('')
 }

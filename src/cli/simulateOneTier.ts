@@ -1,13 +1,14 @@
 // `moeflux simulate` for experts in one kind of memory: hit rates of each policy and budget, and the optimum beside them. The
 // prediction of speed is simple on purpose: computing a token and reading what it misses, one after the other; overlap makes
 // the real thing a little faster, a slow start of each read a little slower.
+import { OptionError } from '../errors.js'
 import type { PolicyName } from '../experts/evictionPolicy.js'
 import { slotsInBudget } from '../experts/expertCache.js'
 import { optimalHits } from '../experts/optimalHits.js'
 import type { RoutingTrace } from '../experts/routingTrace.js'
 import { simulateTrace } from '../experts/simulateTrace.js'
 import { formatBytes, formatInteger, formatPercent, formatTable, threeDigits } from './format.js'
-import { type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
+import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
 
 const policies: readonly PolicyName[] = ['lru', 'lrfu']
 const shares = [0.05, 0.1, 0.25, 0.5, 0.75, 1] // of all experts
@@ -32,7 +33,7 @@ export function simulateOneTier(
   trace: RoutingTrace,
   budgets: readonly number[] | undefined,
   speeds: ReplaySpeeds,
-  signal: AbortSignal,
+  { signal, width }: ReplayHost,
 ): SimulatedTable {
   const rows = slotCounts(trace, budgets).flatMap(slots => [
     ...policies.map(policy => {
@@ -64,6 +65,7 @@ export function simulateOneTier(
       formatBytes(row.decodeMissesPerToken * trace.expertBytes),
       threeDigits(row.tokensPerSecond),
     ]),
+    width,
   )
   return { rows: predicted, facts: { ...speeds }, assumed: speedsInWords(speeds), table }
 }
@@ -80,10 +82,15 @@ export function checkAgainstEngine(trace: RoutingTrace): EngineCheck {
   }
 }
 
-/** At least what a token needs of two layers, at most everything. */
+/** At least what a token needs of two layers, as the engine demands, and at most everything. */
 function slotCounts(trace: RoutingTrace, budgets: readonly number[] | undefined): number[] {
   const all = trace.layers * trace.experts
   const least = Math.min(all, 2 * trace.expertsPerToken)
+  for (const bytes of budgets ?? []) {
+    if (slotsInBudget(bytes, trace.expertBytes) >= least) continue
+    const want = `at least ${least * trace.expertBytes} bytes (${least} experts of ${trace.expertBytes})`
+    throw new OptionError('budgets', bytes, want)
+  }
   const wanted =
     budgets?.map(bytes => slotsInBudget(bytes, trace.expertBytes)) ?? shares.map(share => Math.round(share * all))
   return [...new Set(wanted.map(slots => Math.max(least, Math.min(all, slots))))].sort((a, b) => a - b)

@@ -12,7 +12,7 @@ import { secondsPerToken, type TierSpeeds, tokensWorthAnUpload } from '../expert
 import type { SimulateCommandOptions } from './commands/simulate.js'
 import { formatBytes, formatPercent, formatTable, threeDigits } from './format.js'
 import type { SizeOrShare } from './optionValues.js'
-import { type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
+import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
 
 const policies: readonly PolicyName[] = ['lru', 'lrfu']
 const cpuBytesPerCore = 5e9 // 4-bit experts times int8 activations (docs/performance.md)
@@ -37,11 +37,13 @@ interface ThreeTierRow {
   readonly tokensPerSecond: number | null
 }
 
+const FULL_WIDTH = 76 // of a table with decimals
+
 export function simulateThreeTiers(
   trace: RoutingTrace,
   options: ThreeTierOptions,
   replay: ReplaySpeeds,
-  signal: AbortSignal,
+  { signal, width }: ReplayHost,
 ): SimulatedTable {
   const speeds: TierSpeeds = {
     ...replay,
@@ -67,7 +69,7 @@ export function simulateThreeTiers(
     `${speedsInWords(replay)}\nprocessors ${formatBytes(cpu)}/s, uploads ${formatBytes(upload)}/s, ` +
     `${threeDigits(wait * 1e6)} µs for a layer that misses\n` +
     `a prompt's experts go to the GPU from ${rules.uploadFromTokens} tokens on`
-  return { rows: rows.map(row => ({ ...row })), facts: { ...speeds }, assumed, table: formatRows(trace, rows) }
+  return { rows: rows.map(row => ({ ...row })), facts: { ...speeds }, assumed, table: formatRows(trace, rows, width) }
 }
 
 /** Every size of the GPU with every size of memory. */
@@ -133,7 +135,8 @@ function bytesOf({ expertBytes }: RoutingTrace, { gpuSlots, memorySlots }: TierS
   return { gpuBytes: gpuSlots * expertBytes, memoryBytes: memorySlots * expertBytes, gpuSlots, memorySlots }
 }
 
-function formatRows({ expertBytes }: RoutingTrace, rows: readonly ThreeTierRow[]): string {
+function formatRows({ expertBytes }: RoutingTrace, rows: readonly ThreeTierRow[], width: number): string {
+  const percent = (rate: number) => (width < FULL_WIDTH ? `${Math.round(rate * 100)}%` : formatPercent(rate))
   const bytes = (experts: number | null) => (experts === null ? '-' : formatBytes(experts * expertBytes))
   return formatTable(
     [
@@ -141,9 +144,9 @@ function formatRows({ expertBytes }: RoutingTrace, rows: readonly ThreeTierRow[]
       { title: 'memory', align: 'right' },
       { title: 'policy' },
       { title: 'on GPU', align: 'right' },
-      { title: 'memory', align: 'right' },
-      { title: 'disk', align: 'right' },
-      { title: 'up/token', align: 'right' },
+      { title: 'in RAM', align: 'right' },
+      { title: 'on disk', align: 'right' },
+      { title: 'up a token', align: 'right' },
       { title: 'read', align: 'right' },
       { title: 'tok/s', align: 'right' },
     ],
@@ -151,12 +154,13 @@ function formatRows({ expertBytes }: RoutingTrace, rows: readonly ThreeTierRow[]
       formatBytes(row.gpuBytes),
       formatBytes(row.memoryBytes),
       row.policy,
-      formatPercent(row.gpuRate),
-      formatPercent(row.memoryRate),
-      formatPercent(row.diskRate),
+      percent(row.gpuRate),
+      percent(row.memoryRate),
+      percent(row.diskRate),
       bytes(row.promotedPerToken),
       bytes(row.readPerToken),
       row.tokensPerSecond === null ? '-' : threeDigits(row.tokensPerSecond),
     ]),
+    width,
   )
 }

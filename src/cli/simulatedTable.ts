@@ -9,6 +9,12 @@ export interface SimulatedTable {
   readonly table: string
 }
 
+/** Who a replay is for. */
+export interface ReplayHost {
+  readonly signal: AbortSignal
+  readonly width: number // of its lines
+}
+
 export interface ReplaySpeeds {
   readonly computeSeconds: number // of a token
   readonly diskBytesPerSecond: number

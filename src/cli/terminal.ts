@@ -49,6 +49,11 @@ export class Terminal {
     this.errorText(`${line}\n`)
   }
 
+  /** Columns that lines of stdout have; in a pipe as many as they take. */
+  get width(): number {
+    return process.stdout.isTTY ? process.stdout.columns : Number.POSITIVE_INFINITY
+  }
+
   progressBar(unit: ProgressUnit = 'bytes'): ProgressBar {
     const bar = new ProgressBar(this.quiet ? null : process.stderr, unit)
     this.#bars.add(bar)

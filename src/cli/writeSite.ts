@@ -7,6 +7,7 @@ import { writing } from '../storage/diskFull.js'
 import { openNodeFolder } from '../storage/nodeFolder.js'
 import { readMetadata } from '../storage/openPacked.js'
 import { isPackedName, METADATA_NAME } from '../storage/packedNames.js'
+import { makeFolder } from '../storage/packFolder.js'
 import { openRegular } from '../storage/regularFile.js'
 import { distinctEntries, type ModelEntry, modelEntry, type SiteIndex } from '../storage/siteIndex.js'
 
@@ -28,7 +29,7 @@ export async function writeSite(
   const plans = planned.map((plan, index) => ({ ...plan, entry: entries[index] }))
   const total = plans.reduce((sum, { files }) => sum + files.reduce((bytes, { size }) => bytes + size, 0), 0)
   let loaded = 0
-  await mkdir(target, { recursive: true })
+  await makeFolder(target)
   await writing(target, () => cp(webFolder, target, { recursive: true }))
   for (const { folder, entry, files } of plans) {
     for (const { name, size } of files) {

@@ -40,9 +40,8 @@ export type Located =
 export async function locateModel(nameOrFolder: string, root = storeRoot()): Promise<Located> {
   refuseEmptyName(nameOrFolder)
   if (await isFolder(resolve(nameOrFolder))) return { path: resolve(nameOrFolder) }
-  if (isGgufName(nameOrFolder) && (await stat(nameOrFolder).catch(() => null)) !== null) {
-    return { path: resolve(nameOrFolder) }
-  }
+  const isThere = (await stat(nameOrFolder).catch(() => null)) !== null
+  if (isGgufName(nameOrFolder) && isThere) return { path: resolve(nameOrFolder) }
   const models = meantModels(nameOrFolder, await listModels(root), folderNameFor)
   if (models.length > 1) throw ambiguous(nameOrFolder, models)
   const [model] = models
@@ -53,6 +52,7 @@ export async function locateModel(nameOrFolder: string, root = storeRoot()): Pro
     return { path: null, hub: hub ?? hubReference(model.name), unfinished: model }
   }
   if (nameOrFolder === DEMO_NAME) return { path: demoModelPath() }
+  if (isThere) throw new ModelNotFoundError(nameOrFolder, 'is a file, and neither a folder nor a GGUF file')
   return { path: null, hub, unfinished: null }
 }
 

@@ -23,7 +23,7 @@ export async function packFolder(source: string, target: string, options: PackOp
 export async function packInto(source: Folder, target: string, options: PackOptions = {}): Promise<ConvertResult> {
   if (target === '') throw new TargetError("''", 'an empty name is no folder')
   const location = resolve(target)
-  const made = await mkdir(location, { recursive: true })
+  const made = await makeFolder(location)
   try {
     const lock = await lockFolder(join(location, LOCK_NAME), {
       signal: options.signal,
@@ -40,6 +40,18 @@ export async function packInto(source: Folder, target: string, options: PackOpti
     }
   } catch (error) {
     if (made !== undefined) await removeEmpty(location, made)
+    throw error
+  }
+}
+
+/** Makes a folder that work is written into; the first that had to be made, where one had. */
+export async function makeFolder(location: string): Promise<string | undefined> {
+  try {
+    return await mkdir(location, { recursive: true })
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException
+    if (code === 'EEXIST') throw new TargetError(location, 'is a file, and a folder would be written there')
+    if (code === 'ENOTDIR') throw new TargetError(location, 'a part of this path is a file, not a folder')
     throw error
   }
 }

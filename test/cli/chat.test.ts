@@ -95,6 +95,57 @@ describe('moeflux chat', () => {
     )
   })
 
+  it('answers once more, takes back, changes its system prompt and its model', async () => {
+    await start('--max-tokens', '8', '--seed', '1', '--temp', '1')
+    screen.type('Tell me a story\r')
+    await screen.shows(/tok\/s[\s\S]*> $/)
+    screen.type('/retry\r')
+    await screen.shows(/tok\/s[\s\S]*> $/)
+    screen.type('/save one.json\r')
+    await screen.shows(/2 messages saved/)
+    screen.type('/undo\r')
+    await screen.shows(/the last message is forgotten[\s\S]*> $/)
+    screen.type('/undo\r')
+    await screen.shows(/there is no message to forget[\s\S]*> $/)
+    screen.type('/retry\r')
+    await screen.shows(/no message to answer[\s\S]*> $/)
+    screen.type('/system Be brief.\r')
+    await screen.shows(/system prompt: Be brief\.[\s\S]*> $/)
+    screen.type('/system clear\r')
+    await screen.shows(/there is no system prompt[\s\S]*> $/)
+    screen.type('/model nothing-of-this-name\r')
+    await screen.shows(/error: nothing-of-this-name: [\s\S]*> $/)
+    screen.type('/model demo\r')
+    await screen.shows(/moeflux-demo on [\s\S]*> $/)
+    screen.type('Tell me a story\r')
+    await screen.shows(/tok\/s[\s\S]*> $/)
+    screen.type(CTRL_D)
+    expect(await screen.exited()).toBe(0)
+  })
+
+  it('has no warning to give after many prompts', async () => {
+    await start()
+    for (let i = 0; i < 12; i++) {
+      screen.type('/think\r')
+      expect(await screen.shows(/thinking is o[nf]+[\s\S]*> $/)).not.toContain('Warning')
+    }
+  })
+
+  it('breaks lines between words', async () => {
+    await start('--max-tokens', '60')
+    screen.resize(30, 20)
+    screen.type('Tell me a story about a little dog\r')
+    const seen = await screen.shows(/\d+ tokens, [\s\S]*> $/)
+    const story = seen.slice(seen.indexOf('Once'), seen.search(/\n(the answer was cut|\d+ tokens)/))
+    const lines = story.split('\n').slice(0, -1)
+    expect(lines.length).toBeGreaterThan(4)
+    for (const line of lines) expect(line.length).toBeLessThan(30)
+    const { stdout } = await moeflux(['chat', '--temp', '0', '-n', '60', '-q'], {
+      input: 'Tell me a story about a little dog\n',
+    })
+    expect(story.split(/\s+/)).toEqual(stdout.trim().split(/\s+/))
+  })
+
   it('answers each line of a pipe, with the answers alone on stdout', async () => {
     const options = ['chat', '--temp', '0', '--max-tokens', '12', '--quiet']
     const { code, stdout, stderr } = await moeflux(options, { input: 'Who are you?\n\n/think off\nWho are you?\n' })

@@ -115,7 +115,7 @@ describe('moeflux trace and simulate', () => {
       expect(row.diskRate).toBeGreaterThanOrEqual(diskRate)
     }
     const { stdout } = await run('simulate', ...flags)
-    expect(stdout).toMatch(/GPU +memory +policy +on GPU +memory +disk/)
+    expect(stdout).toMatch(/GPU +memory +policy +on GPU +in RAM +on disk/)
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   })
 
@@ -188,7 +188,7 @@ describe('moeflux trace', () => {
     const trace = (file: string) => run('trace', 'hi', '--model', 'no-such-model', '-o', file)
     const lost = await trace(join(home, 'no', 'such', 'folder', 'x'))
     expect(lost).toMatchObject({ code: 1, stderr: expect.stringMatching(/^error: .*no.such.folder.x.*\n$/) })
-    expect(await trace(home)).toMatchObject({ code: 1, stderr: expect.stringContaining('EISDIR') })
+    expect(await trace(home)).toMatchObject({ code: 1, stderr: expect.stringContaining('is a folder, not a file') })
     const old = join(home, 'old.trace')
     writeFileSync(old, 'kept')
     for (const file of [old, join(home, 'new.trace')]) {

@@ -46,6 +46,35 @@ describe('moeflux run', () => {
     expect(dash.stdout).toBe(argument.stdout)
   })
 
+  it('shows the model what is piped in, files and unquoted words together', async () => {
+    const folder = temporaryFolder()
+    writeFileSync(join(folder, 'a.md'), 'alpha\n')
+    writeFileSync(join(folder, 'b.md'), 'beta\r\n')
+    writeFileSync(join(folder, 'c.png'), Buffer.from([0x89, 0x50, 0, 1]))
+    const options = ['run', '--raw', '--temp', '0', '-n', '6']
+    const files = ['-f', join(folder, 'a.md'), '-f', join(folder, 'b.md')]
+    const shown = ['a', 'b'].map(
+      (name, i) => `<file name="${join(folder, `${name}.md`)}">\n${['alpha', 'beta'][i]}\n</file>`,
+    )
+    const whole = [...shown, 'piped text', 'Once upon a time'].join('\n\n')
+    const [together, asOne, alone, binary, missing] = await Promise.all([
+      moeflux([...options, ...files, 'Once', 'upon', 'a time'], { input: 'piped text\n' }),
+      moeflux([...options, whole]),
+      moeflux([...options, 'Once upon a time']),
+      moeflux([...options, '-f', join(folder, 'c.png'), 'x']),
+      moeflux([...options, '-f', join(folder, 'd.md'), 'x']),
+    ])
+    const promptTokens = ({ stderr }: { stderr: string }) => Number(/prompt (\d+) tokens/.exec(stderr)?.[1])
+    expect(together).toMatchObject({ code: 0, stdout: asOne.stdout })
+    expect(promptTokens(together)).toBe(promptTokens(asOne))
+    expect(promptTokens(together)).toBeGreaterThan(promptTokens(alone) + 20)
+    expect(binary).toMatchObject({ code: 2, stderr: expect.stringMatching(/^error: .*c\.png: is not a text file\n$/) })
+    expect(missing).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/^error: .*d\.md: no such file or folder\n$/),
+    })
+  })
+
   it('thinks on stderr and answers on stdout', async () => {
     const { code, stdout, stderr } = await moeflux(['run', '--temp', '0', '-n', '32', '--think', STORY])
     expect(code).toBe(0)

@@ -1,5 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { formatBytes, formatCsv, formatDuration, formatInteger, formatTable } from '#moeflux/cli/format.js'
+import {
+  formatBytes,
+  formatCsv,
+  formatDuration,
+  formatFields,
+  formatInteger,
+  formatTable,
+} from '#moeflux/cli/format.js'
 import { ProgressBar, renderProgress } from '#moeflux/cli/progressBar.js'
 import { OptionError } from '#moeflux/errors.js'
 import { parseByteSize } from '#moeflux/model/byteSize.js'
@@ -98,6 +105,18 @@ describe('progress bar', () => {
     expect(written).toHaveLength(1)
     bar.clear()
     expect(written.at(-1)).toBe('\r\u001b[2K')
+  })
+
+  it('fits tables and fields into a narrow window', () => {
+    const columns = [{ title: 'experts in memory', align: 'right' as const }, { title: 'policy' }, { title: 'tok/s' }]
+    expect(formatTable(columns, [['1.00 MB', 'lru', '12.0']], 25)).toBe(
+      'experts\n     in\n memory  policy  tok/s\n1.00 MB  lru     12.0\n',
+    )
+    expect(formatTable(columns, [['1.00 MB', 'lru', '12.0']], 21)).toBe(
+      'experts\n     in\n memory policy tok/s\n1.00 MB lru    12.0\n',
+    )
+    const fields = [['verdict', 'fits whole: after a first pass nothing is read']] as const
+    expect(formatFields(fields, 40)).toBe('  verdict  fits whole: after a first\n           pass nothing is read\n')
   })
 
   it('takes what an earlier run brought for no speed of this one', () => {

@@ -3,14 +3,15 @@
 import { writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
-import { ContextLimitError, type Model, type ModelStats, MoefluxError, type Session } from '../../index.js'
+import { ContextLimitError, type Model, MoefluxError, type Session } from '../../index.js'
 import { writing } from '../../storage/diskFull.js'
 import { readRegular } from '../../storage/regularFile.js'
 import { type Cli, errorLine, Interrupted } from '../action.js'
-import { formatBytes, formatFields, formatInteger, formatPercent } from '../format.js'
+import { formatFields } from '../format.js'
 import { type SamplingOptions, samplerOptions } from '../samplingOptions.js'
 import { type AnswerStyler, type ShownAnswer, showAnswer, speedLine } from '../showAnswer.js'
 import { CHAT_COMMANDS, type ChatCommand, parseChatCommand } from './chatCommands.js'
+import { answerLength, chatStats } from './chatStats.js'
 import { formatTranscript, parseTranscript, type Turn } from './transcript.js'
 
 export interface ChatSettings {
@@ -19,6 +20,9 @@ export interface ChatSettings {
   readonly thinking: boolean
   /** Styles one answer for the terminal; null: as it is. */
   readonly createStyler: () => AnswerStyler | null
+  /** Where a model is that was named; one that is not here may be pulled. */
+  readonly findModel: (name: string) => Promise<string>
+  readonly openModel: (path: string) => Promise<Model>
 }
 
 export class Chat {
@@ -26,16 +30,26 @@ export class Chat {
   private system: string | null
   private thinking: boolean
   private answerTokens = 0 // of all answers, also of those forgotten
-  private readonly session: Session
+  private session: Session
+  private retries = 0 // of the last message
 
   constructor(
     private readonly cli: Cli,
-    private readonly model: Model,
+    private model: Model,
     private readonly settings: ChatSettings,
   ) {
     this.system = settings.system
     this.thinking = settings.thinking
-    this.session = model.createSession({ onWarning: line => cli.notice(line), onLog: line => cli.detail(line) })
+    this.session = this.openSession()
+  }
+
+  private openSession(): Session {
+    const { cli } = this
+    return this.model.createSession({ onWarning: line => cli.notice(line), onLog: line => cli.detail(line) })
+  }
+
+  close(): Promise<void> {
+    return this.model.close()
   }
 
   /** Handles one entry; false when the user wants to leave. What goes wrong is said, and the chat goes on. */
@@ -44,8 +58,10 @@ export class Chat {
     const command = parseChatCommand(line)
     try {
       if (typeof command === 'string') this.cli.error(command)
-      else if (command === null) await this.answer(line)
-      else return await this.obey(command)
+      else if (command === null) {
+        this.retries = 0
+        await this.answer(line)
+      } else return await this.obey(command)
     } catch (error) {
       if (error instanceof Interrupted || !(error instanceof Error) || this.cli.signal.aborted) throw error
       if (!(error instanceof MoefluxError) && !('code' in error)) throw error
@@ -69,6 +85,7 @@ export class Chat {
     try {
       const events = this.session.chat({
         ...samplerOptions(this.settings.sampling),
+        ...this.otherSeed(),
         messages: [...opening, ...this.turns, question],
         thinking: this.thinking,
         signal: AbortSignal.any([stop.signal, this.cli.signal]),
@@ -100,22 +117,76 @@ export class Chat {
     this.turns.push(question, { role: 'assistant', content: shown.text, ...thoughts })
   }
 
+  /** With the seed of the command line a message would get the same answer again. */
+  private otherSeed(): { seed?: number } {
+    const { seed } = this.settings.sampling
+    return seed === undefined || this.retries === 0 ? {} : { seed: (seed + this.retries) >>> 0 }
+  }
+
+  /** Takes the last message and its answer out of the conversation. */
+  private takeBack(): Turn | null {
+    const [question] = this.turns.splice(-2)
+    return question ?? null
+  }
+
+  private async retry(): Promise<void> {
+    const before = this.turns
+    const question = this.turns.at(-2)
+    if (question === undefined) return this.cli.error('there is no message to answer once more')
+    this.turns = before.slice(0, -2)
+    this.retries++
+    await this.answer(question.content).finally(() => {
+      // Without a word of another answer the old one stays.
+      if (this.turns.length < before.length) this.turns = before
+    })
+  }
+
+  /** The one that is open makes room first; where the other cannot be opened, it comes back. */
+  private async switchModel(name: string): Promise<void> {
+    const path = await this.settings.findModel(name)
+    const { folder } = this.model
+    await this.model.close()
+    try {
+      this.model = await this.settings.openModel(path)
+    } catch (error) {
+      this.model = await this.settings.openModel(folder.location)
+      throw error
+    } finally {
+      this.session = this.openSession()
+    }
+  }
+
   private async obey(command: ChatCommand): Promise<boolean> {
     const { cli } = this
     switch (command.name) {
       case 'help':
-        cli.errorText(formatFields(CHAT_COMMANDS.map(({ usage, does }) => [usage, does])))
+        cli.errorText(
+          formatFields(
+            CHAT_COMMANDS.map(({ usage, does }) => [usage, does]),
+            cli.width,
+          ),
+        )
         cli.error('  Several lines: paste them, or end a line with \\ or Alt-Enter. Ctrl-C stops an answer.')
         break
       case 'clear':
         this.turns = []
         cli.notice('forgotten')
         break
+      case 'retry':
+        await this.retry()
+        break
+      case 'undo':
+        cli.notice(this.takeBack() === null ? 'there is no message to forget' : 'the last message is forgotten')
+        break
+      case 'model':
+        if (command.model !== null) await this.switchModel(command.model)
+        cli.notice(`${this.model.name} on ${this.model.backendDescription}`)
+        break
       case 'stats':
-        cli.errorText(this.stats())
+        cli.errorText(formatFields(this.stats(), cli.width))
         break
       case 'system':
-        if (command.text !== null) this.system = command.text
+        if (command.text !== null) this.system = command.text === '' ? null : command.text
         cli.notice(this.system === null ? 'there is no system prompt' : `system prompt: ${this.system}`)
         break
       case 'think':
@@ -134,6 +205,11 @@ export class Chat {
     return true
   }
 
+  private stats(): [string, string][] {
+    const { turns, answerTokens } = this
+    return chatStats(this.model, this.session.state, { messages: turns.length, answerTokens })
+  }
+
   private async save(file: string): Promise<void> {
     const { system, turns } = this
     const path = userPath(file)
@@ -149,26 +225,6 @@ export class Chat {
     const other = model !== '' && model !== this.model.name ? `, from ${model}` : ''
     this.cli.notice(`${turns.length} messages loaded${other}`)
   }
-
-  private stats(): string {
-    const stats = this.model.stats()
-    const wanted = stats.expertHits + stats.expertMisses
-    const { states, bytes } = this.session.state
-    return formatFields([
-      ['model', `${this.model.name}, ${this.model.backendDescription}`],
-      ['messages', String(this.turns.length)],
-      ['tokens', `${formatInteger(stats.promptTokens)} of prompts, ${formatInteger(this.answerTokens)} of answers`],
-      ['experts in memory', `${formatPercent(stats.expertHits / wanted)} of ${formatInteger(wanted)} wanted`],
-      ['read from disk', formatBytes(stats.bytesRead)],
-      ['expert memory', `${stats.expertSlotsUsed} of ${stats.expertSlots} slots, ${formatBytes(stats.expertMemory)}`],
-      ['kept states', `${states}, ${formatBytes(bytes)}`],
-    ])
-  }
-}
-
-/** The last token of an answer is never evaluated; of one that was cut off only the evaluated tokens are known. */
-function answerLength({ usage, reason }: ShownAnswer, before: ModelStats, after: ModelStats): number {
-  return usage !== null && reason !== null ? usage.answerTokens : after.decodeTokens - before.decodeTokens
 }
 
 function userPath(file: string): string {

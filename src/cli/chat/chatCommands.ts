@@ -1,9 +1,10 @@
 // The commands of a chat: lines that begin with a slash. Only says what a line means; the chat does it.
 
 export type ChatCommand =
-  | { readonly name: 'help' | 'clear' | 'stats' | 'exit' }
+  | { readonly name: 'help' | 'clear' | 'retry' | 'undo' | 'stats' | 'exit' }
   | { readonly name: 'save' | 'load'; readonly file: string }
-  | { readonly name: 'system'; readonly text: string | null } // null: show it
+  | { readonly name: 'system'; readonly text: string | null } // null: show it; '': none from now on
+  | { readonly name: 'model'; readonly model: string | null } // null: show it
   | { readonly name: 'think'; readonly on: boolean | null } // null: the other way round
 
 export interface ChatCommandHelp {
@@ -14,7 +15,10 @@ export interface ChatCommandHelp {
 export const CHAT_COMMANDS: readonly ChatCommandHelp[] = [
   { usage: '/help', does: 'show this' },
   { usage: '/clear', does: 'forget the conversation; the system prompt stays' },
-  { usage: '/system [text]', does: 'show or set the system prompt; it takes effect with the next message' },
+  { usage: '/retry', does: 'answer the last message once more' },
+  { usage: '/undo', does: 'forget the last message and its answer' },
+  { usage: '/system [text]', does: 'show or set the system prompt for the next message; /system clear: none' },
+  { usage: '/model [name]', does: 'show the model, or go on with another' },
   { usage: '/think [on|off]', does: 'let the model think before it answers, or not' },
   { usage: '/save <file>', does: 'write the conversation to a file' },
   { usage: '/load <file>', does: 'go on with a saved conversation' },
@@ -31,6 +35,8 @@ export function parseChatCommand(line: string): ChatCommand | null | string {
   switch (name) {
     case 'help':
     case 'clear':
+    case 'retry':
+    case 'undo':
     case 'stats':
     case 'exit':
       return { name }
@@ -40,7 +46,9 @@ export function parseChatCommand(line: string): ChatCommand | null | string {
     case 'load':
       return rest === '' ? `/${name} needs a file` : { name, file: rest }
     case 'system':
-      return { name, text: rest === '' ? null : rest }
+      return { name, text: rest === '' ? null : rest === 'clear' ? '' : rest }
+    case 'model':
+      return { name, model: rest === '' ? null : rest }
     case 'think':
       if (rest !== '' && rest !== 'on' && rest !== 'off') return `/think takes on or off, not '${rest}'`
       return { name, on: rest === '' ? null : rest === 'on' }

@@ -22,6 +22,11 @@ export class MarkdownStyler {
   private skipSpace = false // after the marks of a heading
   private skipLine = false // the rest of a fence's line is the name of a language
 
+  /** In a block of code. */
+  get isInFence(): boolean {
+    return this.fence
+  }
+
   push(text: string): string {
     let out = ''
     for (const character of text) out += this.character(character)

@@ -55,10 +55,12 @@ export class TerminalInput {
     const ended = () => editor.close()
     process.stdin.on('data', listener).once('end', ended).resume()
     return new Promise(resolve => {
+      let isOver = false
       const finish = (entry: TerminalEntry) => {
+        if (isOver) return
+        isOver = true
         this.keys = null
-        editor.removeAllListeners('close')
-        editor.close()
+        editor.close() // its own listeners take those away that it has on the terminal
         process.stdin.off('data', listener).off('end', ended).pause()
         process.stderr.write(PASTE_OFF)
         resolve(entry)
@@ -72,7 +74,7 @@ export class TerminalInput {
         finish({ type: 'interrupt' })
       })
       editor.once('close', () => {
-        process.stderr.write('\n')
+        if (!isOver) process.stderr.write('\n')
         finish({ type: 'end' })
       })
       editor.prompt()

@@ -6,7 +6,6 @@ import type { Chat } from '../chat/chat.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples } from '../optionValues.js'
 import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
-import { colours } from '../terminal.js'
 
 interface ChatCommandOptions extends ModelOptions, SamplingOptions {
   readonly system?: string
@@ -33,26 +32,29 @@ export function registerChat(program: Command): void {
 }
 
 async function chat(cli: Cli, options: ChatCommandOptions): Promise<void> {
-  const [{ openCliModel }, { Chat }, { MarkdownStyler }] = await Promise.all([
+  const [{ openCliModel }, { findOrPull }, { Chat }, { answerStyle }] = await Promise.all([
     import('../openCliModel.js'),
+    import('../findOrPull.js'),
     import('../chat/chat.js'),
-    import('../chat/markdownStyler.js'),
+    import('../chat/answerStyle.js'),
   ])
   const model = await openCliModel(cli, options)
+  const conversation = new Chat(cli, model, {
+    sampling: options,
+    system: options.system ?? null,
+    thinking: options.think === true,
+    createStyler: answerStyle,
+    findModel: name => findOrPull(cli, name, options.yes === true),
+    openModel: path => openCliModel(cli, { ...options, model: path }),
+  })
   try {
-    const conversation = new Chat(cli, model, {
-      sampling: options,
-      system: options.system ?? null,
-      thinking: options.think === true,
-      createStyler: () => (colours(process.stdout) ? new MarkdownStyler() : null),
-    })
     if (options.load !== undefined) await conversation.load(options.load)
     if (process.stdin.isTTY) {
       cli.notice(cli.dim(`${model.name} on ${model.backendDescription}. /help shows the commands, Ctrl-D leaves.`))
       await talk(cli, conversation)
     } else await readPipe(cli, conversation)
   } finally {
-    await model.close()
+    await conversation.close()
   }
 }
 

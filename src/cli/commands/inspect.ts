@@ -118,7 +118,7 @@ async function inspect(cli: Cli, model: string, options: InspectOptions): Promis
     expertsPerToken: experts,
   }
   if (options.json) await cli.printJson(reportJson(report))
-  else await cli.print(reportText(report, text => cli.bold(text)))
+  else await cli.print(reportText(report, text => cli.bold(text), cli.width))
 }
 
 /** A preset by its own name, or by a short name where the model is not here. */

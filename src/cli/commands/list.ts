@@ -42,22 +42,23 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
     )
     return
   }
+  const count = (name: string) => models.filter(model => model.name === name).length
   const rows = models.map(({ id, name, bytes, state, metadata }) => {
     const bits = expertBits(metadata?.experts.get('packed_experts'))
     const extra = metadata?.options.experts2bit ? ' + 2' : ''
-    return [name, id, bits === null ? '-' : `${bits}${extra}`, formatBytes(bytes), state === 'ready' ? '' : state]
+    return [
+      count(name) > 1 ? id : name,
+      bits === null ? '-' : `${bits}${extra}`,
+      formatBytes(bytes),
+      state === 'ready' ? '' : state,
+    ]
   })
   const unfinished = models.find(({ state, shelf }) => state === 'unfinished' && shelf === 'models')
   await cli.print(
     formatTable(
-      [
-        { title: 'NAME' },
-        { title: 'ID' },
-        { title: 'BITS', align: 'right' },
-        { title: 'SIZE', align: 'right' },
-        { title: '' },
-      ],
+      [{ title: 'NAME' }, { title: 'BITS', align: 'right' }, { title: 'SIZE', align: 'right' }, { title: '' }],
       rows,
+      cli.width,
     ),
   )
   if (unfinished)

@@ -4,7 +4,7 @@ import type { Command } from 'commander'
 import { UsageError } from '../../errors.js'
 import { action, type Cli } from '../action.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
-import { addExamples } from '../optionValues.js'
+import { addExamples, collectOption } from '../optionValues.js'
 import { readPrompt } from '../promptInput.js'
 import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
 
@@ -12,13 +12,15 @@ interface RunOptions extends ModelOptions, SamplingOptions {
   readonly system?: string
   readonly think?: boolean
   readonly raw?: boolean
+  readonly file?: readonly string[]
 }
 
 export function registerRun(program: Command): void {
   const command = program
     .command('run')
     .description('answer one prompt; the answer alone goes to stdout')
-    .argument('[prompt]', "what to answer; '-' or a pipe: read it from stdin")
+    .argument('[prompt...]', "what to answer; what is piped in comes before it; '-': only from stdin")
+    .option('-f, --file <file>', 'show the model a text file; may be given several times', collectOption)
     .option('-s, --system <text>', 'a system prompt')
     .option('--think', 'let the model think first; its thoughts go to stderr')
     .option('--raw', 'complete the text as it is, without the chat template')
@@ -28,17 +30,18 @@ export function registerRun(program: Command): void {
   addExamples(command, [
     'moeflux run "Tell me a story about a little dog"',
     ['moeflux run --seed 1 "Tell me a story" > story.txt', 'the same text every time'],
-    ['cat question.txt | moeflux run --model ~/models/qwen', 'the prompt from a pipe'],
+    ['cat notes.md | moeflux run -m qwen3.6-35b "Summarize this"', 'what is piped in, and what to do with it'],
+    ['moeflux run -f notes.md -f plan.md "What is missing?"', 'several files'],
     ['moeflux run --json-schema person.json "Invent a person"', 'JSON that fits the schema'],
     ['moeflux run --raw "Once upon a time"', 'goes on with the text'],
   ])
 }
 
-async function run(cli: Cli, argument: string | undefined, options: RunOptions): Promise<void> {
+async function run(cli: Cli, words: string[], options: RunOptions): Promise<void> {
   if (options.raw && (options.system !== undefined || options.think)) {
     throw new UsageError('--raw leaves the chat template out: --system and --think do not go with it')
   }
-  const prompt = await readPrompt(argument, cli.signal)
+  const prompt = await readPrompt({ words, files: options.file, signal: cli.signal, onWait: line => cli.notice(line) })
   const [{ openCliModel }, { answerPrompt }] = await Promise.all([
     import('../openCliModel.js'),
     import('../answerPrompt.js'),

@@ -1,7 +1,9 @@
 // `moeflux serve`: the HTTP server for OpenAI and Anthropic clients, and the web UI.
+import { networkInterfaces } from 'node:os'
 import type { Command } from 'commander'
 import { UsageError } from '../../errors.js'
 import { action, type Cli } from '../action.js'
+import { listenAddresses } from '../listenAddresses.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, integerOption, positiveByteSizeOption } from '../optionValues.js'
 
@@ -76,11 +78,13 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       readerTimeoutMs: options.readerTimeout * 1000,
       store: options.snapshotDir,
       webFolder: fileURLToPath(new URL('../../web', import.meta.url)),
-      onLog: line => cli.notice(line),
-      onWarning: line => cli.notice(line),
+      onLog: line => cli.notice(`${new Date().toISOString()} ${line}`),
+      onWarning: line => cli.notice(`${new Date().toISOString()} ${line}`),
     })
-    cli.notice(`${options.name ?? model.name} at ${server.url} (OpenAI: ${server.url}/v1, Anthropic: ${server.url})`)
-    cli.notice(`chat and engine view: ${server.url}/`)
+    const [url, ...networks] = listenAddresses(options.host, server.port, networkInterfaces())
+    cli.notice(`${options.name ?? model.name} at ${url} (OpenAI: ${url}/v1, Anthropic: ${url})`)
+    cli.notice(`chat and engine view: ${url}/`)
+    if (networks.length > 0) cli.notice(`from other machines: ${networks.join(', ')}`)
     if (apiKey === undefined && !isLocal(options.host))
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
     await stopAsked(cli.signal)

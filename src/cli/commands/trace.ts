@@ -20,7 +20,7 @@ export function registerTrace(program: Command): void {
     .command('trace')
     .description('record which experts a prompt and its answer are routed to')
     .argument(
-      '[prompt]',
+      '[prompt...]',
       `the text to begin with; '-' or a pipe: read it from stdin; none: '${DEFAULT_PROMPT}', or ` +
         `${PROMPT_TOKENS_WITHOUT_TEXT} random tokens where the model has no tokenizer`,
     )
@@ -31,9 +31,9 @@ export function registerTrace(program: Command): void {
     .option('--seed <n>', 'of the sampler', integerOption(0, 2 ** 31), 1)
   addModelOptions(command)
   command.action(
-    action(async (cli: Cli, prompt: string | undefined, options: TraceCommandOptions) => {
+    action(async (cli: Cli, words: string[], options: TraceCommandOptions) => {
       const { recordTrace } = await import('../recordTrace.js')
-      await recordTrace(cli, prompt, options)
+      await recordTrace(cli, words, options)
     }),
   )
   addExamples(command, [
