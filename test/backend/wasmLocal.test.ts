@@ -1,38 +1,17 @@
 // The wasm backend where nothing is shared, as in a page that is not cross-origin isolated, and with readers that live on
 // an event loop, as in any page: the same bits as with threads and files.
-import { readFile } from 'node:fs/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import type { BackendOptions } from '#moeflux/compute/backend.js'
 import { Bank, MAX_BANK_BYTES } from '#moeflux/compute/wasm/bank.js'
 import type { WasmHost } from '#moeflux/compute/wasm/host.js'
-import { kernelUrl } from '#moeflux/compute/wasm/kernels.js'
-import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
-import { unsharedKernels } from '#moeflux/compute/wasm/unsharedKernels.js'
 import { OutOfMemoryError } from '#moeflux/errors.js'
 import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
 import { ReadRing } from '#moeflux/experts/readRing.js'
 import { expectSameBits } from '../support/bands.js'
+import { asyncHost, localHost } from '../support/wasmHosts.js'
 import { evaluate, openDemoOnWasm } from '../support/wasmModels.js'
 
 const tokens = Array.from({ length: 150 }, (_, i) => 40 + ((i * 37) % 900))
-
-const asyncHost: WasmHost = {
-  ...nodeHost(),
-  startReaders: request => startAsyncReaders({ ...request, shared: true }),
-}
-
-const localHost: WasmHost = {
-  ...asyncHost,
-  shared: false,
-  async loadKernels() {
-    const bytes = await readFile(kernelUrl('baseline'))
-    return { module: await WebAssembly.compile(unsharedKernels(bytes)), simd: 'baseline' }
-  },
-  startReaders: request => startAsyncReaders({ ...request, shared: false }),
-  startThread: () => {
-    throw new Error('no threads here')
-  },
-}
 
 async function logitsOn(wasmHost: WasmHost | undefined, options: Partial<BackendOptions> = {}) {
   const opened = await openDemoOnWasm({ ...options, wasmHost }, { simd: 'baseline' })

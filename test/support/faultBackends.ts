@@ -1,19 +1,13 @@
 // Every backend over a small model whose experts hardly fit, on a disk that fails as told: by reader threads that open
 // real files, or by byte sources as in a tab.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
-import { readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
-import type { WasmHost } from '#moeflux/compute/wasm/host.js'
-import { kernelUrl } from '#moeflux/compute/wasm/kernels.js'
-import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
-import { unsharedKernels } from '#moeflux/compute/wasm/unsharedKernels.js'
 import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
-import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import { openFileSource } from '#moeflux/storage/fileSource.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
@@ -22,6 +16,7 @@ import { type Band, KERNEL } from './bands.js'
 import { faultShape } from './faultShape.js'
 import { type RandomShape, randomModel } from './randomModel.js'
 import { hybridWay } from './tieredBackend.js'
+import { localHost } from './wasmHosts.js'
 import './swiftShader.js'
 
 export interface FaultModel {
@@ -72,19 +67,6 @@ export interface FaultRow {
     slots: number,
     options?: Partial<BackendOptions>,
   ): Promise<{ backend: Backend; disk: BadDisk }>
-}
-
-const localHost: WasmHost = {
-  ...nodeHost(),
-  shared: false,
-  async loadKernels() {
-    const bytes = await readFile(kernelUrl('baseline'))
-    return { module: await WebAssembly.compile(unsharedKernels(bytes)), simd: 'baseline' }
-  },
-  startReaders: request => startAsyncReaders({ ...request, shared: false }),
-  startThread: () => {
-    throw new Error('no threads here')
-  },
 }
 
 type Open = (packed: PackedModel, options: BackendOptions) => Promise<Backend>

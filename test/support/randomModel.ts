@@ -1,11 +1,13 @@
 // A small model of random shapes, formats and weights that exists in memory alone: what a backend must compute like the
 // reference, wherever its kernels are cut.
-import { parseConfig } from '#moeflux/model/config.js'
+import { type ModelConfig, parseConfig } from '#moeflux/model/config.js'
 import { type ExpertFormats, expertLayout, expertParts, type MatrixFormat } from '#moeflux/model/expertLayout.js'
+import { NO_EXPERTS } from '#moeflux/model/families/family.js'
 import { float32ToBfloat16, float32ToFloat16 } from '#moeflux/model/floats.js'
+import { type LayerShape, moeLayers } from '#moeflux/model/layers.js'
 import { resolveTensors, type StoredTensor } from '#moeflux/model/resolveTensors.js'
 import { listSpecs, planTensors } from '#moeflux/model/tensorPlan.js'
-import type { QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
+import type { ExpertLayout, QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
 import { type BlockChecksums, BlockSummer, expertBlockBytes } from '#moeflux/storage/blockChecksums.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { memoryFolder, memorySource } from './memoryFiles.js'
@@ -27,6 +29,8 @@ export interface RandomShape {
   readonly vocab: number
   readonly tied: boolean
   readonly layers: readonly ('linear_attention' | 'full_attention')[]
+  /** What the layers are, where they are others than those of `qwen3_5_moe`; as many as `layers`, and of their mixers. */
+  readonly kinds?: readonly LayerShape[]
   /** Of each resident matrix in turn, over and over; null: plain BF16. */
   readonly formats: readonly (RandomFormat | null)[]
   readonly expertFormats: readonly [gate: RandomFormat | null, up: RandomFormat | null, down: RandomFormat | null]
@@ -41,7 +45,7 @@ export interface RandomFormat {
 
 export function randomModel(shape: RandomShape): PackedModel {
   const random = seededRandom(shape.seed)
-  const config = parseConfig(configOf(shape))
+  const config = withKinds(parseConfig(configOf(shape)), shape.kinds)
   const stored = new Map<string, StoredTensor>()
   const chunks: { offset: number; bytes: Uint8Array }[] = []
   let size = 0
@@ -80,9 +84,7 @@ export function randomModel(shape: RandomShape): PackedModel {
     down: layoutFormat(fitting(down, shape.intermediate)),
   }
   const layout = expertLayout(config, expertParts(config, formats), 'packed_experts')
-  const records = config.moeLayers.map(() =>
-    randomExperts(random, config.numExperts, shape, formats, layout.expertSize),
-  )
+  const records = config.moeLayers.map(() => randomExperts(random, config.numExperts, shape, formats, layout))
   const files = records.map((bytes, layer) => memorySource(bytes, `experts ${layer}`))
   const weights = memorySource(bytes, 'weights')
   return {
@@ -97,7 +99,15 @@ export function randomModel(shape: RandomShape): PackedModel {
   }
 }
 
-function checksumsOf(files: readonly Uint8Array[], recordBytes: number): BlockChecksums {
+function withKinds(config: ModelConfig, layers: readonly LayerShape[] | undefined): ModelConfig {
+  if (layers === undefined) return config
+  const rope = layers.map(({ mixer }) => mixer).find(mixer => mixer.kind === 'full_attention')?.rope ?? config.rope
+  const some = moeLayers(layers)
+  return { ...config, layers, rope, moeLayers: some, ...(some.length === 0 ? NO_EXPERTS : {}) }
+}
+
+function checksumsOf(files: readonly Uint8Array[], recordBytes: number): BlockChecksums | null {
+  if (files.length === 0) return null
   const shape = { recordBytes, blockBytes: expertBlockBytes(recordBytes) }
   const sums = files.flatMap(bytes => {
     const summer = new BlockSummer(shape)
@@ -179,11 +189,16 @@ function randomExperts(
   count: number,
   shape: RandomShape,
   formats: ExpertFormats,
-  expertSize: number,
+  layout: ExpertLayout,
 ): Uint8Array {
+  const { expertSize, gateBias, upBias, downBias } = layout
   const file = new Uint8Array(count * expertSize)
   for (let expert = 0; expert < count; expert++) {
     let at = expert * expertSize
+    for (const bias of [gateBias, upBias, downBias]) {
+      if (bias === null) continue
+      file.set(new Uint8Array(randomFloats(random, bias.length).buffer), at + bias.data.offset)
+    }
     for (const name of ['gate', 'up', 'down'] as const) {
       const format = formats[name]
       const [rows, cols] = name === 'down' ? [shape.hidden, shape.intermediate] : [shape.intermediate, shape.hidden]

@@ -22,7 +22,7 @@ export function router(
   const weights = new Float32Array(tokens * k)
   for (let t = 0; t < tokens; t++) {
     const row = logits.subarray(t * experts, (t + 1) * experts)
-    const scores = scoresOf(row, shape)
+    const scores = scoresOf(row, shape, selectionBias !== null || shape.groups !== null)
     const chosen = choose(row, scores, k, shape, selectionBias)
     chosen.sort((a, b) => scores[b] - scores[a] || row[b] - row[a] || a - b)
     const isNormalized = shape.renormalize || shape.order === 'topThenSoftmax'
@@ -36,12 +36,12 @@ export function router(
   return { indices, weights }
 }
 
-/** What the weights are made of; a softmax is not divided by its sum where only shares of the chosen matter. */
-function scoresOf(row: Float32Array, shape: RouterShape): Float64Array {
+/** What the weights are made of; a softmax is not divided by its sum where only order and shares of the chosen matter. */
+function scoresOf(row: Float32Array, shape: RouterShape, isAddedTo: boolean): Float64Array {
   if (shape.score === 'sigmoid') return Float64Array.from(row, sigmoid)
   const max = row.reduce((a, b) => Math.max(a, b), Number.NEGATIVE_INFINITY)
   const scores = Float64Array.from(row, logit => Math.exp(logit - max))
-  if (shape.renormalize || shape.order === 'topThenSoftmax') return scores
+  if (!isAddedTo && (shape.renormalize || shape.order === 'topThenSoftmax')) return scores
   const sum = scores.reduce((a, b) => a + b, 0)
   return scores.map(score => score / sum)
 }

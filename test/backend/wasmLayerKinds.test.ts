@@ -1,0 +1,132 @@
+// The wasm backend on models whose layers are of any kinds, against the reference: prompts, single tokens, few slots, many
+// memories; the same bits for any cut, number of threads and number of memories.
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import type { Backend, BackendOptions, LayerProbe } from '#moeflux/compute/backend.js'
+import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { PackedModel } from '#moeflux/storage/packedModel.js'
+import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
+import { seededRandom } from '../support/random.js'
+import { randomKinds } from '../support/randomKinds.js'
+import { type RandomFormat, type RandomShape, randomModel } from '../support/randomModel.js'
+import { asyncHost, localHost } from '../support/wasmHosts.js'
+
+const LAYERS = ['full_attention', 'linear_attention', 'full_attention'] as const
+const sizes = { headDim: 32, experts: 6, k: 2, layers: LAYERS }
+
+const formats: fc.Arbitrary<RandomFormat | null> = fc.constantFrom(
+  null,
+  { bits: 4, group: 32, scaleType: 'BF16' },
+  { bits: 8, group: 64, scaleType: 'F16' },
+)
+const shapes: fc.Arbitrary<RandomShape> = fc.record({
+  hidden: fc.constantFrom(64, 96),
+  heads: fc.constant(6),
+  kvHeads: fc.constantFrom(2, 3),
+  headDim: fc.constant(sizes.headDim),
+  keyHeads: fc.constant(2),
+  valueHeads: fc.constantFrom(2, 4),
+  keyDim: fc.constant(16),
+  valueDim: fc.constantFrom(16, 32),
+  experts: fc.constant(sizes.experts),
+  k: fc.constant(sizes.k),
+  intermediate: fc.constantFrom(32, 64),
+  sharedIntermediate: fc.constantFrom(32, 96),
+  vocab: fc.constant(70),
+  tied: fc.boolean(),
+  layers: fc.constant(LAYERS),
+  kinds: randomKinds(sizes),
+  formats: fc.array(formats, { minLength: 1, maxLength: 4 }),
+  expertFormats: fc.tuple(formats, formats, formats),
+  seed: fc.integer({ min: 1, max: 2 ** 31 }),
+})
+
+async function onWasm<T>(
+  packed: PackedModel,
+  options: Partial<BackendOptions>,
+  internals: WasmInternals,
+  use: (backend: Backend) => Promise<T>,
+): Promise<T> {
+  const { expertsPerToken } = packed.config
+  const usual = { precision: 'exact', expertsPerToken, wasmHost: asyncHost } as const
+  const backend = await openWasmBackend(packed, { ...usual, ...options }, internals)
+  try {
+    return await use(backend)
+  } finally {
+    await backend.close()
+  }
+}
+
+/** Logits at every position of tokens that come in pieces of so many. */
+async function logitsOf(backend: Backend, tokens: readonly number[], pieces: readonly number[]): Promise<Float32Array> {
+  const sequence = backend.createSequence()
+  const logits: number[] = []
+  for (let at = 0, piece = 0; at < tokens.length; piece++) {
+    const part = tokens.slice(at, at + pieces[piece % pieces.length])
+    const phase = part.length === 1 ? 'decode' : 'prompt'
+    const [output] = await backend.step([{ sequence, tokens: part, phase, output: 'all' }])
+    logits.push(...(output.logits as Float32Array))
+    at += part.length
+  }
+  sequence.release()
+  return Float32Array.from(logits)
+}
+
+function tokensOf({ seed, vocab }: RandomShape, count = 26): number[] {
+  const random = seededRandom(seed)
+  return Array.from({ length: count }, () => Math.floor(random() * vocab))
+}
+
+/** Every array of a layer, by name. */
+function arraysOf(probe: LayerProbe): [string, Float32Array][] {
+  return Object.entries(probe).filter(([, values]) => values instanceof Float32Array)
+}
+
+describe('layers of any kinds', () => {
+  test('are the reference’s, array by array, and choose its experts', { timeout: 60_000 }, async () => {
+    const property = fc.asyncProperty(shapes, async shape => {
+      const packed = randomModel(shape)
+      const tokens = tokensOf(shape)
+      const reference = await openReferenceBackend(packed, { precision: 'exact', expertsPerToken: sizes.k })
+      await onWasm(packed, { wasmHost: localHost }, {}, async backend => {
+        const start = reference.createSequence()
+        const { layers, logits } = await reference.probe(start, { tokens })
+        const got = await backend.probe(backend.createSequence(), { tokens })
+        for (const [i, want] of layers.entries()) {
+          const arrays = new Map(arraysOf(got.layers[i]))
+          for (const [name, values] of arraysOf(want)) {
+            expectClose(arrays.get(name) as Float32Array, values, KERNEL, `${name} of layer ${i}`)
+          }
+          expect(got.layers[i].routerIndices, `layer ${i}`).toEqual(want.routerIndices)
+        }
+        expectClose(got.logits as Float32Array, logits as Float32Array, KERNEL, 'logits')
+      })
+      await reference.close()
+    })
+    // One seed: among all models there are some with a choice on the very edge.
+    await fc.assert(property, { numRuns: 25, seed: 15 })
+  })
+
+  test('have the same bits in any cut, on any number of threads and memories', { timeout: 60_000 }, async () => {
+    const property = fc.asyncProperty(shapes, async shape => {
+      const packed = randomModel(shape)
+      const tokens = tokensOf(shape, 90)
+      const simd = 'baseline'
+      const whole = await onWasm(packed, { wasmHost: localHost, precision: 'fast' }, {}, backend =>
+        logitsOf(backend, tokens, [32]),
+      )
+      const few = packed.config.moeLayers.length > 0 ? { expertMemory: 2 * sizes.k * 32_768 } : {}
+      const ways: [Partial<BackendOptions>, WasmInternals, number[]][] = [
+        [{ threads: 2 }, { simd }, [90]],
+        [{ threads: 3, ...few }, { simd, bankLimit: 2_000_000, chunkTokens: 32 }, [1, 1, 7, 31, 1, 2]],
+      ]
+      for (const [options, internals, pieces] of ways) {
+        await onWasm(packed, { precision: 'fast', ...options }, internals, async backend => {
+          expectSameBits(await logitsOf(backend, tokens, pieces), whole)
+        })
+      }
+    })
+    await fc.assert(property, { numRuns: 3 })
+  })
+})
