@@ -127,13 +127,28 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
   }
 }
 
-/** At least one short run. A small model gets as many as compilers need to have seen its code often enough. */
+/**
+ * The experts that are read at leisure after opening, then at least one short run. A small model gets as many as compilers need
+ * to have seen its code often enough.
+ */
 async function warmUp(model: EngineModel, source: TokenSource, options: BenchOptions): Promise<void> {
   const promptTokens = Math.min(16, options.promptTokens) // a context may have room for no more
   const short = { ...options, promptTokens, decodeTokens: Math.min(8, options.decodeTokens) }
+  await untilAborted(model.loaded(), options.signal)
   const until = performance.now() + WARM_UP_MS
   do await oneRun(model, source, short, -1, () => {})
   while (performance.now() < until)
+}
+
+/** Ends with the work, or throws when it is called off; the work goes on by itself. */
+async function untilAborted(work: Promise<void>, signal: AbortSignal | undefined): Promise<void> {
+  if (signal === undefined) return work
+  signal.throwIfAborted()
+  const ended = new AbortController()
+  const abort = new Promise<void>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason), { signal: ended.signal })
+  })
+  await Promise.race([work, abort]).finally(() => ended.abort())
 }
 
 interface Span {

@@ -75,6 +75,8 @@ export interface Backend {
   /** Evaluates without committing anything, and tells what happened inside. */
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult>
   stats(): ModelStats
+  /** Ends when no expert is read any more that nobody has asked for: what there is room for is there, or cannot be read. */
+  loaded(): Promise<void>
   /** What memory holds of experts is not to be trusted: they are read again when they are wanted. Not while a step runs. */
   forgetExperts(): void
   /** Which experts are in memory now. */

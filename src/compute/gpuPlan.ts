@@ -2,6 +2,7 @@
 // experts then fit, how many go to memory by the rule of memoryBudget.ts, and how many stay on disk. Pure: sizes in,
 // numbers and one line out. Who finds out how much a GPU gives is webgpu/gpuRoom.ts; `inspect` and `doctor` are told.
 import { MemoryPlanError, OptionError } from '../errors.js'
+import { passagesOf } from '../experts/expertTiers.js'
 import type { MemoryFacts } from '../experts/memoryFacts.js'
 import { type BudgetPart, type BudgetWay, planBudget } from './memoryBudget.js'
 import { type GpuModel, gpuParts } from './webgpu/gpuParts.js'
@@ -67,7 +68,8 @@ export function planGpu({ model, gpuBytes, gpuMemory, askedBy, host }: GpuPlanRe
   const pools = planPools(pooling, Math.min(fitting, askedSlots(gpuMemory, slotBytes, least, askedBy) ?? fitting))
   const gpuSlots = pools.slots * pools.pools
   const rest = Math.max(0, allExperts(model) - gpuSlots)
-  const memorySlots = host === null || rest === 0 ? 0 : hostSlots(host, rest, model.expertsPerToken)
+  const passages = pools.pools * passagesOf(pools.slots, pools.pools) // whose experts are in memory, too
+  const memorySlots = host === null || rest === 0 ? 0 : hostSlots(host, rest + passages, model.expertsPerToken)
   const memoryBytes = host === null ? 0 : sumOf(host.way.parts) + memorySlots * host.way.slotCost
   const diskExperts = Math.max(0, rest - memorySlots)
   const line = splitText(model, fixedBytes, { gpuSlots, memorySlots, diskExperts, host })

@@ -41,7 +41,8 @@ export interface TierWay {
 const TYPICAL_MISSES = 2 // experts of a layer that are not on a GPU with half of them or more
 const NEARLY = 1.1 // as fast as the fastest: fewer threads leave processors to readers and drivers
 const LEAST_USES = 2
-const MOST_USES = 8 // a longer past does not tell more (docs/performance.md)
+const MOST_USES = 16 // a longer past does not tell more (docs/performance.md)
+const MOVE_UPLOADS = 2 // what a move costs: an upload, and a read of the one who leaves
 const MOST_TOKENS = 4096
 
 /** `alone`: where processors may do everything, instead. */
@@ -49,7 +50,7 @@ export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierR
   const best = Math.min(...processors.map(layerSeconds))
   const chosen = processors.find(rates => layerSeconds(rates) <= best * NEARLY) as ProcessorRates
   const { threads, expertSeconds, tokenSeconds } = chosen
-  const uses = Math.round(uploadSeconds / expertSeconds)
+  const uses = Math.round((MOVE_UPLOADS * uploadSeconds) / expertSeconds)
   const tokens = 1 + Math.ceil((uploadSeconds - expertSeconds) / tokenSeconds)
   const missSeconds = Math.min(layerSeconds(chosen), TYPICAL_MISSES * uploadSeconds)
   // The GPU's own work is not even counted here.

@@ -66,6 +66,11 @@ export class EngineModel {
     return this.compute.failure
   }
 
+  /** Ends when the experts are there that are read behind everything else after opening. */
+  loaded(): Promise<void> {
+    return this.compute.loaded()
+  }
+
   /** A new, empty sequence. Several may live at once. */
   createContext(options?: ContextOptions): Context {
     this.checkOpen()

@@ -20,6 +20,8 @@ export interface EvictionPolicy {
   inserted(slot: number, layer: number, expert: number): void
   /** The router wanted the expert in this slot. */
   used(slot: number): void
+  /** The expert in this slot was used elsewhere. */
+  rated(slot: number): void
   /** The slot was emptied. */
   removed(slot: number): void
   /** Whether the slot's expert is the first to go. */
@@ -56,6 +58,8 @@ class LruPolicy implements EvictionPolicy {
     this.removed(slot)
     this.inserted(slot)
   }
+
+  rated(): void {}
 
   removed(slot: number): void {
     this.next[this.previous[slot]] = this.next[slot]
@@ -127,6 +131,10 @@ class LrfuPolicy implements EvictionPolicy {
   used(slot: number): void {
     this.broughtAt[slot] = -1
     this.rates.used(this.key[slot])
+    this.moved(slot)
+  }
+
+  rated(slot: number): void {
     this.moved(slot)
   }
 

@@ -160,8 +160,8 @@ export class ExpertCache {
   }
 
   /** A slot for an expert that may be wanted, to be read; -1 where no slot may be emptied now. */
-  claimAhead(layer: number, expert: number): number {
-    return this.markAhead(this.take(layer, expert))
+  claimAhead(layer: number, expert: number, slot?: number): number {
+    return this.markAhead(this.take(layer, expert, slot))
   }
 
   /**
@@ -186,6 +186,15 @@ export class ExpertCache {
     return victim < 0 ? -1 : firstSlot + victim
   }
 
+  /** The same for one who shall stay: not the slot of one who is offered. */
+  slotToKeep(layer: number): number {
+    const { policy, empty, firstSlot, mayEvict, isClosed } = this.pools[this.poolOfLayer[layer]]
+    if (isClosed) return -1
+    if (empty.length > 0) return empty[empty.length - 1]
+    const victim = policy.victim(layer, slot => !this.isOffered(firstSlot + slot) && mayEvict(slot))
+    return victim < 0 ? -1 : firstSlot + victim
+  }
+
   /** Whether a claim while `layer` is computed would get an empty slot. */
   hasEmpty(layer: number): boolean {
     const { empty, isClosed } = this.pools[this.poolOfLayer[layer]]
@@ -199,6 +208,12 @@ export class ExpertCache {
     const pool = this.poolOf(slot)
     pool.policy.offer(slot - pool.firstSlot, goesFirst)
     pool.offered += goesFirst ? 1 : -1
+  }
+
+  /** The slot's expert was used, and from another cache's slot. */
+  rated(slot: number): void {
+    const { policy, firstSlot } = this.poolOf(slot)
+    policy.rated(slot - firstSlot)
   }
 
   /** Slots of a layer's pool that are the first to go. */

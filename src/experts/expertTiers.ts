@@ -11,7 +11,8 @@
 //   while the disk is idle: tiers.refill, read, tiers.memory.filled
 //
 // Exclusive where memory is scarce: who moved up leaves a copy below, and copies are the first to go, so that no expert falls
-// to the disk while another one is held twice. Nothing is ever written back: experts do not change, and what leaves the GPU
+// to the disk while another one is held twice. Some slots of the GPU are passages: a prompt's experts go through them one after
+// the other and keep their places in memory, so that a prompt leaves everybody where he was. Nothing is ever written back: experts do not change, and what leaves the GPU
 // without a copy below is read again from the file, into the place that the one who went up has left. That costs one read
 // beside the token; to read it back from the GPU would cost a copy by the thread that leads the token.
 //
@@ -50,9 +51,11 @@ export const defaultUsesToPay = 4
 export const defaultFillsPerStep = 4
 
 /** Moves beside a token that a full GPU makes at most (docs/performance.md). */
-export const defaultMovesPerStep = 4
+export const defaultMovesPerStep = 2
 
 const STEPS_BETWEEN_LOOKS = 16
+const MOST_PASSAGES = 96 // of all pools: a prompt's experts wait for each other where there are fewer
+const LEAST_PASSAGES = 4 // of a pool
 const NOBODY_LEAVES = 1e6 // more than anybody is used
 
 export interface Place {
@@ -75,10 +78,16 @@ export interface TierCounters {
   refills: number // reads of experts that had left the GPU
 }
 
+/** Slots of a pool that a prompt's experts pass through: theirs are held twice. */
+export function passagesOf(poolSlots: number, pools: number): number {
+  const most = Math.max(LEAST_PASSAGES, Math.ceil(MOST_PASSAGES / pools))
+  return Math.max(1, Math.min(poolSlots >> 3, most))
+}
+
 export class ExpertTiers {
   readonly gpu: ExpertCache
   readonly memory: ExpertCache
-  /** Experts that were on the GPU because nobody else was, and had to leave for a prompt's. Perhaps nowhere now. */
+  /** Experts that had to leave the GPU for a prompt's. Perhaps nowhere now. */
   readonly displaced: ExpertName[] = []
   readonly counters: TierCounters = { gpu: 0, memory: 0, disk: 0, promotions: 0, uploads: 0, refills: 0 }
   private readonly rates: UseRates
@@ -110,7 +119,7 @@ export class ExpertTiers {
     const gpuOptions = { rates: this.rates, stagingBuffers: options.stagingBuffers }
     this.gpu = new ExpertCache({ ...common, slots: pools * poolSlots, poolOfLayer }, gpuOptions)
     this.memory = new ExpertCache({ ...common, slots: memorySlots }, { rates: this.rates })
-    this.mostPassing = Math.max(1, poolSlots >> 3)
+    this.mostPassing = passagesOf(poolSlots, pools)
     this.passingRate = new Float64Array(pools)
     this.mayHaveFillers = new Uint8Array(pools)
     this.bestKeys = new Int32Array(pools)
@@ -144,7 +153,7 @@ export class ExpertTiers {
     const slot = this.gpu.slotOf(layer, expert)
     if (slot >= 0 && this.gpu.isReady(slot)) {
       this.counters.gpu++
-      return { tier: 'gpu', slot: this.gpu.want(layer, expert) }
+      return { tier: 'gpu', slot: this.wantOnGpu(layer, expert) }
     }
     const below = this.wantBelow(layer, expert)
     return below >= 0 ? { tier: 'memory', slot: below } : { tier: 'disk', slot: -1 }
@@ -158,10 +167,22 @@ export class ExpertTiers {
     return slot
   }
 
+  /** The slot of an expert that is on the GPU or on its way there, pinned; else -1. Who passes through still does. */
+  wantOnGpu(layer: number, expert: number): number {
+    const at = this.gpu.slotOf(layer, expert)
+    const passes = at >= 0 && this.gpu.isOffered(at)
+    const slot = this.gpu.want(layer, expert)
+    if (!passes) return slot
+    this.gpu.offer(slot, true)
+    const below = this.memory.slotOf(layer, expert)
+    if (below >= 0) this.memory.rated(below)
+    return slot
+  }
+
   /** Tokens of the step have used this expert on the GPU. It may have left meanwhile: commands are carried out later. */
   usedOnGpu(layer: number, expert: number): void {
     this.counters.gpu++
-    const slot = this.gpu.want(layer, expert)
+    const slot = this.wantOnGpu(layer, expert)
     if (slot >= 0) this.gpu.unpin(slot)
     else this.rates.used(layer * this.shape.experts + expert)
   }
@@ -179,7 +200,7 @@ export class ExpertTiers {
   /**
    * A slot on the GPU, pinned and in flight, for a wanted expert of so many tokens that it is worth its upload at once; -1
    * where no slot may be emptied now. It stays if it is used more than the one who leaves. Else it only passes through, in
-   * a place that the next one takes: a prompt shall not push out what is used all the time.
+   * a place that the next one takes, and keeps its place in memory: a prompt shall not push out what is used all the time.
    */
   bring(layer: number, expert: number): number {
     const next = this.gpu.slotToTake(layer)
@@ -195,7 +216,7 @@ export class ExpertTiers {
     if (isCounted) this.gpu.pin(slot)
     this.gpu.offer(slot, passes)
     if (left !== null) this.offerCopy(left, false)
-    if (left !== null && isVacant) this.displaced.push(left)
+    if (left !== null && !isPassage) this.displaced.push(left)
     this.counters.uploads++
     return slot
   }
@@ -206,9 +227,10 @@ export class ExpertTiers {
     this.onGpu(slot)
   }
 
-  /** The slot was filled by somebody else: what memory has of its expert is a copy from now on. */
+  /** The slot was filled by somebody else: what memory has of its expert is a copy from now on, if it stays. */
   onGpu(slot: number): void {
-    this.offerCopy({ layer: this.gpu.layerOf(slot), expert: this.gpu.expertOf(slot) }, true)
+    const name = { layer: this.gpu.layerOf(slot), expert: this.gpu.expertOf(slot) }
+    this.offerCopy(name, !this.gpu.isOffered(slot))
   }
 
   /** What `bring` made a place for could not be read or sent. */
@@ -242,7 +264,7 @@ export class ExpertTiers {
       // Used so little it cannot win enough, unless nobody has to leave; to ask who would have to is most of the work here.
       const mayBeVacant = this.mayHaveFillers[pool] === 1 || this.gpu.hasEmpty(name.layer)
       if (rate <= most && !mayBeVacant && policy !== 'lru') continue
-      const slot = this.gpu.slotToTake(name.layer)
+      const slot = this.gpu.slotToKeep(name.layer)
       if (slot < 0) continue
       const left = this.gpu.nameOf(slot)
       // Nobody is there, or somebody whom nobody has ever used; one use does not tell them apart.
@@ -341,8 +363,9 @@ export class ExpertTiers {
   }
 
   private promote({ layer, expert }: ExpertName): Promotion {
-    const left = this.gpu.nameOf(this.gpu.slotToTake(layer))
-    const slot = this.gpu.claimAhead(layer, expert)
+    const slot = this.gpu.slotToKeep(layer)
+    const left = this.gpu.nameOf(slot)
+    this.gpu.claimAhead(layer, expert, slot)
     if (left !== null) this.offerCopy(left, false)
     const from = this.memory.slotOf(layer, expert)
     this.memory.pin(from)

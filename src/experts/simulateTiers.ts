@@ -1,6 +1,7 @@
 // Replays a recorded trace against three tiers of some size, without a model: the engine's own decisions (ExpertTiers), over
 // a bus and a disk that answer at once. Where an expert of a prompt is computed follows the number of its tokens.
 import type { PolicyName } from './evictionPolicy.js'
+import type { ExpertName } from './expertCache.js'
 import { ExpertTiers, type Place, type PromotionRule, type TierCounters, type TierShape } from './expertTiers.js'
 import { expertsToBring, type PromptRule } from './promptShare.js'
 import { type RoutingTrace, type TraceStep, tokensOfExperts } from './routingTrace.js'
@@ -72,10 +73,14 @@ export function replayStep(tiers: ExpertTiers, trace: RoutingTrace, step: TraceS
   }
   for (let next = tiers.promotion(); next !== null; next = tiers.promotion()) {
     tiers.promoted(next)
-    const slot = next.left === null ? -1 : tiers.refill(next.left)
-    if (slot >= 0) tiers.memory.filled(slot)
+    refill(tiers, next.left)
   }
   return layersMissed
+}
+
+function refill(tiers: ExpertTiers, left: ExpertName | null): void {
+  const slot = left === null ? -1 : tiers.refill(left)
+  if (slot >= 0) tiers.memory.filled(slot)
 }
 
 /** Asks for all before it reads one, as the engine does. Returns whether some were not on the GPU. */
@@ -106,6 +111,7 @@ function replayLayer(
     held.push({ tier: 'memory', slot })
   }
   release()
+  for (let left = tiers.displaced.pop(); left !== undefined; left = tiers.displaced.pop()) refill(tiers, left)
   return places.some(({ place }) => place.tier !== 'gpu')
 }
 

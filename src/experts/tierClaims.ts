@@ -9,7 +9,7 @@ export class TierClaims implements SlotClaims {
   constructor(private readonly tiers: ExpertTiers) {}
 
   want(layer: number, expert: number): number {
-    const slot = this.tiers.gpu.want(layer, expert)
+    const slot = this.tiers.wantOnGpu(layer, expert)
     if (slot >= 0 && !this.below.has(this.keyOf(layer, expert))) this.tiers.counters.gpu++
     return slot
   }

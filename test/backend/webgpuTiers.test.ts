@@ -142,7 +142,7 @@ describe('what the engine does', () => {
     const steps: TraceStep[] = []
     try {
       const sequence = backend.createSequence()
-      for (let step = 0; step < 100; step++) {
+      for (let step = 0; step < 200; step++) {
         const isPrompt = step % 50 === 0
         if (isPrompt) await sequence.clear()
         const tokens = isPrompt ? Array.from({ length: 6 }, token) : [token()]

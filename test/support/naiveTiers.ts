@@ -1,6 +1,6 @@
 // The decisions of ExpertTiers (policy lrfu) once more, as plainly as possible: a list of all experts, looked through from end
 // to end for each question. Shares only the rates with the real one. Reads and uploads take no time.
-import type { PromotionRule, TierShape } from '#moeflux/experts/expertTiers.js'
+import { type PromotionRule, passagesOf, type TierShape } from '#moeflux/experts/expertTiers.js'
 import { UseRates } from '#moeflux/experts/useRates.js'
 
 interface Entry {
@@ -21,6 +21,7 @@ export class NaiveTiers {
   private usedOnGpu: Entry[] = [] // by this layer: they may not go
   private usedInMemory: Entry[] = []
   private missed: Entry[] = []
+  private readonly displaced: Entry[] = [] // by this layer's
   private credit = 0
   private fills = 0
   private readonly passingRate: number[] // [pools]
@@ -41,7 +42,7 @@ export class NaiveTiers {
       memoryUnusedSince: -1,
       passing: false,
     }))
-    this.passingRate = shape.poolOfLayer.map(() => 0)
+    this.passingRate = [...new Set(shape.poolOfLayer)].map(() => 0)
   }
 
   /** One character per expert. */
@@ -89,6 +90,8 @@ export class NaiveTiers {
       entry.memoryUnusedSince = -1
       this.usedInMemory.push(entry)
     }
+    this.forget()
+    for (let left = this.displaced.pop(); left !== undefined; left = this.displaced.pop()) this.refill(left)
   }
 
   private forget(): boolean {
@@ -100,24 +103,23 @@ export class NaiveTiers {
   private useOnGpu(entry: Entry): void {
     this.rates.used(entry.key)
     entry.gpuUnusedSince = -1
-    entry.passing = false
   }
 
   private makeRoomInMemory(layer: number): boolean {
     const there = this.all.filter(entry => entry.memory)
     if (there.length < this.shape.memorySlots) return true
     const mayGo = there.filter(entry => !this.usedInMemory.includes(entry))
-    const victim = this.lastToCome(layer, mayGo, entry => entry.gpu, 'memoryUnusedSince')
+    const victim = this.lastToCome(layer, mayGo, isCopy, 'memoryUnusedSince')
     if (victim) victim.memory = false
     return victim !== null
   }
 
   /** Who leaves the pool for an expert of this layer; null: nobody needs to; undefined: nobody may. */
-  private gpuVictim(layer: number): Entry | null | undefined {
+  private gpuVictim(layer: number, mayPass = true): Entry | null | undefined {
     const { poolOfLayer, poolSlots } = this.shape
     const there = this.all.filter(entry => entry.gpu && poolOfLayer[entry.layer] === poolOfLayer[layer])
     if (there.length < poolSlots) return null
-    const mayGo = there.filter(entry => !this.usedOnGpu.includes(entry))
+    const mayGo = there.filter(entry => !this.usedOnGpu.includes(entry) && (mayPass || !entry.passing))
     return this.lastToCome(layer, mayGo, entry => entry.passing, 'gpuUnusedSince') ?? undefined
   }
 
@@ -153,10 +155,12 @@ export class NaiveTiers {
     const rate = this.rates.steadyRate(entry.key) - (entry.memory ? this.rates.steadyPerUse : 0)
     let passes = false
     if (left !== null) {
-      if (!left.passing) this.passingRate[pool] = this.rates.steadyRate(left.key)
-      passes = rate <= this.passingRate[pool]
+      const wasUsed = this.rates.steadyRate(left.key) > 0
+      if (wasUsed && !left.passing) this.passingRate[pool] = this.rates.steadyRate(left.key)
+      passes = wasUsed && rate <= this.passingRate[pool]
       const passing = this.all.filter(other => other.passing && poolOfLayer[other.layer] === pool).length
-      if (passes && !left.passing && passing >= Math.max(1, poolSlots >> 3)) return false
+      if (passes && !left.passing && passing >= passagesOf(poolSlots, this.passingRate.length)) return false
+      if (!left.passing) this.displaced.push(left)
       left.gpu = false
       left.passing = false
     }
@@ -181,7 +185,7 @@ export class NaiveTiers {
       for (const other of here) {
         if (entry === null || this.rates.steadyRate(other.key) > this.rates.steadyRate(entry.key)) entry = other
       }
-      const left = entry && this.gpuVictim(entry.layer)
+      const left = entry && this.gpuVictim(entry.layer, false)
       if (entry === null || left === undefined) continue
       if (!mayMove && (left !== null || this.fills === 0)) continue
       const gain =
@@ -207,13 +211,18 @@ export class NaiveTiers {
 
   private refill(entry: Entry): void {
     const there = this.all.filter(other => other.memory)
-    const copies = there.filter(other => other.gpu)
+    const copies = there.filter(isCopy)
     const isFull = there.length === this.shape.memorySlots
-    if (entry.memory || (isFull && copies.length === 0)) return
+    if (entry.memory || entry.gpu || (isFull && copies.length === 0)) return
     const victim = isFull && this.lastToCome(entry.layer, copies, () => true, 'memoryUnusedSince')
     if (victim) victim.memory = false
     entry.memory = true
     entry.memoryUnusedSince = this.rates.step
     this.counters.refills++
   }
+}
+
+/** In memory only because nobody else wanted the place: who passes through the GPU comes back to it. */
+function isCopy({ gpu, memory, passing }: Entry): boolean {
+  return gpu && memory && !passing
 }

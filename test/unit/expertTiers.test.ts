@@ -82,6 +82,7 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
       ({ gpu, memory }) =>
         gpu >= 0 &&
         tiers.gpu.isReady(gpu) &&
+        !tiers.gpu.isOffered(gpu) &&
         memory >= 0 &&
         tiers.memory.isReady(memory) &&
         !tiers.memory.isPinned(memory),
@@ -192,7 +193,7 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
       must(Math.floor(gpu / poolSlots) === poolOfLayer[layer], "an expert is not in its layer's pool")
     }
     for (const { gpu, memory } of inMemory) {
-      const isTwice = gpu >= 0 && tiers.gpu.isReady(gpu)
+      const isTwice = gpu >= 0 && tiers.gpu.isReady(gpu) && !tiers.gpu.isOffered(gpu)
       must(tiers.memory.isOffered(memory) === isTwice, 'a copy is kept like others, or another goes first')
     }
     for (const { layer, expert, place } of held) {

@@ -68,7 +68,8 @@ describe('a GPU of its own memory', () => {
     expect(fixedBytes).toBeGreaterThan(model.weightBytes)
     expect(fixedBytes).toBeLessThan(model.weightBytes + GB)
     expect(gpuSlots * slotBytes).toBeGreaterThan(8 * GB - fixedBytes - config.numLayers * slotBytes)
-    expect(gpuSlots + memorySlots).toBe(experts)
+    expect(gpuSlots + memorySlots).toBeGreaterThanOrEqual(experts) // some pass through the GPU, and are in memory
+    expect(gpuSlots + memorySlots).toBeLessThan(1.03 * experts)
     expect(diskExperts).toBe(0)
     expect(line).toMatch(/GPU: [\d.]+ GB weights and state, [\d,]+ experts \([\d.]+ GB\); memory: [\d,]+ experts/)
   })

@@ -186,6 +186,8 @@ class ReferenceBackend implements Backend {
     }
   }
 
+  async loaded(): Promise<void> {}
+
   forgetExperts(): void {
     this.store.forget()
   }

@@ -287,6 +287,8 @@ export class WasmBackend implements Backend {
     }
   }
 
+  async loaded(): Promise<void> {}
+
   forgetExperts(): void {
     this.runtime.board.forgetExperts()
   }

@@ -160,7 +160,8 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
 
   onMoved(left: ExpertName | null): void {
     if (this.streamer.isOver) return
-    if (left !== null) this.readInto(this.tiers.refill(left))
+    const nowhere = left ?? this.tiers.displaced.pop() ?? null
+    if (nowhere !== null) this.readInto(this.tiers.refill(nowhere))
     else if (this.isFilling) this.fillNext()
   }
 
@@ -178,8 +179,6 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
   /** Begins to read one expert that is nowhere so far. False: there is none, or no room for it. */
   private fillNext(): boolean {
     const { layers, experts } = this.tiers.shape
-    const displaced = this.tiers.displaced.pop()
-    if (displaced !== undefined) return this.readInto(this.tiers.fillMemory(displaced))
     for (; this.filled < layers * experts; this.filled++) {
       // Layer by layer: what there is no room for yet is spread over all of them.
       const name = { layer: this.filled % layers, expert: Math.floor(this.filled / layers) }

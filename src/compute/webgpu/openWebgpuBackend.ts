@@ -223,10 +223,13 @@ async function openParts(
   const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
   if (wrong !== null) throw new SelfTestError('webgpu', `${description.name} computes wrong numbers: ${wrong}`)
   // Whoever has room for every expert wants them there, before they are asked for one by one.
-  if (slots.holdsAll && readsAhead) void slots.fill().catch(() => {})
-  if (tier?.holdsRest && readsAhead) void tier.fill()
-  if (tier !== null && readsAhead) void slots.fillEmpty(tier)
-  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens }
+  const fills: Promise<void>[] = []
+  if (slots.holdsAll && readsAhead) fills.push(slots.fill())
+  if (tier?.holdsRest && readsAhead) fills.push(tier.fill())
+  if (tier !== null && readsAhead) fills.push(slots.fillEmpty(tier))
+  // Who cannot be read now is read, or found unreadable, when it is wanted.
+  const filling = Promise.allSettled(fills).then(() => {})
+  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens, filling }
   return new WebgpuBackend(opened, packed, options, made)
 }
 

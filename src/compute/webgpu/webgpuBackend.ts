@@ -50,6 +50,7 @@ export interface BackendParts {
   readonly head: Head
   readonly profiler: Profiler | null
   readonly chunkTokens: number
+  readonly filling: Promise<void> // of empty slots, behind everything else
 }
 
 /** A run with what the step takes for it. */
@@ -78,6 +79,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #profiler: Profiler | null
   readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   readonly #turns = new Turns()
+  readonly #filling: Promise<void>
   #closed = false
 
   constructor(opened: GpuDevice, packed: PackedModel, options: BackendOptions, parts: BackendParts) {
@@ -96,6 +98,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#decode = parts.decode
     this.#head = parts.head
     this.#profiler = parts.profiler
+    this.#filling = parts.filling
     this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
@@ -211,6 +214,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
       expertMemory: this.#slots.bytes + (this.#tier?.bytes ?? 0),
       tiers,
     }
+  }
+
+  loaded(): Promise<void> {
+    return this.#filling
   }
 
   forgetExperts(): void {
