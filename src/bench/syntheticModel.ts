@@ -4,10 +4,10 @@ import { mkdir, rename, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Progress } from '../compute/backend.js'
 import { DiskFullError } from '../errors.js'
-import { defaultExpertFormats, expertParts, PROJECTIONS } from '../model/expertLayout.js'
+import { defaultExpertFormats, type ExpertPart, expertParts, PROJECTIONS } from '../model/expertLayout.js'
 import { float32ToBfloat16 } from '../model/floats.js'
 import type { StoredTensor } from '../model/resolveTensors.js'
-import { allExpertsBytes, residentBytes } from '../model/sizes.js'
+import { allExpertsBytes, expertBytes, residentBytes } from '../model/sizes.js'
 import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { QuantBits } from '../model/tensors.js'
 import { type BlockShape, BlockSummer, expertBlockBytes, formatChecksums } from '../storage/blockChecksums.js'
@@ -91,24 +91,35 @@ class ModelWriter {
 
   async write(): Promise<void> {
     const { spec } = this
-    const { numLayers, numExperts } = spec.config
     const stored = await this.writeResident()
-    const recordBytes = expertsBytes(spec) / (numLayers * numExperts)
-    const shape = { files: numLayers, records: numExperts, recordBytes, blockBytes: expertBlockBytes(recordBytes) }
-    const sums: bigint[] = []
-    for (let layer = 0; layer < numLayers; layer++) sums.push(...(await this.writeExperts(layer, shape)))
-    const checksums = formatChecksums({ ...shape, sums: BigUint64Array.from(sums) })
-    await this.writeSmall(expertChecksumsName('packed_experts'), checksums)
+    const checksums = spec.config.moeLayers.length > 0 ? await this.writeAllExperts() : null
     await this.writeSmall(CONFIG_NAME, `${JSON.stringify(spec.json, null, 2)}\n`)
     await this.writeSmall(MANIFEST_NAME, formatManifest(spec.name, stored, spec.json))
     const metadata = formatMetadata({
       model: spec.name,
       source: { name: spec.name, layout: 'synthetic', identity: `seed ${spec.seed}, skew ${spec.skew}` },
       options: { bits: 4, groupSize: group, experts2bit: false },
-      files: new Map([[expertChecksumsName('packed_experts'), fileChecksum(checksums)]]),
-      experts: new Map([['packed_experts', expertParts(spec.config, defaultExpertFormats(spec.expertBits))]]),
+      files: new Map(checksums && [[expertChecksumsName('packed_experts'), fileChecksum(checksums)]]),
+      experts: new Map(checksums && [['packed_experts', this.parts()]]),
     })
     await this.writeSmall(METADATA_NAME, metadata)
+  }
+
+  /** Gives the checksums of their blocks. */
+  private async writeAllExperts(): Promise<Uint8Array> {
+    const { moeLayers, numExperts } = this.spec.config
+    const recordBytes = expertBytes(this.spec.config, { bits: this.spec.expertBits, group })
+    const blockBytes = expertBlockBytes(recordBytes)
+    const shape = { files: moeLayers.length, records: numExperts, recordBytes, blockBytes }
+    const sums: bigint[] = []
+    for (const layer of moeLayers) sums.push(...(await this.writeExperts(layer, shape)))
+    const checksums = formatChecksums({ ...shape, sums: BigUint64Array.from(sums) })
+    await this.writeSmall(expertChecksumsName('packed_experts'), checksums)
+    return checksums
+  }
+
+  private parts(): ExpertPart[] {
+    return expertParts(this.spec.config, defaultExpertFormats(this.spec.expertBits))
   }
 
   private async writeResident(): Promise<Map<string, StoredTensor>> {
@@ -179,8 +190,8 @@ class ModelWriter {
     const summer = new BlockSummer(shape)
     const { config, expertBits } = this.spec
     const random = this.random(`experts of layer ${layer}`)
-    const parts = expertParts(config, defaultExpertFormats(expertBits))
-    const record = new Uint8Array(expertsBytes(this.spec) / (config.numLayers * config.numExperts))
+    const parts = this.parts()
+    const record = new Uint8Array(shape.recordBytes) // biases stay 0
     for (const projection of PROJECTIONS) {
       const find = (kind: string) => parts.find(part => part.projection === projection && part.kind === kind)!
       const [rows, groups] = find('scales').shape

@@ -6,6 +6,7 @@ import type { StartGrammarWorker } from '../constrain/grammarMessages.js'
 import { ClosedError, MoefluxError, OptionError } from '../errors.js'
 import { directAlignment } from '../experts/readMode.js'
 import { parseByteSize } from '../model/byteSize.js'
+import { expertCount } from '../model/sizes.js'
 import type { EventStream } from '../session/eventStream.js'
 import { type Model, openModel } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
@@ -193,7 +194,7 @@ export class EngineService {
       cache: cache === null ? 'memory' : cache.writable ? 'opfs' : 'read-only',
       cachedBytes: (await cache?.bytes()) ?? 0,
       expertsCached: folder.expertsCached,
-      experts: shapes.config.numLayers * shapes.config.numExperts,
+      experts: expertCount(shapes.config),
       usage: estimate?.usage ?? null,
       quota: estimate?.quota ?? null,
       persisted: (await navigator.storage?.persisted?.().catch(() => false)) ?? false,
@@ -252,7 +253,7 @@ async function openCache(url: string, onNotice: (line: string) => void): Promise
 
 /** All experts where they fit, else what a tab can spare. */
 function defaultExpertMemory({ config, layout }: PackedShapes): number | undefined {
-  const all = config.numLayers * config.numExperts * layout.expertSize
+  const all = expertCount(config) * layout.expertSize
   // The least that a backend takes: experts begin at multiples of this.
   const least = 2 * config.expertsPerToken * Math.ceil(layout.expertSize / directAlignment) * directAlignment
   const room = Math.max(tabMemory() * EXPERT_SHARE, least)

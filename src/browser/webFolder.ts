@@ -24,7 +24,7 @@ export interface ExpertTraffic {
 }
 
 interface ExpertFile {
-  readonly layer: number
+  readonly place: number // among the layers with experts
   readonly shapes: PackedShapes
   readonly store: RecordStore | null
 }
@@ -63,10 +63,11 @@ export class WebFolder implements Folder {
   async prepare(options: { readonly expertBits?: 2 }, signal?: AbortSignal): Promise<PackedShapes> {
     const shapes = await readShapes(this, options)
     const { config, layout, set } = shapes
-    const store = (await this.cache?.openRecords(set, layout.expertSize)) ?? null
+    const hasExperts = config.moeLayers.length > 0
+    const store = hasExperts ? ((await this.cache?.openRecords(set, layout.expertSize)) ?? null) : null
     this.expertStore = store
-    for (let layer = 0; layer < config.numLayers; layer++) {
-      this.experts.set(expertFileName(set, layer), { layer, shapes, store })
+    for (const [place, layer] of config.moeLayers.entries()) {
+      this.experts.set(expertFileName(set, layer), { place, shapes, store })
     }
     // Where the folder has no list of its files, each is asked for: all at once.
     await Promise.all([WEIGHTS_NAME, ...this.experts.keys()].map(name => this.identify(name, signal)))
@@ -79,7 +80,7 @@ export class WebFolder implements Folder {
     const file = this.experts.get(name)
     if (file !== undefined) {
       const { expertSize } = file.shapes.layout
-      const firstKey = file.layer * file.shapes.config.numExperts
+      const firstKey = file.place * file.shapes.config.numExperts
       const version = xxHash32(new TextEncoder().encode(tag)).toString(16)
       return new RecordSource(name, size, { recordBytes: expertSize, firstKey, store: file.store, version }, this)
     }
@@ -105,7 +106,7 @@ export class WebFolder implements Folder {
     // Stored before a tag was known to be of it, or of another version: not to be trusted.
     const file = this.experts.get(name)
     const { numExperts = 0 } = file?.shapes.config ?? {}
-    if (file !== undefined) file.store?.drop(file.layer * numExperts, (file.layer + 1) * numExperts)
+    if (file !== undefined) file.store?.drop(file.place * numExperts, (file.place + 1) * numExperts)
     else await PieceSource.forget(name, this.cache)
     return now
   }

@@ -12,6 +12,7 @@ import { chooseReadMode } from '../experts/readMode.js'
 import type { ModelConfig } from '../model/config.js'
 import { fourBitBytes } from '../model/estimate.js'
 import { type PresetName, presets } from '../model/presets.js'
+import { expertCount } from '../model/sizes.js'
 import { findWellKnown, WELL_KNOWN_MODELS } from '../model/wellKnownModels.js'
 import { freeSpace } from '../storage/diskFull.js'
 import { findModel, locateModel, storeRoot } from '../storage/modelStore.js'
@@ -104,7 +105,7 @@ function presetSubject(preset: PresetName): Subject {
     expertBytes: expert,
     expertsBytes: allExperts,
     residentBytes: resident,
-    expertsPerStep: config.numLayers * config.expertsPerToken,
+    expertsPerStep: config.moeLayers.length * config.expertsPerToken,
     embeddingBytes: embedding,
     config,
     files: [],
@@ -119,9 +120,9 @@ async function modelSubject(name: string): Promise<Subject> {
   return {
     name: packed.name,
     expertBytes: experts.layout.expertSize,
-    expertsBytes: config.numLayers * config.numExperts * experts.layout.expertSize,
+    expertsBytes: expertCount(config) * experts.layout.expertSize,
     residentBytes: weights.size,
-    expertsPerStep: config.numLayers * config.expertsPerToken,
+    expertsPerStep: config.moeLayers.length * config.expertsPerToken,
     embeddingBytes: config.tieWordEmbeddings ? 0 : storedBytes(tensors.embed),
     config,
     files,

@@ -47,7 +47,7 @@ export function estimateGpu(
   const about = { gpuBytes: machine.gpuBytes, missing, line, experts: { gpu, memory, disk } }
   if (missing > 0) return { ...about, tokensPerSecond: null }
   const load = loadOf(config, plan, expertsPerToken)
-  const wanted = config.numLayers * expertsPerToken
+  const wanted = config.moeLayers.length * expertsPerToken
   // Where memory has no room for experts, those that are missing go to the GPU as they are read.
   const byProcessors = memory > 0 ? load.expertsMissed : 0
   const byGpu = bytes.resident - bytes.embedding + (wanted - byProcessors) * bytes.expert
@@ -96,12 +96,14 @@ function planFor(
 }
 
 /** Of a token whose experts are anybody with equal chance. */
-function loadOf({ numLayers, numExperts }: ModelConfig, plan: GpuPlan, expertsPerToken: number): TokenLoad {
-  const all = numLayers * numExperts
+function loadOf({ moeLayers, numExperts }: ModelConfig, plan: GpuPlan, expertsPerToken: number): TokenLoad {
+  const layers = moeLayers.length
+  if (layers === 0) return { layersMissed: 0, expertsMissed: 0, expertsRead: 0, expertsPromoted: 0 }
+  const all = layers * numExperts
   const onGpu = Math.min(1, plan.gpuSlots / all)
-  const wanted = numLayers * expertsPerToken
+  const wanted = layers * expertsPerToken
   return {
-    layersMissed: numLayers * (1 - onGpu ** expertsPerToken),
+    layersMissed: layers * (1 - onGpu ** expertsPerToken),
     expertsMissed: wanted * (1 - onGpu),
     expertsRead: (wanted * plan.diskExperts) / all,
     expertsPromoted: 0,

@@ -36,8 +36,8 @@ function parameterCounts(config: ModelConfig): { total: number; active: number }
   const resident = residentBytes(config, null) / 2
   const expert = expertBytes(config, null) / 2
   return {
-    total: Math.round(resident + config.numLayers * config.numExperts * expert),
-    active: Math.round(resident + config.numLayers * config.expertsPerToken * expert),
+    total: Math.round(resident + config.moeLayers.length * config.numExperts * expert),
+    active: Math.round(resident + config.moeLayers.length * config.expertsPerToken * expert),
   }
 }
 

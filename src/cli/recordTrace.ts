@@ -35,7 +35,7 @@ export async function recordTrace(cli: Cli, words: readonly string[], options: T
     const stats = model.stats()
     const bytes = encodeTrace({
       model: model.name,
-      layers: model.config.numLayers,
+      layers: model.config.moeLayers.length,
       experts: model.config.numExperts,
       expertsPerToken: model.expertsPerToken,
       expertBytes: record,

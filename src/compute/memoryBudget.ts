@@ -77,6 +77,7 @@ export function memoryLimitText({ limit, limitedBy }: MemoryFacts): string {
 
 function askedSlots({ expertMemory, slotBytes, leastSlots, experts }: BudgetRequest<BudgetWay>): number | null {
   if (expertMemory === undefined) return null
+  if (experts === 0) throw new OptionError('expertMemory', expertMemory, 'nothing: this model has no experts')
   const slots = Math.floor(expertMemory / slotBytes)
   if (slots >= leastSlots) return Math.min(slots, experts)
   const want = `at least ${leastSlots * slotBytes} bytes (${leastSlots} experts of ${slotBytes})`
@@ -107,7 +108,7 @@ function refusal(request: BudgetRequest<BudgetWay>, asked: number | null): Memor
   const parts: BudgetPart[] = [
     ...way.parts,
     { what: `state of ${tokens} tokens`, bytes: tokens * tokenBytes },
-    { what: `${slots} experts`, bytes: slots * way.slotCost },
+    ...(slots === 0 ? [] : [{ what: `${slots} experts`, bytes: slots * way.slotCost }]),
   ]
   const savings: Saving[] = [
     {

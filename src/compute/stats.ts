@@ -25,6 +25,23 @@ export interface ModelStats {
   readonly tiers: TierStats | null // where experts are in one kind of memory: null
 }
 
+/** Of a model without experts. */
+export const NO_EXPERT_STATS = {
+  expertHits: 0,
+  expertMisses: 0,
+  prefetchHits: 0,
+  prefetchReads: 0,
+  prefetchWastedBytes: 0,
+  bytesRead: 0,
+  readSeconds: 0,
+  readBusySeconds: 0,
+  readLatencyMs: [] as readonly number[],
+  stallSeconds: 0,
+  expertSlots: 0,
+  expertSlotsUsed: 0,
+  expertMemory: 0,
+}
+
 /** Experts on a GPU that does not hold all of them, and in memory beside it. A hit is an expert that a layer wanted, once per layer and step. */
 export interface TierStats {
   readonly gpu: TierUse

@@ -3,6 +3,7 @@
 // watched; nothing is computed while nobody watches. It neither draws nor sends anything.
 import type { Backend, StepOutput, StepRun } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
+import { expertCount } from '../model/sizes.js'
 import { phaseOf } from './mergeFrames.js'
 
 export interface EngineFrame {
@@ -14,8 +15,8 @@ export interface EngineFrame {
   readonly phase: 'prompt' | 'decode' | 'mixed' | 'idle'
   readonly promptTokens: number // evaluated since the last frame
   readonly decodeTokens: number
-  readonly routed: Uint32Array // [layers, experts], tokens routed since the last frame
-  readonly resident: Uint8Array // [layers, experts], 1: in memory
+  readonly routed: Uint32Array // [layers with experts, experts], tokens routed since the last frame
+  readonly resident: Uint8Array // [layers with experts, experts], 1: in memory
   readonly phaseSeconds: Readonly<Record<string, number>> // since the last frame
   readonly stallSeconds: number // since the last frame
   readonly bytesRead: number // since the last frame
@@ -44,8 +45,7 @@ export class EngineMonitor {
     private readonly backend: Watched,
     private readonly expertsPerToken: number,
   ) {
-    const { numLayers, numExperts } = backend.config
-    this.cells = numLayers * numExperts
+    this.cells = expertCount(backend.config)
     this.routed = new Uint32Array(0) // made when someone watches
   }
 
@@ -101,10 +101,10 @@ export class EngineMonitor {
 
   private count(routing: Uint16Array | null, tokens: number): void {
     if (routing === null) return
-    const { numLayers, numExperts } = this.backend.config
+    const { moeLayers, numExperts } = this.backend.config
     const perLayer = tokens * this.expertsPerToken
-    for (let layer = 0; layer < numLayers; layer++) {
-      for (let i = layer * perLayer; i < (layer + 1) * perLayer; i++) this.routed[layer * numExperts + routing[i]]++
+    for (let place = 0; place < moeLayers.length; place++) {
+      for (let i = place * perLayer; i < (place + 1) * perLayer; i++) this.routed[place * numExperts + routing[i]]++
     }
   }
 

@@ -40,10 +40,13 @@ export async function locateNonFinite(
     const position = start + row
     const stage = stageOf(result, row, tokens.length)
     if (stage !== null) return { position, layer, experts: [], detail: `layer ${layer}, ${stage}` }
+    if (result.routerIndices.length === 0) {
+      return { position, layer, experts: [], detail: `layer ${layer}, its feed-forward block` }
+    }
     // What is in memory may be what the files held for a while: nothing of it is used again.
     await scheduler.exclusive(async () => backend.forgetExperts())
     const chosen = [...rowOf(result.routerIndices, row, tokens.length)].sort((a, b) => a - b)
-    const broken = await brokenExperts(experts, layer, chosen)
+    const broken = await brokenExperts(experts, backend.config.moeLayers.indexOf(layer), chosen)
     const found = broken.length > 0
     const which = found ? broken : chosen
     const names = `${which.length === 1 ? 'expert' : 'experts'} ${which.join(', ')}`
@@ -64,11 +67,11 @@ function stageOf(probe: LayerProbe, row: number, rows: number): string | null {
 }
 
 /** Of the given experts, those whose bytes on the disk hold what is not finite, or cannot be read. */
-async function brokenExperts({ layout, files }: ExpertFiles, layer: number, experts: readonly number[]) {
+async function brokenExperts({ layout, files }: ExpertFiles, place: number, experts: readonly number[]) {
   const broken: number[] = []
   const record = new Uint8Array(layout.expertSize)
   for (const expert of experts) {
-    const isRead = await files[layer].read(expert * layout.expertSize, record).then(
+    const isRead = await files[place].read(expert * layout.expertSize, record).then(
       () => true,
       () => false,
     )

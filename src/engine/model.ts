@@ -103,15 +103,16 @@ export class EngineModel {
   /** The bytes of one expert's record, as the packed file has them. */
   async readExpert(layer: number, expert: number): Promise<Uint8Array> {
     this.checkOpen()
-    checkIndex('layer', layer, this.config.numLayers)
+    const place = this.config.moeLayers.indexOf(layer)
+    if (place < 0) throw new OptionError('layer', layer, 'the number of a layer with experts')
     checkIndex('expert', expert, this.config.numExperts)
     const { files, layout } = this.packed.experts
     const record = new Uint8Array(layout.expertSize)
     const offset = expert * layout.expertSize
     try {
-      await files[layer].read(offset, record)
+      await files[place].read(offset, record)
     } catch (error) {
-      throw new ExpertReadError(layer, expert, files[layer].name, offset, String(error), { cause: error })
+      throw new ExpertReadError(layer, expert, files[place].name, offset, String(error), { cause: error })
     }
     return record
   }

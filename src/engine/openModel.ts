@@ -74,6 +74,9 @@ export async function openModelParts(
   try {
     const { config } = packed
     const contextLength = countWithin('contextLength', options.contextLength, config.maxPositionEmbeddings)
+    if (config.numExperts === 0 && options.expertsPerToken !== undefined) {
+      throw new OptionError('expertsPerToken', options.expertsPerToken, 'nothing: this model has no experts')
+    }
     const expertsPerToken = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
     await prepare?.(packed)
     const backend = await chooseBackend(options.backend ?? 'auto', packed, {

@@ -69,8 +69,8 @@ export function estimateModel(
   // A layer's experts must have room while the next one's are read.
   const leastExperts = Math.min(bytes.allExperts, 2 * expertsPerToken * bytes.expert)
   const expertMemory = Math.max(0, Math.min(bytes.allExperts, room))
-  const cachedShare = expertMemory / bytes.allExperts
-  const expertsTouched = config.numLayers * expertsPerToken * bytes.expert
+  const cachedShare = bytes.allExperts === 0 ? 1 : expertMemory / bytes.allExperts
+  const expertsTouched = config.moeLayers.length * expertsPerToken * bytes.expert
   const bytesPerToken = bytes.resident - bytes.embedding + expertsTouched
   // Uniform routing is the worst case: real routing is skewed, and a cache of some share hits more often than that.
   const readPerToken = expertsTouched * (1 - cachedShare)
@@ -82,7 +82,12 @@ export function estimateModel(
     leastMemory: bytes.resident + stateBytes + leastExperts,
     expertMemory,
     cachedShare,
-    fits: cachedShare === 1 ? 'everything' : expertMemory >= leastExperts ? 'streaming' : 'no',
+    fits:
+      cachedShare === 1 && room >= bytes.allExperts
+        ? 'everything'
+        : bytes.allExperts > 0 && expertMemory >= leastExperts
+          ? 'streaming'
+          : 'no',
     bytesPerToken,
     readPerToken,
     computeSeconds,

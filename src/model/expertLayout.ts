@@ -1,15 +1,17 @@
-// The byte layout of one expert: up to nine parts back to back, the same for every expert of a set. Built from formats
+// The byte layout of one expert: up to nine parts back to back, and three biases where the family has them; the same for
+// every expert of a set. Built from formats
 // when converting, checked from a parts table when opening. Reads nothing.
 import { TensorError } from '../errors.js'
 import type { ModelConfig } from './config.js'
 import { FLOAT_BYTES } from './floats.js'
 import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
-import type { ExpertLayout, FloatType, Matrix, QuantBits, QuantGroup } from './tensors.js'
+import type { ExpertLayout, FloatType, Matrix, QuantBits, QuantGroup, Vector } from './tensors.js'
 
 export type Projection = 'gate' | 'up' | 'down'
 export const PROJECTIONS: readonly Projection[] = ['gate', 'up', 'down']
 
-export type PartKind = 'weight' | 'scales' | 'biases'
+/** 'bias': what is added to a projection's rows; scales and biases are a quantized weight's. */
+export type PartKind = 'weight' | 'scales' | 'biases' | 'bias'
 
 /** One row of the parts table in moeflux.json. */
 export interface ExpertPart {
@@ -36,6 +38,9 @@ export type MatrixFormat =
 export type ExpertFormats = Readonly<Record<Projection, MatrixFormat>>
 
 const EXPERT_ALIGNMENT = 64
+const BIAS_ALIGNMENT = 16
+/** Widened when packing: they are few, and kernels take them as they are. */
+export const BIAS_TYPE = 'F32'
 
 /** What experts are where no parts table says otherwise; the 2-bit set differs in its bits alone. */
 export function defaultExpertFormats(bits: QuantBits): ExpertFormats {
@@ -70,11 +75,24 @@ export function expertParts(config: ModelConfig, formats: ExpertFormats): Expert
     add('scales', scaleType, bits, group, cols / group, sizes.scales)
     add('biases', scaleType, bits, group, cols / group, sizes.biases)
   }
+  if (!hasExpertBiases(config)) return parts
+  offset = Math.ceil(offset / BIAS_ALIGNMENT) * BIAS_ALIGNMENT
+  for (const projection of PROJECTIONS) {
+    const [rows] = projectionShape(config, projection)
+    const size = rows * FLOAT_BYTES[BIAS_TYPE]
+    parts.push({ projection, kind: 'bias', dtype: BIAS_TYPE, bits: 32, group: 0, shape: [rows], offset, size })
+    offset += size
+  }
   return parts
 }
 
-/** Checks a parts table against the model's shapes. The size of an expert follows from the table. */
+export function hasExpertBiases(config: ModelConfig): boolean {
+  return config.layers.some(({ feedForward }) => feedForward.kind === 'moe' && feedForward.expertBias)
+}
+
+/** Checks a parts table against the model's shapes. The size of an expert follows from the table; none has size 0. */
 export function expertLayout(config: ModelConfig, parts: readonly ExpertPart[], set: string): ExpertLayout {
+  if (config.numExperts === 0) return NO_EXPERT
   const sorted = [...parts].sort((a, b) => a.offset - b.offset)
   let end = 0
   for (const part of sorted) {
@@ -84,14 +102,46 @@ export function expertLayout(config: ModelConfig, parts: readonly ExpertPart[], 
     end = part.offset + part.size
   }
   return {
-    gateBias: null,
-    upBias: null,
-    downBias: null,
+    gateBias: projectionBias(config, parts, 'gate', set),
+    upBias: projectionBias(config, parts, 'up', set),
+    downBias: projectionBias(config, parts, 'down', set),
     gate: projectionMatrix(config, parts, 'gate', set),
     up: projectionMatrix(config, parts, 'up', set),
     down: projectionMatrix(config, parts, 'down', set),
     expertSize: Math.ceil(end / EXPERT_ALIGNMENT) * EXPERT_ALIGNMENT,
   }
+}
+
+/** For models without experts. */
+const NOTHING: Matrix = { kind: 'plain', name: '', rows: 0, cols: 0, type: 'BF16', weight: { offset: 0, size: 0 } }
+const NO_EXPERT: ExpertLayout = {
+  gate: NOTHING,
+  up: NOTHING,
+  down: NOTHING,
+  gateBias: null,
+  upBias: null,
+  downBias: null,
+  expertSize: 0,
+}
+
+function projectionBias(
+  config: ModelConfig,
+  parts: readonly ExpertPart[],
+  projection: Projection,
+  set: string,
+): Vector | null {
+  if (!hasExpertBiases(config)) return null
+  const name = `${set}.${projection}.bias`
+  const [length] = projectionShape(config, projection)
+  const found = parts.filter(part => part.projection === projection && part.kind === 'bias')
+  if (found.length !== 1) throw new TensorError(name, `is ${found.length} times in the table, want once`)
+  const [{ dtype, shape, offset, size }] = found
+  if (dtype !== BIAS_TYPE || shape.join() !== `${length}` || size !== length * FLOAT_BYTES[BIAS_TYPE]) {
+    const got = `${dtype} [${shape}] of ${size} bytes`
+    throw new TensorError(name, `is ${got}, want ${BIAS_TYPE} [${length}]`)
+  }
+  if (offset % 4 !== 0) throw new TensorError(name, `starts at ${offset}, want a multiple of 4`)
+  return { name, length, type: BIAS_TYPE, data: { offset, size } }
 }
 
 function projectionMatrix(

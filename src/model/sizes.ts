@@ -1,11 +1,14 @@
 // How many bytes a model of some shape takes: experts, resident part, state. Pure arithmetic on a config, for estimates
 // (`inspect`, memory budgets) and for the presets, which have no files. An opened model's own tables are exact.
 import type { ModelConfig } from './config.js'
+import { hasExpertBiases } from './expertLayout.js'
 import type { QuantFormat } from './quantizationConfig.js'
+import { listSpecs, planTensors } from './tensorPlan.js'
 
 export const FOUR_BIT: QuantFormat = { bits: 4, group: 64 }
 export const TWO_BIT: QuantFormat = { bits: 2, group: 64 }
-const ROUTER_BITS = 8
+const ROUTER_BITS: QuantFormat['bits'] = 8
+const BIAS_BYTES = 4
 
 /** Bytes of a quantized [rows, cols] matrix with 16-bit scales and biases; of a 16-bit one where format is null. */
 export function matrixBytes(rows: number, cols: number, format: QuantFormat | null): number {
@@ -18,36 +21,26 @@ export function expertBytes(config: ModelConfig, format: QuantFormat | null): nu
   const { hiddenSize, moeIntermediateSize } = config
   const upAndGate = 2 * matrixBytes(moeIntermediateSize, hiddenSize, format)
   const down = matrixBytes(hiddenSize, moeIntermediateSize, format)
-  return Math.ceil((upAndGate + down) / 64) * 64
+  const biases = hasExpertBiases(config) ? (2 * moeIntermediateSize + hiddenSize) * BIAS_BYTES : 0
+  return Math.ceil((upAndGate + down + biases) / 64) * 64
+}
+
+/** Experts of all layers. */
+export function expertCount(config: ModelConfig): number {
+  return config.moeLayers.length * config.numExperts
 }
 
 export function allExpertsBytes(config: ModelConfig, format: QuantFormat | null): number {
-  return config.numLayers * config.numExperts * expertBytes(config, format)
+  return expertCount(config) * expertBytes(config, format)
 }
 
 /** Bytes of everything that every token uses: all but the routed experts. Routers are 8-bit where anything is. */
 export function residentBytes(config: ModelConfig, format: QuantFormat | null): number {
-  const c = config
   const routerFormat = format && { bits: ROUTER_BITS, group: format.group }
-  const matrix = (rows: number, cols: number) => matrixBytes(rows, cols, format as QuantFormat | null)
-  const router = (rows: number) => matrixBytes(rows, c.hiddenSize, routerFormat as QuantFormat | null)
-  const attentionDim = c.numHeads * c.headDim
-  const valueDim = c.linearValueHeads * c.linearValueDim
-  let total = matrix(c.vocabSize, c.hiddenSize) * (c.tieWordEmbeddings ? 1 : 2) + 2 * c.hiddenSize
-  for (const kind of c.layerKinds) {
-    total += 2 * 2 * c.hiddenSize + router(c.numExperts) + router(1)
-    total += 2 * matrix(c.sharedExpertIntermediateSize, c.hiddenSize)
-    total += matrix(c.hiddenSize, c.sharedExpertIntermediateSize)
-    if (kind === 'full_attention') {
-      total += matrix(2 * attentionDim, c.hiddenSize) + 2 * matrix(c.numKvHeads * c.headDim, c.hiddenSize)
-      total += matrix(c.hiddenSize, attentionDim) + 2 * 2 * c.headDim
-    } else {
-      total += matrix(c.linearConvDim, c.hiddenSize) + matrix(valueDim, c.hiddenSize)
-      total += 2 * matrix(c.linearValueHeads, c.hiddenSize) + matrix(c.hiddenSize, valueDim)
-      total += 2 * 4 * c.linearConvDim + (4 + 2) * c.linearValueHeads + 2 * c.linearValueDim
-    }
-  }
-  return total
+  return listSpecs(planTensors(config)).reduce((sum, spec) => {
+    if (spec.kind === 'vector') return sum + spec.length * (spec.role === 'decay' ? 4 : 2)
+    return sum + matrixBytes(spec.rows, spec.cols, spec.isGate ? routerFormat : format)
+  }, 0)
 }
 
 /** Floats of one K or V row of one layer. */

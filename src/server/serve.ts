@@ -3,6 +3,7 @@
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { MoefluxError } from '../errors.js'
+import { expertCount } from '../model/sizes.js'
 import type { Model } from '../session/openModel.js'
 import type { SessionOptions } from '../session/session.js'
 import { Admission } from './admission.js'
@@ -77,7 +78,7 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     startedAt: nowSeconds(),
     admission,
     metrics: new Metrics({
-      experts: model.config.numLayers * model.config.numExperts,
+      experts: expertCount(model.config),
       stats: () => model.stats(),
       session: () => session.state,
       active: () => admission.active,

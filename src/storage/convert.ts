@@ -98,8 +98,8 @@ class Conversion {
     private readonly configJson: JsonConfig,
     private readonly options: ConvertOptions,
   ) {
-    const { numLayers, numExperts } = model.config
-    this.expertBytes = plan.expertSets.reduce((sum, set) => sum + numLayers * numExperts * set.expertSize, 0)
+    const { moeLayers, numExperts } = model.config
+    this.expertBytes = plan.expertSets.reduce((sum, set) => sum + moeLayers.length * numExperts * set.expertSize, 0)
     this.total = plan.residentBytes + this.expertBytes
   }
 
@@ -195,11 +195,11 @@ class Conversion {
 
   /** Which large files there will be, in the order of their checksums: those of each set of experts, then the weights. */
   private largeFiles(): LargeFiles[] {
-    const { numLayers, numExperts } = this.model.config
+    const { moeLayers, numExperts } = this.model.config
     const experts = this.plan.expertSets.map(({ name, expertSize: recordBytes }) => ({
-      names: Array.from({ length: numLayers }, (_, layer) => expertFileName(name, layer)),
+      names: moeLayers.map(layer => expertFileName(name, layer)),
       checksums: expertChecksumsName(name),
-      shape: { files: numLayers, records: numExperts, recordBytes, blockBytes: expertBlockBytes(recordBytes) },
+      shape: { files: moeLayers.length, records: numExperts, recordBytes, blockBytes: expertBlockBytes(recordBytes) },
     }))
     const { residentBytes: recordBytes } = this.plan
     const blockBytes = Math.min(WEIGHTS_BLOCK_BYTES, recordBytes)
@@ -215,7 +215,7 @@ class Conversion {
       const places = PROJECTIONS.map(projection => order.get(model.expert(layer, 0, projection).weight.source) ?? 0)
       return Math.min(...places)
     }
-    const layers = Array.from({ length: model.config.numLayers }, (_, layer) => ({ layer, shard: first(layer) }))
+    const layers = model.config.moeLayers.map(layer => ({ layer, shard: first(layer) }))
     return layers.sort((a, b) => a.shard - b.shard || a.layer - b.layer).map(({ layer }) => layer)
   }
 

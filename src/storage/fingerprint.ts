@@ -22,13 +22,13 @@ export async function fingerprintOf(parts: FingerprintParts): Promise<string> {
   const { config, metadata, set, weights, files } = parts
   const shapes = JSON.stringify(shapesOf(config))
   const lines = ['moeflux fingerprint 1', shapes, JSON.stringify([...parts.stored].sort(byName))]
-  const names = [WEIGHTS_NAME, ...files.map((_, layer) => expertFileName(set, layer))]
+  const names = [WEIGHTS_NAME, ...config.moeLayers.map(layer => expertFileName(set, layer))]
   if (metadata !== null && names.every(name => metadata.files.has(name))) {
     for (const name of names) lines.push(`${name} ${metadata.files.get(name)!.sha256}`)
   } else {
     lines.push(`${WEIGHTS_NAME} ${weights.size} ${await sampleHash(weights, SAMPLES_OF_WEIGHTS)}`)
-    for (const [layer, file] of files.entries()) {
-      lines.push(`${expertFileName(set, layer)} ${file.size} ${await sampleHash(file, 1)}`)
+    for (const [i, file] of files.entries()) {
+      lines.push(`${names[i + 1]} ${file.size} ${await sampleHash(file, 1)}`)
     }
   }
   return sha256(new TextEncoder().encode(lines.join('\n')))

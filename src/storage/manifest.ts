@@ -148,8 +148,8 @@ function parsePart(fields: JsonObject, file: string, what: string): ExpertPart {
     throw new FormatError('BAD_FIELD', file, `${what}.projection is ${show(projection)}, want gate, up or down`)
   }
   const kind = fields.get('kind')
-  if (kind !== 'weight' && kind !== 'scales' && kind !== 'biases') {
-    throw new FormatError('BAD_FIELD', file, `${what}.kind is ${show(kind)}, want weight, scales or biases`)
+  if (kind !== 'weight' && kind !== 'scales' && kind !== 'biases' && kind !== 'bias') {
+    throw new FormatError('BAD_FIELD', file, `${what}.kind is ${show(kind)}, want weight, scales, biases or bias`)
   }
   return {
     projection: projection satisfies Projection,

@@ -57,7 +57,7 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
     const ofWeights = await checksums(WEIGHTS_CHECKSUMS_NAME, { files: 1, records: 1, recordBytes: plain.size })
     const weights = ofWeights === null ? plain : new CheckedSource(plain, ofWeights, 0)
     const files: ByteSource[] = []
-    for (let layer = 0; layer < config.numLayers; layer++) {
+    for (const layer of config.moeLayers) {
       const file = await open(expertFileName(set, layer))
       const want = config.numExperts * layout.expertSize
       if (file.size !== want) {
@@ -66,11 +66,11 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
       }
       files.push(file)
     }
-    const shape = { files: config.numLayers, records: config.numExperts, recordBytes: layout.expertSize }
-    const ofExperts = await checksums(expertChecksumsName(set), shape)
+    const shape = { files: config.moeLayers.length, records: config.numExperts, recordBytes: layout.expertSize }
+    const ofExperts = files.length === 0 ? null : await checksums(expertChecksumsName(set), shape)
     const experts: ExpertFiles = {
       layout,
-      files: ofExperts === null ? files : files.map((file, layer) => new CheckedSource(file, ofExperts, layer)),
+      files: ofExperts === null ? files : files.map((file, i) => new CheckedSource(file, ofExperts, i)),
       checksums: ofExperts,
     }
     return {
@@ -172,6 +172,10 @@ export function parseObject(text: string, file: string): Readonly<Record<string,
 
 /** Folders packed by others have no table: their experts are 4-bit (or 2-bit, in the second set) in groups of 64. */
 function partsOf(config: ModelConfig, metadata: Metadata | null, set: ExpertSetName): readonly ExpertPart[] {
+  if (config.numExperts === 0) {
+    if (set !== 'packed_experts') throw new OptionError('expertBits', 2, 'nothing: this model has no experts')
+    return []
+  }
   if (metadata === null) return expertParts(config, defaultExpertFormats(set === 'packed_experts' ? 4 : 2))
   const parts = metadata.experts.get(set)
   if (parts === undefined) throw new OptionError('expertBits', 2, 'nothing: this model has no 2-bit set of experts')

@@ -4,7 +4,9 @@ import { TensorError } from '../errors.js'
 import type { MatrixFormat } from '../model/expertLayout.js'
 import { FLOAT_BYTES, findNonFinite, narrowToBfloat16, widenFloats } from '../model/floats.js'
 import { dequantizeRows, quantizedSizes, quantizeRows } from '../model/quantize.js'
-import type { Slice, SourceMatrix } from './sourceModel.js'
+import { MXFP4_BLOCK, widenMxfp4 } from './mxfp4Rows.js'
+import { type ReadRows, rowReader } from './rowReader.js'
+import type { Slice, SourceMatrix } from './sourceMatrix.js'
 
 const BLOCK_ELEMENTS = 2 ** 21
 
@@ -53,6 +55,7 @@ type PackBlock = (row: number, count: number, signal?: AbortSignal) => Promise<P
 
 function sameFormat(source: SourceMatrix, format: MatrixFormat): boolean {
   if (source.kind === 'plain') return format.kind === 'plain' && format.type === source.type
+  if (source.kind === 'mxfp4') return format.kind === 'quantized' && format.bits === 8 && format.group === MXFP4_BLOCK
   return (
     format.kind === 'quantized' &&
     format.bits === source.bits &&
@@ -81,6 +84,7 @@ function converter(source: SourceMatrix, format: MatrixFormat, blockRows: number
     const block = await read(row, count, signal)
     const out = values.subarray(0, count * cols)
     if (source.kind === 'plain') widenFloats(source.type, block.weight, out)
+    else if (source.kind === 'mxfp4') dequantizeRows({ ...block, scaleType: 'BF16' }, 8, MXFP4_BLOCK, out)
     else dequantizeRows({ ...block, scaleType: source.scaleType }, source.bits, source.group, out)
     return out
   }
@@ -118,15 +122,22 @@ function converter(source: SourceMatrix, format: MatrixFormat, blockRows: number
 
 /** Reads rows as they are stored. */
 function reader(source: SourceMatrix, blockRows: number, scratch: PackScratch): PackBlock {
+  const { cols, rowOf } = source
+  const rows = (slice: Slice, purpose: string, rowBytes: number) =>
+    rowReader(slice, rowBytes, scratch.get(`source ${purpose}`, rowBytes * blockRows), rowOf)
   if (source.kind === 'plain') {
-    const rowBytes = source.cols * FLOAT_BYTES[source.type]
-    const weight = rowReader(source.weight, rowBytes, scratch.get('source weight', rowBytes * blockRows))
+    const rowBytes = cols * FLOAT_BYTES[source.type]
+    const weight =
+      source.inputFirst === undefined
+        ? rows(source.weight, 'weight', rowBytes)
+        : columnReader(source, source.inputFirst, scratch.get('source weight', rowBytes * blockRows))
     return async (row, count, signal) => ({ weight: await weight(row, count, signal), scales: NONE, biases: NONE })
   }
-  const perRow = quantizedSizes(1, source.cols, source.bits, source.group)
-  const weight = rowReader(source.weight, perRow.weight, scratch.get('source weight', perRow.weight * blockRows))
-  const scales = rowReader(source.scales, perRow.scales, scratch.get('source scales', perRow.scales * blockRows))
-  const biases = rowReader(source.biases, perRow.biases, scratch.get('source biases', perRow.biases * blockRows))
+  if (source.kind === 'mxfp4') return mxfp4Reader(source, blockRows, scratch)
+  const perRow = quantizedSizes(1, cols, source.bits, source.group)
+  const weight = rows(source.weight, 'weight', perRow.weight)
+  const scales = rows(source.scales, 'scales', perRow.scales)
+  const biases = rows(source.biases, 'biases', perRow.biases)
   return async (row, count, signal) => ({
     weight: await weight(row, count, signal),
     scales: await scales(row, count, signal),
@@ -134,10 +145,52 @@ function reader(source: SourceMatrix, blockRows: number, scratch: PackScratch): 
   })
 }
 
-function rowReader(slice: Slice, rowBytes: number, buffer: ArrayBuffer) {
-  return async (row: number, count: number, signal?: AbortSignal): Promise<Uint8Array> => {
-    const target = new Uint8Array(buffer, 0, count * rowBytes)
-    await slice.source.read(slice.offset + row * rowBytes, target, signal)
+/** As the affine layout that `mxfp4Rows.ts` makes of them. */
+function mxfp4Reader(
+  source: Extract<SourceMatrix, { kind: 'mxfp4' }>,
+  blockRows: number,
+  scratch: PackScratch,
+): PackBlock {
+  const { cols, rowOf } = source
+  const perRow = { codes: cols / 2, exponents: cols / MXFP4_BLOCK }
+  const codes = rowReader(source.weight, perRow.codes, scratch.get('codes', perRow.codes * blockRows), rowOf)
+  const exponentBuffer = scratch.get('exponents', perRow.exponents * blockRows)
+  const exponents = rowReader(source.scales, perRow.exponents, exponentBuffer, rowOf)
+  const full = quantizedSizes(blockRows, cols, 8, MXFP4_BLOCK)
+  const out = {
+    weight: new Uint8Array(scratch.get('weight', full.weight)),
+    scales: new Uint16Array(scratch.get('scales', full.scales)),
+    biases: new Uint16Array(scratch.get('biases', full.biases)),
+  }
+  return async (row, count, signal) => {
+    const bad = widenMxfp4(await codes(row, count, signal), await exponents(row, count, signal), out)
+    if (bad >= 0) {
+      const badRow = row + Math.floor(bad / perRow.exponents)
+      throw new TensorError(source.name, `a scale of row ${badRow} is NaN or too large`, source.weight.source.name)
+    }
+    const sizes = quantizedSizes(count, cols, 8, MXFP4_BLOCK)
+    return {
+      weight: out.weight.subarray(0, sizes.weight),
+      scales: new Uint8Array(out.scales.buffer, 0, sizes.scales),
+      biases: new Uint8Array(out.biases.buffer, 0, sizes.biases),
+    }
+  }
+}
+
+/** Rows that are columns of the source [cols, width]: all of it is read, for every block of rows. */
+function columnReader(source: SourceMatrix & { kind: 'plain' }, width: number, buffer: ArrayBuffer): ReadRows {
+  const { cols, weight, rowOf = (row: number) => row } = source
+  const bytes = FLOAT_BYTES[source.type]
+  const input = new Uint8Array(width * bytes)
+  return async (row, count, signal) => {
+    const target = new Uint8Array(buffer, 0, count * cols * bytes)
+    for (let col = 0; col < cols; col++) {
+      await weight.source.read(weight.offset + col * width * bytes, input, signal)
+      for (let i = 0; i < count; i++) {
+        const from = rowOf(row + i) * bytes
+        for (let b = 0; b < bytes; b++) target[(i * cols + col) * bytes + b] = input[from + b]
+      }
+    }
     return target
   }
 }

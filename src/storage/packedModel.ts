@@ -7,7 +7,7 @@ import type { ByteSource, Folder } from './byteSource.js'
 
 export interface ExpertFiles {
   readonly layout: ExpertLayout
-  /** packed_experts/layer_NN.bin, one per layer: expert e at e * layout.expertSize. */
+  /** packed_experts/layer_NN.bin, one for each of config.moeLayers: expert e at e * layout.expertSize. */
   readonly files: readonly ByteSource[]
   /**
    * What their bytes must be, where the folder has checksums and they are asked for. The sources above compare by

@@ -6,6 +6,7 @@ import {
   type ExpertPart,
   expertLayout,
   expertParts,
+  hasExpertBiases,
   type MatrixFormat,
   PROJECTIONS,
   type Projection,
@@ -15,7 +16,9 @@ import { quantizedSizes } from '../model/quantize.js'
 import type { StoredTensor } from '../model/resolveTensors.js'
 import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { FloatType, QuantGroup } from '../model/tensors.js'
+import { MXFP4_BLOCK } from './mxfp4Rows.js'
 import type { ExpertSetName } from './packedNames.js'
+import type { SourceMatrix } from './sourceMatrix.js'
 import type { SourceModel } from './sourceModel.js'
 
 const TENSOR_ALIGNMENT = 64
@@ -86,10 +89,11 @@ function refuseOtherBits(source: SourceModel, options: PackingOptions): void {
 
 function storedFormat(
   source: SourceModel,
-  matrix: MatrixFormat & { readonly name: string; readonly cols: number },
+  matrix: SourceMatrix,
   quantization: PackingPlan['quantization'],
   isGate: boolean,
 ): MatrixFormat {
+  if (matrix.kind === 'mxfp4') return { kind: 'quantized', bits: 8, group: MXFP4_BLOCK, scaleType: 'BF16' }
   if (matrix.kind === 'quantized') {
     const { bits, group, scaleType } = matrix
     return { kind: 'quantized', bits, group, scaleType }
@@ -144,16 +148,22 @@ function planExperts(
   quantization: PackingPlan['quantization'],
 ): ExpertSetPlan[] {
   const { config } = source
-  const formats = expertFormats(source, 0, 0, quantization)
+  if (config.moeLayers.length === 0) {
+    if (options.experts2bit) throw new OptionError('experts2bit', true, 'false: this model has no experts')
+    return []
+  }
+  const first = config.moeLayers[0]
+  const formats = expertFormats(source, first, 0, quantization)
   // Every one is looked at now: an expert that is missing must not be found after hours of work.
-  for (let layer = 0; layer < config.numLayers; layer++) {
+  for (const layer of config.moeLayers) {
     for (let expert = 0; expert < config.numExperts; expert++) {
       const other = expertFormats(source, layer, expert, quantization)
       for (const projection of PROJECTIONS) {
+        if (hasExpertBiases(config)) source.expertBias(layer, expert, projection)
         const [got, want] = [describe(other[projection]), describe(formats[projection])]
         if (got === want) continue
         const name = `model.layers.${layer}.mlp expert ${expert} ${projection}_proj`
-        const detail = `is ${got}, but the first expert of layer 0 has ${want}: all must agree`
+        const detail = `is ${got}, but the first expert of layer ${first} has ${want}: all must agree`
         throw new TensorError(name, detail, source.sharded.folder.location)
       }
     }
@@ -182,7 +192,7 @@ function twoBitFormats(source: SourceModel, formats: ExpertFormats, options: Pac
   const format = (projection: Projection): MatrixFormat => {
     const main = formats[projection]
     const group = main.kind === 'quantized' ? main.group : (options.groupSize ?? 64)
-    const { cols, name } = source.expert(0, 0, projection)
+    const { cols, name } = source.expert(source.config.moeLayers[0], 0, projection)
     if (cols % group !== 0) throw new OptionError('groupSize', group, `a divisor of the ${cols} columns of ${name}`)
     return { kind: 'quantized', bits: 2, group, scaleType: 'BF16' }
   }

@@ -3,52 +3,32 @@
 // bytes are, and what they need on the way.
 import { FormatError, TensorError } from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
-import { type MatrixFormat, type Projection, projectionShape } from '../model/expertLayout.js'
-import { FLOAT_BYTES } from '../model/floats.js'
+import type { Projection } from '../model/expertLayout.js'
+import type { Family } from '../model/families/family.js'
+import { familyNamed } from '../model/families/index.js'
 import { QUANT_BITS, QUANT_GROUPS } from '../model/quantize.js'
 import type { MatrixSpec, VectorSpec } from '../model/tensorPlan.js'
-import type { FloatType, QuantBits, QuantGroup } from '../model/tensors.js'
-import type { ByteSource } from './byteSource.js'
+import type { QuantBits, QuantGroup } from '../model/tensors.js'
 import type { ShardedModel, SourceTensor } from './shardedModel.js'
-
-/** Some bytes of a source file. */
-export interface Slice {
-  readonly source: ByteSource
-  readonly offset: number
-  readonly size: number
-}
-
-interface MatrixPlace {
-  readonly name: string
-  readonly rows: number
-  readonly cols: number
-  readonly weight: Slice
-}
-
-/** A matrix [rows, cols] where it lies in the source. */
-export type SourceMatrix =
-  | (MatrixPlace & Extract<MatrixFormat, { kind: 'quantized' }> & { readonly scales: Slice; readonly biases: Slice })
-  | (MatrixPlace & Extract<MatrixFormat, { kind: 'plain' }>)
-
-export interface SourceVector {
-  readonly name: string
-  readonly shape: readonly number[]
-  readonly type: FloatType
-  readonly data: Slice
-}
+import { SourceExperts } from './sourceExperts.js'
+import { checkShape, checkType, floatType, type SourceMatrix, type SourceVector, sliceOf } from './sourceMatrix.js'
 
 export class SourceModel {
   readonly layout: 'mlx' | 'hf' | 'gguf'
   /** Some of its matrices are quantized already: bytes are moved, never quantized again. */
   readonly isQuantized: boolean
   private readonly tensors = new Map<string, SourceTensor>()
+  private readonly family: Family
+  private readonly experts: SourceExperts
 
   constructor(
     readonly sharded: ShardedModel,
     readonly config: ModelConfig,
   ) {
+    this.family = familyNamed(config.family)
+    this.experts = new SourceExperts(this, config, this.family)
     for (const tensor of sharded.tensors.values()) {
-      const name = packedName(tensor.name)
+      const name = packedName(tensor.name, this.family)
       const other = this.tensors.get(name)
       if (other !== undefined) {
         const detail = `tensors ${tensor.name} and ${other.name} are both ${name}`
@@ -57,11 +37,13 @@ export class SourceModel {
       this.tensors.set(name, tensor)
     }
     this.layout = this.detectLayout()
-    this.isQuantized = [...this.tensors.keys()].some(name => name.endsWith('.scales'))
+    this.isQuantized = [...this.tensors.keys()].some(name => /[._]scales$/.test(name))
   }
 
   matrix({ name, rows, cols }: MatrixSpec): SourceMatrix {
-    return this.matrixIn(name, rows, cols, 1, 0)
+    const part = this.has(`${name}.weight`) ? null : (this.family.source.rowsOf?.(name, this.config) ?? null)
+    if (part === null) return this.matrixIn(name, rows, cols, 1, 0)
+    return { ...this.matrixIn(part.name, part.rows, cols, 1, 0), rows, rowOf: part.rowOf }
   }
 
   vector({ name, length }: VectorSpec): SourceVector {
@@ -73,25 +55,19 @@ export class SourceModel {
   }
 
   expert(layer: number, expert: number, projection: Projection): SourceMatrix {
-    const [rows, cols] = projectionShape(this.config, projection)
-    const mlp = `model.layers.${layer}.mlp`
-    const { numExperts } = this.config
-    if (this.tensors.has(`${mlp}.switch_mlp.${projection}_proj.weight`)) {
-      return this.matrixIn(`${mlp}.switch_mlp.${projection}_proj`, rows, cols, numExperts, expert)
-    }
-    const fused = this.tensors.get(`${mlp}.experts.gate_up_proj`)
-    if (fused === undefined) return this.matrixIn(`${mlp}.experts.${expert}.${projection}_proj`, rows, cols, 1, 0)
-    const tensor = projection === 'down' ? this.find(`${mlp}.experts.down_proj`) : fused
-    const halves = projection === 'down' ? 1 : 2 // gate rows first, then up rows
-    checkShape(tensor, [numExperts, halves * rows, cols])
-    const type = floatType(tensor)
-    const index = expert * halves + (projection === 'up' ? 1 : 0)
-    const weight = sliceOf(tensor, numExperts * halves, index)
-    return { kind: 'plain', name: tensor.name, rows, cols, type, weight }
+    return this.experts.matrix(layer, expert, projection)
+  }
+
+  expertBias(layer: number, expert: number, projection: Projection): SourceVector {
+    return this.experts.bias(layer, expert, projection)
+  }
+
+  has(name: string): boolean {
+    return this.tensors.has(name)
   }
 
   /** Matrix `index` of the `count` that are stacked in the tensors of this name. */
-  private matrixIn(name: string, rows: number, cols: number, count: number, index: number): SourceMatrix {
+  matrixIn(name: string, rows: number, cols: number, count: number, index: number): SourceMatrix {
     const stack = count === 1 && !name.includes('switch_mlp') ? [] : [count]
     const tensor = this.find(`${name}.weight`)
     const weight = sliceOf(tensor, count, index)
@@ -107,9 +83,7 @@ export class SourceModel {
       const detail = `scales are ${scaleType} and biases ${biases.dtype}, want both BF16 or both F16`
       throw new TensorError(scales.name, detail, scales.source.name)
     }
-    if (tensor.dtype !== 'U32') {
-      throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want U32`, tensor.source.name)
-    }
+    checkType(tensor, 'U32')
     // Shapes say exactly what the bits and the group are, for each tensor by itself.
     const bits = ((tensor.shape.at(-1) ?? 0) * 32) / cols
     const group = cols / (scales.shape.at(-1) ?? 0)
@@ -135,7 +109,7 @@ export class SourceModel {
     }
   }
 
-  private find(name: string): SourceTensor {
+  find(name: string): SourceTensor {
     const tensor = this.tensors.get(name)
     if (tensor === undefined) throw new TensorError(name, 'is missing', this.sharded.folder.location)
     return tensor
@@ -156,29 +130,10 @@ export class SourceModel {
   }
 }
 
-/** `language_model.` is stripped, and `model.language_model.` becomes `model.`. */
-function packedName(name: string): string {
-  if (name.startsWith('language_model.')) return name.slice('language_model.'.length)
-  if (name.startsWith('model.language_model.')) return `model.${name.slice('model.language_model.'.length)}`
-  return name
-}
-
-function sliceOf(tensor: SourceTensor, count: number, index: number): Slice {
-  const size = tensor.size / count
-  return { source: tensor.source, offset: tensor.offset + index * size, size }
-}
-
-function floatType(tensor: SourceTensor): FloatType {
-  if (!(tensor.dtype in FLOAT_BYTES)) {
-    throw new TensorError(tensor.name, `the dtype is ${tensor.dtype}, want BF16, F16 or F32`, tensor.source.name)
-  }
-  return tensor.dtype as FloatType
-}
-
-function checkShape(tensor: SourceTensor, want: readonly number[]): void {
-  if (tensor.shape.join() !== want.join()) {
-    throw new TensorError(tensor.name, `the shape is [${tensor.shape}], want [${want}]`, tensor.source.name)
-  }
+/** `language_model.` is stripped, `model.language_model.` becomes `model.`, and the family's own names follow. */
+function packedName(name: string, { source }: Family): string {
+  const plain = name.replace(/^language_model\./, '').replace(/^model\.language_model\./, 'model.')
+  return source.renames.reduce((text, [pattern, replacement]) => text.replace(pattern, replacement), plain)
 }
 
 function isBits(bits: number): bits is QuantBits {

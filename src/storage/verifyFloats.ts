@@ -65,11 +65,17 @@ export function* residentFloats({ tensors, weights: source }: PackedModel): Gene
   if (lmHead.weight.offset !== embed.weight.offset) yield* matrixFloats(lmHead, source, 0)
 }
 
-export function* expertFloats({ experts, config }: PackedModel, layer: number): Generator<Floats> {
+/** `place`: among the layers with experts. */
+export function* expertFloats({ experts, config }: PackedModel, place: number): Generator<Floats> {
   const { layout, files } = experts
   for (let expert = 0; expert < config.numExperts; expert++) {
     for (const projection of PROJECTIONS) {
-      yield* matrixFloats(layout[projection], files[layer], expert * layout.expertSize, `expert ${expert}, `)
+      yield* matrixFloats(layout[projection], files[place], expert * layout.expertSize, `expert ${expert}, `)
+    }
+    for (const bias of [layout.gateBias, layout.upBias, layout.downBias]) {
+      if (bias === null) continue
+      const floats = vectorFloats(bias, files[place])
+      yield { ...floats, offset: expert * layout.expertSize + floats.offset, what: `expert ${expert}, ${floats.what}` }
     }
   }
 }

@@ -49,7 +49,7 @@ export async function verifyPacked(
     const sizes = await Promise.all(unlisted.map(name => folder.sizeOf(name)))
     const total = [...listed.map(([, file]) => file.size), ...sizes].reduce((sum, size) => sum + size, 0)
     const counter = new ReadCounter(total, options)
-    const { compared, problems } = await compareFiles(folder, metadata, unlisted, counter, options)
+    const { compared, problems } = await compareFiles(folder, metadata, unlisted, expertLayers(sets), counter, options)
     // Files that are known to be damaged explain why the folder does not open.
     if (problems.length === 0) problems.push(...openProblems)
     const isDone = (name: string) =>
@@ -82,12 +82,18 @@ async function openSets(folder: Folder, metadata: Metadata | null, names: readon
   return { sets, problems }
 }
 
+function expertLayers(sets: Sets): readonly number[] | undefined {
+  return sets.values().next().value?.config.moeLayers
+}
+
 /** Files that are there and that the engine would read; all of such names where the model does not open. */
 function usedNames(sets: Sets, names: readonly string[]): string[] {
-  const layers = sets.values().next().value?.config.numLayers ?? Number.POSITIVE_INFINITY
+  const layers = expertLayers(sets)
   return names.filter(name => {
     const layer = /\/layer_(\d+)\.bin$/.exec(name)?.[1]
-    return isPackedName(name) && name !== METADATA_NAME && (layer === undefined || Number(layer) < layers)
+    return (
+      isPackedName(name) && name !== METADATA_NAME && (layer === undefined || (layers?.includes(Number(layer)) ?? true))
+    )
   })
 }
 
@@ -96,6 +102,7 @@ async function compareFiles(
   folder: Folder,
   metadata: Metadata | null,
   unlisted: readonly string[],
+  layers: readonly number[] | undefined, // with experts
   counter: ReadCounter,
   { signal }: VerifyOptions,
 ) {
@@ -114,7 +121,7 @@ async function compareFiles(
       continue
     }
     compared.push({ name, size: result, with: known.listed ? 'sha256' : 'blocks' })
-    if (isSums(name)) await collect(problems, () => addBlocks(folder, name, blocks))
+    if (isSums(name)) await collect(problems, () => addBlocks(folder, name, layers, blocks))
   }
   return { compared, problems }
 }
@@ -124,14 +131,20 @@ function isSums(name: string): boolean {
 }
 
 /** Puts what a file of checksums says beside the names of the files that it is of. */
-async function addBlocks(folder: Folder, name: string, blocks: Map<string, KnownContent['blocks']>): Promise<void> {
+async function addBlocks(
+  folder: Folder,
+  name: string,
+  layers: readonly number[] | undefined,
+  blocks: Map<string, KnownContent['blocks']>,
+): Promise<void> {
   const source = await folder.open(name)
   const bytes = new Uint8Array(source.size)
   await source.read(0, bytes).finally(() => source.close())
   const table = parseChecksums(bytes, null, source.name)
   const set = SETS.find(each => name === expertChecksumsName(each))
   for (let file = 0; file < table.files; file++) {
-    blocks.set(set === undefined ? WEIGHTS_NAME : expertFileName(set, file), { table, file, name })
+    const known = set === undefined ? WEIGHTS_NAME : expertFileName(set, layers?.[file] ?? file)
+    blocks.set(known, { table, file, name })
   }
 }
 
@@ -154,8 +167,8 @@ async function lookAt(
   }
   for (const [set, model] of sets) {
     await look(WEIGHTS_NAME, residentFloats(model))
-    for (let layer = 0; layer < model.config.numLayers; layer++) {
-      await look(expertFileName(set, layer), expertFloats(model, layer))
+    for (const [place, layer] of model.config.moeLayers.entries()) {
+      await look(expertFileName(set, layer), expertFloats(model, place))
     }
   }
   if (sets.size > 0) {

@@ -10,7 +10,8 @@ import { readJson } from './openPacked.js'
 import { CONFIG_NAME, COPIED_NAMES, GENERATION_CONFIG_NAME } from './packedNames.js'
 import { planPacking } from './packingPlan.js'
 import { INDEX_NAME, openShardedModel, type ShardedModel } from './shardedModel.js'
-import { type Slice, type SourceMatrix, SourceModel } from './sourceModel.js'
+import type { Slice, SourceMatrix } from './sourceMatrix.js'
+import { SourceModel } from './sourceModel.js'
 import { type Floats, lookAtFloats } from './verifyFloats.js'
 import {
   type ComparedFile,
@@ -97,8 +98,8 @@ function* sourceFloats(model: SourceModel): Generator<Floats> {
       yield { ...data, type, what: `values of ${name}` }
     }
   }
-  const { numLayers, numExperts } = model.config
-  for (let layer = 0; layer < numLayers; layer++) {
+  const { moeLayers, numExperts } = model.config
+  for (const layer of moeLayers) {
     for (let expert = 0; expert < numExperts; expert++) {
       for (const projection of PROJECTIONS) yield* matrixFloats(model.expert(layer, expert, projection))
     }
@@ -112,7 +113,7 @@ function* matrixFloats(matrix: SourceMatrix): Generator<Floats> {
     what: `${kind} of ${matrix.name}`,
   })
   if (matrix.kind === 'plain') yield floats('weights', matrix.weight, matrix.type)
-  else {
+  else if (matrix.kind === 'quantized') {
     yield floats('scales', matrix.scales, matrix.scaleType)
     yield floats('biases', matrix.biases, matrix.scaleType)
   }

@@ -1,11 +1,12 @@
 // Writes the two kinds of large files of a packed folder, each from its start to its end: model_weights.bin, and the
 // experts of one layer.
 import { TensorError } from '../errors.js'
-import { PROJECTIONS } from '../model/expertLayout.js'
+import { hasExpertBiases, PROJECTIONS } from '../model/expertLayout.js'
 import { FLOAT_BYTES, findNonFinite, widenFloats } from '../model/floats.js'
 import type { OutputFile } from './outputFolder.js'
 import type { ExpertSetPlan, PackingPlan, ResidentItem } from './packingPlan.js'
 import { type PackScratch, packMatrix } from './packMatrix.js'
+import type { SourceVector } from './sourceMatrix.js'
 import type { SourceModel } from './sourceModel.js'
 
 export interface WriteContext {
@@ -87,7 +88,7 @@ async function packExpert(
   context: WriteContext,
 ): Promise<void> {
   for (const projection of PROJECTIONS) {
-    const offsets = { weight: 0, scales: 0, biases: 0 }
+    const offsets = { weight: 0, scales: 0, biases: 0, bias: 0 }
     for (const part of set.parts) if (part.projection === projection) offsets[part.kind] = part.offset
     const source = model.expert(layer, expert, projection)
     for await (const block of packMatrix(source, set.formats[projection], context.scratch, context.signal)) {
@@ -96,6 +97,9 @@ async function packExpert(
         offsets[kind] += block[kind].byteLength
       }
     }
+    if (!hasExpertBiases(model.config)) continue
+    const bias = await readFloats(model.expertBias(layer, expert, projection))
+    record.set(new Uint8Array(bias.buffer), offsets.bias)
   }
 }
 
@@ -103,13 +107,24 @@ async function packVector(
   model: SourceModel,
   item: Extract<ResidentItem, { kind: 'vector' }>,
 ): Promise<Uint8Array<ArrayBuffer>> {
-  const { data, type, name } = model.vector(item.spec)
+  const vector = model.vector(item.spec)
+  if (item.type === vector.type && !item.addOne) return readBytes(vector)
+  const values = await readFloats(vector)
+  if (item.addOne) for (let i = 0; i < values.length; i++) values[i] += 1
+  return new Uint8Array(values.buffer)
+}
+
+async function readBytes({ data, type, name }: SourceVector): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(data.size)
   await data.source.read(data.offset, bytes)
   if (findNonFinite(type, bytes) >= 0) throw new TensorError(name, 'holds NaN or infinity', data.source.name)
-  if (item.type === type && !item.addOne) return bytes
+  return bytes
+}
+
+async function readFloats(vector: SourceVector): Promise<Float32Array<ArrayBuffer>> {
+  const { type, shape, placeOf } = vector
+  const bytes = await readBytes(vector)
   const values = new Float32Array(bytes.byteLength / FLOAT_BYTES[type])
   widenFloats(type, bytes, values)
-  if (item.addOne) for (let i = 0; i < values.length; i++) values[i] += 1
-  return new Uint8Array(values.buffer)
+  return placeOf === undefined ? values : Float32Array.from({ length: shape[0] }, (_, i) => values[placeOf(i)])
 }

@@ -13,7 +13,7 @@ function setUp() {
   const resident = new Uint8Array(LAYERS * EXPERTS)
   let asked = 0
   const backend = {
-    config: { numLayers: LAYERS, numExperts: EXPERTS },
+    config: { moeLayers: Array.from({ length: LAYERS }, (_, layer) => layer), numExperts: EXPERTS },
     stats: () => {
       asked++
       return structuredClone(stats) as unknown as ModelStats

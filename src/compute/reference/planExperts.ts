@@ -4,7 +4,7 @@
 
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import { FLOAT_BYTES } from '../../model/floats.js'
-import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
+import { expertCount, kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { Matrix } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
@@ -19,7 +19,7 @@ const READS_AT_ONCE = 8
 export async function planReferenceExperts(packed: PackedModel, options: BackendOptions): Promise<number> {
   const { config, tensors, experts } = packed
   const { layout } = experts
-  const all = config.numLayers * config.numExperts
+  const all = expertCount(config)
   const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
   const wide = widenedBytes(layout.gate) + widenedBytes(layout.up) + widenedBytes(layout.down)
   const stretch = widenedBytes(tensors.lmHead) / storedBytes(tensors.lmHead) // the other matrices are of the same kind
@@ -38,13 +38,14 @@ export async function planReferenceExperts(packed: PackedModel, options: Backend
     ],
     slotBytes: layout.expertSize,
     experts: all,
-    leastSlots: 1,
+    leastSlots: Math.min(1, all),
     expertMemory: options.expertMemory,
     tokens: planned.tokens,
     tokenBytes: kvBytesPerToken(config),
     isContext: planned.isContext,
     threads: { count: 1, bytes: 0 },
   })
+  if (all === 0) return 0
   const most = Math.max(1, Math.min(all, Math.floor(DEFAULT_EXPERT_MEMORY / layout.expertSize)))
   if (options.expertMemory === undefined && slots >= most) return most
   if (notice) options.onNotice?.(notice)

@@ -17,7 +17,7 @@ import type {
   StepRun,
 } from '../backend.js'
 import { Breather } from '../breather.js'
-import type { ModelStats } from '../stats.js'
+import { type ModelStats, NO_EXPERT_STATS } from '../stats.js'
 import { Turns } from '../turns.js'
 import { embed } from './embed.js'
 import type { ExpertWeights } from './expert.js'
@@ -52,9 +52,9 @@ class ReferenceBackend implements Backend {
   readonly description: string
   readonly chunkTokens = CHUNK_TOKENS
   private readonly memory: KvMemory
-  private readonly store: ExpertStore<ExpertWeights>
+  private readonly store: ExpertStore<ExpertWeights> | null // null: a dense model
   private readonly breather = new Breather()
-  private readonly seconds: Record<string, number> = { mixer: 0, router: 0, experts: 0, dense: 0, head: 0 }
+  private readonly seconds: Record<string, number> = { mixer: 0, head: 0 }
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0 }
   private readonly turns = new Turns()
   private phaseStart = 0
@@ -70,14 +70,16 @@ class ReferenceBackend implements Backend {
     this.memory = new KvMemory(packed.config)
     const { layout } = packed.experts
     const { moeLayers, numExperts: experts } = packed.config
-    this.store = new ExpertStore(packed.experts, { layers: moeLayers.length, experts, slots }, record => ({
+    const shape = { layers: moeLayers.length, experts, slots }
+    const decode = (record: Uint8Array): ExpertWeights => ({
       gate: sliceMatrix(layout.gate, record),
       up: sliceMatrix(layout.up, record),
       down: sliceMatrix(layout.down, record),
       gateBias: layout.gateBias && sliceVector(layout.gateBias, record),
       upBias: layout.upBias && sliceVector(layout.upBias, record),
       downBias: layout.downBias && sliceVector(layout.downBias, record),
-    }))
+    })
+    this.store = shape.layers === 0 ? null : new ExpertStore(packed.experts, shape, decode)
     this.description = 'reference, plain TypeScript on one thread'
   }
 
@@ -94,7 +96,7 @@ class ReferenceBackend implements Backend {
   }
 
   private async evaluate(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
-    this.store.tick()
+    this.store?.tick()
     const { numLayers, moeLayers, hiddenSize, vocabSize } = this.config
     const tokens = runs.flatMap(run => run.tokens)
     const k = this.expertsPerToken
@@ -164,41 +166,48 @@ class ReferenceBackend implements Backend {
   }
 
   stats(): ModelStats {
-    const { stats, reads } = this.store
+    const experts = this.expertStats()
     const { promptTokens, decodeTokens, steps } = this.counts
     const phases = Object.values(this.seconds).reduce((a, b) => a + b, 0)
-    const { expertSize } = this.packed.experts.layout
     return {
       tokens: promptTokens + decodeTokens,
       promptTokens,
       decodeTokens,
       steps,
+      ...experts,
+      computeSeconds: Math.max(0, phases - experts.stallSeconds),
+      phaseSeconds: { ...this.seconds },
+      residentBytes: this.packed.weights.size,
+      tiers: null,
+    }
+  }
+
+  private expertStats(): typeof NO_EXPERT_STATS {
+    if (this.store === null) return NO_EXPERT_STATS
+    const { stats, reads } = this.store
+    return {
       ...stats,
       bytesRead: reads.bytes,
       readSeconds: reads.seconds,
       readBusySeconds: reads.busySeconds,
       readLatencyMs: reads.latency,
-      computeSeconds: Math.max(0, phases - stats.stallSeconds),
-      phaseSeconds: { ...this.seconds },
-      residentBytes: this.packed.weights.size,
-      expertMemory: stats.expertSlots * expertSize,
-      tiers: null,
+      expertMemory: stats.expertSlots * this.packed.experts.layout.expertSize,
     }
   }
 
   async loaded(): Promise<void> {}
 
   forgetExperts(): void {
-    this.store.forget()
+    this.store?.forget()
   }
 
   residency(): Uint8Array {
-    return this.store.residency()
+    return this.store?.residency() ?? new Uint8Array(0)
   }
 
   async close(): Promise<void> {
     this.closed = true
-    await this.store.close()
+    await this.store?.close()
     await this.turns.ended()
   }
 
@@ -242,7 +251,7 @@ class ReferenceBackend implements Backend {
     const result: LayerResult = await forwardLayer(weights, hidden, layerRuns, {
       config: this.config,
       expertsPerToken: this.expertsPerToken,
-      takeExperts: wanted => this.store.take(this.config.moeLayers.indexOf(layer), wanted, signal),
+      takeExperts: wanted => this.store!.take(this.config.moeLayers.indexOf(layer), wanted, signal),
       phase: name => this.endPhase(name, signal),
     })
     runs.forEach((run, i) => {
@@ -258,7 +267,7 @@ class ReferenceBackend implements Backend {
   }
 
   private async endPhase(name: string, signal?: AbortSignal) {
-    this.seconds[name] += (performance.now() - this.phaseStart) / 1000
+    this.seconds[name] = (this.seconds[name] ?? 0) + (performance.now() - this.phaseStart) / 1000
     await this.breather.pause()
     signal?.throwIfAborted()
     this.phaseStart = performance.now()

@@ -12,6 +12,27 @@ export interface Family {
   /** RMS norms are stored without their 1 in Hugging Face layouts (but for the delta net's own). */
   readonly zeroCentredNorms: boolean
   readShapes(fields: ConfigFields, base: BaseShapes): FamilyShapes
+  readonly source: SourceNames
+}
+
+/** How checkpoints differ from the packed folder, whose names are those of `tensorPlan.ts`. */
+export interface SourceNames {
+  /** Applied in turn to each name, after the prefixes of multimodal checkpoints are gone. */
+  readonly renames: readonly (readonly [pattern: RegExp, replacement: string])[]
+  /** Where the rows of a matrix are that has no tensor of its own; null: there is one. */
+  rowsOf?(name: string, shapes: DeltaSizes): SourceRows | null
+  /**
+   * `experts.gate_up_proj`: 'stacked' rows of gate, then those of up; or 'alternating', where floats lie input first
+   * ([in, out], `down_proj` too).
+   */
+  readonly fusedExperts: 'stacked' | 'alternating'
+}
+
+/** Some rows of a matrix that holds others as well. */
+export interface SourceRows {
+  readonly name: string
+  readonly rows: number // of the whole
+  rowOf(row: number): number
 }
 
 /** What every config says, read before its family is asked. */

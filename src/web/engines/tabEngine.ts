@@ -46,10 +46,10 @@ export class TabEngine implements ChatEngine {
       model: info.name,
       backend: info.backend,
       description: info.backendDescription,
-      layers: info.config.numLayers,
+      layers: info.config.moeLayers.length,
       experts: info.config.numExperts,
       expertsPerToken: info.expertsPerToken,
-      layerKinds: info.config.layerKinds,
+      layerKinds: info.config.moeLayers.map(layer => info.config.layerKinds[layer]),
       contextLength: info.contextLength,
     }
   }

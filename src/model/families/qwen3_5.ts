@@ -1,0 +1,21 @@
+// Qwen3.5 and its sisters without experts (0.8B to 27B): the mixers of qwen3_5_moe, each layer with a dense feed-forward
+// block. Nothing is streamed.
+import type { DenseShape } from '../layers.js'
+import { type Family, NO_EXPERTS } from './family.js'
+import { readHybridMixers } from './hybridMixers.js'
+
+export const qwen3_5: Family = {
+  name: 'qwen3_5',
+  modelTypes: ['qwen3_5', 'qwen3_5_text'],
+  dialect: 'qwen3_5',
+  zeroCentredNorms: true,
+  source: { renames: [], fusedExperts: 'stacked' },
+
+  readShapes(fields, base) {
+    const { mixers, ...rest } = readHybridMixers(fields, base)
+    fields.mustBe('hidden_act', 'silu')
+    const width = fields.size('intermediate_size')
+    const feedForward: DenseShape = { kind: 'dense', width, activation: { kind: 'silu' } }
+    return { layers: mixers.map(mixer => ({ mixer, feedForward })), ...rest, ...NO_EXPERTS }
+  },
+}

@@ -1,0 +1,52 @@
+// Qwen3 with experts (30B-A3B, 235B-A22B, Coder): attention in every layer, on the whole head, without an output gate; no
+// shared expert.
+import { type AttentionShape, type LayerShape, SOFTMAX_ROUTER } from '../layers.js'
+import { type Family, NO_DELTA, NO_EXPERTS } from './family.js'
+import { MAX_EXPERTS, readRope } from './readShapes.js'
+
+export const qwen3_moe: Family = {
+  name: 'qwen3_moe',
+  modelTypes: ['qwen3_moe'],
+  dialect: 'qwen3',
+  zeroCentredNorms: false,
+  source: { renames: [], fusedExperts: 'stacked' },
+
+  readShapes(fields, { numLayers, headDim }) {
+    fields.mustBe('hidden_act', 'silu')
+    fields.mustBe('attention_bias', false)
+    fields.mustBe('use_sliding_window', false)
+    fields.mustBe('decoder_sparse_step', 1)
+    fields.mustBeEmpty('mlp_only_layers')
+    const rope = readRope(fields, headDim, 1)
+    const mixer: AttentionShape = {
+      kind: 'full_attention',
+      outputGate: false,
+      qkNorm: true,
+      qkvBias: false,
+      outputBias: false,
+      rope,
+      window: null,
+      sinks: false,
+    }
+    const layer: LayerShape = {
+      mixer,
+      feedForward: {
+        kind: 'moe',
+        router: { ...SOFTMAX_ROUTER, renormalize: fields.boolean('norm_topk_prob', false) },
+        shared: 'none',
+        activation: { kind: 'silu' },
+        expertBias: false,
+      },
+    }
+    return {
+      layers: Array.from({ length: numLayers }, () => layer),
+      rope,
+      fullAttentionInterval: 1,
+      ...NO_DELTA,
+      ...NO_EXPERTS,
+      numExperts: fields.size('num_experts', MAX_EXPERTS),
+      expertsPerToken: fields.size('num_experts_per_tok'),
+      moeIntermediateSize: fields.size('moe_intermediate_size'),
+    }
+  },
+}

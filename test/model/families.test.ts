@@ -1,0 +1,138 @@
+// Every family on every backend against the reference values of another implementation: the residual stream after each
+// layer, router picks and weights, state, logits, greedy text. Weights are kept as floats, as the checkpoints have them.
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import type { LayerProbe, LayerState, ProbeResult } from '#moeflux/compute/backend.js'
+import { decodeLayers } from '#moeflux/engine/snapshot.js'
+import { type Model, openModel } from '#moeflux/session/openModel.js'
+import { packFolder } from '#moeflux/storage/packFolder.js'
+import { type BackendRow, backends } from '../support/backends.js'
+import { expectClose } from '../support/bands.js'
+import { FamilyGoldens, familyNames, writeFamily } from '../support/families.js'
+
+/** The backends that compute all families. */
+const ready: readonly string[] = ['reference']
+
+/** Largest differences from the reference values for arithmetic in float32. */
+const EXACT = { values: 1e-3, weights: 1e-4, states: 1e-4 }
+
+const cases = backends
+  .filter(({ name }) => ready.includes(name))
+  .flatMap(backend => familyNames.map(family => ({ backend, family })))
+
+describe.each(cases)('$family on $backend.name', ({ backend, family }) => {
+  const goldens = new FamilyGoldens(family)
+  const folder = mkdtempSync(join(tmpdir(), 'moeflux-family-'))
+  const ids = goldens.ints('ids')
+  let model: Model
+  let probe: ProbeResult
+  let states: LayerState[]
+
+  beforeAll(async () => {
+    const packed = join(folder, 'packed')
+    await packFolder(writeFamily(family, join(folder, 'source')), packed, { bits: 16 })
+    model = await openModel(packed, backend.options)
+    const context = model.createContext()
+    probe = await context.probe({ tokens: ids })
+    await context.evalPrompt(ids)
+    states = [...decodeLayers(await context.saveState(), model.config)]
+    await context.close()
+  })
+  afterAll(async () => {
+    await model?.close()
+    rmSync(folder, { recursive: true, force: true })
+  })
+
+  test('the residual stream after each layer, and the logits', () => {
+    const rows = goldens.ints('rows')
+    const hidden = probe.layers.flatMap(({ out }) => rowsOf(out, ids.length, rows))
+    compare(backend, hidden, goldens.floats('hidden'), EXACT.values, 'hidden')
+    compare(backend, rowsOf(probe.logits!, ids.length, rows), goldens.floats('logits'), EXACT.values, 'logits')
+  })
+
+  test('router: the same experts, with their weights', () => {
+    const routed = probe.layers.filter(({ routerIndices }) => routerIndices.length > 0)
+    expect(routed.map(({ layer }) => layer)).toEqual(model.config.moeLayers)
+    for (const layer of routed) {
+      const picks = goldens.ints(`layer.${layer.layer}.router_indices`)
+      const weights = goldens.floats(`layer.${layer.layer}.router_weights`)
+      const want = weightsByExpert(picks, weights, model.config.numExperts, ids.length)
+      const got = byExpert(layer, model.config.numExperts, ids.length)
+      compare(backend, got, want, EXACT.weights, `router of layer ${layer.layer}`)
+    }
+  })
+
+  test('state of the delta nets', () => {
+    const { linearConvDim, linearValueHeads, linearKeyDim, linearValueDim } = model.config
+    for (const [layer, state] of states.entries()) {
+      const name = `layer.${layer}.recurrent_state`
+      if (state.kind !== 'linear_attention' || !goldens.has(name)) continue
+      const conv = transpose(goldens.floats(`layer.${layer}.conv_state`), 1, linearConvDim, 3)
+      const recurrent = transpose(goldens.floats(name), linearValueHeads, linearKeyDim, linearValueDim)
+      compare(backend, state.conv, conv, EXACT.states, `convolution of layer ${layer}`)
+      compare(backend, state.recurrent, recurrent, EXACT.states, name)
+    }
+  })
+
+  test('greedy text, token by token', async () => {
+    const greedy = goldens.ints('greedy').slice(0, backend.isSlow ? 6 : undefined)
+    const context = model.createContext()
+    const tokens = [best((await context.evalPrompt(ids)) as Float32Array)]
+    while (tokens.length < greedy.length) tokens.push(await context.evalTokenGreedy(tokens.at(-1) as number))
+    if (backend.sameTokens) expect(tokens).toEqual(greedy)
+    await context.close()
+  })
+})
+
+function compare(
+  backend: BackendRow,
+  got: ArrayLike<number>,
+  want: ArrayLike<number>,
+  largest: number,
+  what: string,
+): void {
+  if (!backend.sameTokens) {
+    expectClose(got, want, backend.layers, what)
+    return
+  }
+  expect(got.length, `${what}: length`).toBe(want.length)
+  let worst = 0
+  for (let i = 0; i < want.length; i++) worst = Math.max(worst, Math.abs(got[i] - want[i]))
+  expect(worst, `${what}: largest difference`).toBeLessThanOrEqual(largest)
+}
+
+function rowsOf(values: Float32Array, count: number, rows: readonly number[]): number[] {
+  const width = values.length / count
+  return rows.flatMap(row => [...values.subarray(row * width, (row + 1) * width)])
+}
+
+/** [tokens, experts]: weights where they were picked, else 0. */
+function byExpert({ routerIndices, routerWeights }: LayerProbe, experts: number, tokens: number): Float32Array {
+  return weightsByExpert([...routerIndices], routerWeights, experts, tokens)
+}
+
+function weightsByExpert(picks: readonly number[], weights: Float32Array, experts: number, tokens: number) {
+  const out = new Float32Array(tokens * experts)
+  const k = picks.length / tokens
+  for (const [i, expert] of picks.entries()) out[Math.floor(i / k) * experts + expert] = weights[i]
+  return out
+}
+
+/** [count, rows, cols] -> [count, cols, rows] */
+function transpose(values: Float32Array, count: number, rows: number, cols: number): Float32Array {
+  const out = new Float32Array(values.length)
+  for (let n = 0; n < count; n++) {
+    for (let row = 0; row < rows; row++) {
+      for (let col = 0; col < cols; col++) {
+        out[(n * cols + col) * rows + row] = values[(n * rows + row) * cols + col]
+      }
+    }
+  }
+  return out
+}
+
+function best(row: Float32Array): number {
+  return row.indexOf(row.reduce((a, b) => Math.max(a, b)))
+}
