@@ -64,7 +64,7 @@ export function planGpu({ model, gpuBytes, gpuMemory, askedBy, host }: GpuPlanRe
       line,
     }
   }
-  const fitting = Math.floor((gpuBytes - fixedBytes) / slotBytes)
+  const fitting = slotBytes === 0 ? 0 : Math.floor((gpuBytes - fixedBytes) / slotBytes)
   const pools = planPools(pooling, Math.min(fitting, askedSlots(gpuMemory, slotBytes, least, askedBy) ?? fitting))
   const gpuSlots = pools.slots * pools.pools
   const rest = Math.max(0, allExperts(model) - gpuSlots)
@@ -94,7 +94,7 @@ export function planSharedGpu({ model, memory, programBytes, expertMemory }: Sha
   const ways = [
     {
       parts: [...parts.filter(part => !isState(part)), { what: 'the program', bytes: programBytes }],
-      slotCost: slotBytes,
+      slotCost: Math.max(1, slotBytes),
       notice: null,
     },
   ]
@@ -165,7 +165,9 @@ function splitText(
   const { gpuSlots, memorySlots, diskExperts, host } = split
   const experts = (count: number, bytes: number) =>
     `${count.toLocaleString('en-US')} experts (${gigabytes(count * bytes)})`
-  const gpu = `GPU: ${gigabytes(fixedBytes)} weights and state, ${experts(gpuSlots, model.slotBytes)}`
+  const fixed = `GPU: ${gigabytes(fixedBytes)} weights and state`
+  if (allExperts(model) === 0) return fixed
+  const gpu = `${fixed}, ${experts(gpuSlots, model.slotBytes)}`
   const memory = host === null ? '' : `; memory: ${memorySlots === 0 ? '0' : experts(memorySlots, host.slotBytes)}`
   return `${gpu}${memory}; disk: ${diskExperts.toLocaleString('en-US')}`
 }
@@ -178,7 +180,8 @@ function tooSmallText(model: GpuModel, parts: readonly BudgetPart[], missing: nu
   const tokens = (Math.floor((planned.tokens - missing / tokenBytes) / 64) - 1) * 64 // whole pages
   const remedy =
     planned.isContext && tokens >= 64 ? `contextLength ${tokens} would fit` : 'the processor can run it (backend wasm)'
-  return `the GPU's memory is too small by ${gigabytes(missing)} for what it must hold before the first expert (${pieces}); ${remedy}`
+  const what = allExperts(model) === 0 ? 'the model' : 'what it must hold before the first expert'
+  return `the GPU's memory is too small by ${gigabytes(missing)} for ${what} (${pieces}); ${remedy}`
 }
 
 export function gigabytes(bytes: number): string {

@@ -83,7 +83,7 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
         status: arena.put(Uint32Array.of(isMiss ? 3 : 0, 0, 0, 0)),
         outStride: rows,
         norm: norm ? { weight: arena.put(weight), eps: 1e-6 } : undefined,
-        swiglu,
+        activation: swiglu ? { kind: 'silu' } : undefined,
         add,
         label: 'test',
       })

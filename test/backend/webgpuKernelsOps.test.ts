@@ -36,6 +36,7 @@ import { swigluOp } from '#moeflux/compute/webgpu/swiglu.js'
 import { logitsStride, NOT_LEFT, topKOp } from '#moeflux/compute/webgpu/topK.js'
 import { createWorkspace } from '#moeflux/compute/webgpu/workspace.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
+import { type AttentionShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
 import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
 import { GpuArena } from '../support/gpuArena.js'
@@ -45,6 +46,14 @@ const seeds = fc.integer({ min: 1, max: 2 ** 31 })
 const upTo = (max: number) => fc.integer({ min: 1, max })
 const MISSING = 0xffffffff
 const largest = 128 * 2 ** 20
+
+// The kinds of qwen3_5_moe; the others are in webgpuKernelsKinds.test.ts.
+const moe = { router: SOFTMAX_ROUTER, shared: 'gated' } as const
+const gatedAttention: AttentionShape = {
+  kind: 'full_attention',
+  ...{ outputGate: true, qkNorm: true, qkvBias: false, outputBias: false, window: null, sinks: false },
+  rope: { dims: 8, theta: 1e7, yarn: null },
+}
 
 const devices = [
   { name: 'subgroups', options: {} },
@@ -74,7 +83,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
 
       const pairs = randomFloats(random, tokens * 2 * width, 20)
       const activated = arena.poisoned(tokens * width)
-      await arena.run(await swigluOp(gpu, arena.put(pairs), activated, width, 1), { tokens })
+      await arena.run(await swigluOp(gpu, arena.put(pairs), activated, width, 1, { kind: 'silu' }), { tokens })
       const halves = (at: number) =>
         Float32Array.from(x, (_, i) => pairs[Math.floor(i / width) * 2 * width + at + (i % width)])
       expectClose(await arena.floats(activated, x.length), swiGlu(halves(0), halves(width)), KERNEL, 'swiglu')
@@ -111,9 +120,12 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const leftRow = layers + ahead
       const mixing = arena.poisoned(tokens * (k + 1) * 2)
       const status = arena.put(new Uint32Array(4))
-      const buffers = { logits: arena.put(logits), slotTable: arena.put(slots), choice, mixing, status }
+      const buffers = {
+        ...{ logits: arena.put(logits), slotTable: arena.put(slots), choice, mixing, status },
+        selectionBias: null,
+      }
       const decode = { sharedSlot: 77, ahead, layers, spareSlot: 78, leftRow }
-      await arena.run(await topKOp(arena.exact, shape, buffers, layer, decode), { tokens })
+      await arena.run(await topKOp(arena.exact, shape, moe, buffers, layer, decode), { tokens })
       const chosen = await arena.words(choice, (layers + ahead) * 4 * k)
       const mixed = await arena.words(mixing, tokens * (k + 1) * 2)
       const weights = new Float32Array(mixed.buffer)
@@ -142,7 +154,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const helped = arena.poisoned(tokens * (k + 1) * 2)
       const helpedStatus = arena.put(new Uint32Array([0, layer + 1, 0, 0]))
       const beside = { ...buffers, mixing: helped, status: helpedStatus }
-      await arena.run(await topKOp(arena.exact, shape, beside, layer, decode), { tokens })
+      await arena.run(await topKOp(arena.exact, shape, moe, beside, layer, decode), { tokens })
       const left = await arena.words(helped, tokens * (k + 1) * 2)
       for (let i = 0; i < left.length; i += 2) {
         const isMissing = mixed[i] === MISSING
@@ -164,7 +176,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const wrong = Math.floor(random() * experts)
       logits[wrong] = random() < 0.5 ? Number.NaN : Number.NEGATIVE_INFINITY
       const broken = { ...buffers, logits: arena.put(logits), status: arena.put(new Uint32Array(4)) }
-      await arena.run(await topKOp(arena.exact, shape, broken, layer, decode), { tokens })
+      await arena.run(await topKOp(arena.exact, shape, moe, broken, layer, decode), { tokens })
       const spoiled = new Float32Array((await arena.words(mixing, tokens * (k + 1) * 2)).buffer)
       for (let t = 0; t < tokens; t++) {
         const finite = Array.from({ length: k }, (_, rank) => Number.isFinite(spoiled[(t * (k + 1) + rank) * 2 + 1]))
@@ -181,7 +193,9 @@ describe.each(devices)('operations, $name', ({ options }) => {
       })
       const out = arena.poisoned(tokens * width)
       const sums = { expertRows: arena.put(rows), mixing: arena.put(pairs), sharedRows: arena.put(shared), out }
-      await arena.run(await combineOp(arena.exact, shape, { ...sums, logits: buffers.logits }, width), { tokens })
+      await arena.run(await combineOp(arena.exact, shape, moe.shared, { ...sums, logits: buffers.logits }, width), {
+        tokens,
+      })
       const gates = Float32Array.from({ length: tokens }, (_, t) => {
         return 1 / (1 + Math.exp(-logits[t * shape.logitsStride + experts]))
       })
@@ -321,7 +335,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
     const property = fc.asyncProperty(shapes, async ({ kvHeads, share, headDim, past, tokens, splits, seed }) => {
       const random = seededRandom(seed)
       const config = attentionConfig(kvHeads * share, kvHeads, headDim)
-      const { stride } = attentionColumns(config)
+      const { stride } = attentionColumns(config, gatedAttention)
       const length = past + tokens
       const inputs = randomFloats(random, length * stride, 2)
       const qNorm = randomFloats(random, headDim).map(value => value + 1.5)
@@ -344,18 +358,24 @@ describe.each(devices)('operations, $name', ({ options }) => {
         const mixerIn = arena.put(inputs.slice(from * stride, (from + count) * stride))
         const queries = arena.poisoned(size)
         const buffers = { norms: normBuffer, tokenInfo, angles, inputs: mixerIn, queries }
-        await arena.run(await attentionInputOp(gpu, config, buffers, kv, 0), { tokens: count })
+        await arena.run(await attentionInputOp(gpu, config, { ...gatedAttention, rope: config.rope }, buffers, kv, 0), {
+          tokens: count,
+        })
         return { mixerIn, queries }
       }
       if (past > 0) await feed(0, past)
       const { mixerIn, queries } = await feed(past, tokens)
       const parts = arena.poisoned(attentionPartsBytes(config, tokens, splits) / 4)
       const [whole, split] = [arena.poisoned(want.length), arena.poisoned(want.length)]
-      const buffers = { step, tokenInfo, inputs: mixerIn, queries, parts }
-      await arena.run(await attentionOp(gpu, config, { ...buffers, out: whole }, kv, 0, 1), { tokens })
+      const buffers = { step, tokenInfo, inputs: mixerIn, queries, parts, sinks: null }
+      await arena.run(await attentionOp(gpu, config, gatedAttention, { ...buffers, out: whole }, kv, 0, 1), { tokens })
       expectClose(await arena.floats(whole, want.length), want, KERNEL, 'whole')
-      await arena.run(await attentionOp(gpu, config, { ...buffers, out: split }, kv, 0, splits), { tokens })
-      await arena.run(await attentionReduceOp(gpu, config, parts, mixerIn, split, splits), { tokens })
+      await arena.run(await attentionOp(gpu, config, gatedAttention, { ...buffers, out: split }, kv, 0, splits), {
+        tokens,
+      })
+      await arena.run(await attentionReduceOp(gpu, config, gatedAttention, { ...buffers, out: split }, splits), {
+        tokens,
+      })
       expectClose(await arena.floats(split, want.length), want, KERNEL, 'split')
     })
     await fc.assert(property, { numRuns: 6 })
@@ -392,16 +412,13 @@ function attentionConfig(numHeads: number, numKvHeads: number, headDim: number):
     sharedExpertIntermediateSize: 32,
     numLayers: 1,
     numExperts: 1,
+    moeLayers: [0],
   }
   const linear = { linearKeyHeads: 1, linearValueHeads: 1, linearKeyDim: 16, linearValueDim: 16, linearConvDim: 48 }
-  const attention = {
-    numHeads,
-    numKvHeads,
-    headDim,
-    rope: { dims: headDim / 2, theta: 1e7, yarn: null },
-    rmsNormEps: 1e-6,
-  }
-  return { ...shape, ...linear, ...attention } as unknown as ModelConfig
+  const rope = { dims: headDim / 2, theta: 1e7, yarn: null }
+  const attention = { numHeads, numKvHeads, headDim, rope, rmsNormEps: 1e-6 }
+  const layers = [gatedAttention, { kind: 'linear_attention' }].map(mixer => ({ mixer, feedForward: moe }))
+  return { ...shape, ...linear, ...attention, layers } as unknown as ModelConfig
 }
 
 function columnsOf(x: Float32Array, width: number, start: number, size: number): Float32Array {
@@ -476,7 +493,7 @@ function attentionReference(
 ): Float32Array {
   const { numHeads: heads, numKvHeads: kvHeads, headDim, rmsNormEps } = config
   const angles = ropeFrequencies(config.rope)
-  const { stride, k, v } = attentionColumns(config)
+  const { stride, k, v } = attentionColumns(config, gatedAttention)
   const length = inputs.length / stride
   const pairs = columnsOf(inputs, stride, 0, heads * 2 * headDim)
   const queries = rmsNorm(columnsOf(pairs, 2 * headDim, 0, headDim), qNorm, rmsNormEps)

@@ -1,6 +1,6 @@
 // Attention over paged keys and values: whole for prompts, split over the sequence for decoding.
-import type { ModelConfig } from '../../model/config.js'
-import { attentionConstants, headsPerTile } from './attentionShape.js'
+import type { AttentionShape } from '../../model/layers.js'
+import { attentionConstants, type HeadSizes, headsPerTile } from './attentionShape.js'
 import type { GpuContext } from './gpuContext.js'
 import type { KvPool } from './kvPool.js'
 import { type Op, rebound } from './op.js'
@@ -11,6 +11,7 @@ export interface AttentionBuffers {
   readonly inputs: GPUBuffer // [tokens, stride of attentionColumns]
   readonly queries: GPUBuffer // [tokens, heads * headDim]
   readonly parts: GPUBuffer // [tokens, heads, splits, headDim + 2]; any buffer where splits is 1
+  readonly sinks: GPUBuffer | null // [heads]
   readonly out: GPUBuffer // [tokens, heads * headDim]
 }
 
@@ -18,26 +19,30 @@ const TILE = 32 // divides PAGE_TOKENS
 
 export async function attentionOp(
   gpu: GpuContext,
-  config: ModelConfig,
+  config: HeadSizes,
+  shape: AttentionShape,
   buffers: AttentionBuffers,
   pool: KvPool,
   layer: number,
   splits: number,
 ): Promise<Op> {
   const heads = headsPerTile(config, 1)
+  const isWhole = splits === 1
   const kernel = await gpu.kernels.get('attention', {
-    ...attentionConstants(config),
+    ...attentionConstants(config, shape),
     HEADS_TILE: heads,
     QUERIES: 1,
     TILE,
     OWNED: Math.ceil((heads * config.headDim) / 4 / 128),
     SPLITS: splits,
     SCALE: config.headDim ** -0.5,
+    WINDOW: shape.window ?? 0,
+    ...(isWhole ? { GATED: shape.outputGate, SINKS: shape.sinks } : {}), // else attentionReduce sees to them
   })
-  const { step, tokenInfo, inputs, queries, parts, out } = buffers
+  const { step, tokenInfo, inputs, queries, parts, sinks, out } = buffers
+  const others = isWhole ? [out, shape.outputGate ? inputs : null, sinks] : [parts]
   const group = rebound(pool, () => {
-    const common = [step, tokenInfo, pool.pageTable, queries, pool.buffer(layer)]
-    return kernel.bind(splits > 1 ? [...common, parts] : [...common, inputs, out])
+    return kernel.bind([step, tokenInfo, pool.pageTable, queries, pool.buffer(layer), ...others])
   })
   return (recorder, { tokens }) => recorder.dispatch(kernel, group(), config.numHeads / heads, tokens, splits)
 }

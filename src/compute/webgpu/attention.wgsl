@@ -1,7 +1,8 @@
 // Softmax attention over paged keys and values. One workgroup takes QUERIES query tokens, HEADS_TILE heads of one kv
-// head, and a range of pages: all of them (prefill; the output is gated and final), or one of SPLITS ranges (decode; the parts are
+// head, and a range of pages: all of them (prefill; the output is final, by its gate where there is one), or one of SPLITS ranges (decode; the parts are
 // put together by attentionReduce). Tiles of TILE positions lie at absolute multiples, and a masked position adds
-// exactly nothing, so a token's result does not depend on the tokens beside it.
+// exactly nothing, so a token's result does not depend on the tokens beside it. WINDOW: a token sees that many positions, its
+// own the last of them; 0: all. SINKS: one more logit per head, which has weight and no value.
 #include activations
 #include step
 const HEADS_PER_KV = HEADS / KV_HEADS;
@@ -20,8 +21,13 @@ struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 #if SPLITS > 1
 @group(0) @binding(5) var<storage, read_write> parts: array<f32>; // [tokens, heads, SPLITS, headDim + 2]
 #else
-@group(0) @binding(5) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: per head query, gate
-@group(0) @binding(6) var<storage, read_write> out: array<f32>; // [tokens, heads, headDim]
+@group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, heads, headDim]
+#if GATED
+@group(0) @binding(6) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: per head query, gate
+#endif
+#if SINKS
+@group(0) @binding(7) var<storage, read> sinks: array<f32>; // [heads]
+#endif
 #endif
 
 var<workgroup> q: array<vec4<f32>, ROWS * QUADS>;
@@ -41,12 +47,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   // Queries of one workgroup belong to one run: the host cuts tiles so.
   let last = tokens[queryToken(first, ROWS - 1u)];
   let tiles = (last.position + TILE) / TILE; // ceil((position + 1) / TILE)
+#if WINDOW > 0
+  let firstSeen = tokens[first].position + 1u;
+  let oldest = select(firstSeen - WINDOW, 0u, firstSeen < WINDOW) / TILE;
+#else
+  const oldest = 0u;
+#endif
 #if SPLITS > 1
-  let perSplit = (tiles + SPLITS - 1u) / SPLITS;
-  let firstTile = min(group.z * perSplit, tiles);
+  let perSplit = (tiles - oldest + SPLITS - 1u) / SPLITS;
+  let firstTile = min(oldest + group.z * perSplit, tiles);
   let endTile = min(firstTile + perSplit, tiles);
 #else
-  let firstTile = 0u;
+  let firstTile = oldest;
   let endTile = tiles;
 #endif
   for (var i = thread; i < ROWS * QUADS; i += WG) {
@@ -54,8 +66,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     q[i] = queries[(queryToken(first, row) * HEADS + firstHead + row % HEADS_TILE) * QUADS + i % QUADS];
   }
   for (var row = thread; row < ROWS; row += WG) {
+#if SINKS
+    rowMax[row] = sinks[firstHead + row % HEADS_TILE];
+    rowSum[row] = 1.0;
+#else
     rowMax[row] = -1e30;
     rowSum[row] = 0.0;
+#endif
   }
   // Thread t owns quads t, t + WG, … of the ROWS * QUADS output values.
   var sums: array<vec4<f32>, OWNED>;
@@ -88,7 +105,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = thread; i < ROWS * TILE; i += WG) {
       var score = 0.0;
       for (var part = 0u; part < PARTS; part++) { score += partScores[part * ROWS * TILE + i]; }
-      let isSeen = position + i % TILE <= tokens[queryToken(first, i / TILE)].position;
+      let own = tokens[queryToken(first, i / TILE)].position;
+#if WINDOW > 0
+      let isSeen = position + i % TILE <= own && position + i % TILE + WINDOW > own;
+#else
+      let isSeen = position + i % TILE <= own;
+#endif
       scores[i] = select(-1e30, score * SCALE, isSeen);
     }
     workgroupBarrier();
@@ -152,8 +174,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let value = sums[own] / rowSum[row];
       let column = (i % QUADS) * 4u;
       for (var c = 0u; c < 4u; c++) {
+#if GATED
         let gate = inputs[token * IN_STRIDE + head * 2u * HEAD_DIM + HEAD_DIM + column + c];
         out[(token * HEADS + head) * HEAD_DIM + column + c] = value[c] * sigmoid(gate);
+#else
+        out[(token * HEADS + head) * HEAD_DIM + column + c] = value[c];
+#endif
       }
 #endif
     }

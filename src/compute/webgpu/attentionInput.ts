@@ -1,31 +1,34 @@
 // Query and key norms, RoPE, and the K/V rows into their pages.
-import type { ModelConfig } from '../../model/config.js'
-import { attentionColumns, attentionConstants } from './attentionShape.js'
+import type { AttentionShape } from '../../model/layers.js'
+import { attentionColumns, attentionConstants, type HeadSizes } from './attentionShape.js'
 import type { GpuContext } from './gpuContext.js'
 import type { KvPool } from './kvPool.js'
 import { type Op, rebound } from './op.js'
 
 export interface AttentionInputBuffers {
-  readonly norms: GPUBuffer // [2, headDim]: query, key
+  readonly norms: GPUBuffer | null // [2, headDim]: query, key
   readonly tokenInfo: GPUBuffer
-  readonly angles: GPUBuffer // [tokens, rotaryDim / 2, 2]: cos, sin
+  readonly angles: GPUBuffer // [tokens, rope.dims / 2, 2]: cos, sin
   readonly inputs: GPUBuffer // [tokens, stride of attentionColumns]
   readonly queries: GPUBuffer // [tokens, heads * headDim]
 }
 
 export async function attentionInputOp(
   gpu: GpuContext,
-  config: ModelConfig,
+  config: HeadSizes & { readonly rmsNormEps: number },
+  shape: AttentionShape,
   buffers: AttentionInputBuffers,
   pool: KvPool,
   layer: number,
 ): Promise<Op> {
-  const columns = attentionColumns(config)
+  const columns = attentionColumns(config, shape)
   const kernel = await gpu.kernels.get('attentionInput', {
-    ...attentionConstants(config),
+    ...attentionConstants(config, shape),
     K_AT: columns.k,
     V_AT: columns.v,
-    ROTARY_DIM: config.rope.dims,
+    Q_STRIDE: (shape.outputGate ? 2 : 1) * config.headDim,
+    QK_NORM: shape.qkNorm,
+    ROTARY_DIM: shape.rope.dims,
     EPS: config.rmsNormEps,
   })
   const { norms, tokenInfo, angles, inputs, queries } = buffers

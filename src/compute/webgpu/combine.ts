@@ -1,4 +1,5 @@
-// Experts' rows by their weights, plus the gated shared expert.
+// Experts' rows by their weights, plus the shared expert.
+import type { MoeShape } from '../../model/layers.js'
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
@@ -15,16 +16,28 @@ export interface CombineBuffers {
 export async function combineOp(
   gpu: GpuContext,
   shape: TopKShape,
+  shared: MoeShape['shared'],
   buffers: CombineBuffers,
   width: number,
 ): Promise<Op> {
   const kernel = await gpu.kernels.get('combine', {
     K: shape.k,
+    SHARED: sharedConstant(shared),
     GATE_AT: shape.experts,
     GATE_STRIDE: shape.logitsStride,
   })
   const { expertRows, mixing, sharedRows, logits, out } = buffers
   const size = uniformBuffer(gpu.device, [width, 0, 0, 0], 'combine shape')
-  const group = kernel.bind([size, expertRows, mixing, sharedRows, logits, out])
+  const group = kernel.bind([size, expertRows, mixing, out, ...sharedBindings(shared, sharedRows, logits)])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 128), tokens)
+}
+
+/** How kernels that add the shared expert are told of it. */
+export function sharedConstant(shared: MoeShape['shared']): 0 | 1 | 2 {
+  return shared === 'none' ? 0 : shared === 'gated' ? 1 : 2
+}
+
+/** What they bind for it: its rows, and the logits with its gate. */
+export function sharedBindings(shared: MoeShape['shared'], rows: GPUBuffer, logits: GPUBuffer): (GPUBuffer | null)[] {
+  return [shared === 'none' ? null : rows, shared === 'gated' ? logits : null]
 }

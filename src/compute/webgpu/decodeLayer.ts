@@ -1,23 +1,26 @@
-// The ops of one layer for single tokens. Norms are part of the products that need them, the residual adds part of those
+// The ops of layers for single tokens. Norms are part of the products that need them, the residual adds part of those
 // that make them, and the shared expert is one more expert where it has their shape: a linear layer is seven dependent
 // dispatches, a full-attention layer nine.
+import type { Activation } from '../../model/layers.js'
 import { attentionOp } from './attention.js'
 import { attentionInputOp } from './attentionInput.js'
 import { attentionReduceOp } from './attentionReduce.js'
 import { attentionColumns } from './attentionShape.js'
 import { expertDownOp } from './expertDown.js'
+import type { BlockWeights, LayerWeights, MoeWeights } from './layerWeights.js'
 import { linearColumns } from './linearShape.js'
 import { linearStepOp } from './linearStep.js'
 import type { MatrixPart } from './matrixWeights.js'
 import { expertMatVecOp, matVecOp } from './matVec.js'
 import { type Op, sequence } from './op.js'
-import type { LayerParts } from './promptLayer.js'
-import type { LayerWeights, ResidentWeights } from './residentWeights.js'
+import { expertsOf, type LayerParts } from './promptLayer.js'
+import type { ResidentWeights } from './residentWeights.js'
 import type { SlotMatrix } from './slotLayout.js'
 import { topKOp } from './topK.js'
 
+/** A layer with experts. */
 export interface DecodeLayer {
-  /** Up to where the router and the shared expert begin. */
+  /** All since the experts of the layer before, layers without experts too, up to where the router and the shared expert begin. */
   readonly mixer: Op
   readonly routing: Routing
   /** The same, with guesses of what the next layers will choose. */
@@ -41,95 +44,176 @@ export interface DecodeOptions {
   readonly ahead: number // layers whose choice is guessed
 }
 
-export async function decodeLayer(
+export interface DecodeLayers {
+  readonly layers: readonly DecodeLayer[] // those with experts
+  readonly rest: Op // layers after the last of them
+}
+
+/** Layers without experts become part of the next one that has some. */
+export async function decodeLayers(
+  parts: LayerParts,
+  weights: ResidentWeights,
+  options: DecodeOptions,
+): Promise<DecodeLayers> {
+  const made = await Promise.all(
+    weights.layers.map(async (layer, i) => {
+      const { feedForward } = layer
+      const [mixer, rest] = await Promise.all([
+        mixerOps(parts, layer, i, options),
+        feedForward.kind === 'moe' ? moeOps(parts, weights, layer, feedForward, options) : denseOps(parts, layer),
+      ])
+      return { mixer, rest }
+    }),
+  )
+  const layers: DecodeLayer[] = []
+  let before: Op[] = []
+  for (const { mixer, rest } of made) {
+    before.push(mixer)
+    if (typeof rest === 'function') before.push(rest)
+    else {
+      layers.push({ ...rest, mixer: sequence([...before, rest.shared]) })
+      before = []
+    }
+  }
+  return { layers, rest: sequence(before) }
+}
+
+type MoeOps = Omit<DecodeLayer, 'mixer'> & {
+  /** What of a shared expert apart from the others can be computed before the router is. */
+  readonly shared: Op
+}
+
+async function moeOps(
   parts: LayerParts,
   allWeights: ResidentWeights,
-  layer: number,
+  layer: LayerWeights,
+  weights: MoeWeights,
   options: DecodeOptions,
-): Promise<DecodeLayer> {
-  const { gpu, config, space, slots, layout } = parts
-  const weights = allWeights.layers[layer]
-  const { status, hidden, mixed, sharedGateUp, sharedOut } = space
-  const { hiddenSize, rmsNormEps: eps, sharedExpertIntermediateSize: sharedSize } = config
-  const postNorm = { weight: weights.postNorm, eps }
-  const outProj = { status, outStride: hiddenSize, add: true, label: 'outProj' }
-  const gateUp = { status, outStride: 2 * sharedSize, norm: postNorm, label: 'sharedGateUp' }
-  const sharedDown = { status, outStride: hiddenSize, swiglu: true, label: 'sharedDown' }
-  const isApart = slots.sharedSlot(layer) === null
-  const none: Op = () => {}
-  const [mixer, out, routing, experts, expertDown, shared, down] = await Promise.all([
-    mixerOps(parts, weights, layer, options),
-    matVecOp(gpu, weights.outProj, mixed.values, hidden, outProj),
-    routingOps(parts, allWeights, layer, options),
-    expertOps(parts, weights, layer),
-    expertDownOp(gpu, layout, slots.pool(layer), space, !isApart),
-    isApart ? matVecOp(gpu, weights.sharedGateUp, hidden, sharedGateUp, gateUp) : none,
-    isApart ? matVecOp(gpu, weights.sharedDown, sharedGateUp, sharedOut, sharedDown) : none,
+): Promise<MoeOps> {
+  const { gpu, space } = parts
+  const { slots, layout } = expertsOf(parts)
+  const { place, shape } = weights
+  const isInSlot = slots.sharedSlot(place) !== null
+  const apart = isInSlot ? null : weights.shared
+  const [routing, experts, expertDown, block] = await Promise.all([
+    routingOps(parts, allWeights, layer, weights, options),
+    expertOps(parts, layer, weights),
+    expertDownOp(gpu, layout, slots.pool(place), space, shape, isInSlot),
+    apart && blockOps(parts, layer, apart, shape.activation, 'shared'),
   ])
   return {
-    mixer: sequence([mixer, out, shared]),
     ...routing,
-    experts: sequence([down, experts, expertDown]),
+    shared: block?.gateUp ?? NOTHING,
+    experts: sequence([block?.down ?? NOTHING, experts, expertDown]),
   }
+}
+
+const NOTHING: Op = () => {}
+
+/** A whole feed-forward block, added to hidden. */
+async function denseOps(parts: LayerParts, layer: LayerWeights): Promise<Op> {
+  const { feedForward } = layer
+  if (feedForward.kind !== 'dense') throw new Error('not a dense layer')
+  const { gateUp, down } = await blockOps(parts, layer, feedForward.block, feedForward.shape.activation, 'dense')
+  return sequence([gateUp, down])
+}
+
+/** A block that every token goes through: `shared` is left for expertDown to add, `dense` is added at once. */
+async function blockOps(
+  { gpu, config, space }: LayerParts,
+  { postNorm }: LayerWeights,
+  { gateUp, down, width }: BlockWeights,
+  activation: Activation,
+  kind: 'shared' | 'dense',
+): Promise<{ gateUp: Op; down: Op }> {
+  const { status, hidden, denseGateUp, sharedOut } = space
+  const norm = { weight: postNorm, eps: config.rmsNormEps }
+  const into = { status, outStride: 2 * width, norm, label: `${kind}GateUp` }
+  const out = { status, outStride: config.hiddenSize, activation, add: kind === 'dense', label: `${kind}Down` }
+  const [gateUpOp, downOp] = await Promise.all([
+    matVecOp(gpu, gateUp, hidden, denseGateUp, into),
+    matVecOp(gpu, down, denseGateUp, kind === 'dense' ? hidden : sharedOut, out),
+  ])
+  return { gateUp: gateUpOp, down: downOp }
 }
 
 async function routingOps(
   parts: LayerParts,
   allWeights: ResidentWeights,
-  layer: number,
+  layer: LayerWeights,
+  weights: MoeWeights,
   options: DecodeOptions,
 ): Promise<Pick<DecodeLayer, 'routing' | 'routingAhead'>> {
-  const { gpu, config, space, slots } = parts
+  const { gpu, config, space } = parts
+  const { slots } = expertsOf(parts)
   const { status, hidden, logits } = space
-  const { numLayers: layers } = config
-  const weights = allWeights.layers[layer]
-  const sharedSlot = slots.sharedSlot(layer)
-  const spareSlot = slots.spareSlot(layer)
+  const { place, shape, selectionBias } = weights
+  const layers = config.moeLayers.length
+  const sharedSlot = slots.sharedSlot(place)
+  const spareSlot = slots.spareSlot(place)
   const leftRow = layers + options.ahead
-  const norm = { weight: weights.postNorm, eps: config.rmsNormEps }
+  const norm = { weight: layer.postNorm, eps: config.rmsNormEps }
   const build = async (router: readonly MatrixPart[], ahead: number): Promise<Routing> => {
-    const product = { status, outStride: space.shape.logitsStride, norm, exact: true, label: 'router' }
-    const buffers = { ...space, slotTable: slots.table }
+    const { logitsStride: outStride } = space.shape
+    const product = { status, outStride, norm, bias: weights.routerBias, exact: true, label: 'router' }
+    const buffers = { ...space, selectionBias, slotTable: slots.table }
     const [logitsOp, choose] = await Promise.all([
       matVecOp(gpu, router, hidden, logits, product),
-      topKOp(gpu, space.shape, buffers, layer, { sharedSlot, ahead, layers, spareSlot, leftRow }),
+      topKOp(gpu, space.shape, shape, buffers, place, { sharedSlot, ahead, layers, spareSlot, leftRow }),
     ])
     return { route: sequence([logitsOp, choose]), choose, ahead }
   }
   const routing = await build(weights.router, 0)
-  const ahead = Math.min(options.ahead, layers - 1 - layer)
-  const wider = ahead > 0 ? allWeights.routers.withNext(layer, ahead) : null
+  const ahead = Math.min(options.ahead, layers - 1 - place)
+  const wider = ahead > 0 ? allWeights.routers.withNext(place, ahead) : null
   return { routing, routingAhead: wider === null ? routing : await build([wider], ahead) }
 }
 
+/** The mixer, added to hidden. */
 function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, options: DecodeOptions): Promise<Op> {
   const { gpu, config, space, states, kv } = parts
   const { step, status, tokenInfo, hidden, mixerIn, queries, angles, mixed } = space
+  const { mixer } = weights
   const norm = { weight: weights.inputNorm, eps: config.rmsNormEps }
-  const project = (outStride: number) =>
-    matVecOp(gpu, weights.inProj, hidden, mixerIn, { status, outStride, norm, label: 'inProj' })
-  if (weights.kind === 'linear_attention') {
-    const buffers = { constants: weights.stepConstants, tokenInfo, status, inputs: mixerIn, out: mixed.values }
-    return all([project(linearColumns(config).stride), linearStepOp(gpu, config, buffers, states, layer)])
+  const project = (outStride: number, bias: GPUBuffer | null) =>
+    matVecOp(gpu, mixer.inProj, hidden, mixerIn, { status, outStride, norm, bias, label: 'inProj' })
+  const outProject = (bias: GPUBuffer | null) =>
+    matVecOp(gpu, mixer.outProj, mixed.values, hidden, {
+      status,
+      outStride: config.hiddenSize,
+      add: true,
+      bias,
+      label: 'outProj',
+    })
+  if (mixer.kind === 'linear_attention') {
+    const buffers = { constants: mixer.stepConstants, tokenInfo, status, inputs: mixerIn, out: mixed.values }
+    return all([
+      project(linearColumns(config).stride, null),
+      linearStepOp(gpu, config, buffers, states, layer),
+      outProject(null),
+    ])
   }
+  const { shape, sinks } = mixer
   const { splits, attentionParts } = options
-  const input = { norms: weights.qkNorms, tokenInfo, angles, inputs: mixerIn, queries }
-  const attend = { step, tokenInfo, inputs: mixerIn, queries, parts: attentionParts, out: mixed.values }
+  const input = { norms: mixer.qkNorms, tokenInfo, angles, inputs: mixerIn, queries }
+  const attend = { step, tokenInfo, inputs: mixerIn, queries, parts: attentionParts, sinks, out: mixed.values }
   return all([
-    project(attentionColumns(config).stride),
-    attentionInputOp(gpu, config, input, kv, layer),
-    attentionOp(gpu, config, attend, kv, layer, splits),
-    attentionReduceOp(gpu, config, attentionParts, mixerIn, mixed.values, splits),
+    project(attentionColumns(config, shape).stride, mixer.inBias),
+    attentionInputOp(gpu, config, shape, input, kv, layer),
+    attentionOp(gpu, config, shape, attend, kv, layer, splits),
+    attentionReduceOp(gpu, config, shape, attend, splits),
+    outProject(mixer.outBias),
   ])
 }
 
-async function expertOps(parts: LayerParts, weights: LayerWeights, layer: number): Promise<Op> {
-  const { gpu, config, space, slots, layout } = parts
+async function expertOps(parts: LayerParts, { postNorm }: LayerWeights, { place }: MoeWeights): Promise<Op> {
+  const { gpu, config, space } = parts
+  const { slots, layout } = expertsOf(parts)
   const { gate, up, stride } = layout
   const { status, hidden, mixing, expertGateUp, shape } = space
   const width = config.moeIntermediateSize
-  const ranks = shape.k + (slots.sharedSlot(layer) === null ? 0 : 1)
-  const norm = { weight: weights.postNorm, eps: config.rmsNormEps }
+  const ranks = shape.k + (slots.sharedSlot(place) === null ? 0 : 1)
+  const norm = { weight: postNorm, eps: config.rmsNormEps }
   const options = { status, outStride: 2 * width, norm, label: 'expertGateUp' }
   const at = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
   const isSame = JSON.stringify(gate.format) === JSON.stringify(up.format)
@@ -137,7 +221,7 @@ async function expertOps(parts: LayerParts, weights: LayerWeights, layer: number
   return all(
     groups.map(segments => {
       const [{ format, cols }] = segments
-      const pool = slots.pool(layer)
+      const pool = slots.pool(place)
       return expertMatVecOp(gpu, pool, stride, format, cols, segments, hidden, mixing, ranks, expertGateUp, options)
     }),
   )

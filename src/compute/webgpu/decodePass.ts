@@ -4,16 +4,15 @@
 // (hostExperts.ts), and resumes at that layer. Where the host computes, the last layer of a submission may miss: the GPU goes
 // on with the experts that it has while the choice comes back. Submissions end at a router's choice, so that nothing is computed for nothing where every layer misses, and the commands that follow are recorded
 // while the GPU is busy. How many layers go into one follows the measured distance between misses: all of them when
-// nothing misses, one when every layer does.
+// nothing misses, one when every layer does. Layers are counted among those with experts; the others are part of the next.
 import { PrefetchGovernor } from '../../experts/prefetchGovernor.js'
 import { ReadAhead } from '../../experts/readAhead.js'
 import type { ModelConfig } from '../../model/config.js'
 import { addRowsOp } from './addRows.js'
 import { argmaxOp } from './argmax.js'
 import { attentionPartsBytes } from './attentionShape.js'
-import { type DecodeLayer, decodeLayer } from './decodeLayer.js'
+import { type DecodeLayer, decodeLayers } from './decodeLayer.js'
 import { embedOp } from './embed.js'
-import type { ExpertSlots } from './expertSlots.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
@@ -22,6 +21,7 @@ import { HelpTimes } from './helpTimes.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
 import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
+import type { StepSlots } from './noExperts.js'
 import type { Op } from './op.js'
 import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
@@ -36,7 +36,7 @@ const NEARER = 0.7 // of the expected distance to the next miss: commands after 
 
 export interface DecodeResult {
   readonly winners: Uint32Array // [tokens]
-  readonly routing: Uint32Array // [layers, MAX_DECODE_BATCH, K]
+  readonly routing: Uint32Array // [layers with experts, MAX_DECODE_BATCH, K]
 }
 
 /** What a submission has left behind. */
@@ -62,7 +62,8 @@ export class DecodePass {
   readonly #parts: LayerParts
   readonly #config: ModelConfig
   readonly #space: Workspace
-  readonly #slots: ExpertSlots
+  readonly #slots: StepSlots
+  readonly #layerCount: number // with experts
   readonly #head: Head
   readonly #profiler: Profiler | null
   readonly #readback: GPUBuffer
@@ -71,12 +72,13 @@ export class DecodePass {
   readonly #hiddenAt: number
   readonly #readAhead: ReadAhead | null
   readonly #governor: PrefetchGovernor
-  readonly #guessed: HostExperts | ExpertSlots
+  readonly #guessed: HostExperts | StepSlots
   readonly #host: HostExperts | null
   readonly #hostRows: GPUBuffer // [MAX_DECODE_BATCH, hidden]
   #addRows!: Op
   #embed!: Op
   #layers!: readonly DecodeLayer[]
+  #rest!: Op // layers after the last one with experts
   #project!: Op
   #argmax!: Op
   #missRate = 1 // per layer, fading
@@ -95,13 +97,15 @@ export class DecodePass {
     const { k } = space.shape
     // A choice table of its own: small enough to come back whole with every token. Guesses come after the layers, and what
     // is left to the host after those.
-    const ahead = prefetch ? Math.min(tuning.AHEAD, MOST_AHEAD, config.numLayers - 1) : 0
+    const layers = config.moeLayers.length
+    this.#layerCount = layers
+    const ahead = prefetch ? Math.max(0, Math.min(tuning.AHEAD, MOST_AHEAD, layers - 1)) : 0
     const shape = {
       ...space.shape,
       maxTokens: MAX_DECODE_BATCH,
       logitsStride: logitsStride(config.numExperts, ahead),
     }
-    const choiceBytes = (config.numLayers + ahead + 1) * MAX_DECODE_BATCH * k * 4
+    const choiceBytes = (layers + ahead + 1) * MAX_DECODE_BATCH * k * 4
     this.#space = {
       ...space,
       shape,
@@ -109,7 +113,7 @@ export class DecodePass {
       logits: storageBuffer(device, MAX_DECODE_BATCH * shape.logitsStride * 4, 'decode router logits'),
     }
     const guesses = { sources: ahead, least: tuning.TRUST, leastSpare: tuning.TRUST_SPARE }
-    const { numLayers: layers, numExperts: experts } = config
+    const { numExperts: experts } = config
     // What is guessed is read into the memory nearest to the disk.
     this.#guessed = parts.host ?? parts.slots
     this.#readAhead = ahead > 0 ? new ReadAhead(this.#guessed, { layers, experts, k, ...guesses }) : null
@@ -142,7 +146,6 @@ export class DecodePass {
     const own = { ...parts, space }
     const ahead = pass.#readAhead?.sources ?? 0
     const options = { splits, attentionParts, ahead }
-    const layers = Promise.all(weights.layers.map((_, i) => decodeLayer(own, weights, i, options)))
     const project = {
       status: space.status,
       outStride: config.vocabSize,
@@ -150,13 +153,16 @@ export class DecodePass {
       label: 'lmHead',
     }
     const source = { rows: space.hidden, width: config.hiddenSize }
-    ;[pass.#addRows, pass.#embed, pass.#project, pass.#argmax, pass.#layers] = await Promise.all([
+    const made = await Promise.all([
       addRowsOp(gpu, pass.#hostRows, space.hidden, config.hiddenSize),
       embedOp(gpu, weights.embed, space.tokenInfo, space.hidden),
       matVecOp(gpu, weights.lmHead, space.hidden, head.logits, project),
       argmaxOp(gpu, head.logits, config.vocabSize, source, MAX_DECODE_BATCH, head.winners),
-      layers,
+      decodeLayers(own, weights, options),
     ])
+    ;[pass.#addRows, pass.#embed, pass.#project, pass.#argmax] = made
+    pass.#layers = made[4].layers
+    pass.#rest = made[4].rest
     return pass
   }
 
@@ -175,13 +181,12 @@ export class DecodePass {
   }
 
   async #run(tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
-    const { numLayers } = this.#config
     const { device } = this.#gpu
     const readAhead = this.#slots.isAllResident || !this.#governor.on ? null : this.#readAhead
     const how = { tokens, predicts: readAhead !== null }
     let from = -1
     let to = this.#reach(from)
-    const isWhole = to === numLayers && readAhead === null
+    const isWhole = to === this.#layerCount && readAhead === null
     let holding: Promise<void> | null = null
     let helping: Promise<Float32Array> | null = null
     this.#slots.gathers = true
@@ -199,7 +204,8 @@ export class DecodePass {
         // Recorded while the GPU is at work: what comes next, if no miss is before it, or at it where that is likely.
         const next = this.#reach(to)
         const expected = this.#expected(leavesOut)
-        const following = to < numLayers && this.#profiler === null ? this.#record(to, next, how, expected) : null
+        const following =
+          to < this.#layerCount && this.#profiler === null ? this.#record(to, next, how, expected) : null
         if (isWhole && from < 0) this.#prepare(how)
         // Beside the GPU's work, too: what the last step says about who should be where, and the way of one expert there.
         this.#slots.beginStep()
@@ -209,7 +215,7 @@ export class DecodePass {
         signal?.throwIfAborted()
         const isMiss = seen.missed >= 0
         const reached = isMiss ? seen.missed : to
-        const hits = Math.min(isMiss ? reached : reached + 1, numLayers)
+        const hits = Math.min(isMiss ? reached : reached + 1, this.#layerCount)
         // The host's threads begin before anything else.
         const left = leavesOut && !isMiss ? this.#left(seen, to, tokens) : []
         if (isMiss && this.#host !== null) helping = this.#help(this.#host, reached, seen, tokens, signal)
@@ -230,7 +236,7 @@ export class DecodePass {
         }
         const hasLeft = left.length > 0
         this.#observe(Math.max(0, hits - from - (hasLeft ? 2 : 1)), isMiss || hasLeft)
-        if (reached === numLayers) return seen
+        if (reached === this.#layerCount) return seen
         if (readAhead !== null) {
           const guesses = this.#guesses(seen.routing, reached, tokens)
           for (const [ahead, choice] of guesses.entries()) readAhead.guess(reached + 1 + ahead, ahead, choice)
@@ -306,18 +312,17 @@ export class DecodePass {
   }
 
   /**
-   * From a layer's experts, -1: from the embedding, to another layer's choice, or with `numLayers` to the end of the
+   * From a layer's experts, -1: from the embedding, to another layer's choice, or with all layers to the end of the
    * token. What is read back comes with the choice; the experts of a layer that may leave some out come after that.
    */
   #record(from: number, to: number, how: RunOptions, begin: Begin = 'choose'): GPUCommandBuffer[] {
-    const { numLayers } = this.#config
     const { tokens, predicts } = how
     const size = { tokens, runs: tokens }
     const commands: GPUCommandBuffer[] = []
-    const perPiece = Math.ceil(numLayers / this.#gpu.tuning.PIECES)
+    const perPiece = Math.ceil(this.#layerCount / this.#gpu.tuning.PIECES)
     let recorder = new Recorder(this.#gpu.device, this.#profiler)
     if (from < 0) this.#embed(recorder, size)
-    for (let layer = Math.max(0, from); layer <= to && layer < numLayers; layer++) {
+    for (let layer = Math.max(0, from); layer <= to && layer < this.#layerCount; layer++) {
       const ops = this.#layers[layer]
       const routing = predicts ? ops.routingAhead : ops.routing
       if (layer === from && begin !== 'choose') {
@@ -337,14 +342,15 @@ export class DecodePass {
         recorder = new Recorder(this.#gpu.device, null)
       }
     }
-    if (to === numLayers) {
+    if (to === this.#layerCount) {
+      this.#rest(recorder, size)
       this.#project(recorder, size)
       this.#argmax(recorder, size)
     }
     const { choice, status } = this.#space
     recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
     recorder.copy(choice, 0, this.#readback, STATUS_BYTES, choice.size)
-    if (to === numLayers) recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
+    if (to === this.#layerCount) recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
     if (this.#host !== null) {
       const { mixing, hidden } = this.#space
       recorder.copy(mixing, 0, this.#readback, this.#mixingAt, this.#mixingBytes(tokens))
@@ -361,7 +367,7 @@ export class DecodePass {
 
   /** Whether the experts of the last layer are computed at once, those aside that the host computes. */
   #leavesOut(to: number): boolean {
-    return this.#host !== null && this.#profiler === null && to < this.#config.numLayers
+    return this.#host !== null && this.#profiler === null && to < this.#layerCount
   }
 
   /** How the commands after these will begin, most likely. */
@@ -389,9 +395,8 @@ export class DecodePass {
 
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one.
   #prepare(how: RunOptions): void {
-    const { numLayers } = this.#config
-    if (this.#profiler !== null || this.#reach(-1) < numLayers) return
-    this.#prepared = { key: this.#preparedKey(how), commands: this.#record(-1, numLayers, how) }
+    if (this.#profiler !== null || this.#reach(-1) < this.#layerCount) return
+    this.#prepared = { key: this.#preparedKey(how), commands: this.#record(-1, this.#layerCount, how) }
   }
 
   #takePrepared(how: RunOptions): GPUCommandBuffer[] | null {
@@ -415,7 +420,7 @@ export class DecodePass {
   #guesses(routing: Uint32Array, layer: number, tokens: number): Uint32Array[] {
     const { k } = this.#space.shape
     return Array.from({ length: this.#layers[layer].routingAhead.ahead }, (_, i) => {
-      const at = (this.#config.numLayers + i) * MAX_DECODE_BATCH * k
+      const at = (this.#layerCount + i) * MAX_DECODE_BATCH * k
       return routing.subarray(at, at + tokens * k)
     })
   }
@@ -444,9 +449,8 @@ export class DecodePass {
 
   /** How far commands go that begin at a layer's experts: most of the way to the next miss, as misses went of late. */
   #reach(from: number): number {
-    const { numLayers } = this.#config
-    if (this.#missRate * numLayers < 0.5 || this.#slots.isAllResident) return numLayers
-    return Math.min(numLayers, from + Math.max(1, Math.round(NEARER / this.#missRate)))
+    if (this.#missRate * this.#layerCount < 0.5 || this.#slots.isAllResident) return this.#layerCount
+    return Math.min(this.#layerCount, from + Math.max(1, Math.round(NEARER / this.#missRate)))
   }
 
   #observe(layers: number, missed: boolean): void {

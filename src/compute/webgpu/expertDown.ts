@@ -1,7 +1,10 @@
 // The down projections of a token's experts, weighted, with the shared expert, added to hidden.
+import type { MoeShape } from '../../model/layers.js'
+import { sharedBindings, sharedConstant } from './combine.js'
+import { gluConstants } from './glu.js'
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
-import { formatConstants } from './matrixWeights.js'
+import { floatConstants, floatsAt, formatConstants } from './matrixWeights.js'
 import { vecShape } from './matVec.js'
 import { type Op, rebound } from './op.js'
 import type { SlotLayout } from './slotLayout.js'
@@ -13,10 +16,13 @@ export async function expertDownOp(
   layout: SlotLayout,
   pool: PoolBuffer,
   space: Workspace,
+  { shared, activation }: Pick<MoeShape, 'shared' | 'activation'>,
   /** The shared expert is the last of the ranks. */
   isShared: boolean,
 ): Promise<Op> {
   const { down, stride } = layout
+  const { bias } = down
+  const apart = isShared ? 'none' : shared
   const { shape } = space
   const ranks = shape.k + (isShared ? 1 : 0)
   const fast = gpu.fast && down.format.bits < 16
@@ -26,14 +32,25 @@ export async function expertDownOp(
     ...vec,
     FAST: fast,
     K: ranks,
-    SHARED: isShared,
+    ...gluConstants(activation),
+    ...(bias && { BIAS: true, ...floatConstants(bias) }),
+    SHARED: sharedConstant(apart),
     GATE_AT: shape.experts,
     GATE_STRIDE: shape.logitsStride,
   })
-  const values = [down.rows, down.cols, down.weight / 4, down.scales / 2, down.biases / 2, stride / 4, 0, 0]
+  const values = [
+    down.rows,
+    down.cols,
+    down.weight / 4,
+    down.scales / 2,
+    down.biases / 2,
+    stride / 4,
+    bias ? floatsAt(bias) : 0,
+    0,
+  ]
   const shapes = uniformBuffer(gpu.device, values, 'expert down')
   const { status, expertGateUp, mixing, hidden } = space
-  const rest = [status, expertGateUp, mixing, hidden, ...(isShared ? [] : [space.sharedOut, space.logits])]
+  const rest = [status, expertGateUp, mixing, hidden, ...sharedBindings(apart, space.sharedOut, space.logits)]
   const group = rebound(pool, () => kernel.bind([pool.buffer, pool.buffer, shapes, ...rest]))
   const tiles = Math.ceil(down.rows / ((vec.WG / vec.TEAM) * vec.ROWS))
   return (recorder, { tokens }) => recorder.dispatch(kernel, group(), tiles, tokens)

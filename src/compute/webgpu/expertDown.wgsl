@@ -1,20 +1,25 @@
-// The second half of the MoE block for single tokens: down(silu(gate) * up) of all K experts, weighted, plus the gated
-// shared expert (SHARED: it is one of the K), added to hidden. The K experts' columns are one long input; the router's weight goes into its scale.
-// Workgroup (tile, token). Does nothing after a miss.
+// The second half of the MoE block for single tokens: down(activation(gate, up)) of all K experts, weighted, plus a shared
+// expert that is not one of the K (SHARED: 1 by its gate, 2 as it is), added to hidden. The K experts' columns are one long input; the router's weight goes into its scale.
+// BIAS: of each expert, in its slot. Workgroup (tile, token). Does nothing after a miss.
 #include vecWeights
 #include dot4
 #include vecInput
 #include teamSum
-#include activations
+#include glu
+#if BIAS
+#include slotFloat
+#endif
 
-struct Shape { rows: u32, cols: u32, weight: u32, scales: u32, biases: u32, slotWords: u32, pad0: u32, pad1: u32 }
+struct Shape { rows: u32, cols: u32, weight: u32, scales: u32, biases: u32, slotWords: u32, bias: u32, pad: u32 }
 @group(0) @binding(2) var<uniform> shape: Shape;
 @group(0) @binding(3) var<storage, read> status: array<u32>;
 @group(0) @binding(4) var<storage, read> gateUp: array<vec4<f32>>; // [tokens, K, 2 * cols]
 @group(0) @binding(5) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
 @group(0) @binding(6) var<storage, read_write> hidden: array<f32>; // [tokens, rows]
-#if !SHARED
+#if SHARED > 0
 @group(0) @binding(7) var<storage, read> sharedRows: array<f32>; // [tokens, rows]
+#endif
+#if SHARED == 1
 @group(0) @binding(8) var<storage, read> logits: array<f32>; // [tokens, GATE_STRIDE]: the shared expert's gate at GATE_AT
 #endif
 
@@ -63,7 +68,7 @@ fn main(
       for (var i = 0u; i < 8u; i++) {
         let gate = gateUp[source + i];
         let up = gateUp[source + expertUnits * 8u + i];
-        v[i] = vec4<f32>(silu(gate.x), silu(gate.y), silu(gate.z), silu(gate.w)) * up;
+        v[i] = gluQuad(gate, up);
       }
       stageUnit(unit, &v, bitcast<f32>(mixing[token * K + rank].y));
     }
@@ -83,12 +88,21 @@ fn main(
   workgroupBarrier();
   let row = firstRow + thread;
   if (thread < TEAMS * ROWS && row < shape.rows) {
-    let value = teamSum(thread / ROWS, thread % ROWS, subgroupSize);
-#if SHARED
+    var value = teamSum(thread / ROWS, thread % ROWS, subgroupSize);
+#if BIAS
+    for (var rank = 0u; rank < K; rank++) {
+      let expert = mixing[token * K + rank];
+      let at = shape.bias + expert.x * shape.slotWords * FLOATS_PER_WORD + row;
+      value += bitcast<f32>(expert.y) * slotFloat(halves[at / FLOATS_PER_WORD], at);
+    }
+#endif
+#if SHARED == 0
     hidden[token * shape.rows + row] += value;
-#else
+#elif SHARED == 1
     let gate = sigmoid(logits[token * GATE_STRIDE + GATE_AT]);
     hidden[token * shape.rows + row] += value + gate * sharedRows[token * shape.rows + row];
+#else
+    hidden[token * shape.rows + row] += value + sharedRows[token * shape.rows + row];
 #endif
   }
 }

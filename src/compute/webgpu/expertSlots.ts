@@ -1,7 +1,8 @@
 // Experts in GPU memory: pool buffers of slots, and the way to them. What to read, who is evicted and who waits is the
 // streamer's business, reading is the reader's, the order of reads that of StagedReads, and the bytes' way into a slot that
 // of ExpertUploads; this joins them. Where experts are in memory too, who is on the GPU is decided by ExpertTiers: after each
-// step it says who goes up, and that is done beside the next one, an expert at a time while the GPU is at work.
+// step it says who goes up, and that is done beside the next one, an expert at a time while the GPU is at work. Layers are
+// counted among those with experts.
 import { ClosedError, DeviceLostError } from '../../errors.js'
 import { AsyncStreamer } from '../../experts/asyncStreamer.js'
 import { ExpertCache, type ExpertName } from '../../experts/expertCache.js'
@@ -28,7 +29,7 @@ export interface SlotsPlan {
   readonly pools: PoolPlan
   readonly leastSlots: number // of a pool, however little memory there is
   readonly recordBytes: number // of an expert on disk
-  readonly fileNames: readonly string[] // [layers], for errors
+  readonly fileNames: readonly string[] // [layers with experts], for errors
 }
 
 /** Where shared experts come from. */
@@ -73,7 +74,8 @@ export class ExpertSlots implements GuessedSlots {
     link: TierLink | null = null,
   ): Promise<ExpertSlots> {
     const { config, layout, pools, recordBytes } = plan
-    const { numLayers: layers, numExperts: experts } = config
+    const { moeLayers, numExperts: experts } = config
+    const layers = moeLayers.length
     const { stride } = layout
     const slots = pools.slots * pools.pools
     const cache =
@@ -132,14 +134,15 @@ export class ExpertSlots implements GuessedSlots {
       }),
     })
     this.#streamer = new AsyncStreamer(this.#core)
-    const { numLayers: layers, numExperts: experts } = config
+    const { moeLayers, numExperts: experts } = config
+    const layers = moeLayers.length
     this.#layerAhead = new LayerAhead(this.#core, { layers, experts, most: aheadLimit })
     uploads.onFree = () => {
       this.#reads.beginReads()
       this.#streamer.changed()
     }
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
-    this.waveTable = storageBuffer(device, config.numLayers * config.numExperts * 4, 'wave table')
+    this.waveTable = storageBuffer(device, layers * experts * 4, 'wave table')
   }
 
   /** For kernels: the slot of each expert. */
@@ -353,20 +356,20 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Whether there is a slot for every expert. */
   get holdsAll(): boolean {
-    const { numLayers, numExperts } = this.#plan.config
-    return this.#cache.slotsLeft >= numLayers * numExperts && this.#plan.pools.pools === numLayers
+    const { moeLayers, numExperts } = this.#plan.config
+    return this.#cache.slotsLeft >= moeLayers.length * numExperts && this.#plan.pools.pools === moeLayers.length
   }
 
   /** Brings every expert into its slot, behind whatever is wanted meanwhile. Ends early when closed or when a read fails. */
   async fill(onLoaded?: (experts: number) => void): Promise<void> {
-    const { numLayers, numExperts } = this.#plan.config
+    const { moeLayers, numExperts } = this.#plan.config
     const core = this.#core
     const check = () => {
       if (core.aheadFailure !== null) throw core.aheadFailure
     }
     core.aheadFailure = null
     const isOver = () => this.#streamer.isOver || !this.holdsAll
-    for (let key = 0; key < numLayers * numExperts && !isOver(); key++) {
+    for (let key = 0; key < moeLayers.length * numExperts && !isOver(); key++) {
       const layer = Math.floor(key / numExperts)
       await this.#streamer.settled(() => {
         check()

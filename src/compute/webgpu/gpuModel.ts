@@ -1,5 +1,5 @@
 // What the plan of a GPU's memory has to know of a packed model.
-import { gatedMoe } from '../../model/gatedMoe.js'
+import type { ExpertLayout, LayerTensors } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
 import type { GpuModel } from './gpuParts.js'
@@ -11,14 +11,30 @@ export type GpuModelOptions = Pick<BackendOptions, 'expertsPerToken' | 'precisio
 
 export function gpuModelOf(packed: PackedModel, options: GpuModelOptions): GpuModel {
   const { config, tensors, experts } = packed
-  const layout = slotLayout(experts.layout)
+  const { moeLayers } = config
   return {
     ...options,
     config,
     planned: options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true },
     weightBytes: residentWeightsBytes(tensors, config, options.maxBufferBytes),
+    ...(moeLayers.length === 0
+      ? NO_SLOTS
+      : slotSizes(
+          experts.layout,
+          moeLayers.map(layer => tensors.layers[layer]),
+        )),
+  }
+}
+
+type SlotSizes = Pick<GpuModel, 'slotBytes' | 'recordBytes' | 'hasShared'>
+
+const NO_SLOTS: SlotSizes = { slotBytes: 0, recordBytes: 0, hasShared: false }
+
+function slotSizes(record: ExpertLayout, layers: readonly LayerTensors[]): SlotSizes {
+  const layout = slotLayout(record)
+  return {
     slotBytes: layout.stride,
-    recordBytes: experts.layout.expertSize,
-    hasShared: tensors.layers.every(layer => sharedMoves(gatedMoe(layer).sharedExpert, layout) !== null),
+    recordBytes: record.expertSize,
+    hasShared: layers.every(layer => sharedMoves(layer, layout) !== null),
   }
 }

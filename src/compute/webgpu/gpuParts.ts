@@ -24,7 +24,7 @@ export interface GpuModel {
   readonly expertsPerToken: number
   readonly precision: Precision
   readonly weightBytes: number // of resident weights, see residentWeightsBytes
-  readonly slotBytes: number // from one expert to the next
+  readonly slotBytes: number // from one expert to the next; 0: there are none
   readonly recordBytes: number // of an expert on disk
   /** Shared experts lie beside the others. */
   readonly hasShared: boolean
@@ -36,7 +36,7 @@ export interface GpuModel {
 
 export function gpuParts(model: GpuModel): BudgetPart[] {
   const { config, planned, maxBufferBytes, slotBytes } = model
-  const { numLayers, numExperts } = config
+  const { numLayers, moeLayers, numExperts } = config
   const fast = model.precision === 'fast'
   const shape = {
     experts: numExperts,
@@ -44,10 +44,10 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
     maxTokens: model.chunkTokens ?? CHUNK_TOKENS,
     logitsStride: logitsStride(numExperts, 0),
   }
-  const tables = 2 * numLayers * numExperts * 4
+  const tables = 2 * moeLayers.length * numExperts * 4
   return [
     // Every pool of slots begins with shared experts, or with a spare slot: at most one a layer.
-    { what: 'weights', bytes: model.weightBytes + numLayers * slotBytes },
+    { what: 'weights', bytes: model.weightBytes + moeLayers.length * slotBytes },
     { what: 'recurrent state', bytes: statePoolBytes(config, plannedStates(planned), maxBufferBytes) },
     {
       what: `keys and values of ${planned.tokens} tokens`,
@@ -68,7 +68,7 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
 
 /** Choices and their way back, rows of hidden that come and go where the host computes too. */
 function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tuning, 'SPLITS' | 'AHEAD'>): number {
-  const choice = (config.numLayers + AHEAD + 1) * MAX_DECODE_BATCH * k * 4
+  const choice = (config.moeLayers.length + AHEAD + 1) * MAX_DECODE_BATCH * k * 4
   const logits = MAX_DECODE_BATCH * logitsStride(config.numExperts, AHEAD) * 4
   const rows = MAX_DECODE_BATCH * config.hiddenSize * 4
   const mixing = MAX_DECODE_BATCH * (k + 1) * 8
@@ -77,7 +77,7 @@ function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tun
 
 /** The same for prompts. */
 function promptBytes(config: ModelConfig, k: number, tokens: number): number {
-  const choices = config.numLayers * tokens * k * 4
+  const choices = config.moeLayers.length * tokens * k * 4
   const rows = tokens * config.hiddenSize * 4
   return choices + 2 * rows + tokens * k * 12
 }

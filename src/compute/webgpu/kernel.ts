@@ -14,8 +14,8 @@ export type Binding = GPUBuffer | BufferSlice
 export interface Kernel {
   readonly name: string
   readonly pipeline: GPUComputePipeline
-  /** Buffers in the order of the shader's bindings. */
-  bind(buffers: readonly Binding[]): GPUBindGroup
+  /** Buffers in the order of the shader's bindings; null: one that this variant does not have. */
+  bind(buffers: readonly (Binding | null)[]): GPUBindGroup
 }
 
 /** Compiles each variant once, all in parallel. Ask for kernels first, then await `ready`. */
@@ -47,7 +47,8 @@ export class KernelSet {
   async #compile(name: ShaderName, constants: ShaderConstants): Promise<Kernel> {
     const device = this.#device
     const code = shaderSource(name, constants)
-    const layout = device.createBindGroupLayout({ label: name, entries: bindingsOf(code) })
+    const bindings = bindingsOf(code)
+    const layout = device.createBindGroupLayout({ label: name, entries: bindings })
     const pipeline = await device.createComputePipelineAsync({
       label: name,
       layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
@@ -55,17 +56,18 @@ export class KernelSet {
     })
     this.#compiled++
     this.onProgress?.(this.#compiled, this.#pending.size)
-    const count = bindingsOf(code).length
     return {
       name,
       pipeline,
-      bind(buffers) {
-        if (buffers.length !== count) throw new Error(`${name} has ${count} bindings, got ${buffers.length}`)
+      bind(given) {
+        const buffers = given.filter(buffer => buffer !== null)
+        const { length } = bindings
+        if (buffers.length !== length) throw new Error(`${name} has ${length} bindings, got ${buffers.length}`)
         return device.createBindGroup({
           label: name,
           layout,
-          entries: buffers.map((buffer, binding) => ({
-            binding,
+          entries: buffers.map((buffer, i) => ({
+            binding: bindings[i].binding,
             resource: 'buffer' in buffer ? buffer : { buffer },
           })),
         })
@@ -74,13 +76,14 @@ export class KernelSet {
   }
 }
 
+/** In the order of their numbers, some of which a variant may leave out. */
 function bindingsOf(code: string): GPUBindGroupLayoutEntry[] {
   const entries: GPUBindGroupLayoutEntry[] = []
   for (const match of code.matchAll(/@binding\((\d+)\)\s*var<\s*(uniform|storage\s*,\s*(read_write|read))\s*>/g)) {
     const type = match[2] === 'uniform' ? 'uniform' : match[3] === 'read' ? 'read-only-storage' : 'storage'
     entries[Number(match[1])] = { binding: Number(match[1]), visibility: shaderStageCompute, buffer: { type } }
   }
-  return entries
+  return entries.filter(entry => entry !== undefined)
 }
 
 /** A small constant buffer. */

@@ -2,7 +2,13 @@
 // plain ones, and everything in exact precision, take float32.
 import type { ActivationBuffers } from './activationBuffers.js'
 import type { GpuContext } from './gpuContext.js'
-import { formatConstants, type MatrixFormat, type MatrixPart, type MatrixSegment } from './matrixWeights.js'
+import {
+  floatConstants,
+  formatConstants,
+  type MatrixFormat,
+  type MatrixPart,
+  type MatrixSegment,
+} from './matrixWeights.js'
 import { type Op, rebound, sequence } from './op.js'
 import { quantizeOp } from './quantize.js'
 import { segmentTable } from './segments.js'
@@ -16,6 +22,8 @@ export interface MatMulOptions {
   readonly step: GPUBuffer
   readonly maxTokens: number
   readonly outStride: number
+  /** Added by column of the output row. */
+  readonly bias?: GPUBuffer | null // [outStride]
   /** float32 activations even in fast precision: for routers. */
   readonly exact?: boolean
   readonly label: string
@@ -60,6 +68,7 @@ async function onePart(
   options: MatMulOptions,
 ): Promise<Op> {
   const TOKENS = tileTokens(gpu, part, options.maxTokens)
+  const { bias = null } = options
   const kernel = await gpu.kernels.get('matMul', {
     ...formatConstants(part.format),
     FAST: fast,
@@ -67,6 +76,7 @@ async function onePart(
     SINGLE: part.segments.length === 1,
     ROWS,
     TOKENS,
+    ...(bias === null ? {} : { BIAS: true, ...floatConstants({ type: 'F32' }) }),
   })
   const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, ROWS)
   const group = kernel.bind([
@@ -76,6 +86,7 @@ async function onePart(
     fast ? input.packed : input.values,
     input.scales,
     out,
+    bias,
   ])
   return (recorder, { tokens }) => {
     recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / TOKENS), 1, options.label)
@@ -106,6 +117,7 @@ export async function groupedMatMulOp(
   options: GroupedMatMulOptions,
 ): Promise<Op> {
   const fast = gpu.fast && format.bits < 16
+  const [{ bias }] = segments
   const kernel = await gpu.kernels.get('matMul', {
     ...formatConstants(format),
     FAST: fast,
@@ -115,6 +127,7 @@ export async function groupedMatMulOp(
     TOKENS: GROUPED_TILE,
     PAIRS_AT: options.pairsAt,
     ROWS_SHARE: options.pairsPerRow,
+    ...(bias && { BIAS: true, ...floatConstants(bias) }),
   })
   const table = segmentTable(gpu.device, cols, segments, options.outStride, ROWS, options.slotStride)
   const rest = [table.buffer, options.step, fast ? input.packed : input.values, input.scales, out, options.groups]

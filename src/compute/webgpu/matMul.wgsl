@@ -1,9 +1,13 @@
 // Y = X W^T for many tokens, by tiles of ROWS rows and TOKENS tokens through workgroup memory; a thread computes 4 x 4.
 // Each output element is one sum over units of 32 columns in order, whatever the tile holds besides: the result of a
 // token does not depend on the tokens around it. GROUPED: the tokens of one expert, by the pair list of groupTokens.
+// BIAS: by column of the output row, or of the expert, in its slot.
 #include weightWords
 #include dot4
 #include segments
+#if BIAS
+#include slotFloat
+#endif
 
 const ROW_QUADS = ROWS / 4u;
 const TOKEN_QUADS = TOKENS / 4u;
@@ -23,6 +27,8 @@ struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 @group(0) @binding(5) var<storage, read_write> y: array<f32>; // [rows, outStride]
 #if GROUPED
 @group(0) @binding(6) var<storage, read> groups: array<u32>; // [0] tiles; 4 per tile: slot, first, count; pairs at PAIRS_AT
+#elif BIAS
+@group(0) @binding(6) var<storage, read> biases: array<f32>; // [outStride]
 #endif
 
 #if FAST
@@ -213,7 +219,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
   }
 
+#if BIAS
+  var added = vec4<f32>();
+  for (var j = 0u; j < 4u; j++) {
+    let row = min(firstRow + tx * 4u + j, lastRow);
+#if GROUPED
+    let at = segment.bias + slot * segments.expertWords * FLOATS_PER_WORD + row;
+    added[j] = slotFloat(weights[at / FLOATS_PER_WORD], at);
+#else
+    added[j] = biases[segment.out + row];
+#endif
+  }
+  let sums = array<vec4<f32>, 4>(sum0 + added, sum1 + added, sum2 + added, sum3 + added);
+#else
   let sums = array<vec4<f32>, 4>(sum0, sum1, sum2, sum3);
+#endif
   for (var i = 0u; i < 4u; i++) {
     let token = ty * 4u + i;
     if (token >= tokens) { continue; }

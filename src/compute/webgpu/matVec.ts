@@ -1,7 +1,15 @@
 // Matrix products for single tokens: the decode kernel, for resident matrices and for the experts of a token.
 
+import type { Activation } from '../../model/layers.js'
+import { gluConstants } from './glu.js'
 import { type GpuContext, teamSize } from './gpuContext.js'
-import { formatConstants, type MatrixFormat, type MatrixPart, type MatrixSegment } from './matrixWeights.js'
+import {
+  floatConstants,
+  formatConstants,
+  type MatrixFormat,
+  type MatrixPart,
+  type MatrixSegment,
+} from './matrixWeights.js'
 import { type Op, rebound, sequence } from './op.js'
 import { segmentTable } from './segments.js'
 import type { PoolBuffer } from './slotPools.js'
@@ -36,7 +44,9 @@ export interface MatVecOptions {
   /** RMS norm of the input first. */
   readonly norm?: { readonly weight: GPUBuffer; readonly eps: number }
   /** The input rows are [gate | up]. */
-  readonly swiglu?: boolean
+  readonly activation?: Activation
+  /** Added by column of the output row. */
+  readonly bias?: GPUBuffer | null // [outStride]
   readonly add?: boolean
   readonly exact?: boolean
   readonly label: string
@@ -50,6 +60,7 @@ export async function matVecOp(
   y: GPUBuffer,
   options: MatVecOptions,
 ): Promise<Op> {
+  const { bias = null } = options
   const ops = parts.map(async (part): Promise<Op> => {
     const fast = gpu.fast && !options.exact && part.format.bits < 16
     const rows = part.segments.reduce((sum, segment) => sum + segment.rows, 0)
@@ -57,11 +68,12 @@ export async function matVecOp(
     const kernel = await gpu.kernels.get('matVec', {
       ...constantsOf(part.format, fast, shape, options, 0),
       SINGLE: part.segments.length === 1,
+      ...(bias === null ? {} : { BIAS: true, ...floatConstants({ type: 'F32' }) }),
     })
     const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
     const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, rowsPerTile)
     const norm = options.norm?.weight ?? options.status
-    const group = kernel.bind([part.buffer, part.buffer, table.buffer, options.status, x, norm, y])
+    const group = kernel.bind([part.buffer, part.buffer, table.buffer, options.status, x, norm, y, bias])
     return (recorder, { tokens }) => recorder.dispatch(kernel, group, table.tiles, tokens, 1, options.label)
   })
   return sequence(await Promise.all(ops))
@@ -84,9 +96,11 @@ export async function expertMatVecOp(
   const fast = gpu.fast && format.bits < 16
   const rows = segments.reduce((sum, segment) => sum + segment.rows, 0)
   const shape = vecShape(gpu, rows * k, cols, fast)
+  const [{ bias }] = segments
   const kernel = await gpu.kernels.get('matVec', {
     ...constantsOf(format, fast, shape, options, k),
     SINGLE: segments.length === 1,
+    ...(bias && { BIAS: true, ...floatConstants(bias) }),
   })
   const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
   const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsPerTile, slotStride)
@@ -102,10 +116,11 @@ function constantsOf(format: MatrixFormat, fast: boolean, shape: VecShape, optio
   return {
     ...formatConstants(format),
     ...shape,
+    ...(options.activation && gluConstants(options.activation)),
     FAST: fast,
     NORM: options.norm !== undefined,
     EPS: options.norm?.eps ?? 0.5,
-    SWIGLU: options.swiglu ?? false,
+    SWIGLU: options.activation !== undefined,
     ADD: options.add ?? false,
     EXPERTS: k > 0,
     K: k,

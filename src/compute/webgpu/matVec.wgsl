@@ -1,13 +1,17 @@
 // y = W x for single tokens: the decode kernel. A team of TEAM threads computes ROWS rows, WG / TEAM teams share the
 // input in workgroup memory. NORM: x is hidden * weight, and 1 / rms(hidden), being one number for all columns, is
-// applied to the sums. SWIGLU: x is silu(gate) * up of a row [gate | up]. ADD: y += instead of y =. EXPERTS: workgroup
-// (tile, rank, token) computes the expert that the token's router put at this rank. Does nothing after a miss.
+// applied to the sums. SWIGLU: x is the activation of a row [gate | up]. ADD: y += instead of y =. EXPERTS: workgroup
+// (tile, rank, token) computes the expert that the token's router put at this rank. BIAS: by column of the output row, or of the
+// expert, in its slot. Does nothing after a miss.
 #include vecWeights
 #include dot4
 #include segments
 #include vecInput
 #include teamSum
-#include activations
+#include glu
+#if BIAS
+#include slotFloat
+#endif
 
 @group(0) @binding(2) var<uniform> segments: Segments;
 @group(0) @binding(3) var<storage, read> status: array<u32>; // [0] not 0: an expert was missing
@@ -16,6 +20,8 @@
 @group(0) @binding(6) var<storage, read_write> y: array<f32>; // [tokens, outStride], or [tokens, K, outStride]
 #if EXPERTS
 @group(0) @binding(7) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
+#elif BIAS
+@group(0) @binding(7) var<storage, read> biases: array<f32>; // [outStride]
 #endif
 
 struct Rows { first: u32, last: u32, units: u32, weight: u32, scales: u32, biases: u32 }
@@ -72,7 +78,7 @@ fn main(
 #if SWIGLU
         let gate = x[token * units * 16u + column];
         let up = x[token * units * 16u + units * 8u + column];
-        v[i] = vec4<f32>(silu(gate.x), silu(gate.y), silu(gate.z), silu(gate.w)) * up;
+        v[i] = gluQuad(gate, up);
 #else
         v[i] = x[token * units * 8u + column];
 #endif
@@ -108,6 +114,14 @@ fn main(
       var total = 0.0;
       for (var i = 0u; i < TEAMS; i++) { total += teamSum(i, ROWS, subgroupSize); }
       value *= inverseSqrt(total / f32(segments.cols) + EPS);
+#endif
+#if BIAS
+#if EXPERTS
+      let biasAt = segment.bias + slot * segments.expertWords * FLOATS_PER_WORD + row;
+      value += slotFloat(halves[biasAt / FLOATS_PER_WORD], biasAt);
+#else
+      value += biases[segment.out + row];
+#endif
 #endif
       let at = outRow * segments.outStride + segment.out + row;
 #if ADD

@@ -1,12 +1,13 @@
 // Resident weights on the GPU. Matrices that share an input are laid into one buffer per format, so that one dispatch
 // can compute them all; what exceeds a binding is cut into parts of rows. Bytes are moved, never changed.
 import { UnsupportedModelError } from '../../errors.js'
-import type { Matrix, Vector } from '../../model/tensors.js'
+import { FLOAT_BYTES } from '../../model/floats.js'
+import type { FloatType, Matrix } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
-import { readVector } from '../reference/weights.js'
 import { bufferUsage } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
 import { storageBytes } from './kernel.js'
+import type { ShaderConstants } from './shaderSource.js'
 import type { StagedRead, WeightStaging } from './weightStaging.js'
 
 /** What a kernel must be compiled for. `f16`: scales, or 16-bit weights, are F16 instead of BF16. */
@@ -24,6 +25,23 @@ export interface MatrixSegment {
   readonly biases: number
   readonly out: number // column of the output row where this segment's rows go
   readonly norm?: number // which of several norms its input goes through; the first where this is not given
+  readonly bias?: SlotFloats // of an expert
+}
+
+/** Floats inside an expert's slot. */
+export interface SlotFloats {
+  readonly type: FloatType
+  readonly offset: number // bytes from the slot's start
+}
+
+/** Shader constants of slotFloat.wgsl. */
+export function floatConstants({ type }: Pick<SlotFloats, 'type'>): ShaderConstants {
+  return { FLOAT_BITS: type === 'F32' ? 32 : 16, FLOAT_F16: type === 'F16' }
+}
+
+/** Where they lie, counted in floats. */
+export function floatsAt({ type, offset }: SlotFloats): number {
+  return offset / FLOAT_BYTES[type]
 }
 
 /** What one dispatch computes: up to six segments of one format in one buffer. */
@@ -146,17 +164,6 @@ export function planParts(matrices: readonly MatrixAt[], maxBytes: number, maxSe
     }
   }
   return done
-}
-
-/** Reads small tensors as float32 into one buffer, back to back. */
-export async function loadVectors(source: ByteSource, vectors: readonly Vector[]): Promise<Float32Array> {
-  const values = new Float32Array(vectors.reduce((sum, vector) => sum + vector.length, 0))
-  let at = 0
-  for (const vector of vectors) {
-    values.set(await readVector(vector, source), at)
-    at += vector.length
-  }
-  return values
 }
 
 export function floatBuffer(device: GPUDevice, values: Float32Array, label: string): GPUBuffer {

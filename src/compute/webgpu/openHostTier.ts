@@ -5,6 +5,7 @@ import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import type { HostSide } from '../gpuPlan.js'
+import { readVector } from '../reference/weights.js'
 import type { TierWay } from '../tierRates.js'
 import type { WasmHost } from '../wasm/host.js'
 import { hostSide, hostThreads } from '../wasm/hostSide.js'
@@ -12,7 +13,6 @@ import { HostWorkers } from '../wasm/hostWorkers.js'
 import { expertForms } from '../wasm/placedModel.js'
 import { STAGING_BUFFERS } from './expertUploads.js'
 import { HostTier, type SlotReader } from './hostTier.js'
-import { loadVectors } from './matrixWeights.js'
 
 export interface TierPlace {
   readonly host: WasmHost // of shared memory
@@ -60,7 +60,7 @@ export async function openHostTier(
   const { expertsPerToken, precision } = options
   const { host } = place
   const norms = await Promise.all(
-    packed.tensors.layers.map(layer => loadVectors(packed.weights, [layer.postAttentionNorm])),
+    packed.config.moeLayers.map(layer => readVector(packed.tensors.layers[layer].postAttentionNorm, packed.weights)),
   )
   const threads = options.threads ?? hostThreads(host.threads)
   const workers = await HostWorkers.open(packed, { precision, expertsPerToken, threads, slots, maxRows, norms }, host)

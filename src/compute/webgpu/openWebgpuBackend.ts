@@ -2,19 +2,13 @@
 // kernels show that they compute right.
 
 import { BackendUnavailableError, MemoryPlanError, OutOfMemoryError } from '../../errors.js'
-import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
-import { gatedMoe } from '../../model/gatedMoe.js'
 import { layersOfKind } from '../../model/sizes.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
-import { allExperts, poolRequest } from '../gpuPlan.js'
-import { refuseOtherShapes } from '../shapeFeatures.js'
-import { chooseWay, type TierWay } from '../tierRates.js'
-import type { HostWorkers } from '../wasm/hostWorkers.js'
+import { allExperts } from '../gpuPlan.js'
+import type { TierWay } from '../tierRates.js'
 import { DecodePass } from './decodePass.js'
-import { type ExpertReader, sourceExpertReader } from './expertReader.js'
-import { ExpertSlots } from './expertSlots.js'
-import { STAGING_BUFFERS, stagingBytes } from './expertUploads.js'
+import { stagingBytes } from './expertUploads.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { makeChecked } from './gpuMemory.js'
@@ -24,14 +18,13 @@ import { takeRoom } from './gpuRoom.js'
 import { Head } from './head.js'
 import { KernelSet } from './kernel.js'
 import { KvPool, plannedPages } from './kvPool.js'
-import { measureTiers } from './measureTiers.js'
-import { hostSideOf, openHostTier, type TierPlace } from './openHostTier.js'
+import { NoExperts } from './noExperts.js'
+import { openSlots, openSources, tierPlace } from './openExperts.js'
+import { hostSideOf } from './openHostTier.js'
 import { PromptPass } from './promptPass.js'
 import { Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
 import { selfTest } from './selfTest.js'
-import { leastSlots, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
-import { sourceTierPlace } from './sourceTierPlace.js'
 import { plannedStates, StatePool } from './statePool.js'
 import { logitsStride } from './topK.js'
 import { WebgpuBackend } from './webgpuBackend.js'
@@ -60,7 +53,6 @@ export async function openWebgpuBackend(
   options: BackendOptions,
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
-  refuseOtherShapes(packed, 'webgpu', options, [])
   try {
     return await openModestly(packed, options, gpuOptions)
   } catch (error) {
@@ -120,7 +112,7 @@ async function openParts(
   refusals: number, // of memory, when this was tried before
 ): Promise<WebgpuBackend> {
   const { device, limits, description } = opened
-  const { config, experts } = packed
+  const { config } = packed
   if (description.software && options.automatic) {
     throw new BackendUnavailableError(
       'webgpu',
@@ -136,8 +128,6 @@ async function openParts(
   const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups, tuning }
   const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
   const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
-  const layout = slotLayout(experts.layout)
-  const shared = packed.tensors.layers.map(layer => sharedMoves(gatedMoe(layer).sharedExpert, layout))
   const { expertsPerToken, precision } = options
   const model = gpuModelOf(packed, {
     ...{ expertsPerToken, precision, planned: options.planned, maxBufferBytes: maxBytes, chunkTokens, tuning },
@@ -151,7 +141,7 @@ async function openParts(
     memory: (place?.host ?? options.wasmHost)?.memory() ?? null,
     host: place && (memory => hostSideOf(packed, options, chunkTokens, memory, place)),
   })
-  const { plan, pools } = room
+  const { plan } = room
   if (plan.gpuSlots < allExperts(model)) options.onNotice?.(plan.line)
   const states = new StatePool(device, config, layersOfKind(config, 'linear_attention'), maxBytes)
   const kv = new KvPool(device, config, layersOfKind(config, 'full_attention'), maxBytes)
@@ -165,53 +155,21 @@ async function openParts(
     logitsStride: logitsStride(config.numExperts, 0),
   }
   const space = await makeChecked(device, 'workspace', () => createWorkspace(gpu, config, shape))
-  const { expertSize: recordBytes } = experts.layout
-  const { hiddenSize } = config
-  const measured = {
-    ...{ expertSize: recordBytes, expertsPerToken: shape.k, hiddenSize, maxRows: chunkTokens },
-    isCountGiven: options.threads !== undefined,
-  }
-  const residentExperts = packed.weights.size / recordBytes
-  const alone = { layers: config.numLayers, expertsPerToken: shape.k, residentExperts }
-  const measure = async (workers: HostWorkers) => {
-    if (gpuOptions.way) return gpuOptions.way(workers.threads)
-    const chosen = chooseWay(await measureTiers(device, workers, measured), options.automatic ? alone : undefined)
-    if (chosen.way === 'cpu') throw new BackendUnavailableError('webgpu', chosen.line)
-    return chosen
-  }
-  const tiersOf = (memorySlots: number, { usesToPay }: TierWay) => {
-    const { numLayers: layers, numExperts } = config
-    const { poolOfLayer, slots: poolSlots } = pools
-    const sizes = { layers, experts: numExperts, expertBytes: layout.stride, poolOfLayer, poolSlots, memorySlots }
-    const bytesPerStep = defaultMovesPerStep * layout.stride
-    const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
-    return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
-  }
-  const { memorySlots } = plan
-  const tier =
-    place !== null && memorySlots > 0
-      ? await openHostTier(packed, options, chunkTokens, memorySlots, { measure, tiersOf }, place)
-      : null
-  if (tier !== null) undo.push(() => tier.close())
-  const diskReader = await openReader(packed, options)
-  undo.push(() => diskReader.close())
-  const reader = tier === null ? diskReader : tier.readerBefore(diskReader)
-  const fileNames = experts.files.map(file => file.name)
-  // Before the staging of experts is made: till then there is room for that of weights.
-  const spare = stagingBytes(layout.stride, recordBytes)
+  const request = { packed, options, model, room, place, chunkTokens, way: gpuOptions.way }
+  const sources = config.moeLayers.length === 0 ? null : await openSources(device, request, undo)
+  const spare = stagingBytes(model.slotBytes, model.recordBytes)
   const weights = await loadResidentWeights(device, packed, maxBytes, spare, options)
-  const least = leastSlots(poolRequest(model))
-  const slotsPlan = { config, layout, pools, leastSlots: least, recordBytes, fileNames }
-  const slots = await ExpertSlots.create(device, slotsPlan, room.buffers, reader, tier)
-  if (tier !== null) tier.above = slots
-  opened.lost.catch(error => slots.lose(error))
-  const makeRoom = (bytes: number) => slots.giveRoom(bytes)
-  states.makeRoom = makeRoom
-  kv.makeRoom = makeRoom
-  if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
+  const experts = sources && (await openSlots(opened, request, sources))
+  const slots = experts?.slots ?? new NoExperts(device)
+  if (experts !== null) {
+    const makeRoom = (bytes: number) => experts.slots.giveRoom(bytes)
+    states.makeRoom = makeRoom
+    kv.makeRoom = makeRoom
+  }
+  const tier = sources?.tier ?? null
   const profiler = (options.profile || gpuOptions.timing) && opened.timestamps ? new Profiler(device) : null
-  const parts = { gpu, config, space, states, kv, slots, layout, host: tier }
-  const readsAhead = options.prefetch !== false && reader.isLocal
+  const parts = { gpu, config, space, states, kv, slots, experts, host: tier }
+  const readsAhead = options.prefetch !== false && sources?.reader.isLocal === true
   const building = PromptPass.create(parts, weights, profiler, readsAhead)
   const head = await Head.create(gpu, config, space, weights)
   const [prompt, decode] = await Promise.all([
@@ -226,36 +184,9 @@ async function openParts(
   const fills: Promise<void>[] = []
   if (slots.holdsAll && readsAhead) fills.push(slots.fill())
   if (tier?.holdsRest && readsAhead) fills.push(tier.fill())
-  if (tier !== null && readsAhead) fills.push(slots.fillEmpty(tier))
+  if (experts !== null && tier !== null && readsAhead) fills.push(experts.slots.fillEmpty(tier))
   // Who cannot be read now is read, or found unreadable, when it is wanted.
   const filling = Promise.allSettled(fills).then(() => {})
   const made = { plan, states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens, filling }
   return new WebgpuBackend(opened, packed, options, made)
-}
-
-/** In Node files are read by threads of their own; elsewhere, and from memory, the source itself is asked. */
-async function openReader(packed: PackedModel, options: BackendOptions): Promise<ExpertReader> {
-  if (readsFiles(packed)) {
-    const { nodeExpertReader } = await import('./nodeExpertReader.js')
-    return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
-  }
-  return sourceExpertReader(packed.experts)
-}
-
-/** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */
-async function tierPlace(packed: PackedModel, options: BackendOptions): Promise<TierPlace | null> {
-  if (readsFiles(packed)) {
-    const { nodeTierPlace } = await import('./nodeTierPlace.js')
-    return nodeTierPlace(packed, options)
-  }
-  return options.wasmHost?.shared ? sourceTierPlace(packed.experts, options.wasmHost) : null
-}
-
-/** Experts are in files that threads of Node can read. */
-function readsFiles({ experts }: PackedModel): boolean {
-  return globalThis.process?.versions?.node !== undefined && experts.files.every(file => isPath(file.name))
-}
-
-function isPath(name: string): boolean {
-  return /^(\/|[A-Za-z]:[\\/]|\\\\)/.test(name)
 }

@@ -8,6 +8,17 @@ import type { PromptPass } from './promptPass.js'
 import { Recorder } from './recorder.js'
 import type { Workspace } from './workspace.js'
 
+type RouterProbe = Omit<LayerProbe, 'layer' | 'mixerOut' | 'normed' | 'mlpOut' | 'out'>
+
+/** Of a layer without experts. */
+const NO_ROUTER: RouterProbe = {
+  routerLogits: new Float32Array(0),
+  routerIndices: new Int32Array(0),
+  routerWeights: new Float32Array(0),
+  sharedOut: new Float32Array(0),
+  sharedGate: new Float32Array(0),
+}
+
 /** The step's runs are written already; at most maxTokens rows. */
 export async function probeLayers(
   device: GPUDevice,
@@ -33,29 +44,31 @@ export async function probeLayers(
   const layers: LayerProbe[] = []
   const wanted = 'layer' in request ? [request.layer] : request.layers
   let mixerOut: Float32Array
-  let middle: Omit<LayerProbe, 'layer' | 'mixerOut' | 'mlpOut' | 'out'>
+  let router: RouterProbe = NO_ROUTER
   const tap = {
     async afterMixer(layer: number) {
       if (!wanted || wanted.includes(layer)) mixerOut = await read(space.mixerOut, rows * hiddenSize)
     },
     async afterRouter(layer: number) {
       if (wanted && !wanted.includes(layer)) return
+      const { feedForward } = config.layers[layer]
+      const shared = feedForward.kind === 'moe' ? feedForward.shared : 'none'
+      const place = config.moeLayers.indexOf(layer)
       const logits = await read(space.logits, rows * (numExperts + 1))
       const routerLogits = new Float32Array(rows * numExperts)
-      const sharedGate = new Float32Array(rows)
+      const sharedGate = new Float32Array(shared === 'gated' ? rows : 0)
       for (let row = 0; row < rows; row++) {
         const at = row * (numExperts + 1)
         routerLogits.set(logits.subarray(at, at + numExperts), row * numExperts)
-        sharedGate[row] = 1 / (1 + Math.exp(-logits[at + numExperts]))
+        if (shared === 'gated') sharedGate[row] = 1 / (1 + Math.exp(-logits[at + numExperts]))
       }
       const mixing = await read(space.mixing, rows * k * 2)
-      const choice = await read(space.choice, rows * k, layer * maxTokens * k)
-      middle = {
-        normed: await read(space.normed.values, rows * hiddenSize),
+      const choice = await read(space.choice, rows * k, place * maxTokens * k)
+      router = {
         routerLogits,
         routerIndices: new Int32Array(choice.buffer),
         routerWeights: mixing.filter((_, i) => i % 2 === 1),
-        sharedOut: await read(space.sharedOut, rows * hiddenSize),
+        sharedOut: shared === 'none' ? new Float32Array(0) : await read(space.sharedOut, rows * hiddenSize),
         sharedGate,
       }
     },
@@ -64,7 +77,9 @@ export async function probeLayers(
       const mlpOut = await read(space.mlpOut, rows * hiddenSize)
       const out = await read(space.hidden, rows * hiddenSize)
       for (let i = 0; i < out.length; i++) out[i] += mlpOut[i]
-      layers.push({ layer, mixerOut, ...middle, mlpOut, out })
+      const normed = await read(space.normed.values, rows * hiddenSize)
+      layers.push({ layer, mixerOut, normed, ...router, mlpOut, out })
+      router = NO_ROUTER
     },
   }
   const recorder = pass.recorder()

@@ -1,5 +1,6 @@
 // The ops of one layer for any number of tokens: prompts, probes, and everything else that is not decoding.
 import type { ModelConfig } from '../../model/config.js'
+import type { Activation } from '../../model/layers.js'
 import { addNormOp } from './addNorm.js'
 import { attentionOp } from './attention.js'
 import { attentionInputOp } from './attentionInput.js'
@@ -13,11 +14,12 @@ import type { GpuContext } from './gpuContext.js'
 import { groupTokensOp, maxTiles, pairsAt } from './groupTokens.js'
 import type { HostExperts } from './hostExperts.js'
 import type { KvPool } from './kvPool.js'
+import type { BlockWeights, LayerWeights, MoeWeights } from './layerWeights.js'
 import { linearColumns } from './linearShape.js'
 import { groupedMatMulOp, matMulOp } from './matMul.js'
+import type { StepSlots } from './noExperts.js'
 import { type Op, sequence } from './op.js'
 import { quantizeOp } from './quantize.js'
-import type { LayerWeights } from './residentWeights.js'
 import type { SlotLayout, SlotMatrix } from './slotLayout.js'
 import type { StatePool } from './statePool.js'
 import { swigluOp } from './swiglu.js'
@@ -27,6 +29,18 @@ import type { Workspace } from './workspace.js'
 export interface PromptLayer {
   /** hidden += mlpOut of the layer before (not for the first), norm, mixer → mixerOut. */
   readonly mixer: Op
+  readonly feedForward: PromptMoe | PromptDense
+}
+
+export interface PromptDense {
+  readonly kind: 'dense'
+  /** hidden += mixerOut, norm, feed-forward block → mlpOut. */
+  readonly block: Op
+}
+
+export interface PromptMoe {
+  readonly kind: 'moe'
+  readonly place: number // among the layers with experts
   /** hidden += mixerOut, norm, router, top K, shared expert. */
   readonly router: Op
   /** The experts in the slot table, or those of the present wave. */
@@ -42,108 +56,136 @@ export interface LayerParts {
   readonly space: Workspace
   readonly states: StatePool
   readonly kv: KvPool
-  readonly slots: ExpertSlots
-  readonly layout: SlotLayout
+  readonly slots: StepSlots
+  readonly experts: SlotExperts | null // null: the model has none
   readonly host: HostExperts | null // computes experts that are not in slots; null: they are brought
 }
 
+/** What kernels have to know of experts. */
+export interface SlotExperts {
+  readonly slots: ExpertSlots
+  readonly layout: SlotLayout
+}
+
+export function expertsOf({ experts }: LayerParts): SlotExperts {
+  if (experts === null) throw new Error('a layer has experts and the model has none')
+  return experts
+}
+
 export async function promptLayer(parts: LayerParts, weights: LayerWeights, layer: number): Promise<PromptLayer> {
-  const { gpu, config, space, slots } = parts
+  const { gpu, config, space } = parts
   const { hiddenSize, rmsNormEps } = config
   const norm = (weight: GPUBuffer, delta: GPUBuffer | null) =>
     addNormOp(gpu, { weight, delta, hidden: space.hidden, out: space.normed.values }, hiddenSize, rmsNormEps)
-  const { step } = space
-  const { maxTokens } = space.shape
-  const [mixer, router, experts, expertsOfWave, combine] = await Promise.all([
+  const { mixer } = weights
+  const [mixerOp, feedForward] = await Promise.all([
     all([
       norm(weights.inputNorm, layer === 0 ? null : space.mlpOut),
-      mixerOps(parts, weights, layer),
-      matMulOp(gpu, weights.outProj, space.mixed, space.mixerOut, {
-        step,
-        maxTokens,
-        outStride: hiddenSize,
-        label: 'outProj',
+      mixerOps(parts, mixer, layer),
+      matMulOp(gpu, mixer.outProj, space.mixed, space.mixerOut, {
+        ...productOf(space, hiddenSize, 'outProj'),
+        bias: mixer.kind === 'full_attention' ? mixer.outBias : null,
       }),
     ]),
-    all([
-      norm(weights.postNorm, space.mixerOut),
-      matMulOp(gpu, weights.router, space.normed, space.logits, {
-        step,
-        maxTokens,
-        outStride: space.shape.logitsStride,
-        exact: true,
-        label: 'router',
-      }),
-      topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, layer, null),
-      sharedExpert(parts, weights),
-    ]),
-    expertOps(parts, layer, slots.table),
-    expertOps(parts, layer, slots.waveTable),
-    combineOp(gpu, space.shape, { ...space, sharedRows: space.sharedOut, out: space.mlpOut }, hiddenSize),
+    feedForwardOps(parts, weights, norm(weights.postNorm, space.mixerOut)),
   ])
-  return { mixer, router, experts, expertsOfWave, combine }
+  return { mixer: mixerOp, feedForward }
+}
+
+async function feedForwardOps(
+  parts: LayerParts,
+  { feedForward }: LayerWeights,
+  norm: Promise<Op>,
+): Promise<PromptMoe | PromptDense> {
+  const { gpu, config, space } = parts
+  if (feedForward.kind === 'dense') {
+    const { block, shape } = feedForward
+    return { kind: 'dense', block: await all([norm, blockOps(parts, block, shape.activation, space.mlpOut)]) }
+  }
+  const { place, shape, shared, selectionBias } = feedForward
+  const { slots } = expertsOf(parts)
+  const product = productOf(space, space.shape.logitsStride, 'router')
+  const [router, experts, expertsOfWave, combine] = await Promise.all([
+    all([
+      norm,
+      matMulOp(gpu, feedForward.router, space.normed, space.logits, {
+        ...product,
+        bias: feedForward.routerBias,
+        exact: true,
+      }),
+      topKOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: slots.table }, place, null),
+      ...(shared === null ? [] : [blockOps(parts, shared, shape.activation, space.sharedOut)]),
+    ]),
+    expertOps(parts, feedForward, slots.table),
+    expertOps(parts, feedForward, slots.waveTable),
+    combineOp(
+      gpu,
+      space.shape,
+      shape.shared,
+      { ...space, sharedRows: space.sharedOut, out: space.mlpOut },
+      config.hiddenSize,
+    ),
+  ])
+  return { kind: 'moe', place, router, experts, expertsOfWave, combine }
 }
 
 async function all(ops: readonly Promise<Op>[]): Promise<Op> {
   return sequence(await Promise.all(ops))
 }
 
-function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number): Promise<Op> {
+function productOf({ step, shape }: Workspace, outStride: number, label: string) {
+  return { step, maxTokens: shape.maxTokens, outStride, label }
+}
+
+function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: number): Promise<Op> {
   const { gpu, config, space, states, kv } = parts
   const { step, tokenInfo, runInfo, mixerIn, convolved, queries, angles } = space
   const mixed = space.mixed.values
-  const project = (outStride: number) =>
-    matMulOp(gpu, weights.inProj, space.normed, mixerIn, {
-      step,
-      maxTokens: space.shape.maxTokens,
-      outStride,
-      label: 'inProj',
-    })
   if (weights.kind === 'linear_attention') {
     const { taps, gates, norm } = weights
+    const product = productOf(space, linearColumns(config).stride, 'inProj')
     return all([
-      project(linearColumns(config).stride),
+      matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
       convOp(gpu, config, { taps, tokenInfo, runInfo, inputs: mixerIn, out: convolved }, states, layer),
       gatedDeltaOp(gpu, config, { gates, runInfo, inputs: mixerIn, convolved, out: mixed }, states, layer),
       gatedNormOp(gpu, config, norm, mixerIn, mixed),
     ])
   }
-  const input = { norms: weights.qkNorms, tokenInfo, angles, inputs: mixerIn, queries }
-  const attend = { step, tokenInfo, inputs: mixerIn, queries, parts: queries, out: mixed }
+  const { shape, inBias: bias, qkNorms: norms, sinks } = weights
+  const product = { ...productOf(space, attentionColumns(config, shape).stride, 'inProj'), bias }
+  const input = { norms, tokenInfo, angles, inputs: mixerIn, queries }
+  const attend = { step, tokenInfo, inputs: mixerIn, queries, parts: queries, sinks, out: mixed }
   return all([
-    project(attentionColumns(config).stride),
-    attentionInputOp(gpu, config, input, kv, layer),
-    attentionOp(gpu, config, attend, kv, layer, 1),
+    matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
+    attentionInputOp(gpu, config, shape, input, kv, layer),
+    attentionOp(gpu, config, shape, attend, kv, layer, 1),
   ])
 }
 
-function sharedExpert({ gpu, config, space }: LayerParts, weights: LayerWeights): Promise<Op> {
-  const { step, sharedGateUp, sharedAct, sharedOut } = space
-  const width = config.sharedExpertIntermediateSize
-  const { maxTokens } = space.shape
+/** A feed-forward block that all tokens go through: a shared expert, or a dense layer's. */
+function blockOps(
+  { gpu, config, space }: LayerParts,
+  { gateUp, down, width }: BlockWeights,
+  activation: Activation,
+  out: GPUBuffer,
+): Promise<Op> {
+  const { denseGateUp, denseAct } = space
   return all([
-    matMulOp(gpu, weights.sharedGateUp, space.normed, sharedGateUp, {
-      step,
-      maxTokens,
-      outStride: 2 * width,
-      label: 'shared',
-    }),
-    swigluOp(gpu, sharedGateUp, sharedAct.values, width, 1),
-    matMulOp(gpu, weights.sharedDown, sharedAct, sharedOut, {
-      step,
-      maxTokens,
-      outStride: config.hiddenSize,
-      label: 'shared',
-    }),
+    matMulOp(gpu, gateUp, space.normed, denseGateUp, productOf(space, 2 * width, 'dense')),
+    swigluOp(gpu, denseGateUp, denseAct.values, width, 1, activation),
+    matMulOp(gpu, down, denseAct, out, productOf(space, config.hiddenSize, 'dense')),
   ])
 }
 
-/** Every expert of `table` applied to its tokens: gate and up, SwiGLU, down → expertRows. */
-async function expertOps(parts: LayerParts, layer: number, table: GPUBuffer): Promise<Op> {
-  const { gpu, config, space, slots, layout } = parts
+/** Every expert of `table` applied to its tokens: gate and up, activation, down → expertRows. */
+async function expertOps(parts: LayerParts, weights: MoeWeights, table: GPUBuffer): Promise<Op> {
+  const { gpu, config, space } = parts
   const { shape, step, groups, choice, normed, expertGateUp, expertAct, expertRows } = space
+  const { place } = weights
+  const { activation } = weights.shape
+  const { slots, layout } = expertsOf(parts)
   const { gate, up, down } = layout
-  const pool = slots.pool(layer)
+  const pool = slots.pool(place)
   const width = config.moeIntermediateSize
   const k = shape.k
   const common = {
@@ -156,7 +198,7 @@ async function expertOps(parts: LayerParts, layer: number, table: GPUBuffer): Pr
   }
   const segment = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
   const isFast = (matrix: SlotMatrix) => gpu.fast && matrix.format.bits < 16
-  const ops: Promise<Op>[] = [groupTokensOp(gpu, shape, step, table, choice, groups, layer)]
+  const ops: Promise<Op>[] = [groupTokensOp(gpu, shape, step, table, choice, groups, place)]
   const sameFormat = JSON.stringify(gate.format) === JSON.stringify(up.format)
   for (const segments of sameFormat
     ? [[segment(gate, 0), segment(up, width)]]
@@ -168,8 +210,8 @@ async function expertOps(parts: LayerParts, layer: number, table: GPUBuffer): Pr
   }
   ops.push(
     isFast(down)
-      ? quantizeOp(gpu, expertAct, width, down.format.bits, k, expertGateUp)
-      : swigluOp(gpu, expertGateUp, expertAct.values, width, k),
+      ? quantizeOp(gpu, expertAct, width, down.format.bits, k, { gateUp: expertGateUp, activation })
+      : swigluOp(gpu, expertGateUp, expertAct.values, width, k, activation),
   )
   const options = { ...common, outStride: config.hiddenSize, pairsPerRow: 1 }
   ops.push(groupedMatMulOp(gpu, pool, down.format, down.cols, [segment(down, 0)], expertAct, expertRows, options))

@@ -5,14 +5,14 @@
 import type { ModelConfig } from '../../model/config.js'
 import { addRowsOp } from './addRows.js'
 import { embedOp } from './embed.js'
-import type { ExpertSlots } from './expertSlots.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
 import { storageBuffer } from './kernel.js'
+import type { StepSlots } from './noExperts.js'
 import type { Op, StepSize } from './op.js'
-import { type LayerParts, type PromptLayer, promptLayer } from './promptLayer.js'
+import { type LayerParts, type PromptLayer, type PromptMoe, promptLayer } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
 import type { Workspace } from './workspace.js'
@@ -38,7 +38,7 @@ export class PromptPass {
   readonly #gpu: GpuContext
   readonly #config: ModelConfig
   readonly #space: Workspace
-  readonly #slots: ExpertSlots
+  readonly #slots: StepSlots
   readonly #choiceReadback: GPUBuffer
   readonly #profiler: Profiler | null
   readonly #prefetch: boolean
@@ -56,7 +56,7 @@ export class PromptPass {
     this.#slots = parts.slots
     this.#profiler = profiler
     this.#prefetch = prefetch && parts.host === null // who decides for both sides has rules of its own
-    const size = parts.config.numLayers * parts.space.shape.maxTokens * parts.space.shape.k * 4
+    const size = Math.max(16, parts.config.moeLayers.length * parts.space.shape.maxTokens * parts.space.shape.k * 4)
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
     const { device } = parts.gpu
     this.#choiceReadback = device.createBuffer({ label: 'choice readback', size, usage })
@@ -108,21 +108,15 @@ export class PromptPass {
         recorder.submit()
         await tap.afterMixer(layer)
       }
-      ops.router(recorder, size)
-      if (tap) {
-        recorder.submit()
-        await tap.afterRouter(layer)
-      }
-      if (this.#slots.isResident(layer)) {
-        ops.experts(recorder, size)
-        ops.combine(recorder, size)
-      } else if (this.#host !== null) await this.#share(this.#host, recorder, size, layer, signal)
+      const { feedForward } = ops
+      if (feedForward.kind === 'dense') feedForward.block(recorder, size)
       else {
-        recorder.submit()
-        const wanted = new Set(await this.readChoice(size.tokens, layer))
-        signal?.throwIfAborted()
-        await this.#bring(recorder, size, layer, wanted, signal)
-        ops.combine(recorder, size)
+        feedForward.router(recorder, size)
+        if (tap) {
+          recorder.submit()
+          await tap.afterRouter(layer)
+        }
+        await this.#experts(recorder, size, feedForward, signal)
       }
       // The GPU begins while the host records the rest.
       if (layer % SUBMIT_LAYERS === 0) recorder.submit()
@@ -139,10 +133,22 @@ export class PromptPass {
     recorder.submit()
   }
 
-  async #bring(recorder: Recorder, size: StepSize, layer: number, experts: Iterable<number>, signal?: AbortSignal) {
+  async #experts(recorder: Recorder, size: StepSize, ops: PromptMoe, signal?: AbortSignal): Promise<void> {
+    if (this.#slots.isResident(ops.place)) ops.experts(recorder, size)
+    else if (this.#host !== null) return this.#share(this.#host, recorder, size, ops, signal)
+    else {
+      recorder.submit()
+      const wanted = new Set(await this.readChoice(size.tokens, ops.place))
+      signal?.throwIfAborted()
+      await this.#bring(recorder, size, ops, wanted, signal)
+    }
+    ops.combine(recorder, size)
+  }
+
+  async #bring(recorder: Recorder, size: StepSize, ops: PromptMoe, experts: Iterable<number>, signal?: AbortSignal) {
     const wanted = [...experts].sort((a, b) => a - b)
-    for await (const _ of this.#slots.waves(layer, wanted, { ahead: this.#prefetch, signal })) {
-      this.#layers[layer].expertsOfWave(recorder, size)
+    for await (const _ of this.#slots.waves(ops.place, wanted, { ahead: this.#prefetch, signal })) {
+      ops.expertsOfWave(recorder, size)
       recorder.submit()
     }
   }
@@ -152,9 +158,10 @@ export class PromptPass {
     host: HostExperts,
     recorder: Recorder,
     size: StepSize,
-    layer: number,
+    ops: PromptMoe,
     signal: AbortSignal | undefined,
   ): Promise<void> {
+    const { place: layer } = ops
     recorder.submit()
     const { choice, mixing, weights, hidden } = await this.#readLayer(size.tokens, layer)
     signal?.throwIfAborted()
@@ -177,11 +184,11 @@ export class PromptPass {
       await this.#bring(
         recorder,
         size,
-        layer,
+        ops,
         [...counts.keys()].filter(expert => !hosts.has(expert)),
         signal,
       )
-      this.#layers[layer].combine(recorder, size)
+      ops.combine(recorder, size)
       if (computing === null) return
       recorder.submit()
       this.#gpu.device.queue.writeBuffer(this.#hostRows, 0, await computing)
@@ -220,7 +227,7 @@ export class PromptPass {
     this.#embed(recorder, size)
   }
 
-  /** The experts of one layer's tokens, [tokens, K]. */
+  /** The experts of the tokens in one layer, counted among those with experts, [tokens, K]. */
   async readChoice(tokens: number, layer: number): Promise<Uint32Array> {
     const { maxTokens, k } = this.#space.shape
     const bytes = tokens * k * 4
@@ -230,16 +237,17 @@ export class PromptPass {
     return new Uint32Array(await readMapped(this.#choiceReadback, bytes))
   }
 
-  /** The experts of all layers, [layers, tokens, K]. */
+  /** The experts of all layers that have some, [layers, tokens, K]. */
   async readRouting(tokens: number): Promise<Uint16Array> {
     const { maxTokens, k } = this.#space.shape
-    const { numLayers } = this.#config
+    const layers = this.#config.moeLayers.length
     const row = tokens * k
+    if (layers === 0) return new Uint16Array(0)
     const recorder = new Recorder(this.#gpu.device, null)
-    for (let layer = 0; layer < numLayers; layer++) {
+    for (let layer = 0; layer < layers; layer++) {
       recorder.copy(this.#space.choice, layer * maxTokens * k * 4, this.#choiceReadback, layer * row * 4, row * 4)
     }
     recorder.submit()
-    return Uint16Array.from(new Uint32Array(await readMapped(this.#choiceReadback, numLayers * row * 4)))
+    return Uint16Array.from(new Uint32Array(await readMapped(this.#choiceReadback, layers * row * 4)))
   }
 }

@@ -1,6 +1,6 @@
 // Activations to signed bytes, 32 columns with one scale; scale * sum goes along for the weights' biases. SWIGLU: the
-// input row is [gate | up], and what is packed is silu(gate) * up. Eight threads per unit, one quad each.
-#include activations
+// input row is [gate | up], and what is packed is their activation. Eight threads per unit, one quad each.
+#include glu
 #include dot4
 #include packWords
 
@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #if SWIGLU
   let gate = x[row * shape.units * 16u + quad];
   let up = x[row * shape.units * 16u + shape.units * 8u + quad];
-  let value = vec4<f32>(silu(gate.x), silu(gate.y), silu(gate.z), silu(gate.w)) * up;
+  let value = gluQuad(gate, up);
 #else
   let value = x[row * shape.units * 8u + quad];
 #endif

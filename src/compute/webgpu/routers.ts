@@ -1,8 +1,8 @@
-// The routers of all layers, each with its shared expert's gate, in one buffer where they have one format: a dispatch can
-// then compute a layer's router and, on the same hidden state, those of the next layers, as a guess of what they will want.
+// The routers of all layers with experts, each with its shared expert's gate where there is one, in one buffer where they have
+// one format: a dispatch can then compute a layer's router and, on the same hidden state, those of the next layers, as a guess
+// of what they will want. Layers are counted among those with experts.
 import type { ModelConfig } from '../../model/config.js'
-import { gatedMoe } from '../../model/gatedMoe.js'
-import type { LayerTensors } from '../../model/tensors.js'
+import type { ModelTensors } from '../../model/tensors.js'
 import { MAX_SEGMENTS, type MatrixAt, type MatrixPart } from './matrixWeights.js'
 
 /** A router, its gate and this many more routers make one dispatch. */
@@ -12,19 +12,20 @@ export class Routers {
   readonly #parts: readonly MatrixPart[]
   readonly #experts: number
 
-  /** `parts`: loaded from the places that `place` gave for all layers. */
+  /** `parts`: loaded from the places that `place` gave. */
   constructor(parts: readonly MatrixPart[], config: ModelConfig) {
     this.#parts = parts
     this.#experts = config.numExperts
   }
 
-  static place(layer: LayerTensors, index: number, config: ModelConfig): MatrixAt[] {
-    const out = index * (config.numExperts + 1)
-    const { router, sharedGate } = gatedMoe(layer)
-    return [
-      { matrix: router, out },
-      { matrix: sharedGate, out: out + config.numExperts },
-    ]
+  static place({ layers }: ModelTensors, { moeLayers, numExperts }: ModelConfig): MatrixAt[] {
+    return moeLayers.flatMap((layer, index) => {
+      const { feedForward } = layers[layer]
+      if (feedForward.kind !== 'moe') return []
+      const out = index * (numExperts + 1)
+      const gate = feedForward.shared?.gate ?? null
+      return [{ matrix: feedForward.router, out }, ...(gate === null ? [] : [{ matrix: gate, out: out + numExperts }])]
+    })
   }
 
   /** A layer's router rows, then the shared expert's gate. */

@@ -1,6 +1,6 @@
 // The uniform block of segments.wgsl.
 import { uniformBuffer } from './kernel.js'
-import { MAX_SEGMENTS, type MatrixSegment } from './matrixWeights.js'
+import { floatsAt, MAX_SEGMENTS, type MatrixSegment } from './matrixWeights.js'
 
 export interface SegmentTable {
   readonly buffer: GPUBuffer
@@ -20,7 +20,7 @@ export function segmentTable(
   let tiles = 0
   for (const segment of segments) {
     values.push(tiles, segment.rows, segment.weight / 4, segment.scales / 2, segment.biases / 2)
-    values.push(segment.out, segment.norm ?? 0, 0)
+    values.push(segment.out, segment.norm ?? 0, segment.bias === undefined ? 0 : floatsAt(segment.bias))
     tiles += Math.ceil(segment.rows / rowsPerTile)
   }
   while (values.length < 8 + MAX_SEGMENTS * 8) values.push(0)

@@ -7,7 +7,7 @@ struct Segment {
   biases: u32, // in 16-bit elements
   out: u32, // column of the output row
   norm: u32, // which of several norms its input goes through
-  pad: u32,
+  bias: u32, // of an expert, in floats from the start of its slot
 }
 struct Segments {
   cols: u32,

@@ -2,9 +2,9 @@
 // Runs the model's own kernels on a few rows of its own weights, so nothing is compiled for it, and compares with the
 // reference. A few milliseconds; finds broken arithmetic, not rare races.
 import type { ModelConfig } from '../../model/config.js'
-import { gatedMoe } from '../../model/gatedMoe.js'
-import type { Matrix } from '../../model/tensors.js'
+import type { Matrix, Vector } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
+import { addBias } from '../reference/addBias.js'
 import { conv1d } from '../reference/conv1d.js'
 import { deltaGates } from '../reference/deltaGates.js'
 import { gatedDelta } from '../reference/gatedDelta.js'
@@ -16,15 +16,16 @@ import { router } from '../reference/router.js'
 import { readMatrix, readVector } from '../reference/weights.js'
 import { bufferUsage } from './gpuFlags.js'
 import { readMapped } from './gpuMemory.js'
+import type { LayerWeights } from './layerWeights.js'
 import { linearColumns } from './linearShape.js'
 import { linearStepOp } from './linearStep.js'
 import { matMulOp } from './matMul.js'
 import { formatOf } from './matrixWeights.js'
 import { matVecOp } from './matVec.js'
 import type { Op } from './op.js'
-import type { LayerParts } from './promptLayer.js'
+import { expertsOf, type LayerParts } from './promptLayer.js'
 import { Recorder } from './recorder.js'
-import type { LayerWeights, ResidentWeights } from './residentWeights.js'
+import type { ResidentWeights } from './residentWeights.js'
 import { EMPTY_STATE } from './statePool.js'
 import { StepInfo } from './stepInfo.js'
 import { topKOp } from './topK.js'
@@ -41,10 +42,8 @@ export async function selfTest(
   packed: PackedModel,
   error = 0,
 ): Promise<string | null> {
-  const { gpu, config, space, slots } = parts
-  const layer = weights.layers[0]
-  const tensors = packed.tensors.layers[0]
-  const { hiddenSize, rmsNormEps: eps, numExperts } = config
+  const { gpu, config, space } = parts
+  const { hiddenSize } = config
   const x = noise(TOKENS * hiddenSize)
   const { queue } = gpu.device
   queue.writeBuffer(space.hidden, 0, x)
@@ -53,52 +52,80 @@ export async function selfTest(
   queue.writeBuffer(space.step, 0, new Uint32Array([TOKENS, 1, 0, 0]))
   const run = async (op: Op, tokens: number, buffer: GPUBuffer, length: number) =>
     (await runAndRead(gpu.device, op, tokens, buffer, length)).map(value => value + error)
+  const check = { parts, packed, x, run, isWrong: error !== 0 }
+  return (
+    (await checkRouter(check, weights.layers)) ??
+    (await checkProducts(check, weights.layers[0])) ??
+    (await checkLinear(check, weights.layers))
+  )
+}
 
-  // One token: a router, in float32 with the norm, and its choice.
-  const { status, hidden, logits, mixerIn } = space
-  const route = { status, outStride: space.shape.logitsStride, norm: { weight: layer.postNorm, eps }, exact: true }
-  const routerOp = await matVecOp(gpu, layer.router, hidden, logits, { ...route, label: 'router' })
+interface Check {
+  readonly parts: LayerParts
+  readonly packed: PackedModel
+  readonly x: Float32Array // [TOKENS, hidden], in `hidden` and `normed`
+  run(op: Op, tokens: number, buffer: GPUBuffer, length: number): Promise<Float32Array>
+  readonly isWrong: boolean // a test has made it so
+}
+
+/** One token through the first router, in float32 with the norm, and its choice. */
+async function checkRouter(check: Check, layers: readonly LayerWeights[]): Promise<string | null> {
+  const { parts, packed, x, run, isWrong } = check
+  const { gpu, config, space } = parts
+  const { hiddenSize, rmsNormEps: eps, numExperts } = config
+  const index = layers.findIndex(({ feedForward }) => feedForward.kind === 'moe')
+  const layer = layers[index]
+  const tensors = packed.tensors.layers[index]
+  if (layer?.feedForward.kind !== 'moe' || tensors?.feedForward.kind !== 'moe') return null
+  const { router: rows, routerBias, selectionBias, shape } = layer.feedForward
+  const { status, hidden, logits } = space
+  const norm = { weight: layer.postNorm, eps }
+  const route = { status, outStride: space.shape.logitsStride, norm, bias: routerBias, exact: true, label: 'router' }
+  const routed = await run(await matVecOp(gpu, rows, hidden, logits, route), 1, logits, numExperts)
   const postNorm = await readVector(tensors.postAttentionNorm, packed.weights)
   const normed = rmsNorm(x.subarray(0, hiddenSize), postNorm, eps)
-  const routed = await run(routerOp, 1, logits, numExperts)
-  let wrong = differs('the router', routed, await firstRows(packed, gatedMoe(tensors).router, normed), EXACT)
-  if (wrong !== null) return wrong
-  const choose = await topKOp(gpu, space.shape, { ...space, slotTable: slots.table }, 0, null)
+  const want = await firstRows(packed, tensors.feedForward.router, normed, tensors.feedForward.routerBias)
+  const wrong = differs('the router', routed, want, EXACT)
+  if (wrong !== null || isWrong) return wrong
+  const buffers = { ...space, selectionBias, slotTable: expertsOf(parts).slots.table }
+  const choose = await topKOp(gpu, space.shape, shape, buffers, 0, null)
   const choice = await runAndRead(gpu.device, choose, 1, space.choice, space.shape.k)
   const chosen = [...new Uint32Array(choice.buffer)]
-  const wanted = [...router(routed, numExperts, space.shape.k).indices]
-  if (error === 0 && chosen.join() !== wanted.join()) return `top-k gives ${chosen}, want ${wanted}`
+  const bias =
+    tensors.feedForward.selectionBias && (await readVector(tensors.feedForward.selectionBias, packed.weights))
+  const wanted = [...router(routed, numExperts, space.shape.k, shape.router, bias).indices]
+  return chosen.join() === wanted.join() ? null : `top-k gives ${chosen}, want ${wanted}`
+}
 
-  // The mixer's projections, for one token and for several.
-  const { mixer } = tensors
-  const first = mixer.kind === 'full_attention' ? mixer.qProj : mixer.inProjQkv
-  const isFast = gpu.fast && formatOf(first).bits < 16
-  const width = layer.inProj.flatMap(part => part.segments).reduce((sum, { rows }) => sum + rows, 0)
-  const inputNorm = await readVector(tensors.inputNorm, packed.weights)
+/** The mixer's projections, for one token and for several. */
+async function checkProducts({ parts, packed, x, run }: Check, layer: LayerWeights): Promise<string | null> {
+  const { gpu, config, space } = parts
+  const { hiddenSize, rmsNormEps: eps } = config
+  const { status, step, hidden, mixerIn } = space
+  const { mixer, inputNorm } = packed.tensors.layers[0]
+  const { inProj } = layer.mixer
+  const inBias = layer.mixer.kind === 'full_attention' ? layer.mixer.inBias : null
+  const [first, bias] = mixer.kind === 'full_attention' ? [mixer.qProj, mixer.qBias] : [mixer.inProjQkv, null]
+  const most = gpu.fast && formatOf(first).bits < 16 ? FAST : EXACT
+  const width = inProj.flatMap(part => part.segments).reduce((sum, { rows }) => sum + rows, 0)
   const norm = { weight: layer.inputNorm, eps }
-  const one = await matVecOp(gpu, layer.inProj, hidden, mixerIn, { status, outStride: width, norm, label: 'inProj' })
-  const oneWant = await firstRows(packed, first, rmsNorm(x.subarray(0, hiddenSize), inputNorm, eps))
-  wrong = differs('a product with one token', await run(one, 1, mixerIn, width), oneWant, isFast ? FAST : EXACT)
+  const common = { outStride: width, bias: inBias, label: 'inProj' }
+  const one = await matVecOp(gpu, inProj, hidden, mixerIn, { status, norm, ...common })
+  const normed = rmsNorm(x.subarray(0, hiddenSize), await readVector(inputNorm, packed.weights), eps)
+  const oneWant = await firstRows(packed, first, normed, bias)
+  const wrong = differs('a product with one token', await run(one, 1, mixerIn, width), oneWant, most)
   if (wrong !== null) return wrong
-  const product = { step: space.step, maxTokens: space.shape.maxTokens, outStride: width, label: 'inProj' }
-  const many = await matMulOp(gpu, layer.inProj, space.normed, mixerIn, product)
+  const many = await matMulOp(gpu, inProj, space.normed, mixerIn, { step, maxTokens: space.shape.maxTokens, ...common })
   const got = await run(many, TOKENS, mixerIn, TOKENS * width)
-  const last = await firstRows(packed, first, x.subarray((TOKENS - 1) * hiddenSize))
-  wrong = differs('a product with many tokens', got.subarray((TOKENS - 1) * width), last, isFast ? FAST : EXACT)
-  if (wrong !== null) return wrong
-  return checkLinear(parts, weights.layers, packed, run)
+  const last = await firstRows(packed, first, x.subarray((TOKENS - 1) * hiddenSize), bias)
+  return differs('a product with many tokens', got.subarray((TOKENS - 1) * width), last, most)
 }
 
 /** The delta rule of the first linear layer, one token from the empty state. */
-async function checkLinear(
-  parts: LayerParts,
-  layers: readonly LayerWeights[],
-  packed: PackedModel,
-  run: (op: Op, tokens: number, buffer: GPUBuffer, length: number) => Promise<Float32Array>,
-): Promise<string | null> {
+async function checkLinear({ parts, packed, run }: Check, layers: readonly LayerWeights[]): Promise<string | null> {
   const { gpu, config, space, states, kv } = parts
   const index = config.layerKinds.indexOf('linear_attention')
-  const layer = layers[index]
+  const layer = layers[index]?.mixer
   const tensors = packed.tensors.layers[index]?.mixer
   if (layer?.kind !== 'linear_attention' || tensors?.kind !== 'linear_attention') return null
   const { linearValueHeads: heads, linearValueDim: valueDim } = config
@@ -143,15 +170,21 @@ function linearToken(
   return rmsNormGated(mixed, inputs.slice(z, z + valueHeads * valueDim), norm, config.rmsNormEps)
 }
 
-/** The first rows of a matrix times x, on the CPU. */
-async function firstRows(packed: PackedModel, matrix: Matrix, x: Float32Array): Promise<Float32Array> {
+/** The first rows of a matrix times x, plus a bias, on the CPU. */
+async function firstRows(
+  packed: PackedModel,
+  matrix: Matrix,
+  x: Float32Array,
+  bias: Vector | null,
+): Promise<Float32Array> {
   const rows = Math.min(ROWS, matrix.rows)
   const cut = ({ offset, size }: { offset: number; size: number }) => ({ offset, size: (size / matrix.rows) * rows })
   const part =
     matrix.kind === 'quantized'
       ? { ...matrix, rows, weight: cut(matrix.weight), scales: cut(matrix.scales), biases: cut(matrix.biases) }
       : { ...matrix, rows, weight: cut(matrix.weight) }
-  return matVec(await readMatrix(part, packed.weights), x)
+  const added = bias && (await readVector(bias, packed.weights)).subarray(0, rows)
+  return addBias(matVec(await readMatrix(part, packed.weights), x), added)
 }
 
 /** Compares as many values as are wanted. NaN is never within the limit. */

@@ -2,8 +2,9 @@
 // loads there, which real models' are; else each part is moved to the next such boundary. And how many slots a budget
 // gives, in how many buffers.
 import { OptionError } from '../../errors.js'
-import type { ExpertLayout, FeedForward, Matrix } from '../../model/tensors.js'
-import { formatOf, type MatrixFormat } from './matrixWeights.js'
+import { FLOAT_BYTES } from '../../model/floats.js'
+import type { ExpertLayout, LayerTensors, Matrix, Vector } from '../../model/tensors.js'
+import { formatOf, type MatrixFormat, type SlotFloats } from './matrixWeights.js'
 
 export interface SlotMatrix {
   readonly format: MatrixFormat
@@ -12,6 +13,7 @@ export interface SlotMatrix {
   readonly weight: number // bytes from the slot's start
   readonly scales: number
   readonly biases: number
+  readonly bias?: SlotFloats
 }
 
 /** Bytes that go from one place to another. */
@@ -32,7 +34,9 @@ export interface SlotLayout {
 
 export function slotLayout(layout: ExpertLayout): SlotLayout {
   const matrices = [layout.gate, layout.up, layout.down]
-  const aligned = matrices.every(matrix => matrix.weight.offset % 16 === 0)
+  const biases = [layout.gateBias, layout.upBias, layout.downBias]
+  const isApt = (bias: Vector | null) => bias === null || bias.data.offset % FLOAT_BYTES[bias.type] === 0
+  const aligned = matrices.every(matrix => matrix.weight.offset % 16 === 0) && biases.every(isApt)
   let end = 0
   const moves: SlotMove[] = []
   const place = ({ offset, size }: { offset: number; size: number }) => {
@@ -42,7 +46,8 @@ export function slotLayout(layout: ExpertLayout): SlotLayout {
     end = Math.ceil((end + size) / 16) * 16
     return to
   }
-  const placed = matrices.map((matrix: Matrix): SlotMatrix => {
+  const placeBias = (bias: Vector | null) => bias && { bias: { type: bias.type, offset: place(bias.data) } }
+  const placed = matrices.map((matrix: Matrix, i): SlotMatrix => {
     const weight = place(matrix.weight)
     const quantized = matrix.kind === 'quantized'
     return {
@@ -52,6 +57,7 @@ export function slotLayout(layout: ExpertLayout): SlotLayout {
       weight,
       scales: quantized ? place(matrix.scales) : 0,
       biases: quantized ? place(matrix.biases) : 0,
+      ...placeBias(biases[i]),
     }
   })
   const [gate, up, down] = placed
@@ -60,7 +66,9 @@ export function slotLayout(layout: ExpertLayout): SlotLayout {
 }
 
 /** What brings a layer's shared expert from the weights file into a slot; null where it is not shaped like an expert. */
-export function sharedMoves(shared: FeedForward, layout: SlotLayout): SlotMove[] | null {
+export function sharedMoves({ feedForward }: LayerTensors, layout: SlotLayout): SlotMove[] | null {
+  if (feedForward.kind === 'dense' || feedForward.shared === null || layout.gate.bias) return null
+  const { expert: shared } = feedForward.shared
   const moves: SlotMove[] = []
   for (const name of ['gate', 'up', 'down'] as const) {
     const matrix = shared[name]
@@ -106,6 +114,7 @@ export function hasSharedSlots({ layers, k, stride, maxBufferBytes, wantsShared 
 /** Slots of one buffer serve one layer, or several where there are few. `total`: slots for experts, at least the least. */
 export function planPools(request: PoolRequest, total: number): PoolPlan {
   const { layers, experts, k, stride, maxBufferBytes } = request
+  if (layers === 0) return { poolOfLayer: [], slots: 0, pools: 0, hasShared: false }
   const room = Math.floor(maxBufferBytes / stride)
   const hasShared = hasSharedSlots(request)
   if (room < k) throw new OptionError('backend', 'webgpu', `a GPU whose bindings hold ${k} experts of ${stride} bytes`)

@@ -1,7 +1,7 @@
 // What a step writes for its kernels: per token its id, position and sequence, per run its state slots, the page lists
 // and the rotary angles.
 import type { ModelConfig } from '../../model/config.js'
-import { ropeFrequencies } from '../../model/ropeFrequencies.js'
+import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequencies.js'
 import type { KvPool } from './kvPool.js'
 import type { Workspace } from './workspace.js'
 
@@ -18,14 +18,14 @@ export class StepInfo {
   readonly #config: ModelConfig
   readonly #space: Workspace
   readonly #kv: KvPool
-  readonly #frequencies: Float64Array // [rope.dims / 2]
+  readonly #rope: RopeFrequencies
 
   constructor(device: GPUDevice, config: ModelConfig, space: Workspace, kv: KvPool) {
     this.#device = device
     this.#config = config
     this.#space = space
     this.#kv = kv
-    this.#frequencies = ropeFrequencies(config.rope).frequencies
+    this.#rope = ropeFrequencies(config.rope)
   }
 
   write(runs: readonly PlannedRun[]): void {
@@ -56,10 +56,11 @@ export class StepInfo {
 
   #writeAngles(angles: Float32Array, token: number, position: number): void {
     const base = token * this.#config.rope.dims
-    for (const [i, frequency] of this.#frequencies.entries()) {
+    const { frequencies, magnitude } = this.#rope
+    for (const [i, frequency] of frequencies.entries()) {
       const angle = position * frequency
-      angles[base + 2 * i] = Math.cos(angle)
-      angles[base + 2 * i + 1] = Math.sin(angle)
+      angles[base + 2 * i] = Math.cos(angle) * magnitude
+      angles[base + 2 * i + 1] = Math.sin(angle) * magnitude
     }
   }
 }

@@ -1,4 +1,6 @@
-// silu(gate) * up as float32 rows.
+// An expert's activation as float32 rows.
+import type { Activation } from '../../model/layers.js'
+import { gluConstants } from './glu.js'
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
@@ -9,8 +11,9 @@ export async function swigluOp(
   out: GPUBuffer,
   width: number,
   rowsPerToken: number,
+  activation: Activation,
 ): Promise<Op> {
-  const kernel = await gpu.kernels.get('swiglu')
+  const kernel = await gpu.kernels.get('swiglu', gluConstants(activation))
   const group = kernel.bind([uniformBuffer(gpu.device, [width, 0, 0, 0], 'swiglu shape'), gateUp, out])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 64), tokens * rowsPerToken)
 }

@@ -1,5 +1,5 @@
-// silu(gate) * up, from rows of [gate | up].
-#include activations
+// An expert's activation, from rows of [gate | up].
+#include glu
 
 struct Shape { width: u32, rows: u32, pad0: u32, pad1: u32 }
 @group(0) @binding(0) var<uniform> shape: Shape;
@@ -10,5 +10,5 @@ struct Shape { width: u32, rows: u32, pad0: u32, pad1: u32 }
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   if (id.x >= shape.width) { return; }
   let source = id.y * shape.width * 2u + id.x;
-  out[id.y * shape.width + id.x] = silu(gateUp[source]) * gateUp[source + shape.width];
+  out[id.y * shape.width + id.x] = glu(gateUp[source], gateUp[source + shape.width]);
 }

@@ -1,7 +1,10 @@
 // Router logits to experts, weights and slots, on the GPU.
+import type { MoeShape, RouterShape } from '../../model/layers.js'
+import { sharedConstant } from './combine.js'
 import { type GpuContext, workgroupFor } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
+import type { ShaderConstants } from './shaderSource.js'
 
 export interface TopKBuffers {
   readonly logits: GPUBuffer // [tokens, experts + 1]
@@ -9,6 +12,7 @@ export interface TopKBuffers {
   readonly choice: GPUBuffer // [layers, maxTokens, K], and what DecodeChoice has after them
   readonly mixing: GPUBuffer // [tokens, K]: slot, weight
   readonly status: GPUBuffer
+  readonly selectionBias: GPUBuffer | null // [1 + ahead, experts]
 }
 
 export interface TopKShape {
@@ -34,6 +38,7 @@ export const NOT_LEFT = 0xffffffff
 export async function topKOp(
   gpu: GpuContext,
   shape: TopKShape,
+  { router, shared }: Pick<MoeShape, 'router' | 'shared'>,
   buffers: TopKBuffers,
   layer: number,
   decode: DecodeChoice | null,
@@ -46,13 +51,31 @@ export async function topKOp(
     LOGITS_STRIDE: shape.logitsStride,
     WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
     CHECK_MISSES: decode !== null,
-    SHARED: sharedSlot !== null,
+    SHARED: sharedSlot === null ? 0 : sharedConstant(shared),
     RANKS: shape.k + (sharedSlot === null ? 0 : 1),
+    ...routerConstants(router),
   })
-  const { logits, slotTable, choice, mixing, status } = buffers
+  const { logits, slotTable, choice, mixing, status, selectionBias } = buffers
   const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot, leftRow], 'layer')
-  const group = kernel.bind([which, logits, slotTable, choice, mixing, status])
+  const group = kernel.bind([which, logits, slotTable, choice, mixing, status, selectionBias])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
+}
+
+// The order of the logits and a softmax over the chosen are enough for most; others need every expert's score.
+function routerConstants(router: RouterShape): ShaderConstants {
+  const { score, order, selectionBias, groups, renormalize, scale } = router
+  const scaled: ShaderConstants = scale === 1 ? {} : { SCALED: true, SCALE: scale }
+  const isPlain = order === 'topThenSoftmax' || (score === 'softmax' && renormalize)
+  if (isPlain && !selectionBias && groups === null) return scaled
+  return {
+    ...scaled,
+    SCORES: true,
+    SIGMOID: score === 'sigmoid',
+    SELECTION_BIAS: selectionBias,
+    GROUPS: groups?.count ?? 1,
+    GROUPS_USED: groups?.used ?? 1,
+    RENORMALIZE: renormalize,
+  }
 }
 
 /** Columns of a row of router logits: the experts, the shared expert's gate, the experts of the layers ahead. */

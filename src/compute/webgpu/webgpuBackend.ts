@@ -23,12 +23,12 @@ import { Turns } from '../turns.js'
 import { NOT_FINITE } from './argmax.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import type { DecodePass } from './decodePass.js'
-import type { ExpertSlots } from './expertSlots.js'
 import type { GpuDevice } from './gpuDevice.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import type { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
 import type { KvPool } from './kvPool.js'
+import type { StepSlots } from './noExperts.js'
 import { probeLayers } from './probe.js'
 import type { PromptPass } from './promptPass.js'
 import type { KernelTime, Profiler } from './recorder.js'
@@ -43,7 +43,7 @@ export interface BackendParts {
   readonly states: StatePool
   readonly kv: KvPool
   readonly space: Workspace
-  readonly slots: ExpertSlots
+  readonly slots: StepSlots
   readonly tier: HostTier | null
   readonly prompt: PromptPass
   readonly decode: DecodePass
@@ -70,7 +70,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #opened: GpuDevice
   readonly #packed: PackedModel
   readonly #space: Workspace
-  readonly #slots: ExpertSlots
+  readonly #slots: StepSlots
   readonly #tier: HostTier | null // the experts that the GPU has no room for
   readonly #info: StepInfo
   readonly #prompt: PromptPass
@@ -241,8 +241,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   /** Brings every expert into GPU memory, where the budget holds them all. */
   async loadAllExperts(onProgress?: (loaded: number, total: number) => void): Promise<void> {
-    const { numLayers, numExperts } = this.config
-    if (this.#slots.holdsAll) await this.#slots.fill(loaded => onProgress?.(loaded, numLayers * numExperts))
+    const { moeLayers, numExperts } = this.config
+    const total = moeLayers.length * numExperts
+    if (this.#slots.holdsAll) await this.#slots.fill(loaded => onProgress?.(loaded, total))
   }
 
   get failure(): DeviceLostError | null {
@@ -343,8 +344,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
   /** One run's share of [layers, tokens, K]. */
   #routingOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Uint16Array {
     const { k } = this.#space.shape
-    const own = new Uint16Array(this.config.numLayers * count * k)
-    for (let layer = 0; layer < this.config.numLayers; layer++) {
+    const layers = this.config.moeLayers.length
+    const own = new Uint16Array(layers * count * k)
+    for (let layer = 0; layer < layers; layer++) {
       for (let i = 0; i < count * k; i++) own[layer * count * k + i] = all[(layer * tokens + first) * k + i]
     }
     return own

@@ -2,12 +2,11 @@
 // same ones in turn.
 import type { ModelConfig } from '../../model/config.js'
 import { type ActivationBuffers, layActivations } from './activationBuffers.js'
-import { attentionColumns } from './attentionShape.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { groupsBytes } from './groupTokens.js'
 import { countBytes, type MakeBuffer, storageBuffer } from './kernel.js'
-import { linearColumns } from './linearShape.js'
+import { layerWidths } from './layerWidths.js'
 import type { TopKShape } from './topK.js'
 
 /** Tokens that decode together. */
@@ -16,7 +15,7 @@ export const MAX_DECODE_BATCH = 8
 interface WorkspaceBuffers<B> {
   readonly tokenInfo: B // [tokens, 8]
   readonly runInfo: B // [runs, 4]
-  readonly angles: B // [tokens, rotaryDim / 2, 2]
+  readonly angles: B // [tokens, rope.dims / 2, 2]
   readonly hidden: B // [tokens, hidden]
   readonly normed: ActivationBuffers<B> // [tokens, hidden]
   readonly mixerIn: B // [tokens, in-projections]
@@ -24,13 +23,13 @@ interface WorkspaceBuffers<B> {
   readonly queries: B // [tokens, heads * headDim]
   readonly mixed: ActivationBuffers<B> // [tokens, heads * dim]: input of the out-projection
   readonly mixerOut: B // [tokens, hidden]
-  readonly logits: B // [tokens, experts + 1]: router, then the shared expert's gate
-  readonly choice: B // [layers, tokens, K]
+  readonly logits: B // [tokens, experts + 1]: router, then the shared expert's gate where it has one
+  readonly choice: B // [layers with experts, tokens, K]
   readonly mixing: B // [tokens, K, 2]; K + 1 where the shared expert is among them
   readonly status: B // [0] 1 + layer of the first miss
   readonly groups: B
-  readonly sharedGateUp: B // [tokens, 2 * shared intermediate]
-  readonly sharedAct: ActivationBuffers<B> // [tokens, shared intermediate]
+  readonly denseGateUp: B // [tokens, 2 * width] of a shared expert or a dense layer
+  readonly denseAct: ActivationBuffers<B> // [tokens, width]
   readonly sharedOut: B // [tokens, hidden]
   readonly expertGateUp: B // [tokens * K, 2 * intermediate]
   readonly expertAct: ActivationBuffers<B> // [tokens * K, intermediate]
@@ -65,27 +64,26 @@ function layWorkspace<B>(
   const { maxTokens: tokens, k } = shape
   const floats = (rows: number, width: number, label: string) => make(rows * width * 4, label)
   const activations = (rows: number, width: number, label: string) => layActivations(make, fast, rows, width, label)
-  const { hiddenSize, moeIntermediateSize, sharedExpertIntermediateSize } = config
-  const mixedWidth = Math.max(config.numHeads * config.headDim, config.linearValueHeads * config.linearValueDim)
-  const inWidth = Math.max(attentionColumns(config).stride, linearColumns(config).stride)
+  const { hiddenSize, moeIntermediateSize } = config
+  const widths = layerWidths(config)
   return {
     tokenInfo: floats(tokens, 8, 'token info'),
     runInfo: floats(tokens, 4, 'run info'),
     angles: floats(tokens, config.rope.dims, 'angles'),
     hidden: floats(tokens, hiddenSize, 'hidden'),
     normed: activations(tokens, hiddenSize, 'normed'),
-    mixerIn: floats(tokens, inWidth, 'mixer in'),
+    mixerIn: floats(tokens, widths.mixerIn, 'mixer in'),
     convolved: floats(tokens, config.linearConvDim, 'convolved'),
     queries: floats(tokens, config.numHeads * config.headDim, 'queries'),
-    mixed: activations(tokens, mixedWidth, 'mixed'),
+    mixed: activations(tokens, widths.mixed, 'mixed'),
     mixerOut: floats(tokens, hiddenSize, 'mixer out'),
     logits: floats(tokens, shape.logitsStride, 'router logits'),
-    choice: floats(config.numLayers * tokens, k, 'choice'),
+    choice: floats(config.moeLayers.length * tokens, k, 'choice'),
     mixing: floats(tokens, 2 * (k + 1), 'mixing'),
     status: make(16, 'status'),
     groups: make(groupsBytes(shape), 'groups'),
-    sharedGateUp: floats(tokens, 2 * sharedExpertIntermediateSize, 'shared gate up'),
-    sharedAct: activations(tokens, sharedExpertIntermediateSize, 'shared act'),
+    denseGateUp: floats(tokens, 2 * widths.dense, 'dense gate up'),
+    denseAct: activations(tokens, widths.dense, 'dense act'),
     sharedOut: floats(tokens, hiddenSize, 'shared out'),
     expertGateUp: floats(tokens * k + MAX_DECODE_BATCH, 2 * moeIntermediateSize, 'expert gate up'),
     expertAct: activations(tokens * k, moeIntermediateSize, 'expert act'),

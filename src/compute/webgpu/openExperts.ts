@@ -1,0 +1,133 @@
+// Opens what a model with experts needs beside its other weights: who reads them, who computes those that are not on the GPU, and
+// the slots that they lie in. In two halves, since the staging of resident weights has room before that of experts is made.
+import { BackendUnavailableError } from '../../errors.js'
+import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
+import type { PackedModel } from '../../storage/packedModel.js'
+import type { BackendOptions } from '../backend.js'
+import { poolRequest } from '../gpuPlan.js'
+import { chooseWay, type TierWay } from '../tierRates.js'
+import type { HostWorkers } from '../wasm/hostWorkers.js'
+import { type ExpertReader, sourceExpertReader } from './expertReader.js'
+import { ExpertSlots } from './expertSlots.js'
+import { STAGING_BUFFERS } from './expertUploads.js'
+import type { GpuDevice } from './gpuDevice.js'
+import type { GpuModel } from './gpuParts.js'
+import type { Room } from './gpuRoom.js'
+import type { HostTier } from './hostTier.js'
+import { measureTiers } from './measureTiers.js'
+import { openHostTier, type TierPlace } from './openHostTier.js'
+import type { SlotExperts } from './promptLayer.js'
+import { leastSlots, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
+import { sourceTierPlace } from './sourceTierPlace.js'
+
+export interface ExpertRequest {
+  readonly packed: PackedModel
+  readonly options: BackendOptions
+  readonly model: GpuModel
+  readonly room: Room
+  readonly place: TierPlace | null
+  readonly chunkTokens: number
+  /** For tests: what to do about experts that are not on the GPU, instead of measuring. */
+  readonly way?: (threads: number) => TierWay
+}
+
+export interface ExpertSources {
+  readonly tier: HostTier | null // the experts that the GPU has no room for
+  readonly reader: ExpertReader
+}
+
+/** `undo`: gets what is to be done where opening fails later. */
+export async function openSources(
+  device: GPUDevice,
+  request: ExpertRequest,
+  undo: (() => Promise<void>)[],
+): Promise<ExpertSources> {
+  const { packed, options, place, room, chunkTokens } = request
+  const { memorySlots } = room.plan
+  const how = {
+    measure: (workers: HostWorkers) => measure(device, request, workers),
+    tiersOf: (slots: number, way: TierWay) => tiersOf(request, slots, way),
+  }
+  const tier =
+    place !== null && memorySlots > 0 ? await openHostTier(packed, options, chunkTokens, memorySlots, how, place) : null
+  if (tier !== null) undo.push(() => tier.close())
+  const disk = await openReader(packed, options)
+  undo.push(() => disk.close())
+  return { tier, reader: tier === null ? disk : tier.readerBefore(disk) }
+}
+
+export async function openSlots(
+  { device, lost }: GpuDevice,
+  { packed, model, room }: ExpertRequest,
+  { tier, reader }: ExpertSources,
+): Promise<SlotExperts> {
+  const { config, experts, tensors } = packed
+  const layout = slotLayout(experts.layout)
+  const { pools } = room
+  const plan = {
+    ...{ config, layout, pools, leastSlots: leastSlots(poolRequest(model)) },
+    recordBytes: experts.layout.expertSize,
+    fileNames: experts.files.map(file => file.name),
+  }
+  const slots = await ExpertSlots.create(device, plan, room.buffers, reader, tier)
+  if (tier !== null) tier.above = slots
+  lost.catch(error => slots.lose(error))
+  const shared = config.moeLayers.map(layer => sharedMoves(tensors.layers[layer], layout))
+  if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
+  return { slots, layout }
+}
+
+/** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */
+export async function tierPlace(packed: PackedModel, options: BackendOptions): Promise<TierPlace | null> {
+  if (packed.config.moeLayers.length === 0) return null
+  if (readsFiles(packed)) {
+    const { nodeTierPlace } = await import('./nodeTierPlace.js')
+    return nodeTierPlace(packed, options)
+  }
+  return options.wasmHost?.shared ? sourceTierPlace(packed.experts, options.wasmHost) : null
+}
+
+async function measure(device: GPUDevice, request: ExpertRequest, workers: HostWorkers): Promise<TierWay> {
+  const { packed, options, chunkTokens, way } = request
+  if (way) return way(workers.threads)
+  const { config } = packed
+  const { expertsPerToken } = options
+  const { expertSize } = packed.experts.layout
+  const measured = {
+    ...{ expertSize, expertsPerToken, hiddenSize: config.hiddenSize, maxRows: chunkTokens },
+    isCountGiven: options.threads !== undefined,
+  }
+  const residentExperts = packed.weights.size / expertSize
+  const alone = { layers: config.moeLayers.length, expertsPerToken, residentExperts }
+  const chosen = chooseWay(await measureTiers(device, workers, measured), options.automatic ? alone : undefined)
+  if (chosen.way === 'cpu') throw new BackendUnavailableError('webgpu', chosen.line)
+  return chosen
+}
+
+function tiersOf({ packed, model, room }: ExpertRequest, memorySlots: number, { usesToPay }: TierWay): ExpertTiers {
+  const { moeLayers, numExperts: experts } = packed.config
+  const { poolOfLayer, slots: poolSlots } = room.pools
+  const { slotBytes: expertBytes } = model
+  const sizes = { layers: moeLayers.length, experts, expertBytes, poolOfLayer, poolSlots, memorySlots }
+  const bytesPerStep = defaultMovesPerStep * expertBytes
+  const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
+  return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
+}
+
+/** In Node files are read by threads of their own; elsewhere, and from memory, the source itself is asked. */
+async function openReader(packed: PackedModel, options: BackendOptions): Promise<ExpertReader> {
+  if (readsFiles(packed)) {
+    const { nodeExpertReader } = await import('./nodeExpertReader.js')
+    return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
+  }
+  return sourceExpertReader(packed.experts)
+}
+
+/** Experts are in files that threads of Node can read. */
+function readsFiles({ experts }: PackedModel): boolean {
+  return globalThis.process?.versions?.node !== undefined && experts.files.every(file => isPath(file.name))
+}
+
+function isPath(name: string): boolean {
+  return /^(\/|[A-Za-z]:[\\/]|\\\\)/.test(name)
+}
