@@ -12,6 +12,7 @@ import {
   SamplingError,
   TemplateError,
   TokenError,
+  TokenizerError,
   UnsupportedSchemaError,
 } from '../errors.js'
 
@@ -58,6 +59,12 @@ export class ApiError extends Error {
   }
 }
 
+/** Asked for in good faith, by a client that another server would answer. */
+export function embeddingsError(): ApiError {
+  const message = 'embeddings are not made here: this server runs models that write text'
+  return new ApiError('invalid_request', message, { status: 501, code: 'not_implemented' })
+}
+
 /** An answer that was cancelled because nobody waits for it; never seen by a client. */
 export function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === 'AbortError'
@@ -88,6 +95,9 @@ export function toApiError(error: unknown): ApiError {
     error instanceof SamplingError
   ) {
     return new ApiError('invalid_request', error.message, { code: error.code.toLowerCase() })
+  }
+  if (error instanceof TokenizerError) {
+    return new ApiError('invalid_request', withoutFolders(error), { status: 501, code: 'no_tokenizer' })
   }
   if (error instanceof ClosedError) return stoppingError()
   if (error instanceof OutOfMemoryError) return memoryError(error)

@@ -1,10 +1,12 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
-import { ApiError, isOwnFault, stoppingError, toApiError, withoutFolders } from './apiError.js'
+import { ApiError, embeddingsError, isOwnFault, stoppingError, toApiError, withoutFolders } from './apiError.js'
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { newId } from './ids.js'
+import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
+import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
 import { chatCompletions } from './openai/chat.js'
 import { completions } from './openai/completions.js'
 import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
@@ -85,7 +87,18 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     '/v1/responses': c => responses(c, service, stored),
     '/v1/messages': c => messages(c, service),
     '/v1/messages/count_tokens': c => countTokens(c, service),
+    '/api/chat': c => ollamaChat(c, service),
+    '/api/generate': c => ollamaGenerate(c, service),
+    '/api/show': c => show(c, service),
   }
+  for (const path of ['/v1/embeddings', '/api/embed', '/api/embeddings']) {
+    app.post(path, () => {
+      throw embeddingsError()
+    })
+  }
+  app.get('/api/tags', c => c.json(tags(service)))
+  app.get('/api/ps', c => c.json(running(service)))
+  app.get('/api/version', c => c.json({ version: SPOKEN_VERSION }))
   for (const [path, handler] of Object.entries(post)) {
     app.post(path, c => {
       if (service.draining()) throw stoppingError()
@@ -103,7 +116,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     if (file !== null) return file
     if (c.req.path === '/')
       return c.text(
-        `moeflux serves ${service.modelId}\n\nOpenAI API: /v1   Anthropic API: /v1/messages   /health   /metrics\n`,
+        `moeflux serves ${service.modelId}\n\nOpenAI API: /v1   Anthropic API: /v1/messages   ollama API: /api   /health   /metrics\n`,
       )
     throw notFound(c)
   })
@@ -130,8 +143,12 @@ function quoted(text: string): string {
 function errorResponse(c: AppContext, error: ApiError): Response {
   const { retryAfterSeconds } = error.details
   if (retryAfterSeconds !== undefined) c.header('retry-after', String(retryAfterSeconds))
-  const body = speaksAnthropic(c) ? anthropicError(error, c.get('requestId')) : openaiError(error)
-  return c.json(body, error.status as 400)
+  return c.json(errorBody(c, error), error.status as 400)
+}
+
+function errorBody(c: AppContext, error: ApiError): object {
+  if (c.req.path.startsWith('/api/')) return ollamaError(error)
+  return speaksAnthropic(c) ? anthropicError(error, c.get('requestId')) : openaiError(error)
 }
 
 function speaksAnthropic(c: AppContext): boolean {
@@ -141,7 +158,7 @@ function speaksAnthropic(c: AppContext): boolean {
 /** Labels of a metric must be few: paths that nobody serves count as one. */
 function routeName(path: string): string {
   if (path.startsWith('/models/')) return '/models'
-  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?)|health|metrics|engine(\/events)?)?$/.test(
+  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|tags|ps|show|version)|health|metrics|engine(\/events)?)?$/.test(
     path,
   )
     ? path
@@ -150,14 +167,24 @@ function routeName(path: string): string {
 
 function modelBody(c: AppContext, service: Service): object {
   const created = service.startedAt
+  const { contextLength } = service.model
   return speaksAnthropic(c)
     ? {
         type: 'model',
         id: service.modelId,
         display_name: service.modelId,
         created_at: new Date(created * 1000).toISOString(),
+        max_input_tokens: contextLength,
+        max_tokens: contextLength,
       }
-    : { id: service.modelId, object: 'model', created, owned_by: 'moeflux' }
+    : {
+        id: service.modelId,
+        object: 'model',
+        created,
+        owned_by: 'moeflux',
+        context_length: contextLength,
+        max_model_len: contextLength, // as vLLM calls it
+      }
 }
 
 function modelList(c: AppContext, service: Service): object {

@@ -15,6 +15,8 @@ export interface StreamLimits {
 }
 
 export interface EventSourceOptions extends StreamLimits {
+  /** Lines of JSON alone, in place of events. */
+  readonly asLines?: boolean
   /** Turns an error after the headers into a last message. */
   readonly onError: (error: unknown) => ServerSentEvent | null
   /** Ends the stream; its reason is the error that the client is told. */
@@ -55,12 +57,14 @@ export const EVENT_STREAM_HEADERS = {
   'x-accel-buffering': 'no',
 }
 
+export const LINE_STREAM_HEADERS = { ...EVENT_STREAM_HEADERS, 'content-type': 'application/x-ndjson' }
+
 function eventBytes(
   messages: AsyncGenerator<ServerSentEvent>,
   first: Promise<IteratorResult<ServerSentEvent>>,
   options: EventSourceOptions,
 ): ReadableStream<Uint8Array> {
-  const { keepAliveMs = 10_000, readerTimeoutMs = 60_000, signal } = options
+  const { keepAliveMs = 10_000, readerTimeoutMs = 60_000, signal, asLines = false } = options
   const encoder = new TextEncoder()
   let pending: Promise<IteratorResult<ServerSentEvent>> | null = first
   let unsent: Iterator<string> | null = null // pieces of a message that was begun
@@ -80,10 +84,10 @@ function eventBytes(
       hurry = now
     })
     hurry = () => {}
-    if (result === 'late') return ': keep-alive\n\n'
+    if (result === 'late') return asLines ? ' ' : ': keep-alive\n\n' // a blank before a line is part of no value
     pending = null
     if (result.done) return null
-    unsent = eventPieces(result.value)
+    unsent = eventPieces(result.value, asLines)
     return unsent.next().value
   }
   return new ReadableStream<Uint8Array>(
@@ -108,7 +112,7 @@ function eventBytes(
         } catch (error) {
           if (isCancelled) return // nobody is there to be told
           const last = options.onError(error)
-          if (last !== null) controller.enqueue(encoder.encode([...eventPieces(last)].join('')))
+          if (last !== null) controller.enqueue(encoder.encode([...eventPieces(last, asLines)].join('')))
           controller.close()
           options.end()
         }
@@ -143,8 +147,8 @@ async function within<T>(
 }
 
 /** Data never holds a line break: it is JSON, or a word. */
-function* eventPieces({ event, data }: ServerSentEvent): Generator<string> {
-  let text = event === undefined ? 'data: ' : `event: ${event}\ndata: `
+function* eventPieces({ event, data }: ServerSentEvent, asLine: boolean): Generator<string> {
+  let text = asLine ? '' : event === undefined ? 'data: ' : `event: ${event}\ndata: `
   for (const piece of typeof data === 'string' ? [data] : data) {
     if (text.length > PIECE) {
       yield text
@@ -152,5 +156,5 @@ function* eventPieces({ event, data }: ServerSentEvent): Generator<string> {
     }
     text += piece
   }
-  yield `${text}\n\n`
+  yield asLine ? `${text}\n` : `${text}\n\n`
 }

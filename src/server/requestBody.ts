@@ -28,7 +28,9 @@ export async function readBody<T>(
   signal: AbortSignal,
 ): Promise<Body<T>> {
   const type = c.req.header('content-type') ?? ''
-  if (!/^application\/([\w.-]+\+)?json\b/i.test(type)) {
+  // Without a word on it, and as curl says it unless it is told otherwise, JSON is meant. Pages of others cannot send that
+  // unasked: their origin is refused.
+  if (type !== '' && !/^application\/(([\w.-]+\+)?json|x-www-form-urlencoded)\b/i.test(type)) {
     throw new ApiError('invalid_request', `content-type is '${type}', want application/json`, { status: 415 })
   }
   const announced = Number(c.req.header('content-length') ?? Number.NaN)

@@ -6,6 +6,7 @@ import { MoefluxError } from '../errors.js'
 import { expertCount } from '../model/sizes.js'
 import type { Model } from '../session/openModel.js'
 import type { SessionOptions } from '../session/session.js'
+import type { ImageHandling } from './absentImages.js'
 import { Admission } from './admission.js'
 import { stoppingError } from './apiError.js'
 import { createApp } from './app.js'
@@ -34,6 +35,7 @@ export interface ServeOptions {
   readonly receiveTimeoutMs?: number // of one request's arrival. Default a minute
   readonly readerTimeoutMs?: number // for a client that does not read its stream. Default a minute
   readonly keepAliveMs?: number // between comments in a stream that has nothing to say. Default 10 s
+  readonly images?: ImageHandling // default 'refuse'
   readonly store?: SessionOptions['store']
   readonly webFolder?: string
   readonly onLog?: (line: string) => void
@@ -89,6 +91,8 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
     streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },
     requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
     onError: error => options.onWarning?.(describe(error)),
+    onNotice: line => options.onLog?.(line),
+    images: options.images ?? 'refuse',
     draining: () => draining,
     stopping: stopping.signal,
   }

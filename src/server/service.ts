@@ -1,6 +1,7 @@
 // What the endpoints share: the model and its session, admission, metrics and limits. One per server.
 import type { Model } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
+import type { ImageHandling } from './absentImages.js'
 import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'
 import type { BodyRoom } from './bodyRoom.js'
@@ -26,6 +27,9 @@ export interface Service {
   readonly requestTimeoutMs: number
   /** What the operator should know of an error that is the server's own fault. */
   readonly onError: (error: unknown) => void
+  readonly images: ImageHandling
+  /** What it may want to know besides. */
+  readonly onNotice: (line: string) => void
   /** No new work is taken: the server is about to stop. */
   draining(): boolean
   /** Aborted, with what clients are told, when the server stops waiting for answers. */

@@ -5,7 +5,13 @@ import type { Context } from 'hono'
 import type { z } from 'zod'
 import type { Places } from './admission.js'
 import { ApiError, isOwnFault } from './apiError.js'
-import { EVENT_STREAM_HEADERS, type EventSourceOptions, eventSource, type ServerSentEvent } from './eventSource.js'
+import {
+  EVENT_STREAM_HEADERS,
+  type EventSourceOptions,
+  eventSource,
+  LINE_STREAM_HEADERS,
+  type ServerSentEvent,
+} from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'
 import { readBody } from './requestBody.js'
 import type { Service } from './service.js'
@@ -68,8 +74,22 @@ export class Visit {
 
   /** Answers with events. The visit lasts until the last one is read. */
   async stream(messages: AsyncGenerator<ServerSentEvent>, onError: EventSourceOptions['onError']): Promise<Response> {
+    return this.context.body(await this.streamOf(messages, onError, false), 200, EVENT_STREAM_HEADERS)
+  }
+
+  /** The same with a line of JSON for each. */
+  async streamLines(lines: AsyncGenerator<ServerSentEvent>, onError: EventSourceOptions['onError']): Promise<Response> {
+    return this.context.body(await this.streamOf(lines, onError, true), 200, LINE_STREAM_HEADERS)
+  }
+
+  private async streamOf(
+    messages: AsyncGenerator<ServerSentEvent>,
+    onError: EventSourceOptions['onError'],
+    asLines: boolean,
+  ): Promise<ReadableStream<Uint8Array>> {
     this.streams = true
-    const events = await eventSource(messages, {
+    return await eventSource(messages, {
+      asLines,
       onError: error => {
         if (isOwnFault(error)) this.service.onError(error)
         return onError(error)
@@ -83,7 +103,6 @@ export class Visit {
       },
       ...this.service.streamLimits,
     })
-    return this.context.body(events, 200, EVENT_STREAM_HEADERS)
   }
 
   /** Whether the answer goes on after the handler returned. */

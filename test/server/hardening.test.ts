@@ -101,7 +101,7 @@ const content = (value: unknown) => ({ messages: [{ role: 'user', content: value
 
 const REFUSED: [path: string, fields: Body[], names: string][] = [
   ['/v1/chat/completions', [0, -1, 17, 1.5, '2', 1e99].map(n => ({ n })), 'n'],
-  ['/v1/chat/completions', [0, -1, 1.5, '5', 1e308, 5000, true].map(max_tokens => ({ max_tokens })), ''],
+  ['/v1/chat/completions', [0, -2, 1.5, '5', 1e308, 5000, true].map(max_tokens => ({ max_tokens })), ''],
   ['/v1/chat/completions', [-0.1, 2.1, 'hot', []].map(temperature => ({ temperature })), 'temperature'],
   ['/v1/chat/completions', [0, -1, 1.1, '1'].map(top_p => ({ top_p })), 'top_p'],
   [
@@ -178,7 +178,7 @@ const REFUSED: [path: string, fields: Body[], names: string][] = [
   ['/v1/messages', [{ temperature: 1.1 }, { temperature: -1 }], 'temperature'],
   ['/v1/messages', [{ stop_sequences: 'x' }, { stop_sequences: many(10_000, String) }], 'stop_sequences'],
   ['/v1/messages', [{ tools: [{ name: 'a b' }] }, { tools: many(10_000, i => ({ name: `t${i}` })) }], 'tools'],
-  ['/v1/messages', [{ tools: [{ type: 'web_search_20250305', name: 'web_search' }] }], 'web_search'],
+  ['/v1/messages', [{ tools: [{ type: 'teleport', name: 'x' }, { type: 'bash_1' }] }], 'teleport'],
   ['/v1/messages', [content([{ type: 'image', source: {} }])], 'image'],
   ['/v1/messages', [content('dog '.repeat(2000))], 'prompt is too long'],
   ['/v1/messages', [{ max_tokens: 5000 }], 'context limit'],

@@ -1,7 +1,8 @@
 // `moeflux serve`: the HTTP server for OpenAI and Anthropic clients, and the web UI.
 import { networkInterfaces } from 'node:os'
-import type { Command } from 'commander'
+import { type Command, Option } from 'commander'
 import { UsageError } from '../../errors.js'
+import type { ImageHandling } from '../../server/absentImages.js'
 import { action, type Cli } from '../action.js'
 import { listenAddresses } from '../listenAddresses.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
@@ -21,6 +22,7 @@ interface ServeCommandOptions extends ModelOptions {
   readonly receiveTimeout: number
   readonly readerTimeout: number
   readonly snapshotDir?: string
+  readonly images: ImageHandling
 }
 
 const GRACE_MS = 5_000
@@ -42,6 +44,11 @@ export function registerServe(program: Command): void {
     .option('--timeout <seconds>', 'longest time for one answer', integerOption(1, 86_400), 3600)
     .option('--receive-timeout <seconds>', 'longest time for a request to arrive', integerOption(1, 3600), 60)
     .option('--reader-timeout <seconds>', 'cut off a client that stops reading', integerOption(1, 3600), 60)
+    .addOption(
+      new Option('--images <what>', 'images in messages: refuse them, or say in their place that they cannot be seen')
+        .choices(['refuse', 'describe-absent'])
+        .default('refuse'),
+    )
     .option('--snapshot-dir <folder>', 'keep prefixes of conversations here, beyond a restart')
   addModelOptions(command)
   command.action(action(serveModel))
@@ -77,6 +84,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       receiveTimeoutMs: options.receiveTimeout * 1000,
       readerTimeoutMs: options.readerTimeout * 1000,
       store: options.snapshotDir,
+      images: options.images,
       webFolder: fileURLToPath(new URL('../../web', import.meta.url)),
       onLog: line => cli.notice(`${new Date().toISOString()} ${line}`),
       onWarning: line => cli.notice(`${new Date().toISOString()} ${line}`),

@@ -6,6 +6,7 @@ import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiErr
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
+import { parsedInput } from '../parsedInput.js'
 import { checkModelName, type Service } from '../service.js'
 import { shortMessage } from '../shortMessage.js'
 import { onePlace, visit } from '../visit.js'
@@ -23,7 +24,7 @@ export async function messages(c: Context, service: Service): Promise<Response> 
     checkModelName(request.model)
     const format = request.output_config?.format ?? request.output_format
     const stream = service.session.chat({
-      ...promptOptions(request),
+      ...promptOptions(request, service),
       maxTokens: request.max_tokens,
       thinkingBudget: request.thinking?.budget_tokens,
       stop: request.stop_sequences ?? undefined,
@@ -44,7 +45,7 @@ export async function countTokens(c: Context, service: Service): Promise<Respons
   return await visit(c, service, countRequest, onePlace, async (stay, request) => {
     checkModelName(request.model)
     const { signal } = stay
-    return c.json({ input_tokens: await service.session.countTokens({ ...promptOptions(request), signal }) })
+    return c.json({ input_tokens: await service.session.countTokens({ ...promptOptions(request, service), signal }) })
   })
 }
 
@@ -71,16 +72,8 @@ function signature(thinking: string): string {
   return createHash('sha256').update(thinking).digest('base64')
 }
 
-function parsedInput(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return {}
-  }
-}
-
 type Block =
-  | { type: 'text'; text: string; citations: null }
+  | { type: 'text'; text: string }
   | { type: 'thinking'; thinking: string; signature: string }
   | { type: 'tool_use'; id: string; name: string; input: unknown }
 
@@ -94,7 +87,7 @@ async function wholeMessage(events: AsyncIterable<SessionEvent>, head: Head) {
     else if (event.type === 'end') end = event
     else if (event.type === 'text') {
       if (last?.type === 'text') last.text += event.text
-      else content.push({ type: 'text', text: event.text, citations: null })
+      else content.push({ type: 'text', text: event.text })
     } else if (event.type === 'thinking') {
       if (last?.type === 'thinking') last.thinking += event.text
       else content.push({ type: 'thinking', thinking: event.text, signature: '' })

@@ -3,22 +3,30 @@
 import type { ToolChoice } from '../../constrain/constraintFactory.js'
 import type { ChatOptions } from '../../session/events.js'
 import type { ChatMessage, ContentPart, ToolCallMessage, ToolDefinition } from '../../text/messages.js'
+import { withoutImages } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
+import { hostedNotice, isHosted, knownTool } from '../hostedTools.js'
+import type { Service } from '../service.js'
 import type { ContentBlock, CountRequest } from './schemas.js'
+
+/** Of the server, what a prompt needs. */
+type PromptHost = Pick<Service, 'onNotice' | 'images'>
+
+type Message = CountRequest['messages'][number]
 
 export type PromptOptions = Pick<
   ChatOptions,
   'messages' | 'tools' | 'toolChoice' | 'parallelToolCalls' | 'thinking' | 'prefill'
 >
 
-export function promptOptions(request: CountRequest): PromptOptions {
+export function promptOptions(request: CountRequest, { onNotice, images }: PromptHost): PromptOptions {
   const choice = request.tool_choice
-  const messages = chatMessages(request)
+  const messages = chatMessages({ ...request, messages: withoutImages(request.messages, images) })
   const prefill = messages.at(-1)?.role === 'assistant' ? prefillText(messages.pop() as ChatMessage) : undefined
   return {
     messages,
     prefill,
-    tools: request.tools?.map(toolDefinition),
+    tools: request.tools?.flatMap((tool, index) => toolDefinition(tool, index, onNotice)),
     toolChoice: toolChoice(choice),
     parallelToolCalls: choice && choice.type !== 'none' && choice.disable_parallel_tool_use ? false : undefined,
     thinking: request.thinking ? request.thinking.type !== 'disabled' : undefined,
@@ -32,7 +40,7 @@ export function asksForCaching(request: CountRequest): boolean {
   return marked(request.system) || marked(request.tools) || request.messages.some(message => marked(message.content))
 }
 
-function chatMessages(request: CountRequest): ChatMessage[] {
+function chatMessages(request: Pick<CountRequest, 'system'> & { messages: readonly Message[] }): ChatMessage[] {
   const messages: ChatMessage[] = []
   if (request.system != null) messages.push({ role: 'system', content: request.system })
   request.messages.forEach((message, index) => {
@@ -52,6 +60,9 @@ function prefillText({ content, tool_calls: calls }: ChatMessage): string {
   return (content ?? []).map(part => part.text ?? '').join('')
 }
 
+/** Parts of answers by other models: thinking that only they can read, and tools that their servers ran. */
+const LEFT_OUT = /^(redacted_thinking|server_tool_use|\w+_tool_result)$/
+
 function assistantMessage(blocks: readonly ContentBlock[], path: string): ChatMessage {
   const parts: ContentPart[] = []
   const calls: ToolCallMessage[] = []
@@ -61,7 +72,7 @@ function assistantMessage(blocks: readonly ContentBlock[], path: string): ChatMe
     else if (block.type === 'thinking') thinking += block.thinking ?? ''
     else if (block.type === 'tool_use') {
       calls.push({ id: block.id, type: 'function', function: { name: block.name ?? '', arguments: block.input ?? {} } })
-    } else if (block.type !== 'redacted_thinking') throw unsupported(block, `${path}.content.${index}`)
+    } else if (!LEFT_OUT.test(block.type)) throw unsupported(block, `${path}.content.${index}`)
   })
   const cached = blocks.some(block => block.type !== 'text' && block.cache_control != null)
   return {
@@ -131,22 +142,29 @@ function unsupported(block: ContentBlock, path: string): ApiError {
   )
 }
 
-function toolDefinition(tool: NonNullable<CountRequest['tools']>[number]): ToolDefinition {
-  if (tool.type != null && tool.type !== 'custom') {
-    throw new ApiError(
-      'invalid_request',
-      `tools: ${tool.name} is of type '${tool.type}', which runs on Anthropic's servers only`,
-    )
+function toolDefinition(
+  tool: NonNullable<CountRequest['tools']>[number],
+  index: number,
+  onNotice: PromptHost['onNotice'],
+): ToolDefinition[] {
+  const type = tool.type ?? 'custom'
+  if (isHosted(type)) {
+    onNotice(hostedNotice(type))
+    return []
   }
-  return {
-    type: 'function',
-    function: {
-      name: tool.name,
-      ...(tool.description != null && { description: tool.description }),
-      parameters: tool.input_schema ?? { type: 'object', properties: {} },
-      ...(tool.strict === true && { strict: true }),
-    },
+  const known = type === 'custom' ? null : knownTool(type)
+  const refuse = (detail: string) => new ApiError('invalid_request', `tools.${index}${detail}`, { param: 'tools' })
+  if (type !== 'custom' && known === null) throw refuse(`: there are no tools of type '${type}' here`)
+  const name = tool.name ?? known?.name
+  if (name === undefined) throw refuse('.name: want a name')
+  const description = tool.description ?? known?.description
+  const definition = {
+    name,
+    ...(description !== undefined && { description }),
+    parameters: tool.input_schema ?? known?.parameters ?? { type: 'object', properties: {} },
+    ...(tool.strict === true && { strict: true }),
   }
+  return [{ type: 'function', function: definition }]
 }
 
 function toolChoice(choice: CountRequest['tool_choice']): ToolChoice | undefined {

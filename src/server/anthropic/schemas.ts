@@ -23,7 +23,7 @@ export type ContentBlock = z.infer<typeof block>
 
 const tool = z.looseObject({
   type: z.string().nullish(),
-  name: toolName,
+  name: toolName.optional(), // of tools that have one of their own
   description: text.nullish(),
   input_schema: z.record(z.string(), z.unknown()).nullish(),
   cache_control: cacheControl,

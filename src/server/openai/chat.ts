@@ -3,6 +3,7 @@ import type { Context } from 'hono'
 import type { EventStream } from '../../session/eventStream.js'
 import type { ChatOptions, SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
+import { withoutImages } from '../absentImages.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
@@ -10,7 +11,7 @@ import { LazyList } from '../jsonPieces.js'
 import { mergeStreams } from '../mergeStreams.js'
 import { checkModelName, type Service } from '../service.js'
 import { visit } from '../visit.js'
-import { responseFormat, samplingOptions, stopOption, thinkingOption, toolChoice } from './options.js'
+import { responseFormat, samplingOptions, stopOption, thinkingOption, tokenLimit, toolChoice } from './options.js'
 import { type ChatRequest, chatRequest } from './schemas.js'
 import { errorEvent, finishReason, logprobsBody, tokenLogprobsBody, usageBody } from './shapes.js'
 
@@ -32,12 +33,12 @@ export async function chatCompletions(c: Context, service: Service): Promise<Res
 export function chatOptions(request: ChatRequest, service: Service, signal: AbortSignal): ChatOptions {
   return {
     ...samplingOptions(request, service.model.vocabSize),
-    messages: request.messages as readonly ChatMessage[],
+    messages: withoutImages(request.messages as readonly ChatMessage[], service.images),
     tools: request.tools ?? undefined,
     toolChoice: toolChoice(request.tool_choice),
     parallelToolCalls: request.parallel_tool_calls ?? undefined,
     responseFormat: responseFormat(request),
-    maxTokens: request.max_completion_tokens ?? request.max_tokens ?? undefined,
+    maxTokens: tokenLimit(request.max_completion_tokens, request.max_tokens),
     stop: stopOption(request.stop),
     logprobs: request.logprobs ? (request.top_logprobs ?? true) : undefined,
     thinking: thinkingOption(request),

@@ -8,7 +8,7 @@ import { jsonAnswer } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
 import { checkModelName, type Service } from '../service.js'
 import { visit } from '../visit.js'
-import { responseFormat, samplingOptions, stopOption } from './options.js'
+import { responseFormat, samplingOptions, stopOption, tokenLimit } from './options.js'
 import { type CompletionRequest, completionRequest } from './schemas.js'
 import { errorEvent, finishReason, usageBody } from './shapes.js'
 
@@ -22,7 +22,7 @@ export async function completions(c: Context, service: Service): Promise<Respons
     const perPrompt = request.n ?? 1
     const options = {
       ...samplingOptions(request, service.model.vocabSize),
-      maxTokens: request.max_tokens ?? DEFAULT_MAX_TOKENS,
+      maxTokens: tokenLimit(request.max_tokens ?? DEFAULT_MAX_TOKENS),
       stop: stopOption(request.stop),
       logprobs: request.logprobs ?? undefined,
       responseFormat: responseFormat(request),

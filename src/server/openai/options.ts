@@ -65,6 +65,12 @@ export function toolChoice(choice: ChatRequest['tool_choice']): ToolChoice | und
   return typeof choice === 'string' ? choice : { name: choice.function.name }
 }
 
+/** Undefined: up to the end of the context. */
+export function tokenLimit(...asked: readonly (number | null | undefined)[]): number | undefined {
+  const limit = asked.find(count => count != null)
+  return limit == null || limit === -1 ? undefined : limit
+}
+
 /** Thinking as clients of different servers ask for it. */
 export function thinkingOption(
   request: Pick<ChatRequest, 'reasoning_effort' | 'chat_template_kwargs'>,

@@ -5,6 +5,7 @@ import type { Context } from 'hono'
 import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
 import { roughSize } from '../../text/roughSize.js'
+import { withoutImages } from '../absentImages.js'
 import { ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
@@ -60,12 +61,14 @@ export async function responses(c: Context, service: Service, store: ResponseSto
     checkModelName(request.model)
     const before = earlierMessages(request, store)
     const input =
-      typeof request.input === 'string' ? [{ role: 'user', content: request.input }] : inputMessages(request.input)
+      typeof request.input === 'string'
+        ? [{ role: 'user', content: request.input }]
+        : inputMessages(withoutImages(request.input, service.images))
     const conversation: ChatMessage[] = [...before, ...input]
     const system = request.instructions ? [{ role: 'system', content: request.instructions }] : []
     const stream = service.session.chat({
       messages: [...system, ...conversation],
-      tools: toolDefinitions(request.tools),
+      tools: toolDefinitions(request.tools, service.onNotice),
       toolChoice: responsesToolChoice(request.tool_choice),
       parallelToolCalls: request.parallel_tool_calls ?? undefined,
       responseFormat: responsesFormat(request),

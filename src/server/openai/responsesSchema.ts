@@ -3,6 +3,7 @@ import { z } from 'zod'
 import type { ResponseFormat, ToolChoice } from '../../constrain/constraintFactory.js'
 import type { ChatMessage, ToolDefinition } from '../../text/messages.js'
 import { ApiError } from '../apiError.js'
+import { hostedNotice, isHosted } from '../hostedTools.js'
 import { toolName } from './schemas.js'
 
 const text = z.string().max(32 * 2 ** 20)
@@ -132,11 +133,14 @@ export function inputMessages(items: readonly InputItem[]): ChatMessage[] {
   return messages
 }
 
-/** Tools that agents always send along and can do without. */
-const LEFT_OUT = /^web_search/
-
-export function toolDefinitions(tools: ResponsesRequest['tools']): ToolDefinition[] | undefined {
-  const own = tools?.filter(tool => !LEFT_OUT.test(tool.type))
+export function toolDefinitions(
+  tools: ResponsesRequest['tools'],
+  onNotice: (line: string) => void,
+): ToolDefinition[] | undefined {
+  const own = tools?.filter(tool => {
+    if (isHosted(tool.type)) onNotice(hostedNotice(tool.type))
+    return !isHosted(tool.type)
+  })
   return own?.map((tool, index) => {
     if (tool.type !== 'function' || tool.name === undefined) {
       throw new ApiError('invalid_request', `tools.${index}: only function tools are supported, got '${tool.type}'`, {

@@ -19,7 +19,8 @@ export const samplingFields = {
     .nullish(),
   seed: z.number().int().nullish(),
 }
-const maxTokens = z.number().int().min(1).nullish()
+/** -1 is how other servers say that there is no limit. */
+const maxTokens = z.union([z.literal(-1), z.number().int().min(1)]).nullish()
 const stop = z.union([z.string().max(1024), z.array(z.string().max(1024)).max(16)]).nullish()
 const streamOptions = z.object({ include_usage: z.boolean().nullish() }).nullish()
 
@@ -114,7 +115,7 @@ const completionFields = z.object({
   model: z.string().max(1024).optional(), // comes back with each part of an answer
   prompt: z.union([text, z.array(text).min(1).max(16), tokenIds, z.array(tokenIds).min(1).max(16)]),
   ...samplingFields,
-  max_tokens: z.number().int().min(0).nullish(),
+  max_tokens: z.union([z.literal(-1), z.number().int().min(0)]).nullish(),
   n: z.number().int().min(1).max(16).nullish(),
   best_of: z.number().int().min(1).max(1, 'best_of more than 1 is not supported').nullish(),
   echo: z.boolean().nullish(),

@@ -1,0 +1,157 @@
+// POST /api/chat and /api/generate: the same answer in two shapes, as lines of JSON while it is made, or as one.
+import type { Context } from 'hono'
+import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
+import { type ApiError, isAbort, toApiError } from '../apiError.js'
+import type { ServerSentEvent } from '../eventSource.js'
+import { jsonAnswer } from '../jsonAnswer.js'
+import { parsedInput } from '../parsedInput.js'
+import { checkModelName, type Service } from '../service.js'
+import { shortMessage } from '../shortMessage.js'
+import { onePlace, type Visit, visit } from '../visit.js'
+import { answerOptions, chatMessages, generateMessages, thinkingOption } from './options.js'
+import { chatRequest, generateRequest } from './schemas.js'
+
+/** What has come of an answer: since the last line, or of all of it. */
+interface Part {
+  text: string
+  thinking: string
+  calls: { readonly name: string; readonly arguments: string }[]
+}
+
+type PartBody = (part: Part) => object
+
+export async function chat(c: Context, service: Service): Promise<Response> {
+  return await visit(c, service, chatRequest, onePlace, async (stay, request) => {
+    checkModelName(request.model)
+    const model = request.model ?? service.modelId
+    const { messages } = request
+    // How clients ask whether a model is there, and have it loaded.
+    if (messages == null || messages.length === 0) return c.json(loadedBody(model, chatPart))
+    const events = service.session.chat({
+      ...answerOptions(request),
+      messages: chatMessages(messages, service.images),
+      tools: request.tools ?? undefined,
+      thinking: thinkingOption(request),
+      signal: stay.signal,
+    })
+    return await respond(c, stay, service.metrics.watch(events), model, request.stream !== false, chatPart)
+  })
+}
+
+export async function generate(c: Context, service: Service): Promise<Response> {
+  return await visit(c, service, generateRequest, onePlace, async (stay, request) => {
+    checkModelName(request.model)
+    const model = request.model ?? service.modelId
+    const prompt = request.prompt ?? ''
+    if (prompt === '') return c.json(loadedBody(model, generatePart))
+    const options = { ...answerOptions(request), signal: stay.signal }
+    const events = request.raw
+      ? service.session.complete({ ...options, prompt })
+      : service.session.chat({
+          ...options,
+          messages: generateMessages(request, service.images),
+          thinking: thinkingOption(request),
+        })
+    return await respond(c, stay, service.metrics.watch(events), model, request.stream !== false, generatePart)
+  })
+}
+
+function chatPart({ text, thinking, calls }: Part): object {
+  const tool_calls = calls.map(call => ({
+    function: { name: call.name, arguments: parsedInput(call.arguments) },
+  }))
+  return {
+    message: {
+      role: 'assistant',
+      content: text,
+      ...(thinking !== '' && { thinking }),
+      ...(calls.length > 0 && { tool_calls }),
+    },
+  }
+}
+
+function generatePart({ text, thinking }: Part): object {
+  return { response: text, ...(thinking !== '' && { thinking }) }
+}
+
+async function respond(
+  c: Context,
+  stay: Visit,
+  events: AsyncIterable<SessionEvent>,
+  model: string,
+  streams: boolean,
+  body: PartBody,
+): Promise<Response> {
+  if (streams) return await stay.streamLines(streamedLines(events, model, body), errorLine)
+  const whole = emptyPart()
+  let last: object = {}
+  for await (const line of answerLines(events)) {
+    whole.text += line.part.text
+    whole.thinking += line.part.thinking
+    whole.calls.push(...line.part.calls)
+    last = line.end ?? {}
+  }
+  return jsonAnswer(c, { ...head(model), ...body(whole), ...last })
+}
+
+async function* streamedLines(
+  events: AsyncIterable<SessionEvent>,
+  model: string,
+  body: PartBody,
+): AsyncGenerator<ServerSentEvent> {
+  for await (const { part, end } of answerLines(events)) {
+    yield { data: JSON.stringify({ ...head(model), ...body(part), ...(end ?? { done: false }) }) }
+  }
+}
+
+/** What each event adds; the last one ends the answer. */
+async function* answerLines(events: AsyncIterable<SessionEvent>): AsyncGenerator<{ part: Part; end: object | null }> {
+  const started = performance.now()
+  let usage: Usage | null = null
+  for await (const event of events) {
+    const part = emptyPart()
+    if (event.type === 'usage') usage = event
+    else if (event.type === 'end') {
+      yield { part, end: endBody(event.reason, usage as Usage, performance.now() - started) }
+    } else {
+      if (event.type === 'text') part.text = event.text
+      else if (event.type === 'thinking') part.thinking = event.text
+      else part.calls.push(event)
+      yield { part, end: null }
+    }
+  }
+}
+
+function emptyPart(): Part {
+  return { text: '', thinking: '', calls: [] }
+}
+
+function head(model: string) {
+  return { model, created_at: new Date().toISOString() }
+}
+
+/** Times are in nanoseconds. */
+function endBody(reason: EndReason, usage: Usage, milliseconds: number): object {
+  return {
+    done: true,
+    done_reason: reason === 'length' ? 'length' : 'stop',
+    total_duration: Math.round(milliseconds * 1e6),
+    load_duration: 0,
+    prompt_eval_count: usage.promptTokens,
+    prompt_eval_duration: Math.round(usage.promptSeconds * 1e9),
+    eval_count: usage.answerTokens,
+    eval_duration: Math.round(usage.answerSeconds * 1e9),
+  }
+}
+
+function loadedBody(model: string, body: PartBody): object {
+  return { ...head(model), ...body(emptyPart()), done: true, done_reason: 'load' }
+}
+
+export function errorBody(error: ApiError): object {
+  return { error: shortMessage(error.message) }
+}
+
+function errorLine(error: unknown): ServerSentEvent | null {
+  return isAbort(error) ? null : { data: JSON.stringify(errorBody(toApiError(error))) }
+}

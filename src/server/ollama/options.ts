@@ -1,0 +1,60 @@
+// From a request of ollama's API to the options and messages of a session.
+import type { AnswerOptions, ChatOptions } from '../../session/events.js'
+import type { ChatMessage } from '../../text/messages.js'
+import { ABSENT_IMAGE, type ImageHandling } from '../absentImages.js'
+import { ApiError } from '../apiError.js'
+import type { AnswerFields, ChatRequest, GenerateRequest } from './schemas.js'
+
+export function answerOptions({ options, format }: AnswerFields): AnswerOptions {
+  const limit = options?.num_predict ?? -1
+  return {
+    temperature: options?.temperature ?? undefined,
+    topP: options?.top_p ?? undefined,
+    topK: options?.top_k ?? undefined,
+    minP: options?.min_p ?? undefined,
+    repetitionPenalty: options?.repeat_penalty ?? undefined,
+    presencePenalty: options?.presence_penalty ?? undefined,
+    frequencyPenalty: options?.frequency_penalty ?? undefined,
+    seed: options?.seed ?? undefined,
+    stop: options?.stop ?? undefined,
+    maxTokens: limit < 0 ? undefined : limit,
+    responseFormat: responseFormat(format),
+  }
+}
+
+function responseFormat(format: AnswerFields['format']): AnswerOptions['responseFormat'] {
+  if (format == null || format === '') return undefined
+  return format === 'json' ? { type: 'json_object' } : { type: 'json_schema', schema: format }
+}
+
+/** An effort by name is thinking, whichever. */
+export function thinkingOption({ think }: AnswerFields): boolean | undefined {
+  return typeof think === 'string' ? think !== 'none' : (think ?? undefined)
+}
+
+export function chatMessages(messages: NonNullable<ChatRequest['messages']>, handling: ImageHandling): ChatMessage[] {
+  return messages.map(({ role, content, thinking, images, tool_name: name, tool_call_id, tool_calls }, index) => ({
+    role,
+    content: withImages(content ?? '', images, handling, `messages.${index}.images`),
+    ...(thinking != null && { reasoning_content: thinking }),
+    ...(name != null && { name }),
+    ...(tool_call_id != null && { tool_call_id }),
+    ...(tool_calls != null && {
+      tool_calls: tool_calls.map(call => ({ id: call.id ?? undefined, function: call.function })),
+    }),
+  }))
+}
+
+/** A prompt with a system text before it, as messages. */
+export function generateMessages(request: GenerateRequest, handling: ImageHandling): ChatOptions['messages'] {
+  const content = withImages(request.prompt ?? '', request.images, handling, 'images')
+  return [...(request.system ? [{ role: 'system', content: request.system }] : []), { role: 'user', content }]
+}
+
+function withImages(text: string, images: GenerateRequest['images'], handling: ImageHandling, path: string): string {
+  if (images == null || images.length === 0) return text
+  if (handling === 'refuse') {
+    throw new ApiError('invalid_request', `${path}: images are not supported: this model reads text alone`)
+  }
+  return [...images.map(() => ABSENT_IMAGE), text].join('\n')
+}

@@ -1,0 +1,72 @@
+// Requests of ollama's API as they may come in. Fields that are not named here are ignored, as it does itself.
+import { z } from 'zod'
+import { toolName } from '../openai/schemas.js'
+
+const text = z.string().max(32 * 2 ** 20)
+const stop = z.union([z.string().max(1024), z.array(z.string().max(1024)).max(16)])
+
+const options = z
+  .object({
+    temperature: z.number().min(0).max(100).nullish(),
+    top_p: z.number().min(0).max(1).nullish(),
+    top_k: z.number().int().min(0).nullish(),
+    min_p: z.number().min(0).max(1).nullish(),
+    seed: z.number().int().nullish(),
+    num_predict: z.number().int().min(-2).nullish(), // below zero: no limit
+    repeat_penalty: z.number().gt(0).max(10).nullish(),
+    presence_penalty: z.number().min(-2).max(2).nullish(),
+    frequency_penalty: z.number().min(-2).max(2).nullish(),
+    stop: stop.nullish(),
+  })
+  .nullish()
+
+const images = z.array(z.unknown()).max(256).nullish()
+const message = z.looseObject({
+  role: z.string(),
+  content: text.nullish(),
+  thinking: text.nullish(),
+  images,
+  tool_name: z.string().nullish(),
+  tool_call_id: z.string().nullish(),
+  tool_calls: z
+    .array(z.object({ id: z.string().nullish(), function: z.object({ name: z.string(), arguments: z.unknown() }) }))
+    .max(256)
+    .nullish(),
+})
+const tool = z.object({
+  type: z.literal('function', { error: 'only function tools are supported' }).optional(),
+  function: z.object({
+    name: toolName,
+    description: text.nullish(),
+    parameters: z.record(z.string(), z.unknown()).nullish(),
+  }),
+})
+
+const answerFields = {
+  model: z.string().max(1024).optional(),
+  stream: z.boolean().nullish(), // unlike in the other APIs, left out means yes
+  format: z.union([z.literal('json'), z.literal(''), z.record(z.string(), z.unknown())]).nullish(),
+  think: z.union([z.boolean(), z.string().max(64)]).nullish(),
+  options,
+}
+
+export const chatRequest = z.object({
+  ...answerFields,
+  messages: z.array(message).max(10_000).nullish(),
+  tools: z.array(tool).max(256).nullish(),
+})
+
+export const generateRequest = z.object({
+  ...answerFields,
+  prompt: text.nullish(),
+  system: text.nullish(),
+  suffix: z.literal('', { error: 'is not supported here' }).nullish(),
+  raw: z.boolean().nullish(),
+  images,
+})
+
+export const showRequest = z.object({ model: z.string().max(1024).nullish(), name: z.string().max(1024).nullish() })
+
+export type ChatRequest = z.infer<typeof chatRequest>
+export type GenerateRequest = z.infer<typeof generateRequest>
+export type AnswerFields = Pick<ChatRequest, 'format' | 'think' | 'options'>

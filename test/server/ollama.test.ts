@@ -1,0 +1,98 @@
+// The `ollama` package against a server process on the demo model: what tools that speak only that API need.
+import { Ollama } from 'ollama'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { type ServerProcess, startServer } from './serverProcess.js'
+
+let server: ServerProcess
+let ollama: Ollama
+
+beforeAll(async () => {
+  server = await startServer(['--images', 'describe-absent'])
+  ollama = new Ollama({ host: server.url })
+})
+afterAll(() => server?.stop())
+
+const model = 'moeflux-demo'
+const messages = [{ role: 'user', content: 'Tell me a story about a little dog' }]
+const options = { temperature: 0, num_predict: 12 }
+
+describe('chat', () => {
+  it('answers, whole and streamed, with the same text', async () => {
+    const whole = await ollama.chat({ model, messages, options })
+    expect(whole).toMatchObject({ model, done: true, done_reason: 'length', eval_count: 12 })
+    expect(whole.message).toMatchObject({ role: 'assistant', content: expect.stringMatching(/^Once/) })
+    expect(whole.prompt_eval_count).toBeGreaterThan(5)
+    expect(whole.eval_duration).toBeGreaterThan(1e5) // nanoseconds
+    let text = ''
+    let last: { done: boolean; eval_count: number } | null = null
+    for await (const part of await ollama.chat({ model, messages, options, stream: true })) {
+      text += part.message.content
+      last = part
+    }
+    expect(text).toBe(whole.message.content)
+    expect(last).toMatchObject({ done: true, eval_count: 12 })
+  })
+
+  it('thinks, in a field of its own', async () => {
+    const request = { model, messages, think: true, options: { ...options, num_predict: 60 } }
+    const { message } = await ollama.chat(request)
+    expect(message.thinking).toMatch(/^The user /)
+    expect(message.content).toMatch(/^Once/)
+  })
+
+  it('gives JSON of a schema', async () => {
+    const format = { type: 'object', properties: { n: { type: 'integer', minimum: 0, maximum: 9 } }, required: ['n'] }
+    const { message } = await ollama.chat({ model, messages, format, options: { num_predict: 60 } })
+    expect(JSON.parse(message.content)).toMatchObject({ n: expect.any(Number) })
+  })
+
+  it('takes tools, their calls and results, and images that it cannot see', async () => {
+    const tool = {
+      type: 'function',
+      function: { name: 'add', description: 'Adds', parameters: { type: 'object', properties: {} } },
+    }
+    const history = [
+      { ...messages[0], images: ['aGVsbG8='] },
+      { role: 'assistant', content: '', tool_calls: [{ function: { name: 'add', arguments: { a: 1 } } }] },
+      { role: 'tool', tool_name: 'add', content: '2' },
+    ]
+    const { done_reason } = await ollama.chat({ model, messages: history, tools: [tool], options })
+    expect(done_reason).toMatch(/stop|length/)
+  })
+
+  it('says that it is there when nothing is asked', async () => {
+    expect(await ollama.chat({ model, messages: [] })).toMatchObject({ done: true, done_reason: 'load' })
+  })
+})
+
+it('generates from a prompt, with a system text or as it is', async () => {
+  const whole = await ollama.generate({ model, prompt: messages[0].content, options })
+  expect(whole).toMatchObject({ model, done: true, response: expect.stringMatching(/^Once/) })
+  let text = ''
+  for await (const part of await ollama.generate({ model, prompt: messages[0].content, options, stream: true })) {
+    text += part.response
+  }
+  expect(text).toBe(whole.response)
+  const raw = await ollama.generate({ model, prompt: 'Once upon a time', raw: true, options })
+  expect(raw.response).toMatch(/^,/)
+})
+
+it('says what it has', async () => {
+  const { models } = await ollama.list()
+  expect(models).toMatchObject([{ name: model, details: { family: expect.stringContaining('qwen') } }])
+  expect(models[0].size).toBeGreaterThan(1e7)
+  expect(await ollama.ps()).toMatchObject({ models: [{ name: model }] })
+  const about = await ollama.show({ model })
+  expect(about.capabilities).toEqual(['completion', 'tools', 'thinking'])
+  const info = about.model_info as unknown as Record<string, unknown>
+  expect(info[`${info['general.architecture']}.context_length`]).toBe(4096)
+})
+
+it('tells errors in its own shape', async () => {
+  const tooLong = ollama.chat({ model, messages: [{ role: 'user', content: 'dog '.repeat(9000) }] })
+  await expect(tooLong).rejects.toMatchObject({ status_code: 400, error: expect.stringContaining('maximum context') })
+  await expect(ollama.embed({ model, input: 'dog' })).rejects.toMatchObject({
+    status_code: 501,
+    error: expect.stringContaining('embeddings are not made here'),
+  })
+})

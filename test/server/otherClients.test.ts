@@ -1,0 +1,224 @@
+// What clients send that is none of the server's making: tools of the APIs' makers, images in old turns, habits of curl.
+import { afterEach, describe, expect, it } from 'vitest'
+import { ABSENT_IMAGE } from '#moeflux/server/absentImages.js'
+import { type RunningServer, type ServeOptions, serve } from '#moeflux/server/serve.js'
+import { answering, type ScriptedModel, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
+import { demoTokenizer } from '../support/textTools.js'
+import { postJson } from './sse.js'
+
+const tokenizer = await demoTokenizer()
+
+let opened: { scripted: ScriptedModel; server: RunningServer } | null = null
+afterEach(async () => {
+  await opened?.server.stop(0)
+  await opened?.scripted.model.close()
+  opened = null
+})
+
+async function open(options: ServeOptions = {}, model: Partial<ScriptedOptions> = {}) {
+  const prompts: string[] = []
+  const notices: string[] = []
+  const script = answering(tokenizer, prompt => {
+    prompts.push(prompt)
+    return 'Yes.'
+  })
+  const scripted = await scriptedModel({ script, ...model })
+  const server = await serve(scripted.model, { port: 0, onLog: line => notices.push(line), ...options })
+  opened = { scripted, server }
+  return { url: server.url, prompts, notices }
+}
+
+const ask = { messages: [{ role: 'user', content: 'Hi' }] }
+
+it('leaves out what it does not know instead of null: citations of text', async () => {
+  const { url } = await open()
+  const { content } = await (await postJson(`${url}/v1/messages`, { ...ask, max_tokens: 9 })).json()
+  expect(content).toEqual([{ type: 'text', text: 'Yes.' }])
+})
+
+describe('tools that are no functions', () => {
+  it('of types that clients run themselves are shown to the model, with what they take', async () => {
+    const { url, prompts } = await open()
+    const tools = [
+      { type: 'bash_20250124', name: 'bash' },
+      { type: 'text_editor_20250728', name: 'str_replace_based_edit_tool', max_characters: 9 },
+      { type: 'memory_20250818', name: 'memory' },
+    ]
+    const response = await postJson(`${url}/v1/messages`, { ...ask, max_tokens: 9, tools })
+    expect(response.status).toBe(200)
+    for (const word of ['bash', 'restart', 'str_replace_based_edit_tool', 'insert_line', 'memory', 'old_path']) {
+      expect(prompts.at(-1)).toContain(`"${word}"`)
+    }
+  })
+
+  it.each([
+    [
+      '/v1/messages',
+      { max_tokens: 9, tools: [{ type: 'web_search_20250305', name: 'web_search' }] },
+      'web_search_20250305',
+    ],
+    [
+      '/v1/messages',
+      { max_tokens: 9, tools: [{ type: 'code_execution_20250825', name: 'x' }] },
+      'code_execution_20250825',
+    ],
+    ['/v1/responses', { input: 'Hi', tools: [{ type: 'web_search' }] }, 'web_search'],
+    ['/v1/responses', { input: 'Hi', tools: [{ type: 'code_interpreter', container: {} }] }, 'code_interpreter'],
+    ['/v1/responses', { input: 'Hi', tools: [{ type: 'file_search', vector_store_ids: [] }] }, 'file_search'],
+  ])('of types that only an API’s maker runs are left out of %s, and that is said: %j', async (path, body, type) => {
+    const { url, prompts, notices } = await open()
+    const response = await postJson(url + path, { ...ask, ...body })
+    expect(response.status).toBe(200)
+    expect(prompts.at(-1)).not.toContain(type)
+    expect(notices.join('\n')).toContain(`the tool '${type}'`)
+  })
+
+  it.each([
+    [
+      '/v1/messages',
+      { ...ask, max_tokens: 9, tools: [{ type: 'teleport_1', name: 'x' }] },
+      "no tools of type 'teleport_1'",
+    ],
+    ['/v1/responses', { input: 'Hi', tools: [{ type: 'teleport' }] }, "got 'teleport'"],
+  ])('of unknown types are refused by %s, with the reason', async (path, body, reason) => {
+    const { url } = await open()
+    const response = await postJson(url + path, body)
+    expect([response.status, (await response.json()).error.message]).toEqual([400, expect.stringContaining(reason)])
+  })
+})
+
+describe('an image in a conversation', () => {
+  const image = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'aGk=' } }
+  const bodies: [string, object][] = [
+    [
+      '/v1/chat/completions',
+      {
+        messages: [
+          {
+            role: 'user',
+            content: [
+              { type: 'image_url', image_url: { url: 'data:,' } },
+              { type: 'text', text: 'See?' },
+            ],
+          },
+        ],
+      },
+    ],
+    [
+      '/v1/responses',
+      {
+        input: [
+          {
+            role: 'user',
+            content: [
+              { type: 'input_image', image_url: 'x' },
+              { type: 'input_text', text: 'See?' },
+            ],
+          },
+        ],
+      },
+    ],
+    ['/v1/messages', { max_tokens: 9, messages: [{ role: 'user', content: [image, { type: 'text', text: 'See?' }] }] }],
+    [
+      '/v1/messages',
+      {
+        max_tokens: 9,
+        messages: [
+          { role: 'user', content: 'Look' },
+          { role: 'assistant', content: [{ type: 'tool_use', id: 't', name: 'look', input: {} }] },
+          { role: 'user', content: [{ type: 'tool_result', tool_use_id: 't', content: [image] }] },
+        ],
+      },
+    ],
+    ['/api/chat', { stream: false, messages: [{ role: 'user', content: 'See?', images: ['aGk='] }] }],
+    ['/api/generate', { stream: false, prompt: 'See?', images: ['aGk='] }],
+  ]
+
+  it.each(bodies)('is refused by %s, or has a line in its place', async (path, body) => {
+    const strict = await open()
+    const refused = await postJson(strict.url + path, body)
+    expect([refused.status, await refused.text()]).toEqual([400, expect.stringContaining('image')])
+    await opened?.server.stop(0)
+    await opened?.scripted.model.close()
+    const { url, prompts } = await open({ images: 'describe-absent' })
+    expect((await postJson(url + path, body)).status).toBe(200)
+    expect(prompts.at(-1)).toContain(ABSENT_IMAGE)
+  })
+})
+
+describe('habits of others', () => {
+  it('say -1 where there is no limit', async () => {
+    const { url } = await open()
+    for (const [path, body] of [
+      ['/v1/chat/completions', { ...ask, max_tokens: -1 }],
+      ['/v1/chat/completions', { ...ask, max_completion_tokens: -1 }],
+      ['/v1/completions', { prompt: 'Hi', max_tokens: -1 }],
+    ] as const) {
+      const response = await postJson(url + path, body)
+      expect([path, response.status]).toEqual([path, 200])
+    }
+    expect((await postJson(`${url}/v1/chat/completions`, { ...ask, max_tokens: -2 })).status).toBe(400)
+  })
+
+  it('send JSON as a form, as curl does, or without a word', async () => {
+    const { url } = await open()
+    const send = (headers: Record<string, string>) =>
+      fetch(`${url}/v1/chat/completions`, {
+        method: 'POST',
+        headers,
+        body: new TextEncoder().encode(JSON.stringify(ask)),
+      })
+    expect((await send({ 'content-type': 'application/x-www-form-urlencoded' })).status).toBe(200)
+    expect((await send({})).status).toBe(200)
+    expect((await send({ 'content-type': 'text/plain' })).status).toBe(415)
+    const foreign = { 'content-type': 'application/x-www-form-urlencoded', origin: 'http://evil.example' }
+    expect((await send(foreign)).status).toBe(403) // a page of others cannot make use of that
+  })
+
+  it('ask how long a context may be', async () => {
+    const { url } = await open({}, { contextLength: 512 })
+    expect(await (await fetch(`${url}/v1/models`)).json()).toMatchObject({
+      data: [{ context_length: 512, max_model_len: 512 }],
+    })
+    const anthropic = await fetch(`${url}/v1/models`, { headers: { 'anthropic-version': '2023-06-01' } })
+    expect(await anthropic.json()).toMatchObject({ data: [{ max_input_tokens: 512 }] })
+  })
+
+  it('ask for embeddings, and are told in the shape of their API', async () => {
+    const { url } = await open()
+    const response = await postJson(`${url}/v1/embeddings`, { model: 'm', input: 'x' })
+    expect([response.status, await response.json()]).toEqual([
+      501,
+      {
+        error: {
+          type: 'invalid_request_error',
+          param: null,
+          code: 'not_implemented',
+          message: expect.stringContaining('embeddings'),
+        },
+      },
+    ])
+  })
+})
+
+it('says of a model without a tokenizer that it has none, wherever text is asked for', async () => {
+  const warnings: string[] = []
+  const { url } = await open({ onWarning: line => warnings.push(line) }, { withTokenizer: false })
+  for (const [path, body] of [
+    ['/v1/chat/completions', ask],
+    ['/v1/completions', { prompt: 'Hi' }],
+    ['/v1/completions', { prompt: [1, 2] }],
+    ['/v1/messages', { ...ask, max_tokens: 9 }],
+    ['/v1/messages/count_tokens', ask],
+    ['/v1/responses', { input: 'Hi' }],
+    ['/api/chat', ask],
+  ] as const) {
+    const response = await postJson(url + path, body)
+    expect([path, response.status, await response.text()]).toEqual([
+      path,
+      501,
+      expect.stringContaining('has no tokenizer.json'),
+    ])
+  }
+  expect(warnings).toEqual([]) // no stacks in the log
+})
