@@ -6,7 +6,8 @@ import type { TokenConstraint } from './constraint.js'
 export interface AnswerTokens {
   readonly vocabSize: number
   readonly stopTokenIds: readonly number[]
-  readonly thinkEnd: number | null // closes thinking
+  readonly thinkOpen: number | null
+  readonly thinkEnd: number | null
   readonly toolCall: number | null
   readonly toolCallEnd: number | null
   readonly newlines: readonly number[] // tokens that are newlines alone
@@ -15,6 +16,8 @@ export interface AnswerTokens {
 export interface AnswerPlan {
   /** The prompt ended inside thinking: anything goes until it is closed. */
   readonly insideThinking: boolean
+  /** The answer may begin with thinking. */
+  readonly mayThink: boolean
   /** Opens the grammar of the answer's text; null: text is free. */
   readonly text: (() => Promise<TokenConstraint>) | null
   /** Opens the grammar of one call; null: calls are not constrained (or there are no tools). */
@@ -31,6 +34,7 @@ export class AnswerConstraint implements TokenConstraint {
   private inner: TokenConstraint | null = null
   private ready: Promise<void>
   private readonly everything: Uint32Array
+  private mayThink: boolean
   private newlinesLeft: number // between thinking and answer, and between calls: a model could go on with them for ever
 
   constructor(
@@ -39,19 +43,21 @@ export class AnswerConstraint implements TokenConstraint {
   ) {
     this.everything = new Uint32Array(Math.ceil(tokens.vocabSize / 32)).fill(0xffffffff)
     this.phase = plan.insideThinking && tokens.thinkEnd !== null ? 'thinking' : 'start'
-    this.newlinesLeft = this.phase === 'thinking' ? 2 : 0
+    this.newlinesLeft = this.phase === 'thinking' || plan.mayThink ? 2 : 0
+    this.mayThink = plan.mayThink && tokens.thinkOpen !== null && tokens.thinkEnd !== null
     this.ready = Promise.resolve()
   }
 
   async mask(): Promise<Uint32Array | null> {
     await this.ready
-    const { stopTokenIds, toolCall, toolCallEnd, newlines } = this.tokens
+    const { stopTokenIds, thinkOpen, toolCall, toolCallEnd, newlines } = this.tokens
     switch (this.phase) {
       case 'thinking':
         return without(this.everything, stopTokenIds)
       case 'start': {
         const allowed = this.emptyMask()
         if (this.plan.calls !== 'none' && toolCall !== null) set(allowed, [toolCall])
+        if (this.mayThink && thinkOpen !== null) set(allowed, [thinkOpen])
         if (this.newlinesLeft > 0) set(allowed, newlines)
         if (this.plan.calls === 'required') return allowed
         if (this.plan.text === null) return null
@@ -92,9 +98,15 @@ export class AnswerConstraint implements TokenConstraint {
   }
 
   private async advance(token: number): Promise<void> {
-    const { thinkEnd, toolCall, toolCallEnd, newlines } = this.tokens
+    const { thinkOpen, thinkEnd, toolCall, toolCallEnd, newlines } = this.tokens
     if (this.phase === 'thinking') {
       if (token === thinkEnd) this.phase = 'start'
+      return
+    }
+    if (this.phase === 'start' && this.mayThink && token === thinkOpen) {
+      this.mayThink = false
+      this.phase = 'thinking'
+      this.newlinesLeft = 2
       return
     }
     if (this.phase === 'call') {

@@ -5,7 +5,8 @@ import type { Dialect } from '../text/dialects/dialect.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { AnswerConstraint, type AnswerTokens } from './answerConstraint.js'
 import { ConstraintCompiler, type ConstraintOptions, type TokenConstraint } from './constraint.js'
-import type { GrammarSource } from './grammarSource.js'
+import type { CallSource, TextSource } from './grammarSource.js'
+import { looksLikeMark, type Marks, markPiece } from './marks.js'
 import type { ToolSchema } from './toolCallGrammar.js'
 
 export type ResponseFormat =
@@ -23,11 +24,16 @@ export interface AnswerRequest {
   readonly parallelToolCalls?: boolean // default true
   /** The prompt ended inside thinking. */
   readonly insideThinking?: boolean
+  /** The prompt asks for thinking, and leaves it to the model to open it. */
+  readonly mayThink?: boolean
+  /** The answer goes on with raw text: nothing stands around it. */
+  readonly isRaw?: boolean
 }
 
 export class ConstraintFactory {
   private compiler: ConstraintCompiler | null = null
   private readonly tokens: AnswerTokens
+  private readonly marks: Marks
 
   constructor(
     private readonly tokenizer: Tokenizer,
@@ -38,17 +44,21 @@ export class ConstraintFactory {
   ) {
     const id = (text: string | undefined) => (text === undefined ? null : (tokenizer.addedToken(text)?.id ?? null))
     const { thinking, layout } = dialect
+    const around = layout.kind === 'tags' ? layout.call : undefined
     this.tokens = {
       vocabSize,
       stopTokenIds,
+      thinkOpen: id(thinking?.open),
       thinkEnd: id(thinking?.close),
-      toolCall: id(layout.call.open),
-      toolCallEnd: id(layout.call.close),
+      toolCall: id(around?.open),
+      toolCallEnd: id(around?.close),
       newlines: ['\n', '\n\n']
         .map(text => tokenizer.encode(text))
         .filter(ids => ids.length === 1)
         .map(([only]) => only),
     }
+    const known = dialect.marks.filter(text => tokenizer.addedToken(text) !== null)
+    this.marks = Object.fromEntries(known.map((text, index) => [text, index]))
   }
 
   /**
@@ -71,20 +81,25 @@ export class ConstraintFactory {
     const text = required ? null : formatSource(request.responseFormat)
     const callsMatter = tools.length > 0 && choice !== 'none'
     const callsAreBound = callsMatter && (required || tools.some(tool => tool.strict) || text !== null)
-    const call: GrammarSource | null = callsAreBound
-      ? { kind: 'tool_call', tools: wanted.map(bareTool), form: this.dialect.call }
+    const call: CallSource | null = callsAreBound
+      ? { kind: 'tool_call', tools: wanted.map(bareTool), form: this.dialect.call, marks: this.marks }
       : null
     if (text === null && call === null) return null
-    if (call !== null && (this.tokens.toolCall === null || this.tokens.toolCallEnd === null)) {
-      throw new OptionError('toolChoice', choice, `a model whose tokenizer has ${this.dialect.layout.call.open}`)
-    }
+    const { layout } = this.dialect
     const compiler = (this.compiler ??= this.createCompiler())
+    if (layout.kind === 'channels' && !request.isRaw) {
+      this.checkMarks(call === null ? 'responseFormat' : 'toolChoice', this.dialect.marks)
+      const words = required ? null : { grammar: text }
+      return await compiler.open({ kind: 'channels', layout, text: words, call, marks: this.marks }, signal)
+    }
+    if (call !== null && layout.kind === 'tags') this.checkMarks('toolChoice', [layout.call.open, layout.call.close])
     // Made once here, so that a grammar that cannot be is the caller's error and not the answer's end.
     for (const source of [text, call]) {
       if (source !== null) (await compiler.open(source, signal)).close()
     }
     return new AnswerConstraint(this.tokens, {
       insideThinking: request.insideThinking ?? false,
+      mayThink: request.mayThink ?? false,
       text: text === null ? null : () => compiler.open(text),
       call: call === null ? null : () => compiler.open(call),
       calls: required ? 'required' : callsMatter ? 'allowed' : 'none',
@@ -92,16 +107,23 @@ export class ConstraintFactory {
     })
   }
 
+  private checkMarks(option: string, marks: readonly string[]): void {
+    const missing = marks.filter(text => !Object.hasOwn(this.marks, text))
+    if (missing.length > 0) throw new OptionError(option, 'this', `a model whose tokenizer has ${missing.join(', ')}`)
+  }
+
   async close(): Promise<void> {
     await this.compiler?.close()
   }
 
-  /** Control tokens and tags are never part of a grammar's text: their pieces are empty. */
+  /** Control tokens are never part of a grammar's text: their pieces are empty, but for those of the dialect. */
   private createCompiler(): ConstraintCompiler {
     const { vocabSize, stopTokenIds } = this.tokens
     const piece = (token: number) => {
       const text = this.tokenizer.tokenText(token)
-      return text === null || this.tokenizer.addedToken(text)?.id === token ? '' : text
+      if (text === null || looksLikeMark(text)) return ''
+      if (this.tokenizer.addedToken(text)?.id !== token) return text
+      return Object.hasOwn(this.marks, text) ? markPiece(this.marks[text]) : ''
     }
     return new ConstraintCompiler({ piece, vocabSize, stopTokenIds }, this.options)
   }
@@ -112,7 +134,7 @@ function bareTool({ name, parameters, strict }: ToolSchema): ToolSchema {
   return { name, parameters, strict }
 }
 
-function formatSource(format: ResponseFormat | undefined): GrammarSource | null {
+function formatSource(format: ResponseFormat | undefined): TextSource | null {
   switch (format?.type) {
     case 'json_object':
       return { kind: 'json_object' }

@@ -14,11 +14,16 @@ const ESCAPES = new Map(Object.entries({ n: '\n', r: '\r', t: '\t', f: '\f', v: 
 const HEX_DIGITS = new Map(Object.entries({ x: 2, u: 4, U: 8 }))
 
 export function ebnfProgram(text: string, limits?: GrammarLimits): Program {
-  const rules = withoutLeftRecursion(new EbnfParser(text).parse())
   const builder = new GrammarBuilder(limits)
+  return builder.finish(ebnfGrammar(builder, text))
+}
+
+/** As part of a larger grammar. */
+export function ebnfGrammar(builder: GrammarBuilder, text: string): Node {
+  const rules = withoutLeftRecursion(new EbnfParser(text).parse())
   const nodes = new Map([...rules.keys()].map(name => [name, builder.promise()]))
   for (const [name, body] of rules) builder.keep(nodes.get(name)!, build(builder, body, nodes))
-  return builder.finish(nodes.get('root')!)
+  return nodes.get('root')!
 }
 
 function build(builder: GrammarBuilder, expression: Expression, rules: ReadonlyMap<string, Node>): Node {

@@ -3,6 +3,7 @@
 // are promised first and kept later.
 import { GrammarError } from '../errors.js'
 import { addByteAutomaton, type CharRange } from './byteAutomaton.js'
+import { type Marks, markBytes, splitAtMarks } from './marks.js'
 import { type Draft, EMPTY_NODE, NEVER_NODE, NodeKind, type Program, UNBOUNDED } from './program.js'
 import { finishProgram } from './programChecks.js'
 
@@ -48,6 +49,13 @@ export class GrammarBuilder {
     return this.node(`"${text}`, NodeKind.literal, from, bytes.length)
   }
 
+  /** A text in which some words are tokens of their own: those match as such, and only so. */
+  marked(text: string, marks: Marks): Node {
+    return this.sequence(
+      splitAtMarks(text, marks).map(part => (typeof part === 'string' ? this.literal(part) : this.mark(part))),
+    )
+  }
+
   /** One character out of `ranges`, as UTF-8. */
   charClass(ranges: readonly CharRange[]): Node {
     const state = addByteAutomaton(ranges, numbers => this.state(numbers))
@@ -90,6 +98,15 @@ export class GrammarBuilder {
   /** The grammar of `root` alone. Throws EndlessGrammarError or LeftRecursionError where that is what it is. */
   finish(root: Node): Program {
     return finishProgram(this.draft, root)
+  }
+
+  private mark(index: number): Node {
+    const before = this.known.get(`#${index}`)
+    if (before !== undefined) return before
+    const { bytes } = this.draft
+    const from = bytes.length
+    bytes.push(...markBytes(index))
+    return this.node(`#${index}`, NodeKind.literal, from, bytes.length)
   }
 
   private list(kind: number, items: readonly Node[]): Node {

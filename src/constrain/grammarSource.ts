@@ -2,18 +2,28 @@
 // that nothing huge is sent to a thread; a grammar is then drafted there.
 import { GrammarError, UnsupportedSchemaError } from '../errors.js'
 import type { CallForm } from '../text/dialects/dialect.js'
-import { ebnfProgram } from './ebnf.js'
-import { GrammarBuilder } from './grammarBuilder.js'
+import { type ChannelSource, channelGrammar } from './channelGrammar.js'
+import { ebnfGrammar, ebnfProgram } from './ebnf.js'
+import { GrammarBuilder, type Node } from './grammarBuilder.js'
 import { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
 import { JsonText } from './jsonText.js'
+import type { Marks } from './marks.js'
 import type { Program } from './program.js'
 import { type ToolSchema, toolCallGrammar } from './toolCallGrammar.js'
 
-export type GrammarSource =
+export type TextSource =
   | { readonly kind: 'json_object' } // any JSON object
   | { readonly kind: 'json_schema'; readonly schema: unknown }
   | { readonly kind: 'ebnf'; readonly text: string } // with a rule `root`
-  | { readonly kind: 'tool_call'; readonly tools: readonly ToolSchema[]; readonly form: CallForm }
+
+export interface CallSource {
+  readonly kind: 'tool_call'
+  readonly tools: readonly ToolSchema[]
+  readonly form: CallForm
+  readonly marks: Marks
+}
+
+export type GrammarSource = TextSource | CallSource | ChannelSource
 
 export const SOURCE_LIMITS = {
   characters: 2 ** 20, // as JSON, all names and texts together
@@ -25,11 +35,7 @@ const MAX_STEPS = 1_000_000
 
 /** A source as text: what is sent to the thread, and the name under which its grammar is kept. */
 export function sourceText(source: GrammarSource): string {
-  if (source.kind === 'json_schema') measure(source.schema, 'schema', '#')
-  else if (source.kind === 'tool_call') measure(source.tools, 'tools', '#')
-  else if (source.kind === 'ebnf' && source.text.length > SOURCE_LIMITS.characters) {
-    throw new GrammarError(`the grammar has ${source.text.length} characters, ${SOURCE_LIMITS.characters} are allowed`)
-  }
+  measureSource(source)
   try {
     return JSON.stringify(source)
   } catch (error) {
@@ -37,16 +43,39 @@ export function sourceText(source: GrammarSource): string {
   }
 }
 
+function measureSource(source: GrammarSource): void {
+  if (source.kind === 'json_schema') measure(source.schema, 'schema', '#')
+  else if (source.kind === 'tool_call') measure(source.tools, 'tools', '#')
+  else if (source.kind === 'channels') {
+    for (const part of [source.text?.grammar, source.call]) if (part) measureSource(part)
+  } else if (source.kind === 'ebnf' && source.text.length > SOURCE_LIMITS.characters) {
+    throw new GrammarError(`the grammar has ${source.text.length} characters, ${SOURCE_LIMITS.characters} are allowed`)
+  }
+}
+
 export function draftProgram(text: string): Program {
   const source = JSON.parse(text) as GrammarSource
   if (source.kind === 'ebnf') return ebnfProgram(source.text)
   const builder = new GrammarBuilder()
-  if (source.kind === 'json_object') return builder.finish(new JsonText(builder).anyObject())
-  if (source.kind === 'tool_call') {
-    return builder.finish(toolCallGrammar(builder, source.tools, source.form, stepsFor))
+  if (source.kind === 'channels') {
+    const call = source.call && callGrammar(builder, source.call)
+    return builder.finish(channelGrammar(builder, source, part => textGrammar(builder, part), call))
   }
-  const grammar = new JsonSchemaGrammar(new JsonText(builder), source.schema, '#', stepsFor(source.schema))
-  return grammar.finish(grammar.build(grammar.whole()))
+  return builder.finish(source.kind === 'tool_call' ? callGrammar(builder, source) : textGrammar(builder, source))
+}
+
+function callGrammar(builder: GrammarBuilder, { tools, form, marks }: CallSource): Node {
+  return toolCallGrammar(builder, tools, form, marks, stepsFor)
+}
+
+function textGrammar(builder: GrammarBuilder, source: TextSource): Node {
+  if (source.kind === 'ebnf') return ebnfGrammar(builder, source.text)
+  const json = new JsonText(builder)
+  if (source.kind === 'json_object') return json.anyObject()
+  const grammar = new JsonSchemaGrammar(json, source.schema, '#', stepsFor(source.schema))
+  const node = grammar.build(grammar.whole())
+  grammar.finish(node) // what could never end is the schema's fault, and is told as such
+  return node
 }
 
 /** So many steps are a schema's due by its size: those that need more are out for trouble. */

@@ -7,6 +7,7 @@ import type { Conjunction } from './conjunction.js'
 import type { GrammarBuilder, Node } from './grammarBuilder.js'
 import { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
 import { JsonText, plainChar } from './jsonText.js'
+import type { Marks } from './marks.js'
 import { declaredProperties, type Property } from './objectGrammar.js'
 import { stringContent } from './stringGrammar.js'
 
@@ -24,6 +25,7 @@ export function toolCallGrammar(
   builder: GrammarBuilder,
   tools: readonly ToolSchema[],
   form: CallForm,
+  marks: Marks,
   steps: (schema: unknown) => number,
 ): Node {
   const json = new JsonText(builder)
@@ -31,11 +33,14 @@ export function toolCallGrammar(
     const schema = tool.parameters ?? { type: 'object', properties: {}, additionalProperties: false }
     const grammar = new JsonSchemaGrammar(json, schema, `${tool.name}#`, steps(schema))
     const name = form.name === 'quoted' ? JSON.stringify(tool.name).slice(1, -1) : tool.name
-    const values = form.arguments === 'json' ? jsonObject(grammar, tool) : parameters(grammar, tool, form.arguments)
+    const values =
+      form.arguments === 'json' ? jsonObject(grammar, tool) : parameters(grammar, tool, form.arguments, marks)
     return builder.sequence([
-      builder.literal(form.open + name + form.afterName),
+      builder.marked(form.open, marks),
+      builder.literal(name),
+      builder.marked(form.afterName, marks),
       ...values,
-      builder.literal(form.close),
+      builder.marked(form.close, marks),
     ])
   })
   return builder.choice(calls)
@@ -51,15 +56,15 @@ function jsonObject(grammar: JsonSchemaGrammar, tool: ToolSchema): Node[] {
 }
 
 /** Each parameter between its tags, with text as it is for strings and JSON for the rest. */
-function parameters(grammar: JsonSchemaGrammar, tool: ToolSchema, tags: ParameterTags): Node[] {
+function parameters(grammar: JsonSchemaGrammar, tool: ToolSchema, tags: ParameterTags, marks: Marks): Node[] {
   const { builder } = grammar
   const written = (name: Node, value: Node) =>
     builder.sequence([
-      builder.literal(tags.open),
+      builder.marked(tags.open, marks),
       name,
-      builder.literal(tags.afterKey),
+      builder.marked(tags.afterKey, marks),
       value,
-      builder.literal(tags.close),
+      builder.marked(tags.close, marks),
     ])
   return guaranteed(
     tool,

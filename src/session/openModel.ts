@@ -9,6 +9,7 @@ import { TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import { loadChatTemplate } from '../text/chatTemplate.js'
+import { endTokenIds } from '../text/dialects/endTokens.js'
 import { findDialect } from '../text/dialects/findDialect.js'
 import { readGenerationConfig } from '../text/generationConfig.js'
 import { type StartTextWorker, type TextWorker, TextWorkers } from '../text/textWorkers.js'
@@ -127,8 +128,9 @@ class LazyConstraints {
     const { vocabSize, eosTokenIds } = this.parts.packed.config
     const { tokenizer, template } = this.text
     const dialect = template?.dialect ?? findDialect(null)
+    const ends = endTokenIds(eosTokenIds, dialect, tokenizer as Tokenizer)
     const options = { startWorker: this.startWorker }
-    return new ConstraintFactory(tokenizer as Tokenizer, vocabSize, eosTokenIds, dialect, options)
+    return new ConstraintFactory(tokenizer as Tokenizer, vocabSize, ends, dialect, options)
   }
 }
 

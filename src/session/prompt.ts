@@ -4,6 +4,7 @@
 import { ContextLimitError, OptionError } from '../errors.js'
 import type { ChatRequest, Place, RenderedChat } from '../text/chatRenderer.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
+import type { PreparedChat } from '../text/dialects/dialect.js'
 import type { Section } from '../text/encoder.js'
 import { type PlainMessage, wellFormed } from '../text/messages.js'
 import type { TextWorkers } from '../text/textWorkers.js'
@@ -50,8 +51,10 @@ export class PromptBuilder {
   /** Throws where it leaves no room in the context for an answer. */
   async build(request: PromptRequest, signal?: AbortSignal): Promise<Prompt> {
     const { breakpoints = [], prefill = '', ...rest } = request
-    const chat = this.recall(rest)
-    const asked = breakpoints.slice(-MAX_BREAKPOINTS).map(place => ({ ...place, landmark: BREAKPOINT }))
+    const { chat, places: moved } = this.prepare(rest)
+    const asked = breakpoints.slice(-MAX_BREAKPOINTS).map(({ message, characters }) => {
+      return { message: moved[message] ?? message, characters, landmark: BREAKPOINT }
+    })
     const places = [...automaticPlaces(chat.messages), ...asked]
     const options = { places, nextTurn: true, prefill: wellFormed(prefill), maxTokens: this.contextLength - 1 }
     const rendered = await this.template.render(chat, options, signal)
@@ -71,7 +74,7 @@ export class PromptBuilder {
   /** The tokens that `build` would give, also where they are past the context. */
   async count({ breakpoints: _, prefill = '', ...rest }: PromptRequest, signal?: AbortSignal): Promise<number> {
     const rendered = (await this.template.render(
-      this.recall(rest),
+      this.prepare(rest).chat,
       { prefill: wellFormed(prefill) },
       signal,
     )) as RenderedChat
@@ -82,8 +85,10 @@ export class PromptBuilder {
     return (known?.ids.length ?? 0) + (await this.workers.count(after, { mark }, signal))
   }
 
-  private recall(chat: ChatRequest): ChatRequest {
-    return { ...chat, messages: chat.messages.map(message => this.answers.recall(message)) }
+  /** The chat with the model's own words as it said them, in the way that its dialect's templates want it. */
+  private prepare(request: ChatRequest): PreparedChat {
+    const chat = { ...request, messages: request.messages.map(message => this.answers.recall(message)) }
+    return this.template.dialect.prepare?.(chat) ?? { chat, places: chat.messages.map((_, index) => index) }
   }
 
   /** Ids of the text; where it begins with words of the model's own, those keep the ids that the model gave them. */

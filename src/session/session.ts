@@ -9,6 +9,7 @@ import type { EngineModel } from '../engine/model.js'
 import { ClosedError, ContextLimitError, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
 import type { Dialect } from '../text/dialects/dialect.js'
+import { endTokenIds } from '../text/dialects/endTokens.js'
 import { findDialect } from '../text/dialects/findDialect.js'
 import { plainMessages, plainTools } from '../text/messages.js'
 import { Sampler, type SamplerOptions } from '../text/sampler.js'
@@ -104,18 +105,21 @@ export class Session {
       const prompt = await this.promptBuilder().build(request, signal)
       const splitter = {
         insideThinking: prompt.insideThinking,
+        insideText: !!options.prefill,
         toolCalls: tools.length > 0,
         parameterType: parameterTypes(tools),
       }
       if (options.prefill && asksForForm(options)) {
         throw new OptionError('prefill', options.prefill, 'no responseFormat and no required tools beside it')
       }
+      const mayThink = options.thinking === true && !prompt.insideThinking && this.dialect.thinking !== null
       const wanted = {
         responseFormat: options.responseFormat,
         tools: tools.map(tool => tool.function as ToolSchema),
         toolChoice: options.toolChoice ?? 'auto',
         parallelToolCalls: options.parallelToolCalls ?? true,
         insideThinking: prompt.insideThinking,
+        ...(mayThink && { mayThink }),
       }
       return { prompt, dialect: this.dialect, splitter, wanted }
     })
@@ -140,6 +144,7 @@ export class Session {
         toolChoice: 'none',
         parallelToolCalls: false,
         insideThinking: false,
+        isRaw: true,
       }
       return { prompt, dialect: PLAIN, splitter: { thinking: false, toolCalls: false }, wanted }
     })
@@ -261,7 +266,7 @@ export class Session {
           logits,
           tokenizer: tokenizer as Tokenizer,
           sampler,
-          eosTokenIds: new Set([...this.model.eosTokenIds, ...endTokens(dialect, tokenizer as Tokenizer)]),
+          eosTokenIds: new Set(endTokenIds(this.model.eosTokenIds, this.dialect, tokenizer as Tokenizer)),
           dialect,
           splitter,
           limit,
@@ -368,10 +373,6 @@ export class Session {
     }
     return new PromptBuilder(workers, template, this.answers as AnswerMemory, this.model.contextLength)
   }
-}
-
-function endTokens(dialect: Dialect, tokenizer: Tokenizer): number[] {
-  return dialect.endTokens.flatMap(text => tokenizer.addedToken(text)?.id ?? [])
 }
 
 /** When raw text goes on, its last token may become part of another one: the place to go on from is before it. */

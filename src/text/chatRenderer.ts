@@ -54,6 +54,8 @@ export interface RenderJob {
   readonly options: RenderOptions
   /** What thinking begins with; null: the model does not think. */
   readonly thinkingOpen: string | null
+  /** What stands between the opening of an answer and its text. */
+  readonly textOpen: string
   readonly maxOutput: number // characters
 }
 
@@ -77,7 +79,8 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
   if ('error' in opened) return opened
   // The engine has no answer to a prompt without tokens.
   if (opened.text === '') return { error: 'rendered nothing from the messages' }
-  const text = opened.text + prefill
+  const before = prefill === '' ? '' : job.textOpen
+  const text = opened.text + before + prefill
   if (text.length > COUNTED_CHARACTERS && maxTokens !== Number.POSITIVE_INFINITY) {
     const atLeast = encoder.leastTokens(text)
     if (atLeast > maxTokens) return { atLeast }
@@ -87,7 +90,11 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
     places.length > 0 ? render(job, { ...request, messages: pinned(request.messages, places, pin) }) : null
   const offsets = places.length > 0 ? pinOffsets(opened.text, withPins, pin, places) : []
   const goesOn = nextTurn ? commonLength(opened.text, render(job, withNextTurn(request))) : 0
-  const pieces = [...opened.pieces, { length: prefill.length, origin: Origin.trusted }]
+  const pieces = [
+    ...opened.pieces,
+    { length: before.length, origin: Origin.template },
+    { length: prefill.length, origin: Origin.trusted },
+  ]
   const origins = new OriginReader(pieces)
   const marked = added.protect(text, mark, ({ at, end, token }) => {
     return origins.weakest(at, end) < (token.special ? Origin.template : Origin.trusted)

@@ -31,8 +31,11 @@ export class ChatTemplate {
     signal?: AbortSignal,
   ): Promise<RenderedChat | { readonly atLeast: number }> {
     const { source, constants } = this
-    const thinkingOpen = this.dialect.thinking?.open ?? null
-    const reply = await this.workers.render({ source, constants, request, options, thinkingOpen }, signal)
+    const { thinking, layout } = this.dialect
+    const thinkingOpen = thinking?.open ?? null
+    const textOpen = layout.kind === 'channels' ? layout.text : ''
+    const job = { source, constants, request, options, thinkingOpen, textOpen }
+    const reply = await this.workers.render(job, signal)
     if ('error' in reply) throw new TemplateError(`chat template: ${reply.error}`)
     return reply
   }

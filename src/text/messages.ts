@@ -43,6 +43,7 @@ export interface PlainMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
   readonly content: string
   readonly reasoning_content?: string
+  readonly thinking?: string // the same, for templates that call it so
   readonly tool_calls?: readonly PlainToolCall[]
   readonly tool_call_id?: string
   readonly name?: string

@@ -5,6 +5,8 @@ import type { ToolCall } from './calls/callReader.js'
 export interface SplitterOptions {
   /** The prompt ended inside thinking. */
   readonly insideThinking?: boolean
+  /** The prompt ended with the beginning of the answer's text. */
+  readonly insideText?: boolean
   /** Recognize thinking. Default true. */
   readonly thinking?: boolean
   /** Recognize tool calls. Default true. */

@@ -5,7 +5,9 @@
 
 import { CallProgress } from './calls/callProgress.js'
 import type { CallReader, ToolCall } from './calls/callReader.js'
-import type { AnswerSplitter, CallProgressEvent, SplitEvent, SplitterOptions } from './splitter.js'
+import { SplitEvents } from './splitEvents.js'
+import type { AnswerSplitter, SplitEvent, SplitterOptions } from './splitter.js'
+import { longestPrefixAtEnd, realStops, stopAtEnd } from './stopSequences.js'
 
 export interface TagSyntax {
   readonly thinking: { readonly open: string; readonly close: string }
@@ -25,7 +27,7 @@ export class TagSplitter implements AnswerSplitter {
   private sawCall = false
   private reader: CallReader
   private readonly progress: CallProgress | null
-  private events: SplitEvent[] = []
+  private readonly events = new SplitEvents()
   private readonly stops: readonly string[]
 
   constructor(
@@ -35,8 +37,8 @@ export class TagSplitter implements AnswerSplitter {
     this.mode = options.insideThinking ? 'thinking' : options.thinking === false ? 'text' : 'start'
     this.skipNewlines = options.insideThinking === true
     this.reader = syntax.readCall()
-    this.progress = options.callProgress ? new CallProgress(event => this.tell(event)) : null
-    this.stops = (options.stop ?? []).filter(stop => stop.length > 0)
+    this.progress = options.callProgress ? new CallProgress(event => this.events.tell(event)) : null
+    this.stops = realStops(options.stop)
   }
 
   get inThinking(): boolean {
@@ -49,7 +51,7 @@ export class TagSplitter implements AnswerSplitter {
       if (this.mode === 'call') this.callCharacter(character)
       else this.textCharacter(character)
     }
-    return this.take()
+    return this.events.take()
   }
 
   /** Tags are known by their text, whatever the tokenizer makes of them. */
@@ -58,7 +60,7 @@ export class TagSplitter implements AnswerSplitter {
   }
 
   end(isCutOff = false): SplitEvent[] {
-    if (this.stopped !== null) return this.take()
+    if (this.stopped !== null) return this.events.take()
     if (this.mode === 'call') {
       const call = this.reader.call()
       if (call !== null) this.emitCall(call)
@@ -68,7 +70,7 @@ export class TagSplitter implements AnswerSplitter {
     this.release(this.held.length)
     if (this.mode !== 'thinking' && !this.sawCall) this.emit(this.newlines)
     this.newlines = ''
-    return this.take()
+    return this.events.take()
   }
 
   private textCharacter(character: string): void {
@@ -82,7 +84,7 @@ export class TagSplitter implements AnswerSplitter {
       return
     }
     if (this.mode !== 'thinking') {
-      const stop = longest(this.stops.filter(candidate => this.held.endsWith(candidate)))
+      const stop = stopAtEnd(this.held, this.stops)
       if (stop !== null) {
         this.release(this.held.length - stop.length)
         this.emit(this.newlines)
@@ -133,7 +135,7 @@ export class TagSplitter implements AnswerSplitter {
   private emitCall(call: ToolCall): void {
     this.newlines = ''
     this.progress?.finish(call)
-    this.events.push({ type: 'toolCall', ...call })
+    this.events.call(call)
     this.mode = 'text'
     this.sawCall = true
     this.skipNewlines = true
@@ -175,38 +177,6 @@ export class TagSplitter implements AnswerSplitter {
   }
 
   private emit(text: string): void {
-    if (text === '') return
-    const type = this.mode === 'thinking' ? 'thinking' : 'text'
-    const last = this.events.at(-1)
-    if (last?.type === type) this.events[this.events.length - 1] = { type, text: last.text + text }
-    else this.events.push({ type, text })
+    this.events.say(this.mode === 'thinking' ? 'thinking' : 'text', text)
   }
-
-  private tell(event: CallProgressEvent): void {
-    const last = this.events.at(-1)
-    if (event.type === 'toolCallDelta' && last?.type === 'toolCallDelta') {
-      this.events[this.events.length - 1] = { ...event, arguments: last.arguments + event.arguments }
-    } else this.events.push(event)
-  }
-
-  private take(): SplitEvent[] {
-    const { events } = this
-    this.events = []
-    return events
-  }
-}
-
-function longest(texts: readonly string[]): string | null {
-  return texts.reduce<string | null>((best, text) => (best === null || text.length > best.length ? text : best), null)
-}
-
-/** Length of the longest end of `text` that is the beginning of a pattern. */
-function longestPrefixAtEnd(text: string, patterns: readonly string[]): number {
-  let best = 0
-  for (const pattern of patterns) {
-    for (let length = Math.min(text.length, pattern.length - 1); length > best; length--) {
-      if (pattern.startsWith(text.slice(text.length - length))) best = length
-    }
-  }
-  return best
 }

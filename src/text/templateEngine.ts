@@ -230,7 +230,7 @@ function noteMessage(message: ReadonlyMap<string, RuntimeValue>): void {
   const role = message.get('role')
   if (role !== undefined) noteOrigin(role, Origin.template)
   if (role?.value !== 'system' && role?.value !== 'assistant') return
-  for (const name of ['content', 'reasoning_content']) {
+  for (const name of ['content', 'reasoning_content', 'thinking']) {
     const text = message.get(name)
     if (text !== undefined) noteOrigin(text, Origin.trusted)
   }

@@ -23,6 +23,7 @@ const special = new Map([
 const tokens: AnswerTokens = {
   vocabSize: vocabulary.vocabSize,
   stopTokenIds: vocabulary.stopTokenIds,
+  thinkOpen: null,
   thinkEnd: THINK_END,
   toolCall: CALL,
   toolCallEnd: CALL_END,
@@ -72,8 +73,16 @@ const calls = (tools: readonly ToolSchema[], { call }: Dialect): GrammarSource =
   kind: 'tool_call',
   tools,
   form: call,
+  marks: {},
 })
-const none: AnswerPlan = { insideThinking: false, text: null, call: null, calls: 'none', parallelCalls: true }
+const none: AnswerPlan = {
+  insideThinking: false,
+  mayThink: false,
+  text: null,
+  call: null,
+  calls: 'none',
+  parallelCalls: true,
+}
 
 describe('answers under a constraint', () => {
   it('required tool calls parse, name a tool and fit its schema, in both forms', async () => {

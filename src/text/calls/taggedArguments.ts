@@ -2,6 +2,7 @@
 // by character, and gives the JSON text of all of them, as much of it as is certain. A value may contain any tag, its own
 // end too: it ends where its end is followed by the next parameter or by the end of the call.
 import type { ParameterType } from '../splitter.js'
+import type { CallState } from './callReader.js'
 
 export interface ArgumentTags {
   readonly open: string // before a key
@@ -30,6 +31,16 @@ export class TaggedArguments {
     private readonly tool: string,
     private readonly parameterType: ParameterType | undefined,
   ) {}
+
+  /** Whether the end of the call was read, or something that has no place here. */
+  get state(): CallState {
+    return this.place === 'ended' ? 'closed' : this.place === 'lost' ? 'broken' : 'open'
+  }
+
+  /** Whether a parameter was begun: before that anything might follow the name. */
+  get hasBegun(): boolean {
+    return !this.isFirst
+  }
 
   take(): string {
     const { fresh } = this

@@ -1,5 +1,5 @@
 // How a model writes its answers: what stands around thinking and tool calls, how a call is written, which tokens are part of
-// that. A dialect is one file of this folder, and mostly data; streaming (tagSplitter.ts) and grammars
+// that. A dialect is one file of this folder, and mostly data; streaming (tagSplitter.ts, channelSplitter.ts) and grammars
 // (src/constrain) follow from it. How messages become a prompt is the business of the model's chat template, and a dialect
 // only knows where its templates want them otherwise.
 import type { ChatRequest } from '../chatRenderer.js'
@@ -32,11 +32,13 @@ export interface Around {
   readonly close: string
 }
 
-/** Thinking, text and calls follow each other, and each call stands between two tokens. */
-export interface AnswerLayout {
-  readonly kind: 'tags'
-  readonly call: Around
-}
+/**
+ * `tags`: thinking, text and calls follow each other, and each call stands between two tokens. `channels`: an answer is
+ * thinking, as often as the model likes, and then one message, which is text or a call; `text` opens one of text.
+ */
+export type AnswerLayout =
+  | { readonly kind: 'tags'; readonly call: Around }
+  | { readonly kind: 'channels'; readonly thinking: Around; readonly text: string }
 
 /** The texts around a call's name and arguments, from the end of what opens it to the beginning of what closes it. */
 export interface CallForm {

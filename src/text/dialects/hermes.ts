@@ -4,7 +4,7 @@ import { CALL, JSON_CALL, splitQwen, THINKING } from './qwenBlocks.js'
 
 export const hermes: Dialect = {
   name: 'hermes',
-  isSpokenBy: template => template.includes(CALL.open) && !template.includes('<function='),
+  isSpokenBy: template => template.includes(`${CALL.open}\\n{`) || template.includes(`${CALL.open}\n{`),
   thinking: THINKING,
   layout: { kind: 'tags', call: CALL },
   call: JSON_CALL,
