@@ -1,23 +1,47 @@
-// The model of two layers on the wasm backend in Node, with a gate in its workers and a disk that fails when told.
+// Models on the wasm backend in Node, with a gate in its workers and a disk that fails when told.
+import type { BackendOptions } from '#moeflux/compute/backend.js'
 import type { WasmHost } from '#moeflux/compute/wasm/host.js'
+import { SLOT_ALIGN } from '#moeflux/compute/wasm/memoryPlan.js'
 import { StepGate } from '#moeflux/compute/wasm/stepGate.js'
-import type { WasmBackend, WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import { openWasmBackend, type WasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
+import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import type { GatedWasm } from './stepPositions.js'
-import { openOnWasm } from './wasmModels.js'
+import { type OpenedWasm, openOnWasm } from './wasmModels.js'
 
 export const SMALLEST_CACHE = 4 * 16_384 // four experts: what a layer of a prompt wants comes in several waves
 
-export async function openGated(
+type Gated = GatedWasm & { readonly faults: ReadFaults }
+
+/** The model of two layers. */
+export function openGated(
   folder: string,
   threads: number,
   internals: WasmInternals,
   wasmHost?: WasmHost,
-): Promise<GatedWasm & { readonly faults: ReadFaults }> {
+): Promise<Gated> {
+  return withGate(threads, (options, gate) => openOnWasm(folder, { ...options, wasmHost }, { ...internals, ...gate }))
+}
+
+/** A model that has its experts in files, and memory for as few of them as can be; it stays the caller's. */
+export function openGatedModel(packed: PackedModel, threads: number): Promise<Gated> {
+  return withGate(threads, async (options, gate) => {
+    const { expertsPerToken } = packed.config
+    const slotBytes = Math.ceil(packed.experts.layout.expertSize / SLOT_ALIGN) * SLOT_ALIGN
+    const own = { precision: 'fast', expertsPerToken, expertMemory: 2 * expertsPerToken * slotBytes } as const
+    const backend = await openWasmBackend(packed, { ...options, ...own }, gate)
+    return { backend, close: () => backend.close() }
+  })
+}
+
+async function withGate(
+  threads: number,
+  open: (options: Partial<BackendOptions>, internals: WasmInternals) => Promise<OpenedWasm>,
+): Promise<Gated> {
   const gate = new StepGate()
   const faults = new ReadFaults()
-  const options = { threads, expertMemory: SMALLEST_CACHE, readFaults: faults.buffer, wasmHost }
-  const { backend, close } = await openOnWasm(folder, options, { ...internals, gate: gate.buffer })
+  const options = { threads, expertMemory: SMALLEST_CACHE, readFaults: faults.buffer }
+  const { backend, close } = await open(options, { gate: gate.buffer })
   return {
     backend: backend as WasmBackend,
     gate,

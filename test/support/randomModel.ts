@@ -57,9 +57,10 @@ export function randomModel(shape: RandomShape): PackedModel {
   let matrices = 0
   for (const spec of listSpecs(planTensors(config))) {
     if (spec.kind === 'vector') {
-      // Norms near 1, all else around 0.
+      // Norms near 1, all else around 0; a selection bias leaves the choice to the scores.
       const isNorm = /norm/.test(spec.name)
-      const values = randomFloats(random, spec.length, isNorm ? 0.3 : 1).map(value => (isNorm ? 1 + value : value))
+      const size = isNorm ? 0.3 : /correction/.test(spec.name) ? 0.1 : 1
+      const values = randomFloats(random, spec.length, size).map(value => (isNorm ? 1 + value : value))
       const dims = /conv1d/.test(spec.name) ? [config.linearConvDim, 4, 1] : [spec.length]
       add(spec.name, dims, 'F32', new Uint8Array(values.buffer))
       continue

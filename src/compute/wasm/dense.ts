@@ -1,5 +1,6 @@
 // The feed-forward block of a layer without experts. To the course of a job it is a layer with one wave of none: the barrier at
 // which the leader would show experts is the one between the block's two parts.
+import type { ExpertFeed } from './expertFeed.js'
 import type { Lane } from './lane.js'
 import type { PlacedDense, PlacedLayer } from './placedModel.js'
 import { ResidentExpert } from './residentExpert.js'
@@ -12,6 +13,7 @@ export class Dense {
     private readonly lane: Lane,
     private readonly layer: PlacedLayer,
     { expert }: PlacedDense,
+    private readonly feed: ExpertFeed | null, // the leader's, where the first experts come right after this layer
   ) {
     this.block = new ResidentExpert(lane, expert)
   }
@@ -23,6 +25,7 @@ export class Dense {
       lane.norm(input, layer.postAttentionNorm, begin, end)
       lane.prepare(input, block.inputNeeds, begin, end)
     })
+    this.feed?.prefetchFirst()
     block.gateUp(input)
   }
 

@@ -106,10 +106,19 @@ export class ExpertFeed {
 
   /** Reads ahead for the next layer while this one computes, where steps read at all and the streamer is for it. */
   prefetch(layer: number): void {
-    const { board, streamer, early, lane } = this
-    if (!this.reading || layer >= this.model.config.moeLayers.length || board.probe) return
-    if (this.helps) streamer.readNextLayer(layer, this.left, () => early.wanted(layer))
-    else if (this.isDecode && lane.alone && streamer.wantsPrefetch) streamer.guess(layer, early.guesses(layer))
+    if (!this.reading || layer >= this.model.config.moeLayers.length || this.board.probe) return
+    if (this.helps) this.streamer.readNextLayer(layer, this.left, () => this.early.wanted(layer))
+    else this.guess(layer)
+  }
+
+  /** The same for a token's first experts, while a layer before them computes that has none. */
+  prefetchFirst(): void {
+    if (this.reading && !this.board.probe) this.guess(0)
+  }
+
+  private guess(layer: number): void {
+    const { streamer, early, lane } = this
+    if (this.isDecode && lane.alone && streamer.wantsPrefetch) streamer.guess(layer, early.guesses(layer))
   }
 
   private get isDecode(): boolean {

@@ -66,7 +66,7 @@ export class Forward implements Share {
 
   endLayer(): void {
     this.feed?.release()
-    this.count('experts')
+    this.count(this.blocks[this.layer].feedForward.hasExperts ? 'experts' : 'dense')
   }
 
   /** Logits of the wanted rows. Every worker norms them for itself: they are few. */
@@ -179,7 +179,7 @@ function makeBlocks(lane: Lane, feed: ExpertFeed | null): Block[] {
       feedForward:
         feedForward.kind === 'moe'
           ? new Moe(lane, config.moeLayers.indexOf(index), layer, feedForward, entries, feed)
-          : new Dense(lane, layer, feedForward),
+          : new Dense(lane, layer, feedForward, config.moeLayers[0] === index + 1 ? feed : null),
     }
   })
 }

@@ -22,7 +22,7 @@ export interface HostShape {
 }
 
 export interface HostScratch {
-  readonly config: ModelConfig // without a vocabulary: no logits here, so the rows that hold them need no room
+  readonly config: ModelConfig // without vocabulary and layers: no logits here, no mixers and no dense blocks that need room
   readonly scratch: Scratch
   readonly normBytes: number // of a layer
   readonly homeBytes: number // before the first slot of the first bank
@@ -37,7 +37,7 @@ export function hostScratch({
   maxRows,
   ...shape
 }: HostShape): HostScratch {
-  const config = { ...shape.config, vocabSize: 16 }
+  const config = { ...shape.config, vocabSize: 16, layers: [], moeLayers: [] }
   const scratch = layoutScratch({ config, expertsPerToken, chunkTokens: maxRows, threads, forms })
   const normBytes = alignUp(config.hiddenSize * 4, 64)
   const homeBytes = scratch.bytes + config.numLayers * normBytes

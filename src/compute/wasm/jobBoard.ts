@@ -377,7 +377,7 @@ export class JobBoard {
 }
 
 /** What the leader's time is counted under. */
-export const PHASES = ['mixer', 'router', 'experts', 'head', 'stall'] as const
+export const PHASES = ['mixer', 'router', 'experts', 'dense', 'head', 'stall'] as const
 
 /** What the leader counts of experts. */
 export const COUNTERS = [

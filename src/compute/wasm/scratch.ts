@@ -152,8 +152,8 @@ export function layoutScratch(request: ScratchRequest): Scratch {
   const attentionDim = config.numHeads * config.headDim
   const hasGates = config.layers.some(({ mixer }) => mixer.kind === 'full_attention' && mixer.outputGate)
   const queryDim = (hasGates ? 2 : 1) * attentionDim
-  const innerWidth = Math.max(...config.layers.map(layer => widthOf(layer, config)))
-  const groups = Math.max(...config.layers.map(({ feedForward }) => groupsOf(feedForward)))
+  const innerWidth = Math.max(0, ...config.layers.map(layer => widthOf(layer, config)))
+  const groups = Math.max(0, ...config.layers.map(({ feedForward }) => groupsOf(feedForward)))
 
   const records = (rows: number, cols: number): Rows[] =>
     forms.map(({ bits, group, precision }) => {
