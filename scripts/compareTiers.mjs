@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 import { optimalHits } from '../dist/experts/optimalHits.js'
 import { decodeTrace } from '../dist/experts/routingTrace.js'
 import { simulateTiers } from '../dist/experts/simulateTiers.js'
-import { secondsPerToken, tokensWorthAnUpload } from '../dist/experts/tierSpeed.js'
+import { promptTimes, secondsPerToken } from '../dist/experts/tierSpeed.js'
 
 const expertBytes = 1_769_472
 const machine = { computeSeconds: 0, waitSeconds: 100e-6, cpuBytesPerSecond: 50e9, diskBytesPerSecond: 2.6e9 }
@@ -47,7 +47,7 @@ for (const model of new Set(recorded.map(trace => trace.model))) {
     console.log('|---|---|---|---|---|---|---|---|---|')
     for (const [policy, moves, usesToPay] of rules) {
       const results = traces.map((trace, i) => {
-        const rule = { bytesPerStep: moves * expertBytes, usesToPay, uploadFromTokens: tokensWorthAnUpload(fast) }
+        const rule = { bytesPerStep: moves * expertBytes, usesToPay, times: promptTimes(expertBytes, fast) }
         const { decode } = simulateTiers(trace, policy, slots[i], rule)
         const load = {
           layersMissed: decode.layersMissed / decode.steps,

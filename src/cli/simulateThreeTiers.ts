@@ -4,11 +4,11 @@ import { availableParallelism } from 'node:os'
 import { UsageError } from '../errors.js'
 import type { PolicyName } from '../experts/evictionPolicy.js'
 import { slotsInBudget } from '../experts/expertCache.js'
-import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay } from '../experts/expertTiers.js'
+import { defaultFillsPerStep, defaultMovesPerStep } from '../experts/expertTiers.js'
 import { optimalHits } from '../experts/optimalHits.js'
 import type { RoutingTrace } from '../experts/routingTrace.js'
 import { simulateTiers, type TierRules, type TierSizes } from '../experts/simulateTiers.js'
-import { secondsPerToken, type TierSpeeds, tokensWorthAnUpload } from '../experts/tierSpeed.js'
+import { promptTimes, secondsPerToken, type TierSpeeds, usesWorthAMove } from '../experts/tierSpeed.js'
 import type { SimulateCommandOptions } from './commands/simulate.js'
 import { formatBytes, formatPercent, formatTable, threeDigits } from './format.js'
 import type { SizeOrShare } from './optionValues.js'
@@ -51,11 +51,12 @@ export function simulateThreeTiers(
     uploadBytesPerSecond: options.upload ?? uploadBytesPerSecond,
     waitSeconds: (options.waitUs ?? waitMicroseconds) / 1e6,
   }
+  const times = promptTimes(trace.expertBytes, speeds)
   const rules: TierRules = {
     bytesPerStep: (options.promote ?? defaultMovesPerStep) * trace.expertBytes,
-    usesToPay: defaultUsesToPay,
+    usesToPay: usesWorthAMove(times.uploadSeconds, times.expertSeconds),
     fillsPerStep: defaultFillsPerStep,
-    uploadFromTokens: tokensWorthAnUpload(speeds),
+    times,
   }
   const rows = tierSizes(trace, options).flatMap(sizes => [
     ...policies.map(policy => {
@@ -68,7 +69,7 @@ export function simulateThreeTiers(
   const assumed =
     `${speedsInWords(replay)}\nprocessors ${formatBytes(cpu)}/s, uploads ${formatBytes(upload)}/s, ` +
     `${threeDigits(wait * 1e6)} µs for a layer that misses\n` +
-    `a prompt's experts go to the GPU from ${rules.uploadFromTokens} tokens on`
+    "a prompt's missing experts are shared out so that both sides end at the same time"
   return { rows: rows.map(row => ({ ...row })), facts: { ...speeds }, assumed, table: formatRows(trace, rows, width) }
 }
 

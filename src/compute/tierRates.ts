@@ -3,6 +3,7 @@
 // computed where it lies or brought. Pure: who measures is webgpu/measureTiers.ts.
 
 import type { PromptRule } from '../experts/promptShare.js'
+import { usesWorthAMove } from '../experts/tierSpeed.js'
 
 export interface TierRates {
   /** Of the processors, by number of threads, ascending. */
@@ -40,18 +41,12 @@ export interface TierWay {
 
 const TYPICAL_MISSES = 2 // experts of a layer that are not on a GPU with half of them or more
 const NEARLY = 1.1 // as fast as the fastest: fewer threads leave processors to readers and drivers
-const LEAST_USES = 2
-const MOST_USES = 16 // a longer past does not tell more (docs/performance.md)
-const MOVE_UPLOADS = 2 // what a move costs: an upload, and a read of the one who leaves
-const MOST_TOKENS = 4096
 
 /** `alone`: where processors may do everything, instead. */
 export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierRates, alone?: TokenAlone): TierWay {
   const best = Math.min(...processors.map(layerSeconds))
   const chosen = processors.find(rates => layerSeconds(rates) <= best * NEARLY) as ProcessorRates
   const { threads, expertSeconds, tokenSeconds } = chosen
-  const uses = Math.round((MOVE_UPLOADS * uploadSeconds) / expertSeconds)
-  const tokens = 1 + Math.ceil((uploadSeconds - expertSeconds) / tokenSeconds)
   const missSeconds = Math.min(layerSeconds(chosen), TYPICAL_MISSES * uploadSeconds)
   // The GPU's own work is not even counted here.
   const isInTheWay = alone && alone.layers * (roundTripSeconds + missSeconds) > aloneSeconds(chosen, alone)
@@ -61,11 +56,8 @@ export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierR
   return {
     way,
     threads,
-    usesToPay: clamp(uses, LEAST_USES, MOST_USES),
-    prompts: {
-      uploadFromTokens: clamp(tokens, 2, MOST_TOKENS),
-      times: { uploadSeconds, expertSeconds, tokenSeconds },
-    },
+    usesToPay: usesWorthAMove(uploadSeconds, expertSeconds),
+    prompts: { times: { uploadSeconds, expertSeconds, tokenSeconds } },
     line: `${verdict(way, who)}: ${times}`,
   }
 }
@@ -84,10 +76,6 @@ function aloneSeconds({ jobSeconds, expertSeconds }: ProcessorRates, token: Toke
 /** Of a layer that misses as much as is usual. */
 function layerSeconds({ jobSeconds, expertSeconds }: ProcessorRates): number {
   return jobSeconds + TYPICAL_MISSES * expertSeconds
-}
-
-function clamp(value: number, least: number, most: number): number {
-  return Math.min(most, Math.max(least, Number.isFinite(value) ? value : most))
 }
 
 function micros(seconds: number): string {

@@ -44,9 +44,6 @@ export interface PromotionRule {
   readonly fillsPerStep?: number
 }
 
-/** What a move costs, an upload and now and then a read, over what a processor needs for an expert (docs/performance.md). */
-export const defaultUsesToPay = 4
-
 /** A move takes time of the thread that leads the tokens: more of them win less than that (docs/performance.md). */
 export const defaultFillsPerStep = 4
 

@@ -8,19 +8,15 @@ export interface PromptTimes {
   readonly tokenSeconds: number // for each token more
 }
 
-export interface PromptRule {
-  /** Tokens from which an expert goes up, where nobody knows how long things take. */
-  readonly uploadFromTokens: number
-  readonly times?: PromptTimes
-}
+/** By time, or from so many tokens of an expert on. */
+export type PromptRule = { readonly times: PromptTimes } | { readonly uploadFromTokens: number }
 
 /** `tokensOf`: of the experts that are not on the GPU. */
 export function expertsToBring(tokensOf: ReadonlyMap<number, number>, rule: PromptRule): Set<number> {
-  const { times, uploadFromTokens } = rule
-  if (times === undefined) {
-    return new Set([...tokensOf].filter(([, tokens]) => tokens >= uploadFromTokens).map(([expert]) => expert))
+  if ('uploadFromTokens' in rule) {
+    return new Set([...tokensOf].filter(([, tokens]) => tokens >= rule.uploadFromTokens).map(([expert]) => expert))
   }
-  const { uploadSeconds, expertSeconds, tokenSeconds } = times
+  const { uploadSeconds, expertSeconds, tokenSeconds } = rule.times
   const secondsOf = (tokens: number) => expertSeconds + (tokens - 1) * tokenSeconds
   const byTokens = [...tokensOf].sort((a, b) => b[1] - a[1] || a[0] - b[0])
   let processors = byTokens.reduce((sum, [, tokens]) => sum + secondsOf(tokens), 0)

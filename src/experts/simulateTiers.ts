@@ -13,7 +13,7 @@ export interface TierSizes {
 }
 
 /** And which experts of a prompt's chunk go to the GPU at once, instead of being computed in memory. */
-export interface TierRules extends PromotionRule, PromptRule {}
+export type TierRules = PromotionRule & PromptRule
 
 /** Of all steps, or of those with one token. */
 export interface TierCounts extends TierCounters {

@@ -1,6 +1,12 @@
 // How long a token takes when some of its experts are computed on the GPU, some by the processors from memory, and some are
 // read from disk first. Simple on purpose: one thing after the other, as the slowest of machines would do it; what overlaps
 // makes the real thing faster.
+import type { PromptTimes } from './promptShare.js'
+
+const TOKEN_MORE = 1 / 7 // what one more token of an expert takes, over the first: weights are read once
+const MOVE_UPLOADS = 2 // what a move costs: an upload, and a read of the one who leaves
+const LEAST_USES = 2
+const MOST_USES = 16 // a longer past does not tell more (docs/performance.md)
 
 export interface TierSpeeds {
   readonly computeSeconds: number // of a token whose experts are all on the GPU
@@ -28,7 +34,14 @@ export function secondsPerToken(load: TokenLoad, expertBytes: number, speeds: Ti
   )
 }
 
-/** Tokens of a prompt from which an expert is sooner sent to the GPU than computed by the processors. */
-export function tokensWorthAnUpload({ cpuBytesPerSecond, uploadBytesPerSecond }: TierSpeeds): number {
-  return Math.max(2, Math.ceil(cpuBytesPerSecond / uploadBytesPerSecond))
+/** How a prompt's experts are shared out where speeds are known and single times are not. */
+export function promptTimes(expertBytes: number, { cpuBytesPerSecond, uploadBytesPerSecond }: TierSpeeds): PromptTimes {
+  const expertSeconds = expertBytes / cpuBytesPerSecond
+  return { uploadSeconds: expertBytes / uploadBytesPerSecond, expertSeconds, tokenSeconds: TOKEN_MORE * expertSeconds }
+}
+
+/** Uses on the GPU instead of the processors that are worth a move. */
+export function usesWorthAMove(uploadSeconds: number, expertSeconds: number): number {
+  const uses = Math.round((MOVE_UPLOADS * uploadSeconds) / expertSeconds)
+  return Number.isFinite(uses) ? Math.min(MOST_USES, Math.max(LEAST_USES, uses)) : MOST_USES
 }

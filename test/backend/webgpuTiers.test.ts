@@ -6,7 +6,7 @@ import { openReferenceBackend } from '#moeflux/compute/reference/referenceBacken
 import type { TierStats } from '#moeflux/compute/stats.js'
 import type { ComputeThread, WasmHost } from '#moeflux/compute/wasm/host.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
-import { defaultFillsPerStep, defaultMovesPerStep, defaultUsesToPay } from '#moeflux/experts/expertTiers.js'
+import { defaultFillsPerStep, defaultMovesPerStep } from '#moeflux/experts/expertTiers.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import type { RoutingTrace, TraceStep } from '#moeflux/experts/routingTrace.js'
 import { simulateTiers } from '#moeflux/experts/simulateTiers.js'
@@ -14,7 +14,7 @@ import { expectClose, KERNEL } from '../support/bands.js'
 import { type FaultModel, faultModel } from '../support/faultBackends.js'
 import { faultWalk } from '../support/faultWalk.js'
 import { seededRandom } from '../support/random.js'
-import { hybridWay, openTiered } from '../support/tieredBackend.js'
+import { hybridWay, openTiered, USES_TO_PAY } from '../support/tieredBackend.js'
 
 const { MOEFLUX_TIER_WALKS, MOEFLUX_TIER_SEED = '1' } = process.env
 let model: FaultModel
@@ -157,7 +157,7 @@ describe('what the engine does', () => {
       const trace: RoutingTrace = { model: 'dice', layers, experts, expertsPerToken, expertBytes, engine, steps }
       const rules = {
         bytesPerStep: defaultMovesPerStep * expertBytes,
-        usesToPay: defaultUsesToPay,
+        usesToPay: USES_TO_PAY,
         fillsPerStep: defaultFillsPerStep,
         uploadFromTokens: 64,
       }

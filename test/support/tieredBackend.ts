@@ -4,7 +4,6 @@ import type { TierWay } from '#moeflux/compute/tierRates.js'
 import { openWebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
-import { defaultUsesToPay } from '#moeflux/experts/expertTiers.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import './swiftShader.js'
 
@@ -13,11 +12,13 @@ export interface TierSlots {
   readonly memory: number
 }
 
+export const USES_TO_PAY = 4
+
 /** Always the same, whatever the machine is busy with. */
 export const hybridWay = (threads: number): TierWay => ({
   way: 'hybrid',
   threads,
-  usesToPay: defaultUsesToPay,
+  usesToPay: USES_TO_PAY,
   prompts: { uploadFromTokens: 64 },
   line: '',
 })

@@ -14,7 +14,7 @@ test('where nothing was measured, experts of so many tokens go up', () => {
 })
 
 test('one expert goes where it is done sooner', () => {
-  const brings = (tokens: number) => expertsToBring(new Map([[4, tokens]]), { uploadFromTokens: 0, times }).size
+  const brings = (tokens: number) => expertsToBring(new Map([[4, tokens]]), { times }).size
   expect(brings(28)).toBe(0) // 197
   expect(brings(29)).toBe(1) // 203
 })
@@ -24,7 +24,7 @@ test('many experts are shared out so that both sides end together, those of most
   fc.assert(
     fc.property(experts, tokens => {
       const tokensOf = new Map(tokens.map((count, expert) => [expert, count]))
-      const brought = expertsToBring(tokensOf, { uploadFromTokens: 0, times })
+      const brought = expertsToBring(tokensOf, { times })
       const secondsOf = (count: number) => 35 + 6 * (count - 1)
       const left = tokens.filter((_, expert) => !brought.has(expert))
       const processors = left.reduce((sum, count) => sum + secondsOf(count), 0)

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { chooseWay, type TierRates } from '#moeflux/compute/tierRates.js'
+import { expertsToBring } from '#moeflux/experts/promptShare.js'
 
 const micro = 1e-6
 const of = (threads: number, job: number, expert: number, token = 6) => ({
@@ -16,7 +17,7 @@ const rates = (processors: TierRates['processors'], upload: number): TierRates =
 
 test('processors that are faster than the bus compute, on the fewest threads that are nearly as fast as any', () => {
   const chosen = chooseWay(rates([of(4, 20, 60), of(6, 25, 40), of(8, 30, 36)], 150))
-  expect(chosen).toMatchObject({ way: 'hybrid', threads: 6, usesToPay: 8, prompts: { uploadFromTokens: 20 } })
+  expect(chosen).toMatchObject({ way: 'hybrid', threads: 6, usesToPay: 8 })
   expect(chosen.line).toBe(
     '6 threads compute the experts that are not on the GPU: an expert takes them 40 µs, its way to the GPU 150 µs, the GPU answers in 60 µs',
   )
@@ -28,7 +29,7 @@ test('more threads where they are worth it', () => {
 
 test('a bus that is faster than the processors brings experts', () => {
   const chosen = chooseWay(rates([of(1, 10, 900), of(2, 20, 500)], 80))
-  expect(chosen).toMatchObject({ way: 'upload', threads: 2, usesToPay: 2, prompts: { uploadFromTokens: 2 } })
+  expect(chosen).toMatchObject({ way: 'upload', threads: 2, usesToPay: 2 })
   expect(chosen.line).toContain('brought')
 })
 
@@ -51,7 +52,6 @@ test('whatever is measured, numbers that can be used', () => {
     expect(threads).toBe(1)
     expect(usesToPay).toBeGreaterThanOrEqual(2)
     expect(usesToPay).toBeLessThanOrEqual(16)
-    expect(prompts.uploadFromTokens).toBeGreaterThanOrEqual(2)
-    expect(prompts.uploadFromTokens).toBeLessThanOrEqual(4096)
+    expect(expertsToBring(new Map([[3, 64]]), prompts).size).toBe(upload < expert ? 1 : 0)
   }
 })
