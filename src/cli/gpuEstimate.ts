@@ -71,7 +71,7 @@ function planFor(
   const { expert } = bytes
   const host = hostSide({
     config,
-    forms: [{ bits: 4, group: 64, precision: 'fast' }],
+    forms: [{ block: null, bits: 4, group: 64, precision: 'fast' }],
     expertSize: expert,
     expertsPerToken,
     maxRows: CHUNK_TOKENS,

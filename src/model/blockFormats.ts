@@ -5,6 +5,7 @@
 // A row of codes is packed like affine weights. A row of scales is, span by span,
 //   product: half factor, half factor of minima where there are any, int8 [span / group] scales, int8 [span / group] minima
 //   F16: half; E8M0: one byte e, which is 2^(e - 128). There a span is one group.
+import { TensorError } from '../errors.js'
 import { float16ToFloat32 } from './floats.js'
 
 export type BlockName = 'mxfp4' | 'iq4_nl' | 'iq4_xs' | 'q2_k' | 'q3_k' | 'q4_k' | 'q5_k' | 'q6_k'
@@ -42,6 +43,11 @@ const FORMATS: readonly BlockFormat[] = [
   { name: 'q6_k', kernel: 8, bits: 8, group: 16, ...product, hasMinima: false, offset: 32 },
 ]
 
+/** Of a name that was checked where it was read. */
+export function blockFormat(name: BlockName): BlockFormat {
+  return BLOCK_FORMATS.get(name) as BlockFormat
+}
+
 export const BLOCK_FORMATS: ReadonlyMap<string, BlockFormat> = new Map(FORMATS.map(format => [format.name, format]))
 
 /** What kernels add to stored numbers to make them positive codes, times -1: sums of inputs are multiplied by it. */
@@ -69,6 +75,24 @@ export function blockSizes(rows: number, cols: number, format: BlockFormat, span
 export function isBlockSpan({ scale, group }: BlockFormat, span: number, cols: number): span is BlockSpan {
   if (scale !== 'product') return span === 0 && cols % group === 0
   return (span === 128 || span === 256) && cols % span === 0
+}
+
+/** A format and a span that are known, and rows that they fit. */
+export function checkBlock(
+  name: string,
+  block: string | undefined,
+  span: number | undefined,
+  cols: number,
+): { block: BlockName; span: BlockSpan } {
+  const format = BLOCK_FORMATS.get(block ?? '')
+  if (format === undefined) {
+    throw new TensorError(name, `is in blocks of ${block}, want one of ${[...BLOCK_FORMATS.keys()].join(', ')}`)
+  }
+  const wanted = span ?? 0
+  if (!isBlockSpan(format, wanted, cols)) {
+    throw new TensorError(name, `${cols} columns cannot be cut into ${format.name} blocks with spans of ${wanted}`)
+  }
+  return { block: format.name, span: wanted }
 }
 
 /** Scales and minima of rows, group by group. */

@@ -7,7 +7,9 @@ export interface FloatRange extends ByteRange {
   readonly type: FloatType
 }
 
+/** Blocks have halves among their scales, which were looked at when they were packed. */
 export function floatRanges(matrix: Matrix): FloatRange[] {
+  if (matrix.kind === 'blocks') return []
   if (matrix.kind === 'plain') return [{ kind: 'weights', type: matrix.type, ...matrix.weight }]
   const { scaleType: type, scales, biases } = matrix
   return [

@@ -1,6 +1,7 @@
 // From a manifest's flat list of stored tensors to one typed table per layer, once, at open. Every tensor that the
 // model's shapes ask for must be there, with its shape, inside its file. Reads nothing.
 import { TensorError } from '../errors.js'
+import { blockFormat, blockScaleBytes, blockSizes, checkBlock } from './blockFormats.js'
 import type { ModelConfig } from './config.js'
 import { FLOAT_BYTES } from './floats.js'
 import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
@@ -34,6 +35,8 @@ export interface StoredTensor {
   readonly dtype: string
   readonly bits?: number // of U32 tensors; absent: 4
   readonly groupSize?: number // of U32 tensors; absent: 64
+  readonly block?: string // of U32 tensors in blocks: a name of blockFormats.ts
+  readonly span?: number // of U32 tensors in blocks; absent: 0
 }
 
 export type StoredTensors = ReadonlyMap<string, StoredTensor>
@@ -122,6 +125,7 @@ class Resolver {
         weight: this.range(`${name}.weight`, rows * cols * FLOAT_BYTES[type]),
       }
     }
+    if (weight.block !== undefined) return this.blocks(name, rows, cols, weight)
     const { bits, group } = quantization(`${name}.weight`, weight, cols)
     const scales = this.find(`${name}.scales`)
     const scaleType = floatType(`${name}.scales`, scales)
@@ -145,6 +149,26 @@ class Resolver {
       weight: this.range(`${name}.weight`, sizes.weight),
       scales: this.range(`${name}.scales`, sizes.scales),
       biases: this.range(`${name}.biases`, sizes.biases),
+    }
+  }
+
+  private blocks(name: string, rows: number, cols: number, weight: StoredTensor): Matrix {
+    const { block, span } = checkBlock(`${name}.weight`, weight.block, weight.span, cols)
+    const format = blockFormat(block)
+    const scales = this.find(`${name}.scales`)
+    if (scales.dtype !== 'U8') throw new TensorError(`${name}.scales`, `the dtype is ${scales.dtype}, want U8`)
+    this.checkShape(`${name}.weight`, weight, [rows, (cols * format.bits) / 32])
+    this.checkShape(`${name}.scales`, scales, [rows, blockScaleBytes(format, span, cols)])
+    const sizes = blockSizes(rows, cols, format, span)
+    return {
+      kind: 'blocks',
+      name,
+      rows,
+      cols,
+      block,
+      span,
+      weight: this.range(`${name}.weight`, sizes.weight),
+      scales: this.range(`${name}.scales`, sizes.scales),
     }
   }
 

@@ -1,5 +1,6 @@
 // Where each tensor of a model lies, resolved once at open into one typed table per layer. Offsets are relative to a
 // base: the start of model_weights.bin for the resident part, the start of an expert's record for experts.
+import type { BlockName, BlockSpan } from './blockFormats.js'
 import type { AttentionShape, DeltaShape, DenseShape, MoeShape } from './layers.js'
 
 export type FloatType = 'BF16' | 'F16' | 'F32'
@@ -35,7 +36,19 @@ export interface PlainMatrix {
   readonly weight: ByteRange
 }
 
-export type Matrix = QuantizedMatrix | PlainMatrix
+/** A matrix [rows, cols] of codes with scales in two levels, or by a codebook: model/blockFormats.ts. */
+export interface BlockMatrix {
+  readonly kind: 'blocks'
+  readonly name: string
+  readonly rows: number
+  readonly cols: number
+  readonly block: BlockName
+  readonly span: BlockSpan
+  readonly weight: ByteRange // U32 [rows, cols * bits / 32]
+  readonly scales: ByteRange // U8 [rows, bytes of a row's scales]
+}
+
+export type Matrix = QuantizedMatrix | BlockMatrix | PlainMatrix
 
 /** A small float tensor: norm weights, conv taps, A_log, dt_bias. */
 export interface Vector {

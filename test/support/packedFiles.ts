@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
+import { blockFormat, dequantizeBlocks } from '#moeflux/model/blockFormats.js'
 import { widenFloats } from '#moeflux/model/floats.js'
 import { dequantizeRows } from '#moeflux/model/quantize.js'
 import type { Matrix, Vector } from '#moeflux/model/tensors.js'
@@ -38,7 +39,9 @@ export function matrixValues(matrix: Matrix, bytes: Uint8Array): Float32Array {
   const out = new Float32Array(matrix.rows * matrix.cols)
   const cut = ({ offset, size }: { offset: number; size: number }) => bytes.subarray(offset, offset + size)
   if (matrix.kind === 'plain') widenFloats(matrix.type, cut(matrix.weight), out)
-  else {
+  else if (matrix.kind === 'blocks') {
+    dequantizeBlocks(blockFormat(matrix.block), matrix.span, cut(matrix.weight), cut(matrix.scales), out)
+  } else {
     const { bits, group, scaleType } = matrix
     const parts = { weight: cut(matrix.weight), scales: cut(matrix.scales), biases: cut(matrix.biases), scaleType }
     dequantizeRows(parts, bits, group, out)

@@ -33,7 +33,7 @@ function facts(bytes: number, ceiling = bytes): MemoryFacts {
 function host(memory: MemoryFacts, expertMemory?: number): HostSide {
   return hostSide({
     config,
-    forms: [{ bits: 4, group: 64, precision: 'fast' }],
+    forms: [{ block: null, bits: 4, group: 64, precision: 'fast' }],
     expertSize: slotBytes,
     expertsPerToken: config.expertsPerToken,
     maxRows: 512,

@@ -5,9 +5,9 @@ import { PLANNED_TOKENS } from '../../compute/backend.js'
 import { countWithin } from '../../engine/countWithin.js'
 import { availableMemory } from '../../experts/nodeMemory.js'
 import { estimateModel, fourBitBytes, type MachineRates, usableMemory } from '../../model/estimate.js'
+import { storedBytes } from '../../model/matrixParts.js'
 import { type PresetName, presets } from '../../model/presets.js'
 import { expertBytes, TWO_BIT } from '../../model/sizes.js'
-import type { Matrix } from '../../model/tensors.js'
 import { findWellKnown, WELL_KNOWN_MODELS } from '../../model/wellKnownModels.js'
 import { freeSpace } from '../../storage/diskFull.js'
 import { storeRoot } from '../../storage/modelStore.js'
@@ -193,9 +193,4 @@ async function measureReads(subject: ModelSubject, signal: AbortSignal): Promise
     signal,
   })
   return direct ? speeds[0].bytesPerSecond : null
-}
-
-export function storedBytes(matrix: Matrix): number {
-  const scales = matrix.kind === 'quantized' ? matrix.scales.size + matrix.biases.size : 0
-  return matrix.weight.size + scales
 }

@@ -1,7 +1,7 @@
 // Matrix times vector, for one token or many: y = W x. A quantized group uses Σ(s·q + b)·x = s·Σq·x + b·Σx, with Σx
 // computed once per group of an input vector. Every output element is one sum in one order, however many tokens are in
 // the call; a row is unpacked once for all of them, and four tokens share each element of two rows.
-import { type PlainWeights, type QuantizedWeights, unpackRow, type Weights } from './weights.js'
+import { type BlockWeights, type PlainWeights, type QuantizedWeights, unpackRow, type Weights } from './weights.js'
 
 /** x [tokens, cols] -> [tokens, rows] */
 export function matVec(weights: Weights, x: Float32Array): Float32Array {
@@ -32,7 +32,7 @@ function plainMatVec({ rows, cols, values }: PlainWeights, x: Float32Array): Flo
   return out
 }
 
-function quantizedMatVec(weights: QuantizedWeights, x: Float32Array): Float32Array {
+function quantizedMatVec(weights: QuantizedWeights | BlockWeights, x: Float32Array): Float32Array {
   const { rows, cols, group } = weights
   const tokens = x.length / cols
   const input = Float64Array.from(x)
@@ -58,7 +58,7 @@ function quantizedMatVec(weights: QuantizedWeights, x: Float32Array): Float32Arr
 
 /** A row's outputs from its products: products, sums [tokens, groups] -> out [tokens, rows] */
 function scaleProducts(
-  { rows, cols, group, scales, biases }: QuantizedWeights,
+  { rows, cols, group, scales, biases }: QuantizedWeights | BlockWeights,
   r: number,
   products: Float64Array,
   sums: Float64Array,

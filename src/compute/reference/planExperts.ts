@@ -3,7 +3,9 @@
 // it takes a fixed amount.
 
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
+import { blockFormat } from '../../model/blockFormats.js'
 import { FLOAT_BYTES } from '../../model/floats.js'
+import { storedBytes } from '../../model/matrixParts.js'
 import { expertCount, kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { Matrix } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -61,11 +63,10 @@ async function findMemory(): Promise<MemoryFacts> {
   return availableMemory()
 }
 
-function storedBytes(matrix: Matrix): number {
-  return matrix.weight.size + (matrix.kind === 'quantized' ? matrix.scales.size + matrix.biases.size : 0)
-}
-
 function widenedBytes(matrix: Matrix): number {
   if (matrix.kind === 'plain') return (matrix.weight.size / FLOAT_BYTES[matrix.type]) * 4
+  if (matrix.kind === 'blocks') {
+    return matrix.weight.size + ((matrix.rows * matrix.cols) / blockFormat(matrix.block).group) * 2 * 4
+  }
   return matrix.weight.size + ((matrix.scales.size + matrix.biases.size) / FLOAT_BYTES[matrix.scaleType]) * 4
 }

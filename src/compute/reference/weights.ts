@@ -1,6 +1,8 @@
 // Weights as the reference kernels take them: quantized matrices stay packed, with scales and biases widened to float32;
 // plain matrices and vectors are float32. Made from the bytes of model_weights.bin or of one expert's record.
+import { type BlockFormat, blockFormat, unpackBlockCodes, widenBlockScales } from '../../model/blockFormats.js'
 import { FLOAT_BYTES, widenFloats } from '../../model/floats.js'
+import { matrixParts } from '../../model/matrixParts.js'
 import type { ByteRange, FloatType, Matrix, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 
@@ -15,6 +17,17 @@ export interface QuantizedWeights {
   readonly biases: Float32Array // [rows, cols / group]
 }
 
+export interface BlockWeights {
+  readonly kind: 'blocks'
+  readonly rows: number
+  readonly cols: number
+  readonly group: number
+  readonly format: BlockFormat
+  readonly packed: Uint8Array // [rows, cols * bits / 8]
+  readonly scales: Float32Array // [rows, cols / group]
+  readonly biases: Float32Array // [rows, cols / group]: minima, negative
+}
+
 export interface PlainWeights {
   readonly kind: 'plain'
   readonly rows: number
@@ -22,17 +35,17 @@ export interface PlainWeights {
   readonly values: Float32Array // [rows, cols]
 }
 
-export type Weights = QuantizedWeights | PlainWeights
+export type Weights = QuantizedWeights | BlockWeights | PlainWeights
 
 /** Reads the matrix's ranges from model_weights.bin. */
 export async function readMatrix(matrix: Matrix, source: ByteSource, signal?: AbortSignal): Promise<Weights> {
-  return makeWeights(matrix, await Promise.all(matrixRanges(matrix).map(range => readRange(source, range, signal))))
+  return makeWeights(matrix, await Promise.all(matrixParts(matrix).map(range => readRange(source, range, signal))))
 }
 
 /** Takes the matrix's ranges out of an expert's record. */
 export function sliceMatrix(matrix: Matrix, record: Uint8Array): Weights {
   // Copies: ranges need not lie at multiples of 4.
-  const parts = matrixRanges(matrix).map(({ offset, size }) => record.slice(offset, offset + size))
+  const parts = matrixParts(matrix).map(({ offset, size }) => record.slice(offset, offset + size))
   return makeWeights(matrix, parts)
 }
 
@@ -45,10 +58,6 @@ export async function readVector(vector: Vector, source: ByteSource, signal?: Ab
   return widen(vector.type, await readRange(source, vector.data, signal))
 }
 
-function matrixRanges(matrix: Matrix): ByteRange[] {
-  return matrix.kind === 'plain' ? [matrix.weight] : [matrix.weight, matrix.scales, matrix.biases]
-}
-
 async function readRange(source: ByteSource, range: ByteRange, signal?: AbortSignal): Promise<Uint8Array> {
   const bytes = new Uint8Array(range.size)
   await source.read(range.offset, bytes, signal)
@@ -58,6 +67,13 @@ async function readRange(source: ByteSource, range: ByteRange, signal?: AbortSig
 function makeWeights(matrix: Matrix, parts: readonly Uint8Array[]): Weights {
   const { rows, cols } = matrix
   if (matrix.kind === 'plain') return { kind: 'plain', rows, cols, values: widen(matrix.type, parts[0]) }
+  if (matrix.kind === 'blocks') {
+    const format = blockFormat(matrix.block)
+    const { group } = format
+    const { scales, minima } = widenBlockScales(format, matrix.span, parts[1], (rows * cols) / group)
+    const biases = format.hasMinima ? minima.map(value => -value) : new Float32Array(scales.length)
+    return { kind: 'blocks', rows, cols, group, format, packed: parts[0], scales, biases }
+  }
   const { bits, group, scaleType } = matrix
   const packed = new Uint32Array(parts[0].buffer as ArrayBuffer)
   return {
@@ -89,8 +105,16 @@ export function dequantizeRow(weights: Weights, row: number, out = new Float32Ar
   return out
 }
 
-/** The unsigned integers q of row `row`. */
-export function unpackRow<T extends Float32Array | Float64Array>(weights: QuantizedWeights, row: number, out: T): T {
+/** What scales multiply in row `row`: unsigned integers, or the codes of blocks. */
+export function unpackRow<T extends Float32Array | Float64Array>(
+  weights: QuantizedWeights | BlockWeights,
+  row: number,
+  out: T,
+): T {
+  if (weights.kind === 'blocks') {
+    const rowBytes = (weights.cols * weights.format.bits) / 8
+    return unpackBlockCodes(weights.format, weights.packed.subarray(row * rowBytes, (row + 1) * rowBytes), out)
+  }
   const { cols, bits, packed } = weights
   const bytes = new Uint8Array(packed.buffer, packed.byteOffset + (row * cols * bits) / 8, (cols * bits) / 8)
   if (bits === 8) out.set(bytes)

@@ -1,6 +1,7 @@
 // One worker's share of a job: embedding, layers, logits. All workers run this in step over shared memory, on the course
 // of jobCourse.ts. Barriers stand where a worker needs what others wrote; everything between two barriers touches each
 // word from one worker only, or writes the same value from all. The leader also times the phases and feeds the experts.
+import { blockFormat } from '../../model/blockFormats.js'
 import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequencies.js'
 import { Dense } from './dense.js'
 import type { ExpertFeed } from './expertFeed.js'
@@ -126,8 +127,11 @@ export class Forward implements Share {
       for (let row = begin; row < end; row++) {
         const out = hidden.address + row * hidden.stride
         const kernels = lane.kernels[embed.bank]
-        const { weight, scales, biases, type, bits, group, cols } = embed
-        if (bits === 0 || group === 0) {
+        const { weight, scales, biases, type, bits, group, cols, block, span } = embed
+        if (block !== null) {
+          const { kernel } = blockFormat(block)
+          kernels.dequantizeBlocks(out, weight, scales, kernel, span, cols, lane.board.token(row), lane.own.product)
+        } else if (bits === 0 || group === 0) {
           const bytes = cols * (type === 2 ? 4 : 2)
           kernels.convertFloats(out, weight + lane.board.token(row) * bytes, type, cols)
         } else {

@@ -1,6 +1,8 @@
 // One worker's hands: its kernels over every bank and the few moves that all parts of the forward pass are made of.
 // Activations of record lie in the home bank; where a matrix or a layer's state lies elsewhere, rows travel there and
 // back. Which worker does what is shared out through the team and never changes a bit of the result.
+
+import { BLOCK_FORMATS, blockShift } from '../../model/blockFormats.js'
 import type { Activation } from '../../model/layers.js'
 import type { JobBoard } from './jobBoard.js'
 import type { Kernels } from './kernels.js'
@@ -10,6 +12,14 @@ import { convStateBytes } from './sequenceStore.js'
 import type { Team } from './team.js'
 
 export const HOME = 0
+
+/** What kernels are told of a block format, made once. */
+const BLOCKS = Object.fromEntries(
+  [...BLOCK_FORMATS.values()].map(format => {
+    const { name, kernel, bits, group } = format
+    return [name, { kernel, bits, group, shift: blockShift(format) }]
+  }),
+)
 
 /** Work smaller than this many multiply-adds is not worth sharing out further. */
 const LEAST_PRODUCTS = 16_384
@@ -101,10 +111,17 @@ export class Lane<M extends LaneModel = PlacedModel> {
   }
 
   prepareForm(stage: Stage, bank: number, form: number, begin: number, end: number): void {
-    const { bits, group, precision } = this.scratch.forms[form]
+    const of = this.scratch.forms[form]
     const { address, stride } = stage.records[form]
     const kernels = this.kernels[bank]
     const { x, cols } = stage
+    if (of.block !== null) {
+      if (of.precision === 'exact') return
+      const { bits, group, shift } = BLOCKS[of.block]
+      kernels.prepareBlocks(address, stride, x.address, x.stride, cols, bits, group, shift, begin, end)
+      return
+    }
+    const { bits, group, precision } = of
     if (precision === 'exact') kernels.prepareExact(address, stride, x.address, x.stride, cols, bits, group, begin, end)
     else kernels.prepareFast(address, stride, x.address, x.stride, cols, bits, group, begin, end)
   }
@@ -178,9 +195,31 @@ export class Lane<M extends LaneModel = PlacedModel> {
       )
       return
     }
-    const { bits, group, precision } = this.scratch.forms[form]
-    const records = stage.records[form]
+    const of = this.scratch.forms[form]
+    const records = of.block !== null && of.precision === 'exact' ? stage.x : stage.records[form]
     const act = records.address + actRow * records.stride
+    if (of.block !== null) {
+      const multiply = of.precision === 'exact' ? kernels.matmulBlocksExact : kernels.matmulBlocks
+      multiply(
+        target,
+        out.stride,
+        outIndex,
+        base + weights.weight,
+        base + weights.scales,
+        BLOCKS[of.block].kernel,
+        weights.span,
+        cols,
+        begin,
+        end,
+        act,
+        records.stride,
+        actIndex,
+        tokens,
+        this.own.product,
+      )
+      return
+    }
+    const { bits, group, precision } = of
     const matmul = precision === 'exact' ? kernels.matmulExact : kernels.matmulFast
     matmul(
       target,

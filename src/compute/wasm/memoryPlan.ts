@@ -5,8 +5,10 @@
 // bank where a matrix lies is a copy between equal ranges. Bank 0 is home: small tensors, activations of record, and as
 // many matrices as leave room for sequence state. Further matrices and then the slots fill banks of their own.
 import { OutOfMemoryError } from '../../errors.js'
+import type { BlockName, BlockSpan } from '../../model/blockFormats.js'
 import type { ModelConfig } from '../../model/config.js'
 import { layerMatrices } from '../../model/layerTensors.js'
+import { matrixParts } from '../../model/matrixParts.js'
 import type { LayerTensors, Matrix, ModelTensors, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import { alignUp } from './bank.js'
 import { floatTypeCode } from './kernels.js'
@@ -14,13 +16,15 @@ import { floatTypeCode } from './kernels.js'
 const TENSOR_ALIGN = 64
 export const SLOT_ALIGN = 4096 // direct reads need it
 
-/** What a kernel needs to know of a matrix besides where it lies. A plain matrix has bits and group 0. */
+/** What a kernel needs to know of a matrix besides where it lies. Bits and group are 0 where weights are not affine. */
 export interface MatrixForm {
   readonly rows: number
   readonly cols: number
   readonly bits: QuantBits | 0
   readonly group: QuantGroup | 0
   readonly type: number // floatTypeCode of a plain matrix's weights, of a quantized one's scales
+  readonly block: BlockName | null
+  readonly span: BlockSpan
 }
 
 export interface PlacedMatrix extends MatrixForm {
@@ -180,20 +184,23 @@ function place(matrix: Matrix, bank: number, floors: number[], loads: LoadRange[
     bank,
     ...matrixForm(matrix),
     weight,
-    scales: matrix.kind === 'quantized' ? load(matrix.scales) : 0,
+    scales: matrix.kind === 'plain' ? 0 : load(matrix.scales),
     biases: matrix.kind === 'quantized' ? load(matrix.biases) : 0,
   }
 }
 
 export function matrixForm(matrix: Matrix): MatrixForm {
   const { rows, cols } = matrix
-  if (matrix.kind === 'plain') return { rows, cols, bits: 0, group: 0, type: floatTypeCode[matrix.type] }
-  return { rows, cols, bits: matrix.bits, group: matrix.group, type: floatTypeCode[matrix.scaleType] }
+  if (matrix.kind === 'blocks') {
+    return { rows, cols, bits: 0, group: 0, type: 0, block: matrix.block, span: matrix.span }
+  }
+  const type = floatTypeCode[matrix.kind === 'plain' ? matrix.type : matrix.scaleType]
+  const { bits, group } = matrix.kind === 'plain' ? { bits: 0 as const, group: 0 as const } : matrix
+  return { rows, cols, bits, group, type, block: null, span: 0 }
 }
 
 function matrixBytes(matrix: Matrix): number {
-  const parts = matrix.kind === 'quantized' ? [matrix.weight, matrix.scales, matrix.biases] : [matrix.weight]
-  return parts.reduce((sum, part) => sum + part.size + TENSOR_ALIGN, 0)
+  return matrixParts(matrix).reduce((sum, part) => sum + part.size + TENSOR_ALIGN, 0)
 }
 
 /** Neighbours in the file that are neighbours in a bank become one read. */

@@ -15,7 +15,7 @@ import type {
 } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
 import { floatTypeCode } from './kernels.js'
-import { type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
+import { type MatrixForm, type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
 import type { Form, Scratch } from './scratch.js'
 
 /** A matrix with the index of its form among the model's (-1: plain, takes floats as they are), and its bias. */
@@ -143,13 +143,20 @@ export function expertForms(experts: ExpertLayout, precision: Precision): Form[]
 
 function addForms(forms: Form[], precision: Precision, matrices: readonly Matrix[]): void {
   for (const matrix of matrices) {
-    if (matrix.kind !== 'quantized' || formIndex(forms, matrix, precision) >= 0) continue
-    forms.push({ bits: matrix.bits, group: matrix.group, precision })
+    if (matrix.kind === 'plain' || formIndex(forms, matrixForm(matrix), precision) >= 0) continue
+    if (matrix.kind === 'blocks') forms.push({ block: matrix.block, precision })
+    else forms.push({ block: null, bits: matrix.bits, group: matrix.group, precision })
   }
 }
 
-function formIndex(forms: readonly Form[], of: { bits?: number; group?: number }, precision: Precision): number {
-  return forms.findIndex(form => form.bits === of.bits && form.group === of.group && form.precision === precision)
+/** -1 for plain matrices, which take rows as they are. */
+function formIndex(forms: readonly Form[], { block, bits, group }: MatrixForm, precision: Precision): number {
+  return forms.findIndex(
+    form =>
+      form.block === block &&
+      form.precision === precision &&
+      (form.block !== null || (form.bits === bits && form.group === group)),
+  )
 }
 
 /** An expert's matrices, by their place in its slot. */
@@ -161,14 +168,13 @@ export function placeExpert(
 ): PlacedFeedForward {
   const inSlot = (source: Matrix, bias: Vector | null): Weights => {
     const form = matrixForm(source)
-    const quantized = source.kind === 'quantized'
     return {
       ...form,
       form: formIndex(forms, form, precision),
       bank: -1,
       weight: source.weight.offset,
-      scales: quantized ? source.scales.offset : 0,
-      biases: quantized ? source.biases.offset : 0,
+      scales: source.kind === 'plain' ? 0 : source.scales.offset,
+      biases: source.kind === 'quantized' ? source.biases.offset : 0,
       bias: bias ? bias.data.offset : 0,
       biasType: bias ? floatTypeCode[bias.type] : 0,
     }

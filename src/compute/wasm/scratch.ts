@@ -3,6 +3,8 @@
 //
 // Three regions are reused within a layer; what makes that safe is the order of phases (see forward.ts): mixer and MoE
 // activations overlay each other, and so do the records of inputs that are never needed together.
+
+import { type BlockName, blockFormat } from '../../model/blockFormats.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { LayerShape } from '../../model/layers.js'
 import type { QuantBits, QuantGroup } from '../../model/tensors.js'
@@ -12,6 +14,8 @@ import {
   activationBytes,
   attentionQueryBlock,
   attentionScratchBytes,
+  blockActivationBytes,
+  blockScratchBytes,
   matmulScratchBytes,
   routeScratchBytes,
 } from './kernels.js'
@@ -29,9 +33,18 @@ export interface Rows {
 }
 
 /** What the input of some matrix of the model looks like; the index in `Scratch.forms` stands for it. */
-export interface Form {
+export type Form = AffineForm | BlockForm
+
+export interface AffineForm {
+  readonly block: null
   readonly bits: QuantBits
   readonly group: QuantGroup
+  readonly precision: Precision
+}
+
+/** With float32 activations, products of blocks take rows as they are. */
+export interface BlockForm {
+  readonly block: BlockName
   readonly precision: Precision
 }
 
@@ -144,6 +157,11 @@ function groupsOf(feedForward: LayerShape['feedForward']): number {
   return feedForward.kind === 'moe' ? (feedForward.router.groups?.count ?? 0) : 0
 }
 
+function recordBytes(form: Form, cols: number): number {
+  if (form.block === null) return activationBytes(cols, form.bits, form.group, form.precision)
+  return form.precision === 'exact' ? 0 : blockActivationBytes(cols, blockFormat(form.block).group)
+}
+
 export function layoutScratch(request: ScratchRequest): Scratch {
   const { config, expertsPerToken: k, chunkTokens: chunk, forms } = request
   const cursor = new Cursor()
@@ -156,8 +174,8 @@ export function layoutScratch(request: ScratchRequest): Scratch {
   const groups = Math.max(0, ...config.layers.map(({ feedForward }) => groupsOf(feedForward)))
 
   const records = (rows: number, cols: number): Rows[] =>
-    forms.map(({ bits, group, precision }) => {
-      const stride = activationBytes(cols, bits, group, precision)
+    forms.map(form => {
+      const stride = recordBytes(form, cols)
       return { address: cursor.bytes(rows * stride), stride }
     })
   const stage = (rows: number, cols: number): Stage => ({
@@ -213,6 +231,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
   )
   const stages = [common.input, linear.linearOut, full.attentionOut, moe.innerAct, moe.expertAct]
   const longestRecord = Math.max(0, ...stages.flatMap(({ records }) => records.map(({ stride }) => stride)))
+  const blockBytes = Math.max(...stages.map(({ cols }) => blockScratchBytes(cols)))
   const own = Array.from({ length: request.threads }, (): PrivateScratch => {
     const [linearOut, attentionOut] = cursor.overlay(
       () => ownRecords(PRIVATE_ROWS, linear.linearOut),
@@ -227,7 +246,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       beta: cursor.rows(chunk, config.linearValueHeads),
       decay: cursor.rows(chunk, config.linearValueHeads),
       keys: cursor.rows(PRIVATE_ROWS, kvDim),
-      product: cursor.bytes(matmulScratchBytes(longestRecord)),
+      product: cursor.bytes(Math.max(matmulScratchBytes(longestRecord), blockBytes)),
       attention: cursor.bytes(attentionScratchBytes(attentionQueryBlock, config.numHeads, config.headDim)),
       route: cursor.bytes(routeScratchBytes(config.numExperts, groups)),
       head: stage(HEAD_ROWS, config.hiddenSize),

@@ -16,13 +16,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   for (var unit = thread; unit < units; unit += 64u) {
     let at = (row * units + unit) * UNIT_WORDS;
 #if BITS < 16
-    let index = row * (part.cols / GROUP) + unit * 32u / GROUP;
-    let scale = half(part.scales + index);
-    let bias = half(part.biases + index);
+    let index = scaleIndex(row, units, unit);
+    let first = unitScale(part.scales, part.biases, index, 0u);
+#if GROUP == 16
+    let second = unitScale(part.scales, part.biases, index, 1u);
+#else
+    let second = first;
+#endif
 #endif
     for (var quad = 0u; quad < 8u; quad++) {
 #if BITS < 16
-      let values = unitQuad(at, quad) * scale + bias;
+      let scale = select(first, second, quad > 3u);
+      let values = unitQuad(at, quad) * scale.x + scale.y;
 #else
       let values = unitQuad(at, quad);
 #endif

@@ -28,9 +28,9 @@ fn loadAt(token: u32, row: u32, unit: u32) -> UnitLoad {
   let expertUnits = shape.cols / 32u;
   let column = unit % expertUnits;
   let slotWords = mixing[token * K + unit / expertUnits].x * shape.slotWords;
-  let index = slotWords * 2u + row * (shape.cols / GROUP) + column * 32u / GROUP;
   let at = (shape.weight + slotWords) / LOAD_WORDS + (row * expertUnits + column) * UNIT_LOADS;
-  return loadUnit(at, shape.scales + index, shape.biases + index);
+  let slot = slotWords * 2u;
+  return loadUnit(at, shape.scales + slot, shape.biases + slot, scaleIndex(row, expertUnits, column));
 }
 
 @compute @workgroup_size(WG)

@@ -33,10 +33,15 @@ struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 
 #if FAST
 const STAGE = 2u; // units staged at once
+#if GROUP == 16
+const HALVES = 2u; // scales of a unit
+#else
+const HALVES = 1u;
+#endif
 var<workgroup> wTile: array<vec4<u32>, STAGE * 8u * ROW_QUADS>; // [unit][packed word][row quad]
 var<workgroup> xTile: array<vec4<u32>, STAGE * 8u * TOKEN_QUADS>; // [unit][packed word][token quad]
-var<workgroup> wScale: array<vec4<f32>, STAGE * ROW_QUADS>;
-var<workgroup> wBias: array<vec4<f32>, STAGE * ROW_QUADS>;
+var<workgroup> wScale: array<vec4<f32>, STAGE * HALVES * ROW_QUADS>; // [unit][half][row quad]
+var<workgroup> wBias: array<vec4<f32>, STAGE * HALVES * ROW_QUADS>;
 var<workgroup> xScale: array<vec4<f32>, STAGE * TOKEN_QUADS>;
 var<workgroup> xSum: array<vec4<f32>, STAGE * TOKEN_QUADS>;
 const WORDS_AT_ONCE = 8u / BITS; // packed words that one weight word gives
@@ -81,9 +86,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var sum3 = vec4<f32>();
 
   for (var firstUnit = 0u; firstUnit < units; firstUnit += STAGE) {
-#if BITS < 16
-    let scaleStride = segments.cols / GROUP;
-#endif
 #if FAST
     for (var task = thread; task < STAGE * ROW_QUADS * BITS; task += WG) {
       let word = task % BITS;
@@ -98,19 +100,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #if BITS == 8
         wTile[tile + word * ROW_QUADS] = words ^ vec4<u32>(0x80808080u);
 #elif BITS == 4
-        wTile[tile + (word * 2u + i) * ROW_QUADS] = (words >> vec4<u32>(4u * i)) & vec4<u32>(0x0f0f0f0fu);
+        let q = (words >> vec4<u32>(4u * i)) & vec4<u32>(0x0f0f0f0fu);
+        wTile[tile + (word * 2u + i) * ROW_QUADS] = vec4<u32>(codeWord(q.x), codeWord(q.y), codeWord(q.z), codeWord(q.w));
 #else
         wTile[tile + (word * 4u + i) * ROW_QUADS] = (words >> vec4<u32>(2u * i)) & vec4<u32>(0x03030303u);
 #endif
       }
     }
-    for (var task = thread; task < STAGE * ROW_QUADS; task += WG) {
+    for (var task = thread; task < STAGE * HALVES * ROW_QUADS; task += WG) {
       let quad = task % ROW_QUADS;
-      let unit = min(firstUnit + task / ROW_QUADS, units - 1u);
+      let half = task / ROW_QUADS % HALVES;
+      let unit = min(firstUnit + task / (ROW_QUADS * HALVES), units - 1u);
       let row = min(vec4<u32>(firstRow + quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(lastRow));
-      let at = row * scaleStride + unit * 32u / GROUP;
-      let scale = vec4<f32>(half(scaleBase + at.x), half(scaleBase + at.y), half(scaleBase + at.z), half(scaleBase + at.w));
-      let bias = vec4<f32>(half(biasBase + at.x), half(biasBase + at.y), half(biasBase + at.z), half(biasBase + at.w));
+      let a = unitScale(scaleBase, biasBase, scaleIndex(row.x, units, unit), half);
+      let b = unitScale(scaleBase, biasBase, scaleIndex(row.y, units, unit), half);
+      let c = unitScale(scaleBase, biasBase, scaleIndex(row.z, units, unit), half);
+      let d = unitScale(scaleBase, biasBase, scaleIndex(row.w, units, unit), half);
+      let scale = vec4<f32>(a.x, b.x, c.x, d.x);
+      let bias = vec4<f32>(a.y, b.y, c.y, d.y);
       wScale[task] = scale;
 #if BITS == 8
       wBias[task] = bias + 128.0 * scale; // q was shifted by 128 to fit a signed byte
@@ -144,31 +151,43 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (isBusy) {
       for (var stage = 0u; stage < STAGE; stage++) {
         if (firstUnit + stage >= units) { break; }
-        var dot0 = vec4<i32>();
-        var dot1 = vec4<i32>();
-        var dot2 = vec4<i32>();
-        var dot3 = vec4<i32>();
-        for (var word = 0u; word < 8u; word++) {
-          let w = wTile[(stage * 8u + word) * ROW_QUADS + tx];
-          let a = xTile[(stage * 8u + word) * TOKEN_QUADS + ty];
-          dot0 += vec4<i32>(dot4(w.x, a.x), dot4(w.y, a.x), dot4(w.z, a.x), dot4(w.w, a.x));
-          dot1 += vec4<i32>(dot4(w.x, a.y), dot4(w.y, a.y), dot4(w.z, a.y), dot4(w.w, a.y));
-          dot2 += vec4<i32>(dot4(w.x, a.z), dot4(w.y, a.z), dot4(w.z, a.z), dot4(w.w, a.z));
-          dot3 += vec4<i32>(dot4(w.x, a.w), dot4(w.y, a.w), dot4(w.z, a.w), dot4(w.w, a.w));
-        }
-        let scale = wScale[stage * ROW_QUADS + tx];
-        let bias = wBias[stage * ROW_QUADS + tx];
         let s = xScale[stage * TOKEN_QUADS + ty];
-        let t = xSum[stage * TOKEN_QUADS + ty];
-        sum0 += scale * s.x * vec4<f32>(dot0) + bias * t.x;
-        sum1 += scale * s.y * vec4<f32>(dot1) + bias * t.y;
-        sum2 += scale * s.z * vec4<f32>(dot2) + bias * t.z;
-        sum3 += scale * s.w * vec4<f32>(dot3) + bias * t.w;
+        for (var half = 0u; half < HALVES; half++) {
+          var dot0 = vec4<i32>();
+          var dot1 = vec4<i32>();
+          var dot2 = vec4<i32>();
+          var dot3 = vec4<i32>();
+#if GROUP == 16
+          var total = vec4<i32>();
+#endif
+          for (var word = half * 4u; word < (half + 1u) * 8u / HALVES; word++) {
+            let w = wTile[(stage * 8u + word) * ROW_QUADS + tx];
+            let a = xTile[(stage * 8u + word) * TOKEN_QUADS + ty];
+            dot0 += vec4<i32>(dot4(w.x, a.x), dot4(w.y, a.x), dot4(w.z, a.x), dot4(w.w, a.x));
+            dot1 += vec4<i32>(dot4(w.x, a.y), dot4(w.y, a.y), dot4(w.z, a.y), dot4(w.w, a.y));
+            dot2 += vec4<i32>(dot4(w.x, a.z), dot4(w.y, a.z), dot4(w.z, a.z), dot4(w.w, a.z));
+            dot3 += vec4<i32>(dot4(w.x, a.w), dot4(w.y, a.w), dot4(w.z, a.w), dot4(w.w, a.w));
+#if GROUP == 16
+            const ones = 0x01010101u;
+            total += vec4<i32>(dot4(a.x, ones), dot4(a.y, ones), dot4(a.z, ones), dot4(a.w, ones));
+#endif
+          }
+          let scale = wScale[(stage * HALVES + half) * ROW_QUADS + tx];
+          let bias = wBias[(stage * HALVES + half) * ROW_QUADS + tx];
+#if GROUP == 16
+          let t = s * vec4<f32>(total);
+#else
+          let t = xSum[stage * TOKEN_QUADS + ty];
+#endif
+          sum0 += scale * s.x * vec4<f32>(dot0) + bias * t.x;
+          sum1 += scale * s.y * vec4<f32>(dot1) + bias * t.y;
+          sum2 += scale * s.z * vec4<f32>(dot2) + bias * t.z;
+          sum3 += scale * s.w * vec4<f32>(dot3) + bias * t.w;
+        }
       }
     }
 #else
     let unit = firstUnit;
-    let scaleColumn = unit * 32u / GROUP;
     for (var task = thread; task < ROW_QUADS * 8u; task += WG) {
       let quad = task / 8u;
       let part = task % 8u;
@@ -176,11 +195,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let at = weightBase + row * rowWords + unit * UNIT_WORDS;
       var values = mat4x4<f32>(unitQuad(at.x, part), unitQuad(at.y, part), unitQuad(at.z, part), unitQuad(at.w, part));
 #if BITS < 16
-      let s = row * scaleStride + scaleColumn;
-      values[0] = values[0] * half(scaleBase + s.x) + half(biasBase + s.x);
-      values[1] = values[1] * half(scaleBase + s.y) + half(biasBase + s.y);
-      values[2] = values[2] * half(scaleBase + s.z) + half(biasBase + s.z);
-      values[3] = values[3] * half(scaleBase + s.w) + half(biasBase + s.w);
+#if GROUP == 16
+      let half = part / 4u;
+#else
+      const half = 0u;
+#endif
+      for (var i = 0u; i < 4u; i++) {
+        let scale = unitScale(scaleBase, biasBase, scaleIndex(row[i], units, unit), half);
+        values[i] = values[i] * scale.x + scale.y;
+      }
 #endif
       let columns = transpose(values);
       wTile[(part * 4u) * ROW_QUADS + quad] = columns[0];

@@ -28,8 +28,8 @@ struct Rows { first: u32, last: u32, units: u32, weight: u32, scales: u32, biase
 
 fn loadAt(rows: Rows, r: u32, unit: u32) -> UnitLoad {
   let row = min(rows.first + r, rows.last);
-  let index = row * (rows.units * 32u / GROUP) + unit * 32u / GROUP;
-  return loadUnit(rows.weight + (row * rows.units + unit) * UNIT_LOADS, rows.scales + index, rows.biases + index);
+  let at = rows.weight + (row * rows.units + unit) * UNIT_LOADS;
+  return loadUnit(at, rows.scales, rows.biases, scaleIndex(row, rows.units, unit));
 }
 
 @compute @workgroup_size(WG)

@@ -1,6 +1,7 @@
 // Resident weights on the GPU. Matrices that share an input are laid into one buffer per format, so that one dispatch
 // can compute them all; what exceeds a binding is cut into parts of rows. Bytes are moved, never changed.
 import { UnsupportedModelError } from '../../errors.js'
+import { type BlockName, type BlockSpan, blockFormat } from '../../model/blockFormats.js'
 import { FLOAT_BYTES } from '../../model/floats.js'
 import type { FloatType, Matrix } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
@@ -15,6 +16,8 @@ export interface MatrixFormat {
   readonly bits: 2 | 4 | 8 | 16 | 32
   readonly group: number // 32 for plain floats, where it means nothing
   readonly f16: boolean
+  readonly block?: BlockName
+  readonly span?: BlockSpan
 }
 
 /** One matrix or a range of its rows inside a buffer; all offsets in bytes. */
@@ -63,6 +66,10 @@ export function formatOf(matrix: Matrix): MatrixFormat {
   if (matrix.cols % 32 !== 0) {
     throw new UnsupportedModelError(matrix.name, matrix.cols, 'columns in a multiple of 32 for the webgpu backend')
   }
+  if (matrix.kind === 'blocks') {
+    const { bits, group } = blockFormat(matrix.block)
+    return { bits, group, f16: true, block: matrix.block, span: matrix.span }
+  }
   if (matrix.kind === 'quantized') {
     return { bits: matrix.bits, group: matrix.group, f16: matrix.scaleType === 'F16' }
   }
@@ -71,7 +78,18 @@ export function formatOf(matrix: Matrix): MatrixFormat {
 
 /** Shader constants of a format. */
 export function formatConstants(format: MatrixFormat): Record<string, number | boolean> {
-  return { BITS: format.bits, GROUP: format.group, SCALE_F16: format.f16 }
+  const constants = { BITS: format.bits, GROUP: format.group, SCALE_F16: format.f16 }
+  return format.block === undefined ? constants : { ...constants, ...blockConstants(format.block, format.span ?? 0) }
+}
+
+const SCALE_KINDS = { product: 0, F16: 1, E8M0: 2 }
+
+function blockConstants(name: BlockName, span: BlockSpan): Record<string, number | boolean> {
+  const { scale, hasMinima, offset, book } = blockFormat(name)
+  const constants = { BLOCKS: true, SPAN: span, SCALES: SCALE_KINDS[scale], MINIMA: hasMinima, OFFSET: offset }
+  if (book === null) return constants
+  const [BOOK0, BOOK1, BOOK2, BOOK3] = new Uint32Array(book.slice().buffer)
+  return { ...constants, BOOK: true, BOOK0, BOOK1, BOOK2, BOOK3 }
 }
 
 /** Bytes that one load of vecWeights.wgsl takes. */
@@ -130,8 +148,8 @@ function layPieces(pieces: readonly Piece[]) {
     const weight = place(matrix.weight.offset + firstRow * weightBytes, rows * weightBytes)
     let scales = 0
     let biases = 0
+    if (matrix.kind !== 'plain') scales = place(matrix.scales.offset + firstRow * scaleBytes, rows * scaleBytes)
     if (matrix.kind === 'quantized') {
-      scales = place(matrix.scales.offset + firstRow * scaleBytes, rows * scaleBytes)
       biases = place(matrix.biases.offset + firstRow * scaleBytes, rows * scaleBytes)
     }
     segments.push({ rows, weight, scales, biases, out })
@@ -146,7 +164,7 @@ export function planParts(matrices: readonly MatrixAt[], maxBytes: number, maxSe
   for (const { matrix, out } of matrices) {
     const key = `${JSON.stringify(formatOf(matrix))} ${matrix.cols}`
     const { weightBytes, scaleBytes } = rowBytes(matrix)
-    const perRow = weightBytes + 2 * scaleBytes
+    const perRow = weightBytes + (matrix.kind === 'quantized' ? 2 : 1) * scaleBytes
     const maxRows = Math.max(1, Math.floor((maxBytes - 3 * 256) / perRow))
     for (let firstRow = 0; firstRow < matrix.rows; firstRow += maxRows) {
       const rows = Math.min(maxRows, matrix.rows - firstRow)
@@ -182,7 +200,7 @@ function rowBytes(matrix: Matrix): { weightBytes: number; scaleBytes: number } {
   const { bits } = formatOf(matrix)
   return {
     weightBytes: (matrix.cols * bits) / 8,
-    scaleBytes: matrix.kind === 'quantized' ? (matrix.cols / matrix.group) * 2 : 0,
+    scaleBytes: matrix.kind === 'plain' ? 0 : matrix.scales.size / matrix.rows,
   }
 }
 

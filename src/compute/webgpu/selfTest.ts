@@ -179,10 +179,13 @@ async function firstRows(
 ): Promise<Float32Array> {
   const rows = Math.min(ROWS, matrix.rows)
   const cut = ({ offset, size }: { offset: number; size: number }) => ({ offset, size: (size / matrix.rows) * rows })
-  const part =
-    matrix.kind === 'quantized'
-      ? { ...matrix, rows, weight: cut(matrix.weight), scales: cut(matrix.scales), biases: cut(matrix.biases) }
-      : { ...matrix, rows, weight: cut(matrix.weight) }
+  const weight = cut(matrix.weight)
+  const part: Matrix =
+    matrix.kind === 'plain'
+      ? { ...matrix, rows, weight }
+      : matrix.kind === 'blocks'
+        ? { ...matrix, rows, weight, scales: cut(matrix.scales) }
+        : { ...matrix, rows, weight, scales: cut(matrix.scales), biases: cut(matrix.biases) }
   const added = bias && (await readVector(bias, packed.weights)).subarray(0, rows)
   return addBias(matVec(await readMatrix(part, packed.weights), x), added)
 }

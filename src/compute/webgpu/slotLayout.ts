@@ -49,14 +49,13 @@ export function slotLayout(layout: ExpertLayout): SlotLayout {
   const placeBias = (bias: Vector | null) => bias && { bias: { type: bias.type, offset: place(bias.data) } }
   const placed = matrices.map((matrix: Matrix, i): SlotMatrix => {
     const weight = place(matrix.weight)
-    const quantized = matrix.kind === 'quantized'
     return {
       format: formatOf(matrix),
       rows: matrix.rows,
       cols: matrix.cols,
       weight,
-      scales: quantized ? place(matrix.scales) : 0,
-      biases: quantized ? place(matrix.biases) : 0,
+      scales: matrix.kind === 'plain' ? 0 : place(matrix.scales),
+      biases: matrix.kind === 'quantized' ? place(matrix.biases) : 0,
       ...placeBias(biases[i]),
     }
   })
@@ -76,8 +75,10 @@ export function sharedMoves({ feedForward }: LayerTensors, layout: SlotLayout): 
     const isAlike = matrix.rows === slot.rows && matrix.cols === slot.cols
     if (!isAlike || JSON.stringify(formatOf(matrix)) !== JSON.stringify(slot.format)) return null
     moves.push({ from: matrix.weight.offset, to: slot.weight, size: matrix.weight.size })
-    if (matrix.kind === 'quantized') {
+    if (matrix.kind !== 'plain') {
       moves.push({ from: matrix.scales.offset, to: slot.scales, size: matrix.scales.size })
+    }
+    if (matrix.kind === 'quantized') {
       moves.push({ from: matrix.biases.offset, to: slot.biases, size: matrix.biases.size })
     }
   }

@@ -6,16 +6,19 @@ const UNIT_WORDS = BITS; // words of a unit of 32 columns
 #if BITS < 16
 #include halves
 fn half(index: u32) -> f32 { return halfOf(weights[index >> 1u], index); }
+fn scaleWord(at: u32) -> u32 { return weights[at]; }
 #endif
+#include unitScales
+#include codebook
 
-// The 4 columns starting at 4 * quad of the unit at word `at`, as plain numbers (quantized: the q values).
+// The 4 columns starting at 4 * quad of the unit at word `at`, as plain numbers (quantized: what scales multiply).
 fn unitQuad(at: u32, quad: u32) -> vec4<f32> {
 #if BITS == 2
   let word = weights[at + (quad >> 2u)] >> (8u * (quad & 3u));
   return vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 2u, 4u, 6u)) & vec4<u32>(3u));
 #elif BITS == 4
   let word = weights[at + (quad >> 1u)] >> (16u * (quad & 1u));
-  return vec4<f32>((vec4<u32>(word) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u));
+  return codeValues((vec4<u32>(word) >> vec4<u32>(0u, 4u, 8u, 12u)) & vec4<u32>(15u));
 #elif BITS == 8
   return vec4<f32>((vec4<u32>(weights[at + quad]) >> vec4<u32>(0u, 8u, 16u, 24u)) & vec4<u32>(255u));
 #elif BITS == 16
