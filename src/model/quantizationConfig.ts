@@ -23,8 +23,10 @@ export function parseQuantization(json: unknown): Quantization | null {
   const where = 'quantization'
   if (typeof json !== 'object' || Array.isArray(json)) throw new UnsupportedModelError(where, json, 'an object')
   const block = json as Record<string, unknown>
+  // Experts in MXFP4 say so by their tensors, and nothing else of such a checkpoint is quantized.
+  if (block.quant_method === 'mxfp4') return null
   if (block.quant_method !== undefined) {
-    throw new UnsupportedModelError(`${where}.quant_method`, block.quant_method, 'none (MLX affine quantization)')
+    throw new UnsupportedModelError(`${where}.quant_method`, block.quant_method, 'mxfp4, or none (MLX quantization)')
   }
   const main = parseFormat(where, block)
   const overrides = new Map<string, QuantFormat | null>()
@@ -41,7 +43,7 @@ export function parseQuantization(json: unknown): Quantization | null {
 
 function parseFormat(where: string, block: Record<string, unknown>, main?: QuantFormat): QuantFormat {
   const mode = block.mode ?? 'affine'
-  if (mode !== 'affine') throw new UnsupportedModelError(`${where}.mode`, mode, 'affine')
+  if (mode !== 'affine' && mode !== 'mxfp4') throw new UnsupportedModelError(`${where}.mode`, mode, 'affine or mxfp4')
   const bits = block.bits ?? main?.bits
   if (!BITS.includes(bits)) throw new UnsupportedModelError(`${where}.bits`, bits, '2, 4 or 8')
   const group = block.group_size ?? main?.group

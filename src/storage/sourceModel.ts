@@ -9,6 +9,7 @@ import { familyNamed } from '../model/families/index.js'
 import { QUANT_BITS, QUANT_GROUPS } from '../model/quantize.js'
 import type { MatrixSpec, VectorSpec } from '../model/tensorPlan.js'
 import type { QuantBits, QuantGroup } from '../model/tensors.js'
+import { MXFP4_BLOCK } from './mxfp4Rows.js'
 import type { ShardedModel, SourceTensor } from './shardedModel.js'
 import { SourceExperts } from './sourceExperts.js'
 import { checkShape, checkType, floatType, type SourceMatrix, type SourceVector, sliceOf } from './sourceMatrix.js'
@@ -77,6 +78,7 @@ export class SourceModel {
       checkShape(tensor, [...stack, rows, cols])
       return { kind: 'plain', name, rows, cols, type, weight }
     }
+    if (scales.dtype === 'U8') return this.mxfp4In(name, rows, cols, stack, index)
     const biases = this.find(`${name}.biases`)
     const scaleType = scales.dtype
     if ((scaleType !== 'BF16' && scaleType !== 'F16') || biases.dtype !== scaleType) {
@@ -107,6 +109,18 @@ export class SourceModel {
       scales: sliceOf(scales, count, index),
       biases: sliceOf(biases, count, index),
     }
+  }
+
+  /** As MLX has it: eight codes a word, the exponents as scales. */
+  private mxfp4In(name: string, rows: number, cols: number, stack: readonly number[], index: number): SourceMatrix {
+    const codes = this.find(`${name}.weight`)
+    const scales = this.find(`${name}.scales`)
+    checkType(codes, 'U32')
+    checkShape(codes, [...stack, rows, cols / 8])
+    checkShape(scales, [...stack, rows, cols / MXFP4_BLOCK])
+    const count = stack[0] ?? 1
+    const place = { name, rows, cols, weight: sliceOf(codes, count, index), scales: sliceOf(scales, count, index) }
+    return { kind: 'mxfp4', ...place }
   }
 
   find(name: string): SourceTensor {

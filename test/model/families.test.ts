@@ -1,5 +1,5 @@
 // Every family on every backend against the reference values of another implementation: the residual stream after each
-// layer, router picks and weights, state, logits, greedy text. Weights are kept as floats, as the checkpoints have them.
+// layer, router picks and weights, state, logits, greedy text. Weights are kept as the checkpoints have them.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,10 +10,10 @@ import { type Model, openModel } from '#moeflux/session/openModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { type BackendRow, backends } from '../support/backends.js'
 import { expectClose } from '../support/bands.js'
-import { FamilyGoldens, familyNames, writeFamily } from '../support/families.js'
+import { FamilyGoldens, familyNames, keptWeights, writeFamily } from '../support/families.js'
 
 /** The backends that compute all families. */
-const ready: readonly string[] = ['reference']
+const ready: readonly string[] = ['reference', 'wasm exact', 'wasm fast', 'webgpu exact', 'webgpu fast']
 
 /** Largest differences from the reference values for arithmetic in float32. */
 const EXACT = { values: 1e-3, weights: 1e-4, states: 1e-4 }
@@ -32,7 +32,7 @@ describe.each(cases)('$family on $backend.name', ({ backend, family }) => {
 
   beforeAll(async () => {
     const packed = join(folder, 'packed')
-    await packFolder(writeFamily(family, join(folder, 'source')), packed, { bits: 16 })
+    await packFolder(writeFamily(family, join(folder, 'source')), packed, keptWeights(family))
     model = await openModel(packed, backend.options)
     const context = model.createContext()
     probe = await context.probe({ tokens: ids })

@@ -2,6 +2,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
+import type { PackingOptions } from '#moeflux/storage/packingPlan.js'
 import { readTensors } from './goldens.js'
 import { repository } from './packedFiles.js'
 
@@ -26,6 +27,11 @@ export function familyCheckpoint(name: FamilyName): Uint8Array {
 
 export function familyConfig(name: FamilyName): Record<string, unknown> {
   return JSON.parse(readFileSync(dataOf(name, 'config.json'), 'utf8'))
+}
+
+/** Options of a conversion that changes no weight. */
+export function keptWeights(name: FamilyName): PackingOptions {
+  return familyConfig(name).quantization_config === undefined ? { bits: 16 } : {}
 }
 
 export class FamilyGoldens {

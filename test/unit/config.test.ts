@@ -82,7 +82,7 @@ describe('config.json', () => {
 
   test.each<[string, Json, string]>([
     ['another model_type', { model_type: 'llama' }, 'model_type'],
-    ['rope_type', { rope_parameters: { rope_type: 'yarn', rope_theta: 1e7 } }, 'rope_parameters.rope_type'],
+    ['rope_type', { rope_parameters: { rope_type: 'longrope', rope_theta: 1e7 } }, 'rope_parameters.rope_type'],
     ['no rope_theta', { rope_parameters: { rope_type: 'default' } }, 'rope_theta'],
     ['an odd rotary dim', { rope_parameters: { rope_theta: 1e7, partial_rotary_factor: 0.234375 } }, 'partial_rotary'],
     ['attention_bias', { attention_bias: true }, 'attention_bias'],
@@ -91,7 +91,7 @@ describe('config.json', () => {
     ['norm_topk_prob', { norm_topk_prob: false }, 'norm_topk_prob'],
     ['mlp_only_layers', { mlp_only_layers: [0] }, 'mlp_only_layers'],
     ['conv kernel', { linear_conv_kernel_dim: 3 }, 'linear_conv_kernel_dim'],
-    ['quantization mode', { quantization: { mode: 'mxfp4', bits: 4, group_size: 32 } }, 'quantization.mode'],
+    ['quantization mode', { quantization: { mode: 'nvfp4', bits: 4, group_size: 32 } }, 'quantization.mode'],
     ['quantization bits', { quantization: { bits: 3, group_size: 64 } }, 'quantization.bits'],
     ['quantization group', { quantization: { bits: 4, group_size: 16 } }, 'quantization.group_size'],
     ['bits of one tensor', { quantization: { bits: 4, group_size: 64, 'a.b': { bits: 5 } } }, 'quantization.a.b.bits'],

@@ -3,12 +3,14 @@
 import type { ConfigFields } from '../configFields.js'
 import type { LayerShape, RopeShape } from '../layers.js'
 
+export type DialectName = 'qwen3_5' | 'qwen3_coder' | 'hermes' | 'glm4' | 'harmony'
+
 export interface Family {
   readonly name: string
   /** `model_type` of its checkpoints, at the root and under `text_config`. */
   readonly modelTypes: readonly string[]
-  /** How its models write thoughts and tool calls. */
-  readonly dialect: string
+  /** How its models write thoughts and tool calls, where their chat template does not show it: src/text/dialects. */
+  readonly dialect: DialectName
   /** RMS norms are stored without their 1 in Hugging Face layouts (but for the delta net's own). */
   readonly zeroCentredNorms: boolean
   readShapes(fields: ConfigFields, base: BaseShapes): FamilyShapes

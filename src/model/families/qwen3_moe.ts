@@ -7,7 +7,7 @@ import { MAX_EXPERTS, readRope } from './readShapes.js'
 export const qwen3_moe: Family = {
   name: 'qwen3_moe',
   modelTypes: ['qwen3_moe'],
-  dialect: 'qwen3',
+  dialect: 'hermes',
   zeroCentredNorms: false,
   source: { renames: [], fusedExperts: 'stacked' },
 

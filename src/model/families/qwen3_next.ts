@@ -7,7 +7,7 @@ import { readSharedExpertSizes, SHARED_EXPERT_MOE } from './sharedExpertMoe.js'
 export const qwen3_next: Family = {
   name: 'qwen3_next',
   modelTypes: ['qwen3_next'],
-  dialect: 'qwen3_5',
+  dialect: 'hermes',
   zeroCentredNorms: true,
   source: { renames: [], fusedExperts: 'stacked', rowsOf },
 

@@ -1,7 +1,7 @@
 // Pieces of a config that several families have, each read the one way that they all mean it.
 import { UnsupportedModelError } from '../../errors.js'
 import { type ConfigFields, isObject, MAX_LAYERS } from '../configFields.js'
-import type { LayerKind, RopeShape } from '../layers.js'
+import type { LayerKind, RopeShape, YarnScaling } from '../layers.js'
 import type { DeltaSizes } from './family.js'
 
 export const MAX_EXPERTS = 65_535 // routing traces hold an expert in 16 bits
@@ -11,9 +11,26 @@ export function readRope(fields: ConfigFields, headDim: number, usualFactor: num
   const name = isObject(fields.get('rope_parameters')) ? 'rope_parameters' : 'rope_scaling'
   const block = fields.object(name)
   const type = block?.get('rope_type') ?? block?.get('type') ?? 'default'
-  if (type !== 'default') throw new UnsupportedModelError(`${name}.rope_type`, type, 'default')
+  if (type !== 'default' && type !== 'yarn') {
+    throw new UnsupportedModelError(`${name}.rope_type`, type, 'default or yarn')
+  }
   const theta = block?.has('rope_theta') ? block.positive('rope_theta') : fields.positive('rope_theta')
-  return { dims: rotatedChannels(fields, block, headDim, usualFactor), theta, yarn: null }
+  const dims = rotatedChannels(fields, block, headDim, usualFactor)
+  return { dims, theta, yarn: block !== null && type === 'yarn' ? readYarn(block, fields) : null }
+}
+
+function readYarn(block: ConfigFields, fields: ConfigFields): YarnScaling {
+  for (const field of ['mscale', 'mscale_all_dim']) if (block.has(field)) block.refuse(field, 'no such field')
+  const factor = block.positive('factor')
+  const original = 'original_max_position_embeddings'
+  return {
+    factor,
+    betaFast: block.positive('beta_fast', 32),
+    betaSlow: block.positive('beta_slow', 1),
+    originalContext: block.has(original) ? block.size(original) : fields.size('max_position_embeddings'),
+    truncate: block.boolean('truncate', true),
+    attentionFactor: block.positive('attention_factor', 0.1 * Math.log(factor) + 1),
+  }
 }
 
 function rotatedChannels(fields: ConfigFields, block: ConfigFields | null, headDim: number, usual: number): number {
