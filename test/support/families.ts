@@ -7,7 +7,7 @@ import { readTensors } from './goldens.js'
 import { repository } from './packedFiles.js'
 
 /** A family joins the tests of all backends with one line here. */
-export const familyNames = ['qwen3_5', 'qwen3_moe', 'qwen3_next', 'glm4_moe'] as const
+export const familyNames = ['qwen3_5', 'qwen3_moe', 'qwen3_next', 'glm4_moe', 'gpt_oss'] as const
 
 export type FamilyName = (typeof familyNames)[number]
 
