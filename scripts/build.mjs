@@ -126,7 +126,7 @@ const steps = {
   async browser() {
     const { rolldown } = await import('rolldown')
     const folder = join(root, 'dist/browser')
-    const nodeOnly = /[\\/](node[A-Z]\w*|preparePacked|snapshotStore)\.js$/
+    const nodeOnly = /[\\/](node[A-Z]\w*|preparePacked|openStore)\.js$/
     const leaveOutNode = {
       name: 'leave-out-node',
       load: id => (nodeOnly.test(id) ? 'export {}' : null),

@@ -284,6 +284,7 @@ export type SnapshotErrorCode =
   | 'BadEnvelope'
   | 'BadChecksum'
   | 'OtherModel'
+  | 'TooLarge'
 
 /** A snapshot that was refused; the state is exactly as it was. `details` carries field, layer, got, want, need. */
 export class SnapshotError extends MoefluxError {

@@ -123,9 +123,54 @@ export interface SequenceState {
    */
   restore(held: HeldState): Promise<void>
   exportLayer(layer: number): Promise<LayerState>
+  /** Some token rows of a full-attention layer, so that no state is ever too long to be copied. */
+  exportRows(layer: number, part: KvPart, start: number, rows: number): Promise<Float32Array>
+  /** Begins to take another state of `length` tokens, piece by piece; the sequence is as it was until that is committed. */
+  beginImport(length: number): Promise<StateImport>
   /** Becomes the given state, layers in order, all of `length` tokens; as it was where that fails. */
   importLayers(length: number, layers: Iterable<LayerState>): Promise<void>
   release(): void
+}
+
+export type KvPart = 'keys' | 'values'
+
+/** A state on its way in. Whoever began it commits or drops it. */
+export interface StateImport {
+  rows(layer: number, part: KvPart, start: number, rows: Float32Array): void
+  linear(layer: number, state: LinearLayerState): void
+  /** The sequence becomes what was given, all of it. */
+  commit(): void
+  /** Gives the memory back. */
+  drop(): void
+}
+
+export interface LinearLayerState {
+  readonly conv: Float32Array // [3, linearConvDim], oldest first
+  readonly recurrent: Float32Array // [valueHeads, valueDim, keyDim]
+}
+
+/** Takes a state whose layers are there as a whole. */
+export async function importWhole(
+  sequence: SequenceState,
+  length: number,
+  layers: Iterable<LayerState>,
+): Promise<void> {
+  const incoming = await sequence.beginImport(length)
+  try {
+    let layer = 0
+    for (const state of layers) {
+      if (state.kind === 'linear_attention') incoming.linear(layer, state)
+      else {
+        incoming.rows(layer, 'keys', 0, state.keys)
+        incoming.rows(layer, 'values', 0, state.values)
+      }
+      layer++
+    }
+  } catch (error) {
+    incoming.drop()
+    throw error
+  }
+  incoming.commit()
 }
 
 export interface HeldState {
@@ -141,11 +186,7 @@ export type LayerState =
       readonly keys: Float32Array // [length, kvHeads * headDim], after norm and RoPE
       readonly values: Float32Array // [length, kvHeads * headDim]
     }
-  | {
-      readonly kind: 'linear_attention'
-      readonly conv: Float32Array // [3, linearConvDim], oldest first
-      readonly recurrent: Float32Array // [valueHeads, valueDim, keyDim]
-    }
+  | ({ readonly kind: 'linear_attention' } & LinearLayerState)
 
 /**
  * Either tokens from the embedding through all layers and the head, or through the first `end` layers alone; or hidden

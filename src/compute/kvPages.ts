@@ -113,3 +113,18 @@ export class PageTable {
     this.trim(0)
   }
 }
+
+/** The parts of pages that rows [start, start + rows) lie in; `first`: row in the page, `done`: rows before the part. */
+export function eachPagePart(
+  pageTokens: number,
+  start: number,
+  rows: number,
+  use: (page: number, first: number, count: number, done: number) => void,
+): void {
+  for (let done = 0; done < rows; ) {
+    const first = (start + done) % pageTokens
+    const count = Math.min(pageTokens - first, rows - done)
+    use(Math.floor((start + done) / pageTokens), first, count, done)
+    done += count
+  }
+}

@@ -7,6 +7,7 @@ import type {
   ProbeRequest,
   ProbeResult,
   SequenceState,
+  StateImport,
   StepOutput,
   StepRun,
 } from '../compute/backend.js'
@@ -28,6 +29,7 @@ import { joinSignals } from './joinSignals.js'
 import { KeptState } from './keptState.js'
 import type { Scheduler } from './scheduler.js'
 import { checkSnapshot, decodeLayers, encodeLayer, plainBytes, snapshotHeader, snapshotSize } from './snapshot.js'
+import { readSnapshot, type StateReader, writeSnapshot } from './snapshotStream.js'
 
 export interface ContextOptions {
   /** How many checkpoints are kept at most; 0 switches them off. Default 4. */
@@ -82,6 +84,7 @@ export interface ContextHost {
 
 const UNKNOWN_TOKEN = -1
 const DEFAULT_MAX_CHECKPOINTS = 4
+const LARGEST_BUFFER = 2 ** 32 // bytes, in every engine of today
 
 export class Context {
   private readonly sequence: SequenceState
@@ -224,11 +227,16 @@ export class Context {
     return snapshotSize(this.host.backend.config, this.length)
   }
 
-  /** The state as MFLX version 1. */
+  /** The state as MFLX version 1, in one piece; one that is too long for that can be had by `saveStateTo`. */
   saveState(): Promise<Uint8Array> {
     return this.enqueue(async () => {
       const { config } = this.host.backend
-      const bytes = new Uint8Array(snapshotSize(config, this.length))
+      const size = snapshotSize(config, this.length)
+      if (size > LARGEST_BUFFER) {
+        const message = `${size} bytes do not fit into one buffer: use saveStateTo and loadStateFrom`
+        throw new SnapshotError('TooLarge', message, { got: size, want: LARGEST_BUFFER })
+      }
+      const bytes = new Uint8Array(size)
       bytes.set(snapshotHeader(config))
       let offset = snapshotHeader(config).length
       for (let layer = 0; layer < config.numLayers; layer++) {
@@ -238,6 +246,47 @@ export class Context {
         }
       }
       return bytes
+    })
+  }
+
+  /** The same bytes, of any length, piece by piece. The next piece is made when `sink` is done with the last. */
+  saveStateTo(sink: (piece: Uint8Array) => void | Promise<void>): Promise<void> {
+    return this.readState(state => writeSnapshot(state, this.host.backend.config, sink))
+  }
+
+  /** Lets `work` copy the state, which stays as it is until that is done. */
+  readState<T>(work: (state: StateReader) => Promise<T>): Promise<T> {
+    return this.enqueue(() => work(this.sequence))
+  }
+
+  /** `loadState` from pieces of any size, which may come slowly: nothing has changed before the last one was right. */
+  loadStateFrom(source: AsyncIterable<Uint8Array>, tokens?: ArrayLike<number>, logits?: Float32Array): Promise<void> {
+    const list = tokens && Array.from(tokens)
+    const kept = logits?.slice() ?? null
+    return this.enqueue(async () => {
+      this.checkKnown(list, kept)
+      const { config } = this.host.backend
+      const limits = { contextLength: this.host.contextLength, knownLength: list?.length ?? 0 }
+      const begin = (length: number) => this.sequence.beginImport(length)
+      const { length, incoming } = await readSnapshot(source, config, limits, begin)
+      await this.takeOver(incoming, length, list, kept)
+    })
+  }
+
+  /** Becomes a state of known tokens that `fill` puts together; as it was where that fails. */
+  importState(tokens: readonly number[], fill: (into: StateImport) => Promise<void>): Promise<void> {
+    const list = [...tokens]
+    return this.enqueue(async () => {
+      if (list.length > this.host.contextLength) throw new ContextLimitError(list.length, this.host.contextLength)
+      this.checkKnown(list, null)
+      const incoming = await this.sequence.beginImport(list.length)
+      try {
+        await fill(incoming)
+      } catch (error) {
+        incoming.drop()
+        throw error
+      }
+      await this.takeOver(incoming, list.length, list, null)
     })
   }
 
@@ -253,14 +302,8 @@ export class Context {
     return this.enqueue(async () => {
       const { config } = this.host.backend
       const length = checkSnapshot(bytes, config, this.host.contextLength) ?? list?.length ?? 0
-      if (list && list.length !== length) {
-        throw new OptionError('tokens', `${list.length} tokens`, `the ${length} that the snapshot holds`)
-      }
-      for (const token of list ?? []) this.checkToken(token)
-      if (kept && kept.length !== config.vocabSize) {
-        throw new OptionError('logits', `${kept.length} values`, `${config.vocabSize}, the vocabulary`)
-      }
-      if (kept && !areFinite(kept)) throw new SnapshotError('NotFinite', 'the logits are not finite')
+      if (list && list.length !== length) throw tokensDiffer(list.length, length)
+      this.checkKnown(list, kept)
       await this.sequence.importLayers(length, decodeLayers(bytes, config))
       this.checkLength(length)
       await this.startFrom(list ?? new Array(length).fill(UNKNOWN_TOKEN), kept)
@@ -416,6 +459,31 @@ export class Context {
     this.become(position, logits)
   }
 
+  /** What the caller knows of a state must make sense. */
+  private checkKnown(tokens: readonly number[] | undefined, logits: Float32Array | null) {
+    const { vocabSize } = this.host.backend.config
+    for (const token of tokens ?? []) this.checkToken(token)
+    if (logits && logits.length !== vocabSize) {
+      throw new OptionError('logits', `${logits.length} values`, `${vocabSize}, the vocabulary`)
+    }
+    if (logits && !areFinite(logits)) throw new SnapshotError('NotFinite', 'the logits are not finite')
+  }
+
+  private async takeOver(
+    incoming: StateImport,
+    length: number,
+    tokens: number[] | undefined,
+    logits: Float32Array | null,
+  ) {
+    if (tokens && tokens.length !== length) {
+      incoming.drop()
+      throw tokensDiffer(tokens.length, length)
+    }
+    incoming.commit()
+    this.checkLength(length)
+    await this.startFrom(tokens ?? new Array(length).fill(UNKNOWN_TOKEN), logits)
+  }
+
   /** The sequence came from elsewhere: nothing that was known before holds. */
   private async startFrom(tokens: number[], logits: Float32Array | null) {
     this.forget()
@@ -481,6 +549,10 @@ class LastLogits {
   copy(): Float32Array | null {
     return this.known && this.values ? this.values.slice() : null
   }
+}
+
+function tokensDiffer(got: number, held: number): OptionError {
+  return new OptionError('tokens', `${got} tokens`, `the ${held} that the snapshot holds`)
 }
 
 function checkMaxCheckpoints(max: number): number {

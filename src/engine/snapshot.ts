@@ -66,17 +66,9 @@ export function checkSnapshot(bytes: Uint8Array, config: ModelConfig, contextLen
       continue
     }
     needBytes(bytes, offset, 4, layer)
-    const own = view.getInt32(offset, true)
+    const own: number = view.getInt32(offset, true)
     offset += 4
-    if (own < 0) throw new SnapshotError('NegativeLength', `layer ${layer} has length ${own}`, { layer, got: own })
-    if (own > contextLength) {
-      const message = `layer ${layer} has length ${own}, the context limit is ${contextLength}`
-      throw new SnapshotError('LengthOverflow', message, { layer, got: own, want: contextLength })
-    }
-    if (length !== null && own !== length) {
-      const message = `layer ${layer} has length ${own}, earlier layers have ${length}`
-      throw new SnapshotError('LengthsDiffer', message, { layer, got: own, want: length })
-    }
+    checkLayerLength(own, layer, length, contextLength)
     length = own
     needBytes(bytes, offset, 2 * own * rowBytes, layer)
     offset += 2 * own * rowBytes
@@ -88,17 +80,32 @@ export function checkSnapshot(bytes: Uint8Array, config: ModelConfig, contextLen
   return length
 }
 
+/** Throws unless a layer may have so many tokens; `others`: what earlier layers have. */
+export function checkLayerLength(own: number, layer: number, others: number | null, contextLength: number): void {
+  if (own < 0) throw new SnapshotError('NegativeLength', `layer ${layer} has length ${own}`, { layer, got: own })
+  if (own > contextLength) {
+    const message = `layer ${layer} has length ${own}, the context limit is ${contextLength}`
+    throw new SnapshotError('LengthOverflow', message, { layer, got: own, want: contextLength })
+  }
+  if (others !== null && own !== others) {
+    const message = `layer ${layer} has length ${own}, earlier layers have ${others}`
+    throw new SnapshotError('LengthsDiffer', message, { layer, got: own, want: others })
+  }
+}
+
+/** Throws where a layer's values are NaN or infinity: nothing comes of those. */
+export function needFinite(values: Float32Array, layer: number): Float32Array {
+  if (areFinite(values)) return values
+  throw new SnapshotError('NotFinite', `layer ${layer} holds values that are not finite`, { layer })
+}
+
 /** The layers of a checked snapshot, in order. Throws at the first that holds NaN or infinity: nothing comes of those. */
 export function* decodeLayers(bytes: Uint8Array, config: ModelConfig): Generator<LayerState> {
   let offset = SNAPSHOT_HEADER_BYTES
   const take = (floats: number): Float32Array => {
     const part = bytes.slice(offset, offset + floats * 4) // a copy of its own, at an address that fits floats
     offset += floats * 4
-    const values = new Float32Array(part.buffer, part.byteOffset, floats)
-    if (!areFinite(values)) {
-      throw new SnapshotError('NotFinite', `layer ${layer} holds values that are not finite`, { layer })
-    }
-    return values
+    return needFinite(new Float32Array(part.buffer, part.byteOffset, floats), layer)
   }
   let layer = 0
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
@@ -115,7 +122,8 @@ export function* decodeLayers(bytes: Uint8Array, config: ModelConfig): Generator
   }
 }
 
-function checkHeader(view: DataView, config: ModelConfig) {
+/** Throws unless `view` begins with the header of this model's snapshots. */
+export function checkHeader(view: DataView, config: ModelConfig): void {
   const fields = headerFields(config)
   fields.forEach(([field, want], i) => {
     if (view.byteLength < i * 4 + 4) {
@@ -138,7 +146,7 @@ function needBytes(bytes: Uint8Array, offset: number, need: number, layer: numbe
   }
 }
 
-function bytesOf(floats: Float32Array): Uint8Array {
+export function bytesOf(floats: Float32Array): Uint8Array {
   return new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength)
 }
 

@@ -1,20 +1,22 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
-import { ApiError, embeddingsError, isOwnFault, stoppingError, toApiError, withoutFolders } from './apiError.js'
+import { ApiError, embeddingsError, isOwnFault, stoppingError, toApiError } from './apiError.js'
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
+import { health, readiness } from './health.js'
 import { newId } from './ids.js'
+import { modelBody, modelList } from './modelList.js'
 import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
 import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
 import { chatCompletions } from './openai/chat.js'
 import { completions } from './openai/completions.js'
 import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
 import { errorBody as openaiError } from './openai/shapes.js'
-import type { Service } from './service.js'
+import { type Service, unknownModel } from './service.js'
 import { type StaticFiles, staticFile } from './staticFiles.js'
 
-const OPEN_PATHS = new Set(['/health'])
+const OPEN_PATHS = new Set(['/health', '/ready'])
 
 export interface AppOptions {
   readonly guard: Guard
@@ -23,7 +25,7 @@ export interface AppOptions {
   readonly onRefused?: (line: string) => void
 }
 
-type Env = { Variables: { requestId: string } }
+type Env = { Variables: { requestId: string; keyScope: string } }
 type AppContext = Context<Env>
 
 export function createApp(service: Service, { guard, files, onRefused }: AppOptions): Hono<Env> {
@@ -46,7 +48,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
       c.header('vary', 'origin')
     }
     const isPage = files?.has(path) === true && (method === 'GET' || method === 'HEAD')
-    guard.check(c.req.raw, OPEN_PATHS.has(path) || isPage || method === 'OPTIONS')
+    c.set('keyScope', guard.check(c.req.raw, OPEN_PATHS.has(path) || isPage || method === 'OPTIONS'))
     if (method === 'OPTIONS') {
       c.header('access-control-allow-methods', 'GET, POST, DELETE')
       c.header('access-control-allow-headers', c.req.header('access-control-request-headers') ?? '*')
@@ -57,12 +59,12 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
   })
 
   app.get('/health', c => {
-    const { modelId: model } = service
-    const { failure } = service.model
-    if (failure) {
-      return c.json({ status: 'failed', model, error: { code: failure.code, message: withoutFolders(failure) } }, 503)
-    }
-    return c.json({ status: service.draining() ? 'stopping' : 'ok', model })
+    const { body, status } = health(service)
+    return c.json(body, status)
+  })
+  app.get('/ready', c => {
+    const { body, status } = readiness(service)
+    return c.json(body, status)
   })
   app.get('/metrics', async c =>
     c.text(await service.metrics.registry.metrics(), 200, { 'content-type': service.metrics.registry.contentType }),
@@ -75,11 +77,11 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     if (service.modelFiles === null) throw new ApiError('not_found', 'the files of this model are not listed anywhere')
     return service.modelFiles.respond(c, path)
   })
-  app.get('/v1/models', c => c.json(modelList(c, service)))
+  app.get('/v1/models', c => c.json(modelList(service, speaksAnthropic(c))))
   app.get('/v1/models/:id{.+}', c => {
-    if (c.req.param('id') !== service.modelId)
-      throw new ApiError('not_found', `there is no model '${c.req.param('id')}'`, { code: 'model_not_found' })
-    return c.json(modelBody(c, service))
+    const body = modelBody(service, c.req.param('id'), speaksAnthropic(c))
+    if (body === null) throw unknownModel(c.req.param('id'))
+    return c.json(body)
   })
   const post: Record<string, (c: AppContext) => Promise<Response>> = {
     '/v1/chat/completions': c => chatCompletions(c, service),
@@ -116,7 +118,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     if (file !== null) return file
     if (c.req.path === '/')
       return c.text(
-        `moeflux serves ${service.modelId}\n\nOpenAI API: /v1   Anthropic API: /v1/messages   ollama API: /api   /health   /metrics\n`,
+        `moeflux serves ${service.shelf.list.map(({ offer }) => offer.id).join(', ')}\n\nOpenAI API: /v1   Anthropic API: /v1/messages   ollama API: /api   /health   /ready   /metrics\n`,
       )
     throw notFound(c)
   })
@@ -158,38 +160,9 @@ function speaksAnthropic(c: AppContext): boolean {
 /** Labels of a metric must be few: paths that nobody serves count as one. */
 function routeName(path: string): string {
   if (path.startsWith('/models/')) return '/models'
-  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|tags|ps|show|version)|health|metrics|engine(\/events)?)?$/.test(
+  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|tags|ps|show|version)|health|ready|metrics|engine(\/events)?)?$/.test(
     path,
   )
     ? path
     : 'other'
-}
-
-function modelBody(c: AppContext, service: Service): object {
-  const created = service.startedAt
-  const { contextLength } = service.model
-  return speaksAnthropic(c)
-    ? {
-        type: 'model',
-        id: service.modelId,
-        display_name: service.modelId,
-        created_at: new Date(created * 1000).toISOString(),
-        max_input_tokens: contextLength,
-        max_tokens: contextLength,
-      }
-    : {
-        id: service.modelId,
-        object: 'model',
-        created,
-        owned_by: 'moeflux',
-        context_length: contextLength,
-        max_model_len: contextLength, // as vLLM calls it
-      }
-}
-
-function modelList(c: AppContext, service: Service): object {
-  const data = [modelBody(c, service)]
-  return speaksAnthropic(c)
-    ? { data, has_more: false, first_id: service.modelId, last_id: service.modelId }
-    : { object: 'list', data }
 }

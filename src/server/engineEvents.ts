@@ -5,6 +5,7 @@ import type { Context } from 'hono'
 import type { EngineFrame } from '../engine/engineMonitor.js'
 import { encodeFrame } from '../engine/frameCodec.js'
 import { mergeFrames } from '../engine/mergeFrames.js'
+import type { Model } from '../session/openModel.js'
 import { ApiError } from './apiError.js'
 import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'
@@ -12,7 +13,8 @@ import type { Service } from './service.js'
 
 const MAX_WATCHERS = 32
 
-export function engineBody({ model, modelId, modelFiles }: Service): object {
+export function engineBody({ shelf, modelFiles }: Service): object {
+  const { id: modelId, model } = watched(shelf)
   const { config } = model
   return {
     model: modelId,
@@ -28,8 +30,16 @@ export function engineBody({ model, modelId, modelFiles }: Service): object {
   }
 }
 
+/** The model that was used last. */
+function watched(shelf: Service['shelf']): { id: string; model: Model } {
+  const { latest } = shelf
+  if (latest !== null) return { id: latest.id, model: latest.loaded.model }
+  throw new ApiError('overloaded', 'no model is in memory: the first request loads one', { retryAfterSeconds: 5 })
+}
+
 export async function engineEvents(c: Context, service: Service): Promise<Response> {
   const { watchers, stopping } = service
+  const { model } = watched(service.shelf)
   if (watchers.size >= MAX_WATCHERS) {
     throw new ApiError('rate_limit', `${MAX_WATCHERS} are watching the engine, no more may`, { retryAfterSeconds: 10 })
   }
@@ -46,7 +56,7 @@ export async function engineEvents(c: Context, service: Service): Promise<Respon
   signal.addEventListener('abort', stopProbing, { once: true })
   stopping.addEventListener('abort', end, { once: true, signal })
   c.req.raw.signal.addEventListener('abort', end, { once: true, signal })
-  const events = await eventSource(frameMessages(service, signal), {
+  const events = await eventSource(frameMessages(model, signal), {
     onError: () => null,
     signal,
     cancel: end,
@@ -60,7 +70,7 @@ export async function engineEvents(c: Context, service: Service): Promise<Respon
   return c.body(events, 200, EVENT_STREAM_HEADERS)
 }
 
-async function* frameMessages({ model }: Service, signal: AbortSignal): AsyncGenerator<ServerSentEvent> {
+async function* frameMessages(model: Model, signal: AbortSignal): AsyncGenerator<ServerSentEvent> {
   let pending: EngineFrame | null = null
   let wake = () => {}
   const stop = model.watch(frame => {

@@ -112,7 +112,7 @@ function eventBytes(
         } catch (error) {
           if (isCancelled) return // nobody is there to be told
           const last = options.onError(error)
-          if (last !== null) controller.enqueue(encoder.encode([...eventPieces(last, asLines)].join('')))
+          if (last !== null) controller.enqueue(encoder.encode(eventText(last, asLines)))
           controller.close()
           options.end()
         }
@@ -144,6 +144,10 @@ async function within<T>(
   } finally {
     clearTimeout(timer)
   }
+}
+
+export function eventText(event: ServerSentEvent, asLine = false): string {
+  return [...eventPieces(event, asLine)].join('')
 }
 
 /** Data never holds a line break: it is JSON, or a word. */

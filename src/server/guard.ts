@@ -6,7 +6,8 @@ import { hostname } from 'node:os'
 import { ApiError } from './apiError.js'
 
 export interface GuardOptions {
-  readonly apiKey?: string
+  /** One key, or several: of people who share the server. */
+  readonly apiKey?: string | readonly string[]
   /** Origins that pages may call from, or '*'. */
   readonly corsOrigins?: readonly string[]
   /** Further names by which the server may be addressed. */
@@ -19,7 +20,7 @@ const LOCAL_NAMES = ['localhost', '127.0.0.1', '[::1]']
 export class Guard {
   private readonly hosts: ReadonlySet<string>
   private readonly isEverywhere: boolean
-  private readonly keyHash: Buffer | null
+  private readonly keyHashes: readonly Buffer[]
 
   constructor(private readonly options: GuardOptions) {
     const own = hostname()
@@ -27,11 +28,12 @@ export class Guard {
     const machine = this.isEverywhere ? [own, `${own}.local`] : []
     const names = [...LOCAL_NAMES, options.host, ...machine, ...(options.allowedHosts ?? [])]
     this.hosts = new Set(names.map(name => name.toLowerCase()))
-    this.keyHash = options.apiKey === undefined ? null : hash(options.apiKey)
+    const { apiKey = [] } = options
+    this.keyHashes = (typeof apiKey === 'string' ? [apiKey] : apiKey).map(hash)
   }
 
-  /** Throws for a request that must not be answered. `open` paths need no key. */
-  check(request: Request, open: boolean): void {
+  /** Throws for a request that must not be answered. `open` paths need no key. Returns what tells keys apart; '' for none. */
+  check(request: Request, open: boolean): string {
     const host = (request.headers.get('host') ?? '').toLowerCase()
     if (!this.answersTo(host.replace(/:\d+$/, ''))) {
       throw new ApiError('permission', `host '${host}' is not a name of this server (allow it with --allow-host)`)
@@ -40,7 +42,7 @@ export class Guard {
     if (origin !== null && !this.allowsOrigin(origin, host)) {
       throw new ApiError('permission', `origin '${origin}' is not allowed (allow it with --cors)`)
     }
-    if (!open && this.keyHash !== null) this.checkKey(request)
+    return open || this.keyHashes.length === 0 ? '' : this.checkKey(request)
   }
 
   /** The value of access-control-allow-origin for an origin, or null. */
@@ -66,14 +68,18 @@ export class Guard {
     }
   }
 
-  private checkKey(request: Request): void {
+  private checkKey(request: Request): string {
     const bearer = /^Bearer\s+(.+)$/i.exec(request.headers.get('authorization') ?? '')?.[1]
     const key = bearer ?? request.headers.get('x-api-key')
     if (key === null || key === undefined) {
       throw new ApiError('authentication', 'no API key: send it as Authorization: Bearer … or x-api-key')
     }
-    if (!timingSafeEqual(hash(key), this.keyHash as Buffer))
+    const given = hash(key)
+    // All are compared: how long it takes tells nothing.
+    if (this.keyHashes.filter(own => timingSafeEqual(given, own)).length === 0) {
       throw new ApiError('authentication', 'the API key is wrong')
+    }
+    return given.toString('hex').slice(0, 32)
   }
 }
 

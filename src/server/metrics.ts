@@ -3,12 +3,16 @@
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { ModelStats, TierStats } from '../compute/stats.js'
 import type { SessionEvent, Usage } from '../session/events.js'
+import type { SessionState } from '../session/session.js'
 import { CountedHistogram } from './countedHistogram.js'
+import { addStoreMetrics } from './storeMetrics.js'
 
 export interface MetricsSources {
   readonly stats: () => ModelStats
-  readonly experts: number // of the model, wherever they are
-  readonly session: () => { running: number; waiting: number; states: number; bytes: number }
+  readonly experts: () => number // of the models in memory, wherever they are
+  readonly session: () => SessionState
+  readonly slots: number // answers that are computed at once
+  readonly models: () => { loaded: number; loads: number; unloads: number }
   readonly active: () => number
   readonly bodyBytes: () => number
 }
@@ -72,6 +76,19 @@ export class Metrics {
       })
     gauge('moeflux_requests_active', 'Requests in the house: running or waiting', sources.active)
     gauge('moeflux_body_bytes', 'Room that the bodies of requests take, small ones left out', sources.bodyBytes)
+    gauge('moeflux_requests_running', 'Requests that are being answered', () => sources.session().running)
+    gauge('moeflux_requests_waiting', 'Requests in the house that are not being answered yet', () =>
+      Math.max(0, sources.active() - sources.session().running),
+    )
+    gauge('moeflux_slots', 'Requests that can be answered at once', () => sources.slots)
+    gauge('moeflux_kv_usage_ratio', 'Memory of kept states as a share of what there is for them', () => {
+      const { bytes, byteBudget } = sources.session()
+      return byteBudget > 0 ? bytes / byteBudget : 0
+    })
+    gauge('moeflux_models_loaded', 'Models in memory', () => sources.models().loaded)
+    counter('moeflux_model_loads_total', 'Models that were loaded', () => sources.models().loads)
+    counter('moeflux_model_unloads_total', 'Models that were unloaded', () => sources.models().unloads)
+    addStoreMetrics(this.registry, sources.session)
     gauge('moeflux_sequences_active', 'Sequences being evaluated', () => sources.session().running)
     gauge('moeflux_sequences_waiting', 'Requests that wait for a sequence', () => sources.session().waiting)
     gauge('process_resident_memory_bytes', 'Memory of the process', () => process.memoryUsage.rss())
@@ -94,7 +111,7 @@ export class Metrics {
       if (name.endsWith('_total')) counter(`moeflux_${name}`, help, () => read(sources.stats()))
       else gauge(`moeflux_${name}`, help, () => read(sources.stats()))
     }
-    gauge('moeflux_experts', 'Experts of the model, wherever they are', () => sources.experts)
+    gauge('moeflux_experts', 'Experts of the models in memory, wherever they are', sources.experts)
     this.addTiers(sources.stats)
     const reads = { name: 'moeflux_expert_read_seconds', help: 'Time that a read of an expert took', registers }
     new CountedHistogram(reads, () => readTimes(sources.stats()))

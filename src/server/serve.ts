@@ -1,9 +1,8 @@
-// A listening server over an opened model: made, stopped, nothing else. Stopping first takes no new work, then lets
+// A listening server over one opened model or several to be opened: made, stopped, nothing else. Stopping first takes no new work, then lets
 // answers finish for a while, then cancels them.
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
-import { MoefluxError } from '../errors.js'
-import { expertCount } from '../model/sizes.js'
+import { MemoryPlanError, MoefluxError, OutOfMemoryError } from '../errors.js'
 import type { Model } from '../session/openModel.js'
 import type { SessionOptions } from '../session/session.js'
 import type { ImageHandling } from './absentImages.js'
@@ -15,16 +14,21 @@ import { Guard } from './guard.js'
 import { answerHalfClosed } from './halfClosed.js'
 import { nowSeconds } from './ids.js'
 import { closeAfterBodies } from './lingeringClose.js'
+import { type LoadedModel, type ModelOffer, offers } from './loadedModel.js'
 import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
+import { ModelShelf, type Offer, type ShelfOptions } from './modelShelf.js'
 import { type BodyLimits, DEFAULT_BODY_LIMITS } from './requestBody.js'
 import type { Service } from './service.js'
+import { ShelfTotals } from './shelfTotals.js'
 import { listStaticFiles } from './staticFiles.js'
+
+export type { ModelOffer } from './loadedModel.js'
 
 export interface ServeOptions {
   readonly host?: string // default 127.0.0.1
   readonly port?: number // default 11435; 0 takes any
-  readonly apiKey?: string
+  readonly apiKey?: string | readonly string[]
   readonly corsOrigins?: readonly string[]
   readonly allowedHosts?: readonly string[]
   readonly modelId?: string // default the model's name
@@ -37,6 +41,14 @@ export interface ServeOptions {
   readonly keepAliveMs?: number // between comments in a stream that has nothing to say. Default 10 s
   readonly images?: ImageHandling // default 'refuse'
   readonly store?: SessionOptions['store']
+  /** 'key': requests with different keys share no states. Default 'all'. */
+  readonly storeScope?: 'all' | 'key'
+  /** Of several models, so many are in memory at once. Default: as many as there is room for. */
+  readonly maxLoaded?: number
+  /** How long an idle one of several stays. Default ten minutes. */
+  readonly keepLoadedMs?: number
+  /** When it is stopped, the time in which requests are still taken while /ready says that none should come. Default 0. */
+  readonly drainMs?: number
   readonly webFolder?: string
   readonly onLog?: (line: string) => void
   readonly onWarning?: (line: string) => void
@@ -53,36 +65,43 @@ const DEFAULT_PORT = 11435
 const MINUTE_MS = 60_000
 const HOUR_MS = 3_600_000
 
-export async function serve(model: Model, options: ServeOptions = {}): Promise<RunningServer> {
+/** Serves an opened model, which stays the caller's; or several, which are opened and closed as they are asked for. */
+export async function serve(models: Model | readonly ModelOffer[], options: ServeOptions = {}): Promise<RunningServer> {
   const { host = '127.0.0.1', port = DEFAULT_PORT, parallel = 8, maxQueue = 64 } = options
-  const session = model.createSession({
-    store: options.store,
-    maxSequences: parallel,
-    onLog: options.onLog,
-    onWarning: options.onWarning,
-  })
+  const shelf = openShelf(models, options)
+  const totals = shelf.totals
   const admission = new Admission(parallel, maxQueue)
   const stopping = new AbortController()
   let draining = false
-  const modelId = options.modelId ?? model.name
   const receiveMs = options.receiveTimeoutMs ?? MINUTE_MS
   const bodyLimits: BodyLimits = {
     ...DEFAULT_BODY_LIMITS,
     maxBytes: options.maxBodyBytes ?? DEFAULT_BODY_LIMITS.maxBytes,
   }
   const bodyRoom = new BodyRoom({ maxBytes: bodyLimits.maxBytes, waitMs: receiveMs / 2 })
+  const onlyModel = shelf.list.length === 1 ? shelf.list[0].offer.id : null
+  const pinned = shelf.list.filter(({ offer }) => offer.isPinned)
+  try {
+    for (const { offer } of pinned) (await shelf.acquire(offer.id)).release()
+  } catch (error) {
+    await shelf.close(stoppingError())
+    throw error
+  }
+  const only = onlyModel === null ? null : shelf.latest?.loaded.model
   const service: Service = {
-    model,
-    session,
-    modelId,
-    modelFiles: await ModelFiles.of(model, modelId),
+    shelf,
+    onlyModel,
+    modelFiles: only ? await ModelFiles.of(only, onlyModel as string) : null,
+    scopeByKey: options.storeScope === 'key',
     watchers: new Set(),
     startedAt: nowSeconds(),
     admission,
     metrics: new Metrics({
-      experts: expertCount(model.config),
-      stats: () => model.stats(),
-      session: () => session.state,
+      experts: () => totals.experts,
+      stats: () => totals.stats,
+      session: () => totals.session,
+      slots: parallel,
+      models: () => ({ ...shelf.counters, loaded: shelf.list.filter(({ loaded }) => loaded !== null).length }),
       active: () => admission.active,
       bodyBytes: () => bodyRoom.bytes,
     }),
@@ -115,23 +134,63 @@ export async function serve(model: Model, options: ServeOptions = {}): Promise<R
   closeAfterBodies(server)
   server.keepAliveTimeout = 65_000
   server.maxHeadersCount = 100
-  const address = await listen(server, host, port)
+  const address = await listen(server, host, port).catch(async error => {
+    await shelf.close(stoppingError())
+    throw error
+  })
   return {
     url: `http://${host.includes(':') ? `[${host}]` : host}:${address}`,
     port: address,
     async stop(graceMs = 5_000) {
       draining = true
+      const deadline = Date.now() + graceMs
+      // A balancer that looks now and then has to see that nothing more is to be sent before nobody listens.
+      await pause(Math.min(graceMs, options.drainMs ?? 0))
       const closed = new Promise<void>(resolve => server.close(() => resolve()))
       server.closeIdleConnections()
-      const deadline = Date.now() + graceMs
-      while (admission.active > 0 && Date.now() < deadline) await new Promise(resolve => setTimeout(resolve, 25))
+      while (admission.active > 0 && Date.now() < deadline) await pause(25)
       stopping.abort(stoppingError())
-      await session.close()
+      await shelf.close(stoppingError())
       // What was cancelled gets a moment to say so.
       setTimeout(() => server.closeAllConnections(), 200)
       await closed
     },
   }
+}
+
+function openShelf(models: Model | readonly ModelOffer[], options: ServeOptions): TotalledShelf {
+  const sessionOptions = {
+    store: options.store,
+    maxSequences: options.parallel ?? 8,
+    onLog: options.onLog,
+    onWarning: options.onWarning,
+  }
+  return new TotalledShelf(offers(models, options.modelId, sessionOptions), {
+    mostLoaded: options.maxLoaded ?? Number.POSITIVE_INFINITY,
+    keepMs: options.keepLoadedMs ?? 10 * MINUTE_MS,
+    isShortage: error => error instanceof MemoryPlanError || error instanceof OutOfMemoryError,
+    onEvent: Array.isArray(models) ? options.onLog : undefined,
+  })
+}
+
+/** A shelf that remembers what models did that it has unloaded. */
+class TotalledShelf extends ModelShelf<LoadedModel> {
+  readonly totals: ShelfTotals
+
+  constructor(all: readonly Offer<LoadedModel>[], options: ShelfOptions) {
+    super(
+      all.map(offer => ({
+        ...offer,
+        load: async () => (await offer.load()).onClose(loaded => this.totals.retire(loaded)),
+      })),
+      options,
+    )
+    this.totals = new ShelfTotals(() => this.list.flatMap(({ loaded }) => loaded ?? []))
+  }
+}
+
+async function pause(ms: number): Promise<void> {
+  await new Promise(resolve => setTimeout(resolve, ms))
 }
 
 /** One line for what has a name, all there is for what has none. */

@@ -1,4 +1,4 @@
-// What the endpoints share: the model and its session, admission, metrics and limits. One per server.
+// What the endpoints share: the models, admission, metrics and limits. One per server.
 import type { Model } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
 import type { ImageHandling } from './absentImages.js'
@@ -6,18 +6,23 @@ import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'
 import type { BodyRoom } from './bodyRoom.js'
 import type { StreamLimits } from './eventSource.js'
+import type { LoadedModel } from './loadedModel.js'
 import type { Metrics } from './metrics.js'
 import type { ModelFiles } from './modelFiles.js'
+import type { ModelShelf } from './modelShelf.js'
 import type { BodyLimits } from './requestBody.js'
 
 export interface Service {
-  readonly model: Model
-  readonly session: Session
-  readonly modelId: string
+  readonly shelf: ModelShelf<LoadedModel>
+  /** The only one, which answers to any name; null where there are several to choose from. */
+  readonly onlyModel: string | null
   readonly startedAt: number // seconds
   readonly admission: Admission
   readonly metrics: Metrics
+  /** Of the only model. */
   readonly modelFiles: ModelFiles | null
+  /** Requests with another key share no states. */
+  readonly scopeByKey: boolean
   /** Who looks at the engine now. */
   readonly watchers: Set<AbortController>
   readonly bodyLimits: BodyLimits
@@ -36,7 +41,27 @@ export interface Service {
   readonly stopping: AbortSignal
 }
 
-/** Any name is answered by the one model that is loaded, as local servers do; an empty one is a mistake. */
-export function checkModelName(name: string | undefined): void {
+/** A request's view of the server: with the model that it asked for. */
+export interface Served extends Service {
+  readonly model: Model
+  readonly session: Session
+  readonly modelId: string
+}
+
+/**
+ * Which model a request means. Any name is answered by an only model, as local servers do; where there are several, one that
+ * is not among them is an error, and none means the first.
+ */
+export function chooseModel({ shelf, onlyModel }: Service, name: string | null | undefined): string {
   if (name === '') throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
+  if (onlyModel !== null) return onlyModel
+  if (name == null) return shelf.list[0].offer.id
+  const known = [name, name.replace(/:latest$/, '')].find(id => shelf.has(id)) // ollama's clients add a tag
+  if (known === undefined) throw unknownModel(name)
+  return known
+}
+
+export function unknownModel(name: string): ApiError {
+  const message = `there is no model '${name.slice(0, 200)}' here (GET /v1/models lists them)`
+  return new ApiError('not_found', message, { code: 'model_not_found', param: 'model' })
 }

@@ -13,8 +13,11 @@ import {
   type ServerSentEvent,
 } from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'
+import type { LoadedModel } from './loadedModel.js'
+import { loadingStream } from './loadingStream.js'
+import type { Lease } from './modelShelf.js'
 import { readBody } from './requestBody.js'
-import type { Service } from './service.js'
+import { chooseModel, type Served, type Service } from './service.js'
 
 /** A request whose body takes longer to arrive does not keep its place meanwhile. */
 const ARRIVAL_PATIENCE_MS = 2_000
@@ -61,6 +64,22 @@ export class Visit {
     } finally {
       clearTimeout(patience)
     }
+  }
+
+  /** The requests that may share states with this one. */
+  get scope(): string {
+    return this.service.scopeByKey ? ((this.context.get('keyScope') as string | undefined) ?? '') : ''
+  }
+
+  /** The model, when it is there; the request's until it ends. */
+  async model(id: string): Promise<Served> {
+    const lease: Lease<LoadedModel> = await this.service.shelf.acquire(id, this.signal)
+    // The visit may have ended meanwhile.
+    if (this.signal.aborted) lease.release()
+    else this.endings.push(() => lease.release())
+    this.signal.throwIfAborted()
+    const { model, session } = lease.loaded
+    return { ...this.service, model, session, modelId: id }
   }
 
   /** Nobody waits for the answer any more. */
@@ -124,17 +143,32 @@ export class Visit {
 
 export const onePlace = () => 1
 
-/** Takes a place, then the body, then the places that what it asks for needs; more than there are is a 429. */
-export async function visit<T>(
+/** What a request says of the model, and of how it wants the answer. */
+interface ModelRequest {
+  readonly model?: string | null
+  readonly stream?: boolean | null
+}
+
+/**
+ * Takes a place, then the body, then the places that what it asks for needs, then the model; more places than there are is a
+ * 429. A stream says that its model is being loaded.
+ */
+export async function visit<T extends ModelRequest>(
   c: Context,
   service: Service,
   schema: z.ZodType<T>,
   placesFor: (request: T) => number,
-  handle: (visit: Visit, request: T) => Promise<Response>,
+  handle: (visit: Visit, request: T, service: Served) => Promise<Response>,
+  /** How errors are told in event streams, by APIs that have them. */
+  onError?: EventSourceOptions['onError'],
 ): Promise<Response> {
   const stay = new Visit(service, c)
   try {
-    const response = await handle(stay, await stay.read(schema, placesFor))
+    const request = await stay.read(schema, placesFor)
+    const id = chooseModel(service, request.model)
+    const answer = async () => await handle(stay, request, await stay.model(id))
+    if (onError && request.stream && !service.shelf.isLoaded(id)) return loadingStream(c, stay, id, answer, onError)
+    const response = await answer()
     if (!stay.isStreaming) stay.end()
     return response
   } catch (error) {

@@ -72,17 +72,19 @@ export class AnswerMemory {
     this.calls.delete(key)
   }
 
-  /** Remembers the ids of an answer where encoding its text would give others. */
-  async rememberIds(prompt: Prompt, answer: readonly number[], signal: AbortSignal): Promise<void> {
+  /** Remembers the ids of an answer where encoding its text would give others; returns whether it would not. */
+  async rememberIds(prompt: Prompt, answer: readonly number[], signal: AbortSignal): Promise<boolean> {
     const raw = this.tokenizer.decode(answer)
     const { sections, mark } = prompt
     const last = sections.at(-1) ?? { start: 0, token: 0 }
     const text = prompt.text.slice(last.start) + raw
     const again = (await this.workers.encode(text, { mark }, Number.POSITIVE_INFINITY, signal)).ids
     const ids = [...prompt.ids, ...answer]
-    if (again.length === ids.length - last.token && commonPrefix(again, ids.slice(last.token)) === again.length) return
+    if (again.length === ids.length - last.token && commonPrefix(again, ids.slice(last.token)) === again.length)
+      return true
     this.starts.push({ text: prompt.text + raw, mark, ids, sections })
     if (this.starts.length > REMEMBERED_STARTS) this.starts.shift()
+    return false
   }
 
   /** The longest remembered start of `text` that ends where an added token follows, so that no merge crosses its end. */

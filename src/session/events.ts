@@ -21,6 +21,8 @@ export interface AnswerOptions extends SamplerOptions {
   readonly responseFormat?: ResponseFormat
   /** Makes the constraint of the answer, in place of the model's own way to do so. */
   readonly openConstraint?: OpenConstraint
+  /** Only requests of the same scope share states of prompts. Without it, all of the session that have none. */
+  readonly cacheScope?: string
   readonly signal?: AbortSignal
   /** Prompt tokens evaluated so far, of those that are not in the cache. */
   readonly onPromptProgress?: (done: number, total: number) => void

@@ -15,7 +15,7 @@ import { readGenerationConfig } from '../text/generationConfig.js'
 import { type StartTextWorker, type TextWorker, TextWorkers } from '../text/textWorkers.js'
 import { loadTokenizer, type Tokenizer } from '../text/tokenizer.js'
 import type { EventStream } from './eventStream.js'
-import type { Answer, ChatOptions } from './events.js'
+import type { Answer, ChatOptions, OpenConstraint } from './events.js'
 import { Session, type SessionOptions, type TextParts } from './session.js'
 
 export interface OpenModelOptions extends EngineOptions {
@@ -23,6 +23,8 @@ export interface OpenModelOptions extends EngineOptions {
   readonly startTextWorker?: StartTextWorker
   /** The same for the workers that make grammars and walk them. */
   readonly startGrammarWorker?: StartGrammarWorker
+  /** Where sessions keep states of prompts beyond their own life, unless they are told otherwise. */
+  readonly store?: SessionOptions['store']
 }
 
 /** What the helpers take: messages, or a prompt that becomes one message of a user. */
@@ -40,6 +42,7 @@ export class Model extends EngineModel {
     private readonly text: TextParts,
     /** Ends what the text side runs. */
     private readonly closeText: () => Promise<void>,
+    private readonly store?: SessionOptions['store'],
   ) {
     super(parts)
   }
@@ -60,7 +63,9 @@ export class Model extends EngineModel {
   /** Conversations with a prefix cache of their own. */
   createSession(options: SessionOptions = {}): Session {
     this.checkOpen()
-    const session: Session = new Session(this, this.text, options, () => this.sessions.delete(session))
+    const session: Session = new Session(this, this.text, { ...options, store: options.store ?? this.store }, () =>
+      this.sessions.delete(session),
+    )
     this.sessions.add(session)
     return session
   }
@@ -96,7 +101,8 @@ export async function openModel(folder: string | Folder, options: OpenModelOptio
       text.workers?.close()
       await constraints.close()
     }
-    return new Model(parts, { ...text, openConstraint: (request, signal) => constraints.open(request, signal) }, close)
+    const openConstraint: OpenConstraint = (request, signal) => constraints.open(request, signal)
+    return new Model(parts, { ...text, openConstraint }, close, options.store)
   } catch (error) {
     loaded.text?.workers?.close()
     throw error

@@ -16,10 +16,10 @@ export class Prefills {
   }
 
   /** Resolves when another prompt has come as far as it shares with `ids`; null where there is nothing to wait for. */
-  ahead(ids: readonly number[], known: number): Promise<void> | null {
+  ahead({ ids, scope }: Prompt, known: number): Promise<void> | null {
     let best: { prefill: Prefill; position: number } | null = null
     for (const prefill of this.running) {
-      const position = prefill.sharedLanding(ids)
+      const position = prefill.scope === scope ? prefill.sharedLanding(ids) : 0
       if (position >= known + WORTH_WAITING && position > (best?.position ?? 0)) best = { prefill, position }
     }
     return best ? best.prefill.reached(best.position) : null
@@ -34,6 +34,10 @@ export class Prefill {
     private done: number,
     private readonly onEnd: () => void,
   ) {}
+
+  get scope(): string {
+    return this.prompt.scope
+  }
 
   /** A state was kept after so many tokens. */
   kept(position: number): void {

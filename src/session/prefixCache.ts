@@ -15,6 +15,7 @@ export interface CachedState {
 
 export interface PrefixEntry<S extends CachedState> extends Prefix {
   readonly state: S
+  readonly scope: string // who may use it; '' for all
   landmark: Landmark
   conversation: number
   lastUsed: number
@@ -65,8 +66,13 @@ export class PrefixCache<S extends CachedState> {
   }
 
   /** The longest usable state that begins `tokens`, and counts it as used. */
-  find(tokens: readonly number[], usable: (entry: PrefixEntry<S>) => boolean = () => true): PrefixEntry<S> | null {
+  find(
+    tokens: readonly number[],
+    usable: (entry: PrefixEntry<S>) => boolean = () => true,
+    scope = '',
+  ): PrefixEntry<S> | null {
     for (const entry of matchingPrefixes(tokens, this.entries)) {
+      if (entry.scope !== scope) continue
       if (commonPrefix(entry.state.tokens, tokens) !== entry.length || !usable(entry)) continue
       entry.lastUsed = ++this.clock
       return entry
@@ -75,25 +81,33 @@ export class PrefixCache<S extends CachedState> {
   }
 
   /** Whether this very prefix is kept; if so it counts as used, now by `conversation`. */
-  touch(tokens: readonly number[], length: number, landmark: Landmark, conversation: number): boolean {
+  touch(tokens: readonly number[], length: number, landmark: Landmark, conversation: number, scope = ''): boolean {
+    const entry = this.at(tokens, length, scope)
+    if (entry === null) return false
+    if (KEEP_LONGER[landmark] > KEEP_LONGER[entry.landmark]) entry.landmark = landmark
+    entry.conversation = conversation
+    entry.lastUsed = ++this.clock
+    return true
+  }
+
+  /** What is kept of this very prefix. */
+  at(tokens: readonly number[], length: number, scope = ''): PrefixEntry<S> | null {
     const key = prefixKey(tokens, length)
     for (const entry of this.entries) {
-      if (entry.length !== length || entry.key !== key || commonPrefix(entry.state.tokens, tokens) < length) continue
-      if (KEEP_LONGER[landmark] > KEEP_LONGER[entry.landmark]) entry.landmark = landmark
-      entry.conversation = conversation
-      entry.lastUsed = ++this.clock
-      return true
+      if (entry.length !== length || entry.key !== key || entry.scope !== scope) continue
+      if (commonPrefix(entry.state.tokens, tokens) >= length) return entry
     }
-    return false
+    return null
   }
 
   /** Keeps a state; returns the ones that had to go, which the caller must release. */
-  add(state: S, landmark: Landmark, conversation: number): PrefixEntry<S>[] {
+  add(state: S, landmark: Landmark, conversation: number, scope = ''): PrefixEntry<S>[] {
     const { tokens } = state
-    const prefix = { length: tokens.length, key: prefixKey(tokens) }
+    const prefix = { length: tokens.length, key: prefixKey(tokens), scope }
     const entry = { ...prefix, state, landmark, conversation, lastUsed: ++this.clock, pins: 0 }
     // Another request may have kept the same prefix meanwhile.
-    if (this.touch(tokens, tokens.length, landmark, conversation) || state.bytes > this.limits.bytes) return [entry]
+    if (this.touch(tokens, tokens.length, landmark, conversation, scope) || state.bytes > this.limits.bytes)
+      return [entry]
     this.entries.add(entry)
     return this.evict()
   }
@@ -118,9 +132,11 @@ export class PrefixCache<S extends CachedState> {
   }
 
   /** How many tokens of the prompt any kept state agrees with, though none may be kept at that point. */
-  longestCommon(tokens: readonly number[]): number {
+  longestCommon(tokens: readonly number[], scope = ''): number {
     let longest = 0
-    for (const { state } of this.entries) longest = Math.max(longest, commonPrefix(state.tokens, tokens))
+    for (const { state, scope: own } of this.entries) {
+      if (own === scope) longest = Math.max(longest, commonPrefix(state.tokens, tokens))
+    }
     return longest
   }
 

@@ -24,6 +24,10 @@ export interface Prompt {
   readonly mark: string
   readonly sections: readonly Section[]
   readonly landings: readonly Landing[] // ascending, no position twice
+  /** Where earlier requests may have left a state in a store, beside the landings. */
+  readonly boundaries: readonly number[]
+  /** Who may use the states that are kept of it, and whose it may use; '' for all. */
+  readonly scope: string
   /** The prompt ends inside thinking. */
   readonly insideThinking: boolean
 }
@@ -46,6 +50,8 @@ export class PromptBuilder {
     private readonly template: ChatTemplate,
     private readonly answers: AnswerMemory,
     private readonly contextLength: number,
+    /** Turns before the last whose ends are looked for, where there is a store that may have states of them. */
+    private readonly turns = 0,
   ) {}
 
   /** Throws where it leaves no room in the context for an answer. */
@@ -56,7 +62,13 @@ export class PromptBuilder {
       return { message: moved[message] ?? message, characters, landmark: BREAKPOINT }
     })
     const places = [...automaticPlaces(chat.messages), ...asked]
-    const options = { places, nextTurn: true, prefill: wellFormed(prefill), maxTokens: this.contextLength - 1 }
+    const options = {
+      places,
+      nextTurn: true,
+      turns: this.turns,
+      prefill: wellFormed(prefill),
+      maxTokens: this.contextLength - 1,
+    }
     const rendered = await this.template.render(chat, options, signal)
     if ('atLeast' in rendered) throw this.tooLong(rendered.atLeast, true)
     checkPrefill(rendered, prefill)
@@ -68,7 +80,23 @@ export class PromptBuilder {
     const landings = await Promise.all(rendered.offsets.map((offset, index) => at(offset, places[index].landmark)))
     landings.push(await at(rendered.nextTurn, 'promptEnd'), { position: encoded.ids.length, landmark: 'prompt' })
     const { text, mark, insideThinking } = rendered
-    return { ...encoded, text, mark, insideThinking, landings: distinct(landings) }
+    const boundaries = await this.boundaries(rendered, encoded, signal)
+    return { ...encoded, text, mark, insideThinking, landings: distinct(landings), boundaries, scope: '' }
+  }
+
+  /**
+   * Positions at which requests for earlier answers of this chat ended, and those answers. What follows such a place now
+   * may be encoded together with it, where it was an end before: then the position before it is meant.
+   */
+  private async boundaries(rendered: RenderedChat, encoded: Encoded, signal?: AbortSignal): Promise<number[]> {
+    const found = new Set<number>()
+    for (const { opening, end } of rendered.turns) {
+      const position = await this.position(rendered, encoded, opening, signal)
+      found.add(position).add(position + 1)
+      const ends = encoded.sections.filter(({ start }) => start < end).slice(-2)
+      for (const { token } of ends) found.add(token)
+    }
+    return [...found]
   }
 
   /** The tokens that `build` would give, also where they are past the context. */

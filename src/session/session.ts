@@ -26,11 +26,11 @@ import { type Landing, type Prompt, PromptBuilder, promptTooLong } from './promp
 import { requestLine } from './requestLine.js'
 import { Slots } from './slots.js'
 import { StateCache } from './stateCache.js'
-import { type StateStore, StoreWriter } from './storeWriter.js'
+import { StateStores, type StoreChoice, type TierState } from './stateStores.js'
 
 export interface SessionOptions {
-  /** Where states are kept beyond the life of the session: a folder (Node), or a store of one's own. */
-  readonly store?: string | StateStore
+  /** Where states are kept beyond the life of the session, and for others; several are asked in their order. */
+  readonly store?: StoreChoice | readonly StoreChoice[]
   /** So many requests run at once and so many conversations are kept; others wait, the oldest are forgotten. Default 8. */
   readonly maxSequences?: number
   /** Memory for kept states, in bytes. Default 1 GiB, or six states of a model whose states are larger. */
@@ -39,6 +39,17 @@ export interface SessionOptions {
   readonly onLog?: (line: string) => void
   /** What went wrong beside the answers: a store that cannot be written, a damaged entry. */
   readonly onWarning?: (line: string) => void
+}
+
+export interface SessionState {
+  readonly running: number
+  readonly waiting: number
+  readonly states: number
+  readonly bytes: number
+  readonly byteBudget: number // for kept states
+  /** Prompts by where the longest beginning of them was found. */
+  readonly found: { readonly memory: number; readonly disk: number; readonly shared: number; readonly nowhere: number }
+  readonly tiers: readonly TierState[]
 }
 
 /** The text side of a model. */
@@ -63,9 +74,14 @@ interface Prepared {
 const DEFAULT_SEQUENCES = 8
 const DEFAULT_BYTES = 2 ** 30
 const PLAIN = findDialect(null) // raw text is no chat: nothing in it is thinking, or a call
+const STORED_TURNS = 2 // before the last, whose states a store is asked for: one may not have been written in time
+const RAW_GRID = 256 // tokens: raw text has no turns, so its states are kept and looked for at multiples
+const RAW_BOUNDARIES = 8
 
 export class Session {
   private readonly cache: StateCache
+  private readonly hasStore: boolean
+  private readonly byteBudget: number
   private readonly slots: Slots
   private readonly answers: AnswerMemory | null
   private readonly running = new Map<EventStream, Promise<void>>()
@@ -82,8 +98,11 @@ export class Session {
     if (!(bytes >= 0)) throw new OptionError('byteBudget', bytes, 'a number of bytes')
     const { store } = options
     const warn = (line: string) => options.onWarning?.(line)
-    const writer = store === undefined ? null : new StoreWriter(model, storeOpener(store), warn)
-    this.cache = new StateCache(new PrefixCache({ bytes, conversations }), writer, warn)
+    const choices =
+      store === undefined ? [] : Array.isArray(store) ? (store as readonly StoreChoice[]) : [store as StoreChoice]
+    this.hasStore = choices.length > 0
+    this.byteBudget = bytes
+    this.cache = new StateCache(new PrefixCache({ bytes, conversations }), new StateStores(choices, model, warn), warn)
     this.slots = new Slots(conversations)
     const { tokenizer, workers } = text
     this.answers = tokenizer === null || workers === null ? null : new AnswerMemory(tokenizer, workers)
@@ -102,7 +121,8 @@ export class Session {
         variables: options.templateVariables,
         prefill: options.prefill,
       }
-      const prompt = await this.promptBuilder().build(request, signal)
+      const built = await this.promptBuilder().build(request, signal)
+      const prompt = { ...built, scope: options.cacheScope ?? '' }
       const splitter = {
         insideThinking: prompt.insideThinking,
         insideText: !!options.prefill,
@@ -135,7 +155,9 @@ export class Session {
         text: '',
         mark: '',
         sections: [],
-        landings: rawLandings(ids.length),
+        landings: rawLandings(ids.length, this.hasStore),
+        boundaries: this.hasStore ? rawBoundaries(ids.length) : [],
+        scope: options.cacheScope ?? '',
         insideThinking: false,
       }
       const wanted: AnswerRequest = {
@@ -160,13 +182,16 @@ export class Session {
     return await this.promptBuilder().count({ messages, tools, thinking, prefill }, signal)
   }
 
-  /** Requests that run now, states kept and their memory. */
-  get state(): { readonly running: number; readonly waiting: number; readonly states: number; readonly bytes: number } {
+  /** Requests that run now, states kept and their memory, and what the stores did. */
+  get state(): SessionState {
     return {
       running: this.slots.taken,
       waiting: this.slots.waiting,
       states: this.cache.states,
       bytes: this.cache.bytes,
+      byteBudget: this.byteBudget,
+      found: { ...this.cache.found },
+      tiers: this.cache.tiers,
     }
   }
 
@@ -249,6 +274,7 @@ export class Session {
       answerSeconds: answering ? (performance.now() - answering) / 1000 : 0,
     })
     let outcome = 'cut off'
+    let answered: readonly number[] | null = null // all tokens, where another process would get the same ones
     try {
       const resumed = await this.cache.resume(context, prompt, signal)
       cached = context.length
@@ -280,8 +306,9 @@ export class Session {
       )
       yield* loop
       outcome = progress.reason
-      await this.remember(prompt, progress, signal)
-      await this.cache.keep(context, context.tokens, 'answer', resumed.conversation)
+      const isRepeated = await this.remember(prompt, progress, signal)
+      await this.cache.keep(context, context.tokens, 'answer', resumed.conversation, prompt.scope)
+      if (isRepeated) answered = [...context.tokens]
       yield { type: 'usage', ...usage() }
       yield { type: 'end', reason: progress.reason, stopSequence: progress.stopSequence }
     } catch (error) {
@@ -289,21 +316,28 @@ export class Session {
       throw error
     } finally {
       this.options.onLog?.(requestLine(usage(), missed, outcome))
+      this.cache.offer(prompt, answered)
       await context.close()
     }
   }
 
-  private async remember(prompt: Prompt, progress: AnswerProgress, signal: AbortSignal): Promise<void> {
+  /** Returns whether the next turn's prompt will begin with prompt and answer as they are, also in another process. */
+  private async remember(prompt: Prompt, progress: AnswerProgress, signal: AbortSignal): Promise<boolean> {
     const { tokens, calls, text, thinking } = progress
-    if (prompt.mark === '' || tokens.length === 0) return
+    if (prompt.mark === '' || tokens.length === 0 || this.answers === null) return false
     // An answer is no worse for being forgotten.
-    await this.answers?.rememberIds(prompt, tokens, signal).catch(() => signal.throwIfAborted())
+    const isCanonical = await this.answers.rememberIds(prompt, tokens, signal).catch(() => {
+      signal.throwIfAborted()
+      return false
+    })
+    if (calls.length === 0) return isCanonical && prompt.landings.at(-1)?.landmark === 'promptEnd'
     const { thinking: tags, takesWrittenCalls } = this.dialect
-    if (calls.length === 0 || !takesWrittenCalls) return
+    if (!takesWrittenCalls) return false
     const raw = (this.text.tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
     const thought = tags === null ? -1 : raw.indexOf(tags.close)
     const after = tags === null || thought < 0 ? raw : raw.slice(thought + tags.close.length)
-    this.answers?.rememberCalls(text, calls, { thinking, text: after.replace(/^\n+/, '') })
+    this.answers.rememberCalls(text, calls, { thinking, text: after.replace(/^\n+/, '') })
+    return false
   }
 
   /** Tells before anything is evaluated that the context is too short. */
@@ -371,14 +405,23 @@ export class Session {
     if (template === null) {
       throw new TemplateError(`${this.model.name}: has no chat template; raw completion works without one`)
     }
-    return new PromptBuilder(workers, template, this.answers as AnswerMemory, this.model.contextLength)
+    const turns = this.hasStore ? STORED_TURNS : 0
+    return new PromptBuilder(workers, template, this.answers as AnswerMemory, this.model.contextLength, turns)
   }
 }
 
 /** When raw text goes on, its last token may become part of another one: the place to go on from is before it. */
-function rawLandings(length: number): Landing[] {
+function rawLandings(length: number, onGrid: boolean): Landing[] {
+  const last = Math.floor((length - 2) / RAW_GRID) * RAW_GRID
+  const grid: Landing[] = onGrid && last > 0 ? [{ position: last, landmark: 'breakpoint' }] : []
   const end: Landing = { position: length, landmark: 'prompt' }
-  return length > 1 ? [{ position: length - 1, landmark: 'promptEnd' }, end] : [end]
+  return length > 1 ? [...grid, { position: length - 1, landmark: 'promptEnd' }, end] : [end]
+}
+
+/** Where a store may have a state of raw text that began like this. */
+function rawBoundaries(length: number): number[] {
+  const last = Math.floor(length / RAW_GRID)
+  return Array.from({ length: Math.min(RAW_BOUNDARIES, last) }, (_, i) => (last - i) * RAW_GRID)
 }
 
 /** How far into the prompt the states reach that other prompts than this very one can go on from. */
@@ -421,13 +464,4 @@ function recurrentBytes({ config }: EngineModel): number {
   const linear = config.layerKinds.filter(kind => kind === 'linear_attention').length
   const perLayer = 3 * config.linearConvDim + config.linearValueHeads * config.linearValueDim * config.linearKeyDim
   return 4 * linear * perLayer
-}
-
-function storeOpener(store: string | StateStore): () => Promise<StateStore> {
-  if (typeof store !== 'string') return async () => store
-  let opened: Promise<StateStore> | null = null
-  return () => {
-    opened ??= import('./snapshotStore.js').then(({ SnapshotStore }) => new SnapshotStore(store))
-    return opened
-  }
 }

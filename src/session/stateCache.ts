@@ -4,9 +4,9 @@ import type { Context } from '../engine/context.js'
 import type { KeptState } from '../engine/keptState.js'
 import { OutOfMemoryError, SnapshotError } from '../errors.js'
 import { type Prefill, Prefills } from './prefills.js'
-import { type Landmark, type PrefixCache, type PrefixEntry, worthStoring } from './prefixCache.js'
+import type { Landmark, PrefixCache, PrefixEntry } from './prefixCache.js'
 import type { Prompt } from './prompt.js'
-import type { StoreWriter } from './storeWriter.js'
+import type { StateStores, TierState } from './stateStores.js'
 
 interface Start {
   readonly conversation: number
@@ -20,10 +20,12 @@ export interface Resumed extends Start {
 
 export class StateCache {
   private readonly prefills = new Prefills()
+  /** Prompts by where the longest beginning of them was found. */
+  readonly found = { memory: 0, disk: 0, shared: 0, nowhere: 0 }
 
   constructor(
     private readonly cache: PrefixCache<KeptState>,
-    private readonly writer: StoreWriter | null,
+    private readonly stores: StateStores,
     private readonly warn: (line: string) => void,
   ) {}
 
@@ -35,13 +37,16 @@ export class StateCache {
     return this.cache.bytes
   }
 
+  get tiers(): readonly TierState[] {
+    return this.stores.states
+  }
+
   /** Brings the context, which is empty, to the longest state that begins the prompt. */
   async resume(context: Context, prompt: Prompt, signal: AbortSignal): Promise<Resumed> {
-    const { ids } = prompt
     for (;;) {
       signal.throwIfAborted()
-      const entry = this.find(ids)
-      const ahead = this.prefills.ahead(ids, entry?.length ?? 0)
+      const entry = this.find(prompt)
+      const ahead = this.prefills.ahead(prompt, entry?.length ?? 0)
       if (ahead !== null) {
         await orAborted(ahead, signal)
         continue
@@ -49,7 +54,7 @@ export class StateCache {
       // From here on others may wait for this prompt; nothing may be awaited between the look and this.
       const prefill = this.prefills.start(prompt, entry?.length ?? 0)
       try {
-        return { ...(await this.startFrom(context, ids, entry)), prefill }
+        return { ...(await this.startFrom(context, prompt, entry, signal)), prefill }
       } catch (error) {
         prefill.end()
         throw error
@@ -59,23 +64,30 @@ export class StateCache {
 
   private async startFrom(
     context: Context,
-    ids: readonly number[],
+    prompt: Prompt,
     entry: PrefixEntry<KeptState> | null,
+    signal: AbortSignal,
   ): Promise<Start> {
     if (entry) entry.pins++ // others may evict while the store is read
     try {
-      const stored = await this.resumeStored(context, ids, entry?.length ?? 0)
+      const stored = await this.resumeStored(context, prompt, entry?.length ?? 0, signal)
       if (stored !== null) return { conversation: stored, logits: null }
-      if (entry === null) return { conversation: this.cache.newConversation(), logits: null }
-      return (await this.adopt(context, entry)) ?? (await this.startFrom(context, ids, this.find(ids)))
+      if (entry === null) {
+        this.found.nowhere++
+        return { conversation: this.cache.newConversation(), logits: null }
+      }
+      const start = await this.adopt(context, entry)
+      if (start === null) return await this.startFrom(context, prompt, this.find(prompt), signal)
+      this.found.memory++
+      return start
     } finally {
       if (entry) entry.pins--
     }
   }
 
   /** A state at the very end of the prompt serves only with its logits: there is nothing left to evaluate for them. */
-  private find(ids: readonly number[]): PrefixEntry<KeptState> | null {
-    return this.cache.find(ids, ({ length, state }) => length < ids.length || state.logits !== null)
+  private find({ ids, scope }: Prompt): PrefixEntry<KeptState> | null {
+    return this.cache.find(ids, ({ length, state }) => length < ids.length || state.logits !== null, scope)
   }
 
   /** Evaluates the rest of the prompt and keeps states on the way. Returns the logits at its end. */
@@ -86,12 +98,12 @@ export class StateCache {
     signal: AbortSignal,
     onProgress: (evaluated: number) => void,
   ): Promise<Float32Array> {
-    const { ids, landings } = prompt
+    const { ids, landings, scope } = prompt
     try {
       for (const { position, landmark } of landings) {
         const start = context.length
         if (position < start) {
-          this.cache.touch(ids, position, landmark, conversation)
+          this.cache.touch(ids, position, landmark, conversation, scope)
           continue
         }
         if (position > start) {
@@ -106,7 +118,7 @@ export class StateCache {
           })
           if (last) logits = result.logits
         }
-        await this.keep(context, ids, landmark, conversation)
+        await this.keep(context, ids, landmark, conversation, scope)
         prefill.kept(position)
       }
     } finally {
@@ -116,13 +128,29 @@ export class StateCache {
   }
 
   /** Keeps the state of a context, which stands after the first tokens of `ids`. */
-  async keep(context: Context, ids: readonly number[], landmark: Landmark, conversation: number): Promise<void> {
-    if (context.length === 0 || this.cache.touch(ids, context.length, landmark, conversation)) return
+  async keep(
+    context: Context,
+    ids: readonly number[],
+    landmark: Landmark,
+    conversation: number,
+    scope: string,
+  ): Promise<void> {
+    if (context.length === 0 || this.cache.touch(ids, context.length, landmark, conversation, scope)) return
     const kept = await this.withRoom(() => context.keep())
-    for (const { state, landmark: gone } of this.cache.add(kept, landmark, conversation)) {
-      if (this.writer && worthStoring(gone)) this.writer.write(state)
-      else state.release()
-    }
+    for (const gone of this.cache.add(kept, landmark, conversation, scope)) this.stores.evicted(gone)
+  }
+
+  /**
+   * An answer is over: stores that are shared get what others may go on from. Of the conversation that is one state, the
+   * furthest that its next turn repeats: `answered`, all tokens so far, where that is so, or the end of the prompt.
+   */
+  offer({ ids, landings, scope }: Prompt, answered: readonly number[] | null): void {
+    const entries = landings
+      .filter(({ landmark }) => landmark === 'system' || landmark === 'breakpoint' || landmark === 'promptEnd')
+      .filter(({ landmark }) => answered === null || landmark !== 'promptEnd')
+      .map(({ position }) => this.cache.at(ids, position, scope))
+    if (answered !== null) entries.push(this.cache.at(answered, answered.length, scope))
+    this.stores.offer(entries.filter(entry => entry !== null))
   }
 
   /** Does `work`; where memory runs out, kept states make room and it is tried again. */
@@ -140,10 +168,10 @@ export class StateCache {
   }
 
   /** Why no longer state was found, for people; '' where there is nothing to say. */
-  explainMiss({ ids }: Prompt, cached: number): string {
+  explainMiss({ ids, scope }: Prompt, cached: number): string {
     if (cached >= ids.length - 1) return ''
     if (this.cache.size === 0) return 'nothing is kept yet'
-    const common = this.cache.longestCommon(ids)
+    const common = this.cache.longestCommon(ids, scope)
     if (common === 0) return 'no kept state begins like this'
     if (common > cached) return `agrees with kept tokens up to ${common}, the nearest kept state is at ${cached}`
     return ''
@@ -151,11 +179,11 @@ export class StateCache {
 
   /** A request is over: what is worth it may go to the store when there is time. */
   whenIdle(): void {
-    this.writer?.whenIdle(() => this.cache.worthStoring())
+    this.stores.whenIdle(() => this.cache.worthStoring())
   }
 
   async close(): Promise<void> {
-    await this.writer?.close(this.cache.worthStoring())
+    await this.stores.close(this.cache.worthStoring())
     for (const { state } of this.cache.drain()) state.release()
   }
 
@@ -174,19 +202,20 @@ export class StateCache {
     }
   }
 
-  /** From the store, where that has a longer state than `known`. Returns the new conversation, or null. */
-  private async resumeStored(context: Context, ids: readonly number[], known: number): Promise<number | null> {
-    const stored = await this.writer?.read(ids, known)
-    if (!stored) return null
-    try {
-      await this.withRoom(() => context.loadState(stored.state, stored.tokens, stored.logits ?? undefined))
-    } catch (error) {
-      if (!(error instanceof SnapshotError)) throw error
-      await this.writer?.drop(stored.tokens, error.message)
-      return null
-    }
+  /** From a store, where that has a longer state than `known`. Returns the new conversation, or null. */
+  private async resumeStored(
+    context: Context,
+    { ids, landings, boundaries, scope }: Prompt,
+    known: number,
+    signal: AbortSignal,
+  ): Promise<number | null> {
+    if (this.stores.isEmpty) return null
+    const places = [...landings.map(({ position }) => position), ...boundaries]
+    const stored = await this.withRoom(() => this.stores.restore(context, ids, places, known, scope, signal))
+    if (stored === null) return null
+    this.found[stored.label]++
     const conversation = this.cache.newConversation()
-    await this.keep(context, stored.tokens, 'promptEnd', conversation)
+    await this.keep(context, ids.slice(0, stored.length), 'promptEnd', conversation, scope)
     return conversation
   }
 }

@@ -27,6 +27,8 @@ export interface Place {
 export interface RenderOptions {
   readonly places?: readonly Place[]
   readonly nextTurn?: boolean
+  /** Of so many answers in the chat, the last ones, where the prompts ended that asked for them. */
+  readonly turns?: number
   /** What the answer begins with: put behind the opening of the answer. */
   readonly prefill?: string
   /** A prompt that certainly has more tokens need not be rendered to the end. */
@@ -41,6 +43,8 @@ export interface RenderedChat {
   readonly offsets: readonly number[]
   /** How much of `text` will still be there when an answer and another user message follow; 0 where not asked for. */
   readonly nextTurn: number
+  /** Offsets in `text`: what is still there of the prompt that asked for an earlier answer, and where that answer ends. */
+  readonly turns: readonly { readonly opening: number; readonly end: number }[]
   /** The opening of the answer ends inside thinking. */
   readonly insideThinking: boolean
 }
@@ -74,7 +78,7 @@ export function renderChat(job: RenderJob, added: AddedTokens, encoder: Encoder)
 
 function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): RenderReply {
   const { request, options, thinkingOpen } = job
-  const { places = [], nextTurn = false, prefill = '', maxTokens = Number.POSITIVE_INFINITY } = options
+  const { places = [], nextTurn = false, turns = 0, prefill = '', maxTokens = Number.POSITIVE_INFINITY } = options
   const opened = render(job, request)
   if ('error' in opened) return opened
   // The engine has no answer to a prompt without tokens.
@@ -90,6 +94,7 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
     places.length > 0 ? render(job, { ...request, messages: pinned(request.messages, places, pin) }) : null
   const offsets = places.length > 0 ? pinOffsets(opened.text, withPins, pin, places) : []
   const goesOn = nextTurn ? commonLength(opened.text, render(job, withNextTurn(request))) : 0
+  const earlier = answersOf(request.messages, turns).map(index => earlierTurn(job, request, index, opened.text))
   const pieces = [
     ...opened.pieces,
     { length: before.length, origin: Origin.template },
@@ -104,6 +109,7 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
     mark,
     offsets: offsets.map(offset => marked.offset(offset)),
     nextTurn: marked.offset(goesOn),
+    turns: earlier.map(({ opening, end }) => ({ opening: marked.offset(opening), end: marked.offset(end) })),
     insideThinking: thinkingOpen !== null && opened.text.trimEnd().endsWith(thinkingOpen),
   }
 }
@@ -126,6 +132,22 @@ function withNextTurn(request: ChatRequest): ChatRequest {
     { role: 'user', content: 'x' },
   ]
   return { ...request, messages: [...request.messages, ...more], generationPrompt: false }
+}
+
+/** The last `count` messages that are answers, with a prompt before them. */
+function answersOf(messages: readonly PlainMessage[], count: number): number[] {
+  if (count === 0) return []
+  const answers = [...messages.keys()].filter(index => index > 0 && messages[index].role === 'assistant')
+  return answers.slice(-count)
+}
+
+/** What the request for the answer `index` found to be still there in a next turn, as far as it is. */
+function earlierTurn(job: RenderJob, request: ChatRequest, index: number, text: string) {
+  const before = { ...request, messages: request.messages.slice(0, index) }
+  const asked = render(job, before)
+  const answered = render(job, { ...request, messages: request.messages.slice(0, index + 1), generationPrompt: false })
+  const goesOn = 'text' in asked ? commonLength(asked.text, render(job, withNextTurn(before))) : 0
+  return { opening: Math.min(goesOn, commonLength(text, asked)), end: commonLength(text, answered) }
 }
 
 /** Two characters of the private use area that the text does not contain. */

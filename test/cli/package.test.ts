@@ -29,7 +29,7 @@ function importedPackages(entries: readonly string[]): Set<string> {
   }
   const visit = (file: string) => {
     // What only Node reaches is left out of bundles.
-    if (seen.has(file) || /[\\/](node[A-Z]\w*|preparePacked|snapshotStore)\.js$/.test(file)) return
+    if (seen.has(file) || /[\\/](node[A-Z]\w*|preparePacked|openStore)\.js$/.test(file)) return
     seen.add(file)
     if (!/\.(js|tsx?)$/.test(file)) return
     const text = readFileSync(file, 'utf8')

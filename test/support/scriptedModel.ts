@@ -1,7 +1,16 @@
 // A model whose "mind" is a function of all tokens so far: what the session room does with states, prompts and answers can
 // then be tested in milliseconds, and a state that was restored wrongly gives a wrong answer at once. Its recurrent state is
 // a hash of the tokens and its K/V rows are the tokens, so snapshots work too.
-import type { Backend, HeldState, LayerState, SequenceState, StepRun } from '#moeflux/compute/backend.js'
+import {
+  type Backend,
+  type HeldState,
+  importWhole,
+  type KvPart,
+  type LayerState,
+  type SequenceState,
+  type StateImport,
+  type StepRun,
+} from '#moeflux/compute/backend.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
 import { Model } from '#moeflux/session/openModel.js'
 import { prefixKey } from '#moeflux/session/prefixMatch.js'
@@ -97,12 +106,30 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
       }
       return { kind: 'linear_attention', conv: new Float32Array(15), recurrent: hashOf(this.tokens) }
     }
-    async importLayers(length: number, layers: Iterable<LayerState>) {
-      const [linear, full] = layers as LayerState[]
-      if (linear?.kind !== 'linear_attention' || full?.kind !== 'full_attention') throw new Error('wrong layers')
-      const tokens = Array.from(full.keys)
-      if (String(linear.recurrent) !== String(hashOf(tokens)) || length !== tokens.length) throw new Error('torn state')
-      this.tokens = tokens
+    async exportRows(_: number, __: KvPart, start: number, rows: number) {
+      return Float32Array.from(this.tokens.slice(start, start + rows))
+    }
+    async beginImport(length: number): Promise<StateImport> {
+      const tokens: number[] = new Array(length).fill(-1)
+      let recurrent: Float32Array | null = null
+      return {
+        rows(layer, _, start, rows) {
+          if (layer !== 1) throw new Error('wrong layers')
+          tokens.splice(start, rows.length, ...rows)
+        },
+        linear(layer, state) {
+          if (layer !== 0) throw new Error('wrong layers')
+          recurrent = state.recurrent
+        },
+        commit: () => {
+          if (String(recurrent) !== String(hashOf(tokens)) || length !== tokens.length) throw new Error('torn state')
+          this.tokens = tokens
+        },
+        drop() {},
+      }
+    }
+    importLayers(length: number, layers: Iterable<LayerState>) {
+      return importWhole(this, length, layers)
     }
     release() {
       alive.sequences--

@@ -35,18 +35,18 @@ describe('a small disk', () => {
     })
 
   onDisk(
-    'names the entry of the snapshot store, which keeps nothing half-written',
+    'names the object of the folder store, which keeps nothing half-written',
     1 * MB,
     `import { readdirSync } from 'node:fs'
-     import { SnapshotStore } from '${dist}session/snapshotStore.js'
-     const store = new SnapshotStore(disk)
-     const write = (length, bytes) => store.write('abcdef0123456789', { length, key: String(length).padStart(16, '0') }, new Uint8Array(bytes))
+     import { FolderStore } from '${dist}states/folderStore.js'
+     const store = new FolderStore(disk)
+     const write = (number, bytes) => store.put('test/kv-' + String(number).padStart(64, '0'), new Uint8Array(bytes))
      await write(1, 1000)
      const error = await write(2, 2 * 2 ** 20).catch(error => error)
-     tell({ code: error.code, path: error.path, names: readdirSync(disk) })`,
+     tell({ code: error.code, path: error.path, names: readdirSync(disk + '/test'), parts: readdirSync(disk) })`,
     told => {
-      const names = [expect.stringMatching(/-1-0+1\.state$/)]
-      expect(told).toEqual({ code: 'DISK_FULL', path: expect.stringMatching(/-2-0+2\.state$/), names })
+      const names = [expect.stringMatching(/-0+1$/)]
+      expect(told).toEqual({ code: 'DISK_FULL', path: expect.stringMatching(/-0+2$/), names, parts: ['test'] })
     },
   )
 

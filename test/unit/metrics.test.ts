@@ -28,8 +28,19 @@ const stats: ModelStats = {
 }
 
 function textOf(own: ModelStats): Promise<string> {
-  const session = () => ({ running: 0, waiting: 0, states: 0, bytes: 0 })
-  return new Metrics({ stats: () => own, experts: 96, session, active: () => 0, bodyBytes: () => 0 }).registry.metrics()
+  const found = { memory: 0, disk: 0, shared: 0, nowhere: 0 }
+  const session = () => ({ running: 0, waiting: 0, states: 0, bytes: 0, byteBudget: 1, found, tiers: [] })
+  const models = () => ({ loaded: 1, loads: 1, unloads: 0 })
+  const sources = {
+    stats: () => own,
+    experts: () => 96,
+    session,
+    slots: 8,
+    models,
+    active: () => 0,
+    bodyBytes: () => 0,
+  }
+  return new Metrics(sources).registry.metrics()
 }
 
 describe('metrics', () => {
@@ -85,6 +96,6 @@ describe('metrics', () => {
     ]) {
       expect(text).toContain(`${line}\n`)
     }
-    expect(await textOf(stats)).not.toContain('tier="')
+    expect(await textOf(stats)).not.toMatch(/moeflux_tier_\w+\{/)
   })
 })

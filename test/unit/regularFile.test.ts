@@ -9,7 +9,7 @@ import { writeSite } from '#moeflux/cli/writeSite.js'
 import { ExpertReaderPool } from '#moeflux/experts/expertReaderPool.js'
 import { readMemory } from '#moeflux/experts/nodeReaders.js'
 import { openModel } from '#moeflux/index.js'
-import { SnapshotStore } from '#moeflux/session/snapshotStore.js'
+import { FolderStore } from '#moeflux/states/folderStore.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { readRegular } from '#moeflux/storage/regularFile.js'
@@ -99,13 +99,13 @@ describe.skipIf(!isPosix)('in place of a file', () => {
     expect(open).toThrow(/is a pipe, not a file/)
   })
 
-  test('a pipe in the snapshot store is trouble with the store', async () => {
+  test('a pipe in the folder store is trouble with the store', async () => {
     const folder = temporaryFolder()
-    const store = new SnapshotStore(folder)
-    const prefix = { length: 3, key: '0'.repeat(16) }
-    await store.write('abcdef0123456789', prefix, Uint8Array.of(1))
-    await make('pipe', join(folder, readdirSync(folder)[0]))
-    await expect(store.read('abcdef0123456789', prefix)).rejects.toEqual(refused)
+    const store = new FolderStore(folder)
+    const name = `test/kv-${'0'.repeat(64)}`
+    await store.put(name, Uint8Array.of(1))
+    await make('pipe', join(folder, name))
+    await expect(store.get([name])).rejects.toEqual(refused)
   })
 
   test('a pipe that a user names is refused, and stdin is there for pipes', async () => {

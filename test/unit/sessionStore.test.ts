@@ -1,10 +1,11 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
-import { SnapshotStore } from '#moeflux/session/snapshotStore.js'
-import type { StateStore } from '#moeflux/session/storeWriter.js'
+import type { StoreChoice } from '#moeflux/session/stateStores.js'
+import { FolderStore } from '#moeflux/states/folderStore.js'
 import type { ChatMessage } from '#moeflux/text/messages.js'
+import { MemoryStore } from '../support/memoryStore.js'
 import { answering, scriptedModel } from '../support/scriptedModel.js'
 import { demoTokenizer } from '../support/textTools.js'
 
@@ -13,74 +14,80 @@ afterAll(() => rmSync(root, { recursive: true, force: true }))
 let folders = 0
 const newFolder = () => join(root, String(++folders))
 const model = 'abcdef0123456789'
-const prefix = (length: number) => ({ length, key: String(length).padStart(16, '0') })
 
 describe('the folder', () => {
-  it('keeps bytes by model and prefix, and forgets what is dropped', async () => {
-    const store = new SnapshotStore(newFolder())
-    expect(await store.list(model)).toEqual([])
-    expect(await store.read(model, prefix(3))).toBeNull()
-    await store.write(model, prefix(3), Uint8Array.of(1, 2, 3))
-    await store.write('ffff0000ffff', prefix(4), Uint8Array.of(4))
-    expect(await store.list(model)).toEqual([prefix(3)])
-    expect([...(await store.read(model, prefix(3)))!]).toEqual([1, 2, 3])
-    await store.drop(model, prefix(3))
-    await store.drop(model, prefix(3))
-    expect(await store.list(model)).toEqual([])
+  const name = (number: number) => `test/kv-${String(number).padStart(64, '0')}`
+  const numbers = (folder: string) =>
+    readdirSync(join(folder, 'test'))
+      .map(file => Number(file.slice(3)))
+      .sort()
+
+  it('keeps bytes by name, and forgets what is removed', async () => {
+    const store = new FolderStore(newFolder())
+    expect(await store.has([name(1), name(2)])).toEqual([false, false])
+    expect(await store.get([name(1)])).toEqual([null])
+    await store.put(name(1), Uint8Array.of(1, 2, 3))
+    expect(await store.has([name(2), name(1)])).toEqual([false, true])
+    expect((await store.get([name(2), name(1)])).map(bytes => bytes && [...bytes])).toEqual([null, [1, 2, 3]])
+    await store.remove(name(1))
+    await store.remove(name(1))
+    expect(await store.has([name(1)])).toEqual([false])
   })
 
   it('stays within its budget, the least recently used go', async () => {
     const folder = newFolder()
-    const store = new SnapshotStore(folder, { budget: 250 })
-    for (const length of [1, 2]) await store.write(model, prefix(length), new Uint8Array(100))
-    for (const [age, length] of [
+    const store = new FolderStore(folder, { budget: 350 })
+    for (const number of [1, 2, 3]) await store.put(name(number), new Uint8Array(100))
+    for (const [age, number] of [
       [60, 1],
       [30, 2],
+      [10, 3],
     ]) {
       const then = new Date(Date.now() - age * 1000)
-      for (const name of readdirSync(folder))
-        if (name.includes(`-${length}-`)) utimesSync(join(folder, name), then, then)
+      utimesSync(join(folder, name(number)), then, then)
     }
-    await store.read(model, prefix(1))
-    await store.write(model, prefix(3), new Uint8Array(100))
-    expect((await store.list(model)).map(({ length }) => length).sort()).toEqual([1, 3])
-    await store.write(model, prefix(4), new Uint8Array(300))
-    expect((await store.list(model)).map(({ length }) => length).sort()).toEqual([1, 3])
+    await store.get([name(1)])
+    await store.put(name(4), new Uint8Array(100))
+    expect(numbers(folder)).toEqual([1, 3, 4])
+    await store.put(name(5), new Uint8Array(400))
+    expect(numbers(folder)).toEqual([1, 3, 4])
   })
 
-  it('ignores foreign files, and clears what a killed process left', async () => {
+  it('ignores foreign files, and clears what a killed process or an earlier version left', async () => {
     const folder = newFolder()
     mkdirSync(folder)
-    writeFileSync(join(folder, 'notes.txt'), 'x'.repeat(999))
-    writeFileSync(join(folder, '.old.part'), 'x')
-    writeFileSync(join(folder, '.new.part'), 'x')
+    const earlier = `abcdef0123456789-17-${'0'.repeat(16)}.state`
+    for (const file of ['notes.txt', '.old.part', '.new.part', earlier]) {
+      writeFileSync(join(folder, file), 'x'.repeat(400))
+    }
     const longAgo = new Date(Date.now() - 2 * 3_600_000)
-    utimesSync(join(folder, '.old.part'), longAgo, longAgo)
-    const store = new SnapshotStore(folder, { budget: 500 })
-    await store.write(model, prefix(1), new Uint8Array(100))
-    expect(readdirSync(folder).sort()).toEqual(['.new.part', expect.stringMatching(/-1-/), 'notes.txt'])
+    for (const file of ['.old.part', earlier]) utimesSync(join(folder, file), longAgo, longAgo)
+    await new FolderStore(folder, { budget: 450 }).put(name(1), new Uint8Array(100))
+    expect(readdirSync(folder).sort()).toEqual(['.new.part', 'notes.txt', 'test'])
+    expect(numbers(folder)).toEqual([1])
   })
 
   it('takes writes from many sides at once', async () => {
     const folder = newFolder()
-    const stores = Array.from({ length: 4 }, () => new SnapshotStore(folder, { budget: 5_000 }))
-    await Promise.all(
-      stores.flatMap(store =>
-        Array.from({ length: 20 }, (_, i) => store.write(model, prefix(i), new Uint8Array(200).fill(i))),
-      ),
+    const stores = Array.from({ length: 4 }, () => new FolderStore(folder, { budget: 5_000 }))
+    const puts = stores.flatMap(store =>
+      Array.from({ length: 20 }, (_, i) => store.put(name(i), new Uint8Array(200).fill(i))),
     )
-    const left = await stores[0].list(model)
-    for (const entry of left) {
-      expect([...(await stores[1].read(model, entry))!]).toEqual(new Array(200).fill(entry.length))
+    await Promise.all(puts)
+    for (const number of numbers(folder)) {
+      const [bytes] = await stores[1].get([name(number)])
+      expect([...(bytes as Uint8Array)]).toEqual(new Array(200).fill(number))
     }
-    expect(readdirSync(folder).filter(name => name.endsWith('.part'))).toEqual([])
+    expect(readdirSync(folder)).toEqual(['test'])
   })
 
-  it('lets no path into a name', async () => {
+  it('lets no path out of its folder', async () => {
     const folder = newFolder()
-    const store = new SnapshotStore(folder)
-    await store.write('../../etc/passwd', prefix(1), Uint8Array.of(1))
-    expect(readdirSync(folder)).toEqual([expect.stringMatching(/^[0-9a-f]+-1-0{15}1\.state$/)])
+    mkdirSync(folder)
+    const store = new FolderStore(folder)
+    expect(await store.has(['../../etc/passwd', 'a/../../x'])).toEqual([false, false])
+    await expect(store.put('../escaped', Uint8Array.of(1))).rejects.toMatchObject({ code: 'BAD_OPTION' })
+    expect(readdirSync(folder)).toEqual([])
   })
 })
 
@@ -92,7 +99,7 @@ describe('a session with a store', async () => {
 
   /** One life of a process: opens, lets `work` chat, closes. */
   async function life<T>(
-    store: string | StateStore,
+    store: StoreChoice,
     work: (chat: (messages: ChatMessage[]) => Promise<{ text: string; cached: number; fresh: number }>) => Promise<T>,
     fingerprint = model,
   ): Promise<{ result: T; warnings: string[] }> {
@@ -108,10 +115,7 @@ describe('a session with a store', async () => {
     return { result, warnings }
   }
 
-  const stateFiles = (folder: string) =>
-    readdirSync(folder)
-      .filter(name => name.endsWith('.state'))
-      .map(name => join(folder, name))
+  const stateFiles = (folder: string) => readdirSync(join(folder, 'moeflux')).map(name => join(folder, 'moeflux', name))
 
   it('goes on after a restart where it was', async () => {
     const folder = newFolder()
@@ -141,14 +145,13 @@ describe('a session with a store', async () => {
     const folder = newFolder()
     const messages = [system, user('Is it damaged?')]
     const { result: sound } = await life(folder, chat => chat(messages))
-    const [size] = stateFiles(folder).map(path => statSync(path).size)
     for (const damage of [
       (bytes: Buffer) => bytes.subarray(0, bytes.length - 1),
       (bytes: Buffer) => bytes.subarray(0, 5),
       (bytes: Buffer) => Buffer.concat([bytes, Buffer.of(0)]),
       (bytes: Buffer) => Buffer.alloc(bytes.length),
-      ...[0, 8, 40, size >> 1, size - 1].map(at => (bytes: Buffer) => {
-        bytes[at] ^= 4
+      ...[0, 0.01, 0.2, 0.5, 0.999].map(share => (bytes: Buffer) => {
+        bytes[Math.floor(share * bytes.length)] ^= 4
         return bytes
       }),
     ]) {
@@ -161,22 +164,18 @@ describe('a session with a store', async () => {
   })
 
   it('works without the store when that fails, and warns once', async () => {
-    const broken: StateStore = {
-      maxEntryBytes: 1e9,
-      list: async () => [],
-      read: async () => null,
-      write: async () => {
-        throw Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' })
-      },
-      drop: async () => {},
+    const broken = new MemoryStore()
+    broken.before = (_, kind) => {
+      if (kind === 'put') throw Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' })
     }
-    const { result, warnings } = await life(broken, async chat => [await chat([user('a')]), await chat([user('b')])])
+    const store = { store: broken, writes: 'idle' as const }
+    const { result, warnings } = await life(store, async chat => [await chat([user('a')]), await chat([user('b')])])
     expect(result.map(({ text }) => text)).toEqual([expect.any(String), expect.any(String)])
-    expect(warnings).toEqual(['the snapshot store cannot be written: ENOSPC: no space left on device'])
+    expect(warnings).toEqual(['the disk store is not written for a while: ENOSPC: no space left on device'])
 
     const file = newFolder()
     writeFileSync(file, 'not a folder')
-    const other = await life(file, chat => chat([user('a')]))
+    const other = await life(file, chat => chat([system, user('a')]))
     expect(other.result.text).toMatch(/^Answer/)
     expect(other.warnings.length).toBe(2)
   })

@@ -2,16 +2,17 @@
 import { networkInterfaces } from 'node:os'
 import { type Command, Option } from 'commander'
 import { UsageError } from '../../errors.js'
+import type { StoreOptions } from '../../index.js'
 import type { ImageHandling } from '../../server/absentImages.js'
 import { action, type Cli } from '../action.js'
 import { listenAddresses } from '../listenAddresses.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
-import { addExamples, integerOption, positiveByteSizeOption } from '../optionValues.js'
+import { addExamples, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
 
 interface ServeCommandOptions extends ModelOptions {
   readonly host: string
   readonly port: number
-  readonly apiKey?: string
+  readonly apiKey?: string[]
   readonly cors?: string[]
   readonly allowHost?: string[]
   readonly name?: string
@@ -23,10 +24,16 @@ interface ServeCommandOptions extends ModelOptions {
   readonly readerTimeout: number
   readonly snapshotDir?: string
   readonly images: ImageHandling
+  readonly store?: string
+  readonly storeScope: 'all' | 'key'
+  readonly storeBudget: number // ms
+  readonly storeNamespace: string
+  readonly storeKv: 'f32' | 'bf16'
+  readonly grace: number // ms
+  readonly drain: number // ms
 }
 
-const GRACE_MS = 5_000
-const LAST_MS = 9_000 // whoever asked for the end waits 10 s, as a rule
+const LAST_MS = 4_000 // after the grace: whoever asked for the end waits 10 s, as a rule
 
 export function registerServe(program: Command): void {
   const command = program
@@ -34,7 +41,7 @@ export function registerServe(program: Command): void {
     .description('answer OpenAI and Anthropic clients over HTTP')
     .option('--host <address>', 'where to listen; 0.0.0.0 for all networks (set a key then)', '127.0.0.1')
     .option('-p, --port <n>', 'port', integerOption(0, 65_535), 11_435)
-    .option('--api-key <key>', 'ask clients for this key (or set MOEFLUX_API_KEY)')
+    .option('--api-key <key...>', 'ask clients for this key, or one of these (or set MOEFLUX_API_KEY)')
     .option('--cors <origin...>', "let pages of these origins call; '*' for all")
     .option('--allow-host <name...>', "further names by which this server may be addressed; '*' for any")
     .option('--name <id>', "the model's name for clients (default: its own)")
@@ -50,6 +57,24 @@ export function registerServe(program: Command): void {
         .default('refuse'),
     )
     .option('--snapshot-dir <folder>', 'keep prefixes of conversations here, beyond a restart')
+    .option(
+      '--store <url>',
+      'share prefixes of conversations with other servers: redis://, rediss://, s3:// or a folder',
+    )
+    .addOption(
+      new Option('--store-scope <who>', 'who shares prefixes: all clients, or those with the same key')
+        .choices(['all', 'key'])
+        .default('all'),
+    )
+    .option('--store-budget <time>', 'what a slow or dead store may cost an answer, like 200ms', durationOption, 200)
+    .option('--store-namespace <name>', 'of the servers that share a store', 'moeflux')
+    .addOption(
+      new Option('--store-kv <kind>', 'keys and values as they are, or rounded to half the bytes')
+        .choices(['f32', 'bf16'])
+        .default('f32'),
+    )
+    .option('--grace <time>', 'how long answers may go on when the server is stopped', durationOption, 5_000)
+    .option('--drain <time>', 'of that, how long requests are still taken while /ready says no', durationOption, 0)
   addModelOptions(command)
   command.action(action(serveModel))
   addExamples(command, [
@@ -61,13 +86,13 @@ export function registerServe(program: Command): void {
 
 async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void> {
   // Often a variable that is not set: whoever gives a key does not want an open server.
-  if (options.apiKey === '') throw new UsageError('--api-key: the key is empty')
+  if (options.apiKey?.includes('')) throw new UsageError('--api-key: the key is empty')
   const [{ openCliModel }, { serve }] = await Promise.all([
     import('../openCliModel.js'),
     import('../../server/serve.js'),
   ])
   const { fileURLToPath } = await import('node:url')
-  const apiKey = options.apiKey ?? (process.env.MOEFLUX_API_KEY || undefined)
+  const apiKey = options.apiKey ?? keysOf(process.env.MOEFLUX_API_KEY)
   const model = await openCliModel(cli, options)
   try {
     const server = await serve(model, {
@@ -83,7 +108,9 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       requestTimeoutMs: options.timeout * 1000,
       receiveTimeoutMs: options.receiveTimeout * 1000,
       readerTimeoutMs: options.readerTimeout * 1000,
-      store: options.snapshotDir,
+      store: stores(options),
+      storeScope: options.storeScope,
+      drainMs: options.drain,
       images: options.images,
       webFolder: fileURLToPath(new URL('../../web', import.meta.url)),
       onLog: line => cli.notice(`${new Date().toISOString()} ${line}`),
@@ -97,8 +124,8 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
     await stopAsked(cli.signal)
     cli.notice('stopping: answers that run get a moment to finish')
-    leaveInTime(cli)
-    await server.stop(GRACE_MS)
+    leaveInTime(cli, options.grace + LAST_MS)
+    await server.stop(options.grace)
   } finally {
     await model.close()
   }
@@ -114,12 +141,26 @@ async function stopAsked(interrupted: AbortSignal): Promise<void> {
 }
 
 /** The last resort, where something does not end. */
-function leaveInTime(cli: Cli): void {
+function leaveInTime(cli: Cli, ms: number): void {
   const leave = () => {
     cli.notice('not everything has ended in time: leaving without it')
     process.exit(1)
   }
-  setTimeout(leave, LAST_MS).unref()
+  setTimeout(leave, ms).unref()
+}
+
+/** Several keys are separated by spaces. */
+function keysOf(variable: string | undefined): string[] | undefined {
+  const keys = (variable ?? '').split(/\s+/).filter(Boolean)
+  return keys.length > 0 ? keys : undefined
+}
+
+/** The disk of this machine first, then what is shared with others. */
+function stores(options: ServeCommandOptions): StoreOptions[] {
+  const { snapshotDir, store, storeBudget: budgetMs, storeNamespace: namespace, storeKv: keysAndValues } = options
+  const disk: StoreOptions[] = snapshotDir === undefined ? [] : [{ store: snapshotDir, writes: 'idle' }]
+  if (store === undefined) return disk
+  return [...disk, { store, writes: 'answer', budgetMs, namespace, keysAndValues }]
 }
 
 function isLocal(host: string): boolean {

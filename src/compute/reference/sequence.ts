@@ -2,15 +2,20 @@
 // commits by taking them, so holding a state is keeping a reference. K/V rows live in shared pages.
 import type { ModelConfig } from '../../model/config.js'
 import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
-import type { HeldState, LayerState, SequenceState } from '../backend.js'
-import { type PageMemory, PagePool, PageTable } from '../kvPages.js'
+import {
+  type HeldState,
+  importWhole,
+  type KvPart,
+  type LayerState,
+  type LinearLayerState,
+  type SequenceState,
+  type StateImport,
+} from '../backend.js'
+import { eachPagePart, type PageMemory, PagePool, PageTable } from '../kvPages.js'
 
 export const PAGE_TOKENS = 64
 
-export interface LinearState {
-  readonly conv: Float32Array // [3, convDim]
-  readonly recurrent: Float32Array // [valueHeads, valueDim, keyDim]
-}
+export type LinearState = LinearLayerState
 
 /** One page: rows of every full-attention layer, by layer number. */
 interface Page {
@@ -104,31 +109,47 @@ export class ReferenceSequence implements SequenceState {
   async exportLayer(layer: number): Promise<LayerState> {
     const linear = this.linear[layer]
     if (linear) return { kind: 'linear_attention', conv: linear.conv.slice(), recurrent: linear.recurrent.slice() }
-    const { keys, values } = this.memory.layerPages(this.table, layer)
-    return { kind: 'full_attention', keys: this.joinPages(keys), values: this.joinPages(values) }
+    const keys = await this.exportRows(layer, 'keys', 0, this.length)
+    return { kind: 'full_attention', keys, values: await this.exportRows(layer, 'values', 0, this.length) }
   }
 
-  async importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
-    const linear: (LinearState | null)[] = []
+  async exportRows(layer: number, part: KvPart, start: number, rows: number): Promise<Float32Array> {
+    const row = kvRowSize(this.config)
+    const pages = this.memory.layerPages(this.table, layer)[part]
+    const out = new Float32Array(rows * row)
+    eachPagePart(PAGE_TOKENS, start, rows, (page, first, count, done) => {
+      out.set(pages[page].subarray(first * row, (first + count) * row), done * row)
+    })
+    return out
+  }
+
+  async beginImport(length: number): Promise<StateImport> {
+    const row = kvRowSize(this.config)
+    const linear = emptyLinear(this.config)
     const table = new PageTable(this.memory.pool)
     try {
       table.reserve(0, length)
-      for (const state of layers) {
-        const layer = linear.length
-        if (state.kind === 'linear_attention') {
-          linear.push({ conv: state.conv.slice(), recurrent: state.recurrent.slice() })
-        } else {
-          const { keys, values } = this.memory.layerPages(table, layer)
-          splitPages(state.keys, keys)
-          splitPages(state.values, values)
-          linear.push(null)
-        }
-      }
     } catch (error) {
       table.release()
       throw error
     }
-    this.become(length, linear, table)
+    return {
+      rows: (layer, part, start, rows) => {
+        const pages = this.memory.layerPages(table, layer)[part]
+        eachPagePart(PAGE_TOKENS, start, rows.length / row, (page, first, count, done) => {
+          pages[page].set(rows.subarray(done * row, (done + count) * row), first * row)
+        })
+      },
+      linear(layer, { conv, recurrent }) {
+        linear[layer] = { conv: conv.slice(), recurrent: recurrent.slice() }
+      },
+      commit: () => this.become(length, linear, table),
+      drop: () => table.release(),
+    }
+  }
+
+  importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
+    return importWhole(this, length, layers)
   }
 
   release(): void {
@@ -140,16 +161,6 @@ export class ReferenceSequence implements SequenceState {
     this.length = length
     this.linear = linear
     this.table = table
-  }
-
-  private joinPages(pages: readonly Float32Array[]): Float32Array {
-    const out = new Float32Array(this.length * kvRowSize(this.config))
-    let at = 0
-    for (const page of pages) {
-      out.set(page.subarray(0, out.length - at), at)
-      at += page.length
-    }
-    return out
   }
 }
 
@@ -181,12 +192,4 @@ function emptyLinear(config: ModelConfig): (LinearState | null)[] {
 
 function linearBytes(linear: readonly (LinearState | null)[]): number {
   return linear.reduce((sum, state) => sum + (state ? state.conv.byteLength + state.recurrent.byteLength : 0), 0)
-}
-
-function splitPages(rows: Float32Array, pages: readonly Float32Array[]) {
-  let at = 0
-  for (const page of pages) {
-    page.set(rows.subarray(at, at + page.length))
-    at += page.length
-  }
 }

@@ -1,8 +1,15 @@
 // The state of one sequence in the banks. A step prepares room past the committed length and a fresh recurrent set, runs,
 // and then either commits both or drops them; what is committed is never written again, so holding it needs no copy.
 import { ClosedError } from '../../errors.js'
-import type { HeldState, LayerState, SequenceState } from '../backend.js'
-import { PageTable } from '../kvPages.js'
+import {
+  type HeldState,
+  importWhole,
+  type KvPart,
+  type LayerState,
+  type SequenceState,
+  type StateImport,
+} from '../backend.js'
+import { eachPagePart, PageTable } from '../kvPages.js'
 import { pageTokens } from './kernels.js'
 import type { RecurrentSet, SequenceStore } from './sequenceStore.js'
 
@@ -106,56 +113,69 @@ export class WasmSequence implements SequenceState {
       const conv = store.conv(this.recurrent, linear).slice()
       return { kind: 'linear_attention', conv, recurrent: store.recurrent(this.recurrent, linear).slice() }
     }
+    const keys = await this.exportRows(layer, 'keys', 0, this.length)
+    return { kind: 'full_attention', keys, values: await this.exportRows(layer, 'values', 0, this.length) }
+  }
+
+  async exportRows(layer: number, part: KvPart, start: number, rows: number): Promise<Float32Array> {
+    this.checkOpen()
+    const { store, table } = this
     const full = store.fullLayers.indexOf(layer)
-    const keys = new Float32Array(this.length * store.kvDim)
-    const values = new Float32Array(this.length * store.kvDim)
-    for (let start = 0; start < this.length; start += pageTokens) {
-      const page = this.table.pages[start / pageTokens]
-      const rows = Math.min(pageTokens, this.length - start)
-      keys.set(store.keys(page, full, rows), start * store.kvDim)
-      values.set(store.values(page, full, rows), start * store.kvDim)
-    }
-    return { kind: 'full_attention', keys, values }
+    const row = store.kvDim
+    const out = new Float32Array(rows * row)
+    eachPagePart(pageTokens, start, rows, (page, first, count, done) => {
+      out.set(store[part](table.pages[page], full, first + count).subarray(first * row), done * row)
+    })
+    return out
+  }
+
+  async beginImport(length: number): Promise<StateImport> {
+    const { store } = this
+    const table = new PageTable(store.pool)
+    const taken: { set: RecurrentSet | null } = { set: null }
+    await this.whenItMayGrow(() => {
+      this.checkOpen()
+      try {
+        table.reserve(0, length)
+        taken.set = store.takeSet()
+      } catch (error) {
+        table.release()
+        throw error
+      }
+    })
+    return this.importInto(length, table, taken.set as RecurrentSet)
   }
 
   importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
-    return this.whenItMayGrow(() => this.importNow(length, layers))
+    return importWhole(this, length, layers)
   }
 
-  private importNow(length: number, layers: Iterable<LayerState>): void {
-    this.checkOpen()
+  /** Pages and set are nobody else's: they can be written while steps run. */
+  private importInto(length: number, table: PageTable, set: RecurrentSet): StateImport {
     const { store } = this
-    const table = new PageTable(store.pool)
-    let recurrent: RecurrentSet | null = null
-    try {
-      table.reserve(0, length)
-      recurrent = store.takeSet()
-      let full = 0
-      let linear = 0
-      for (const state of layers) {
-        if (state.kind === 'full_attention') this.importRows(state, length, table, full++)
-        else {
-          store.conv(recurrent, linear).set(state.conv)
-          store.recurrent(recurrent, linear++).set(state.recurrent)
-        }
-      }
-      this.become(length, table, recurrent)
-    } catch (error) {
-      table.release()
-      throw error
-    } finally {
-      if (recurrent) store.releaseSet(recurrent)
-    }
-  }
-
-  private importRows(state: LayerState & { kind: 'full_attention' }, length: number, table: PageTable, full: number) {
-    const { store } = this
-    for (let start = 0; start < length; start += pageTokens) {
-      const page = table.pages[start / pageTokens]
-      const rows = Math.min(pageTokens, length - start)
-      const range = [start * store.kvDim, (start + rows) * store.kvDim] as const
-      store.keys(page, full, rows).set(state.keys.subarray(...range))
-      store.values(page, full, rows).set(state.values.subarray(...range))
+    const row = store.kvDim
+    return {
+      rows(layer, part, start, rows) {
+        const full = store.fullLayers.indexOf(layer)
+        eachPagePart(pageTokens, start, rows.length / row, (page, first, count, done) => {
+          const given = rows.subarray(done * row, (done + count) * row)
+          store[part](table.pages[page], full, first + count).set(given, first * row)
+        })
+      },
+      linear(layer, state) {
+        const linear = store.linearLayers.indexOf(layer)
+        store.conv(set, linear).set(state.conv)
+        store.recurrent(set, linear).set(state.recurrent)
+      },
+      commit: () => {
+        this.checkOpen()
+        this.become(length, table, set)
+        store.releaseSet(set)
+      },
+      drop() {
+        table.release()
+        store.releaseSet(set)
+      },
     }
   }
 

@@ -2,8 +2,15 @@
 // both and copy nothing; export and import are the only ways across to the host.
 import type { ModelConfig } from '../../model/config.js'
 import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
-import type { HeldState, LayerState, SequenceState } from '../backend.js'
-import { PageTable } from '../kvPages.js'
+import {
+  type HeldState,
+  importWhole,
+  type KvPart,
+  type LayerState,
+  type SequenceState,
+  type StateImport,
+} from '../backend.js'
+import { eachPagePart, PageTable } from '../kvPages.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { bufferUsage } from './gpuFlags.js'
 import { createChecked, readMapped } from './gpuMemory.js'
@@ -65,7 +72,7 @@ export class GpuSequence implements SequenceState {
   }
 
   async exportLayer(layer: number): Promise<LayerState> {
-    const { config, kv, states } = this.#home
+    const { config, states } = this.#home
     if (config.layerKinds[layer] === 'linear_attention') {
       const bytes = await this.#read(states.buffer(layer), [this.state * states.layerBytes], states.layerBytes)
       const floats = new Float32Array(bytes)
@@ -75,23 +82,42 @@ export class GpuSequence implements SequenceState {
         recurrent: transposeState(floats.subarray(4 * config.linearConvDim), config, 'toHost'),
       }
     }
+    const keys = await this.exportRows(layer, 'keys', 0, this.length)
+    return { kind: 'full_attention', keys, values: await this.exportRows(layer, 'values', 0, this.length) }
+  }
+
+  async exportRows(layer: number, part: KvPart, start: number, rows: number): Promise<Float32Array> {
+    const { config, kv } = this.#home
     const row = kvRowSize(config)
-    const keys = new Float32Array(this.length * row)
-    const values = new Float32Array(this.length * row)
-    const pageBytes = kv.layerPageBytes
-    const offsets = this.table.pages.map(page => page * pageBytes)
-    const floats = this.length > 0 ? new Float32Array(await this.#read(kv.buffer(layer), offsets, pageBytes)) : null
-    for (let page = 0; page * PAGE_TOKENS < this.length && floats !== null; page++) {
-      const count = Math.min(PAGE_TOKENS, this.length - page * PAGE_TOKENS) * row
-      const at = (page * pageBytes) / 4
-      keys.set(floats.subarray(at, at + count), page * PAGE_TOKENS * row)
-      values.set(floats.subarray(at + PAGE_TOKENS * row, at + PAGE_TOKENS * row + count), page * PAGE_TOKENS * row)
-    }
-    return { kind: 'full_attention', keys, values }
+    const out = new Float32Array(rows * row)
+    if (rows === 0) return out
+    const pageRows = PAGE_TOKENS * row
+    const begin = Math.floor(start / PAGE_TOKENS)
+    const pages = this.table.pages.slice(begin, Math.ceil((start + rows) / PAGE_TOKENS))
+    const offsets = pages.map(page => page * kv.layerPageBytes + partOffset(part, pageRows))
+    const floats = new Float32Array(await this.#read(kv.buffer(layer), offsets, pageRows * 4))
+    eachPagePart(PAGE_TOKENS, start, rows, (page, first, count, done) => {
+      const at = (page - begin) * pageRows + first * row
+      out.set(floats.subarray(at, at + count * row), done * row)
+    })
+    return out
+  }
+
+  async beginImport(length: number): Promise<StateImport> {
+    const { kv, states } = this.#home
+    const table = new PageTable(kv.pages)
+    const slot = await this.#home.inTurn(async () => {
+      const pages = Math.ceil(length / PAGE_TOKENS)
+      await kv.reserve(pages, pages)
+      await states.reserve(1)
+      table.reserve(0, length)
+      return states.take()
+    })
+    return this.#importInto(length, table, slot)
   }
 
   importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
-    return this.#home.inTurn(() => this.#import(length, layers))
+    return importWhole(this, length, layers)
   }
 
   release(): void {
@@ -99,39 +125,29 @@ export class GpuSequence implements SequenceState {
     this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages))
   }
 
-  async #import(length: number, layers: Iterable<LayerState>): Promise<void> {
+  /** Pools that grow meanwhile take with them what was written: each write asks for the buffer anew. */
+  #importInto(length: number, table: PageTable, slot: number): StateImport {
     const { device, config, kv, states } = this.#home
-    const table = new PageTable(kv.pages)
-    const pages = Math.ceil(length / PAGE_TOKENS)
-    await kv.reserve(pages, pages)
-    await states.reserve(1)
-    table.reserve(0, length)
-    const slot = states.take()
-    try {
-      let layer = 0
-      for (const given of layers) {
-        if (given.kind === 'linear_attention') {
-          const floats = new Float32Array(states.layerBytes / 4)
-          convToGpu(given.conv, floats, config)
-          floats.set(transposeState(given.recurrent, config, 'toGpu'), 4 * config.linearConvDim)
-          device.queue.writeBuffer(states.buffer(layer), slot * states.layerBytes, floats)
-        } else {
-          const row = kvRowSize(config)
-          for (const [i, page] of table.pages.entries()) {
-            const rows = [i * PAGE_TOKENS * row, Math.min(length, (i + 1) * PAGE_TOKENS) * row] as const
-            const at = page * kv.layerPageBytes
-            device.queue.writeBuffer(kv.buffer(layer), at, given.keys.slice(...rows))
-            device.queue.writeBuffer(kv.buffer(layer), at + PAGE_TOKENS * row * 4, given.values.slice(...rows))
-          }
-        }
-        layer++
-      }
-    } catch (error) {
-      table.release()
-      states.release(slot)
-      throw error
+    const row = kvRowSize(config)
+    return {
+      rows(layer, part, start, rows) {
+        eachPagePart(PAGE_TOKENS, start, rows.length / row, (page, first, count, done) => {
+          const at = table.pages[page] * kv.layerPageBytes + partOffset(part, PAGE_TOKENS * row) + first * row * 4
+          device.queue.writeBuffer(kv.buffer(layer), at, rows.slice(done * row, (done + count) * row))
+        })
+      },
+      linear(layer, state) {
+        const floats = new Float32Array(states.layerBytes / 4)
+        convToGpu(state.conv, floats, config)
+        floats.set(transposeState(state.recurrent, config, 'toGpu'), 4 * config.linearConvDim)
+        device.queue.writeBuffer(states.buffer(layer), slot * states.layerBytes, floats)
+      },
+      commit: () => this.#become(length, slot, table),
+      drop() {
+        table.release()
+        states.release(slot)
+      },
     }
-    this.#become(length, slot, table)
   }
 
   #become(length: number, state: number, table: PageTable): void {
@@ -182,6 +198,11 @@ class GpuHeldState implements HeldState {
     this.table.release()
     this.#home.states.release(this.state)
   }
+}
+
+/** Where in a page's bytes the rows of a part begin. */
+function partOffset(part: KvPart, pageRows: number): number {
+  return part === 'keys' ? 0 : pageRows * 4
 }
 
 /** [3, convDim] out of the GPU's [convDim, 4]. */

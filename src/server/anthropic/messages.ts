@@ -7,7 +7,7 @@ import type { ServerSentEvent } from '../eventSource.js'
 import { newId } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { parsedInput } from '../parsedInput.js'
-import { checkModelName, type Service } from '../service.js'
+import type { Service } from '../service.js'
 import { shortMessage } from '../shortMessage.js'
 import { onePlace, visit } from '../visit.js'
 import { asksForCaching, promptOptions } from './prompt.js'
@@ -20,33 +20,46 @@ interface Head {
 }
 
 export async function messages(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, messagesRequest, onePlace, async (stay, request) => {
-    checkModelName(request.model)
-    const format = request.output_config?.format ?? request.output_format
-    const stream = service.session.chat({
-      ...promptOptions(request, service),
-      maxTokens: request.max_tokens,
-      thinkingBudget: request.thinking?.budget_tokens,
-      stop: request.stop_sequences ?? undefined,
-      temperature: request.temperature ?? undefined,
-      topP: request.top_p ?? undefined,
-      topK: request.top_k ?? undefined,
-      responseFormat: format ? { type: 'json_schema', schema: format.schema ?? {} } : undefined,
-      signal: stay.signal,
-    })
-    const events = service.metrics.watch(stream)
-    const head = { id: newId('msg_'), model: request.model ?? service.modelId, caching: asksForCaching(request) }
-    if (request.stream) return await stay.stream(streamEvents(events, head), errorEvent)
-    return jsonAnswer(c, await wholeMessage(events, head))
-  })
+  return await visit(
+    c,
+    service,
+    messagesRequest,
+    onePlace,
+    async (stay, request, service) => {
+      const format = request.output_config?.format ?? request.output_format
+      const stream = service.session.chat({
+        ...promptOptions(request, service),
+        maxTokens: request.max_tokens,
+        thinkingBudget: request.thinking?.budget_tokens,
+        stop: request.stop_sequences ?? undefined,
+        temperature: request.temperature ?? undefined,
+        topP: request.top_p ?? undefined,
+        topK: request.top_k ?? undefined,
+        responseFormat: format ? { type: 'json_schema', schema: format.schema ?? {} } : undefined,
+        cacheScope: stay.scope,
+        signal: stay.signal,
+      })
+      const events = service.metrics.watch(stream)
+      const head = { id: newId('msg_'), model: request.model ?? service.modelId, caching: asksForCaching(request) }
+      if (request.stream) return await stay.stream(streamEvents(events, head), errorEvent)
+      return jsonAnswer(c, await wholeMessage(events, head))
+    },
+    errorEvent,
+  )
 }
 
 export async function countTokens(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, countRequest, onePlace, async (stay, request) => {
-    checkModelName(request.model)
-    const { signal } = stay
-    return c.json({ input_tokens: await service.session.countTokens({ ...promptOptions(request, service), signal }) })
-  })
+  return await visit(
+    c,
+    service,
+    countRequest,
+    onePlace,
+    async (stay, request, service) => {
+      const { signal } = stay
+      return c.json({ input_tokens: await service.session.countTokens({ ...promptOptions(request, service), signal }) })
+    },
+    errorEvent,
+  )
 }
 
 /** Tokens written to the cache are told apart only where the request asked for caching. */

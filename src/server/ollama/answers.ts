@@ -5,7 +5,7 @@ import { type ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { parsedInput } from '../parsedInput.js'
-import { checkModelName, type Service } from '../service.js'
+import type { Service } from '../service.js'
 import { shortMessage } from '../shortMessage.js'
 import { onePlace, type Visit, visit } from '../visit.js'
 import { answerOptions, chatMessages, generateMessages, thinkingOption } from './options.js'
@@ -21,8 +21,7 @@ interface Part {
 type PartBody = (part: Part) => object
 
 export async function chat(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, chatRequest, onePlace, async (stay, request) => {
-    checkModelName(request.model)
+  return await visit(c, service, chatRequest, onePlace, async (stay, request, service) => {
     const model = request.model ?? service.modelId
     const { messages } = request
     // How clients ask whether a model is there, and have it loaded.
@@ -32,6 +31,7 @@ export async function chat(c: Context, service: Service): Promise<Response> {
       messages: chatMessages(messages, service.images),
       tools: request.tools ?? undefined,
       thinking: thinkingOption(request),
+      cacheScope: stay.scope,
       signal: stay.signal,
     })
     return await respond(c, stay, service.metrics.watch(events), model, request.stream !== false, chatPart)
@@ -39,12 +39,11 @@ export async function chat(c: Context, service: Service): Promise<Response> {
 }
 
 export async function generate(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, generateRequest, onePlace, async (stay, request) => {
-    checkModelName(request.model)
+  return await visit(c, service, generateRequest, onePlace, async (stay, request, service) => {
     const model = request.model ?? service.modelId
     const prompt = request.prompt ?? ''
     if (prompt === '') return c.json(loadedBody(model, generatePart))
-    const options = { ...answerOptions(request), signal: stay.signal }
+    const options = { ...answerOptions(request), cacheScope: stay.scope, signal: stay.signal }
     const events = request.raw
       ? service.session.complete({ ...options, prompt })
       : service.session.chat({

@@ -9,28 +9,28 @@ import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { LazyList } from '../jsonPieces.js'
 import { mergeStreams } from '../mergeStreams.js'
-import { checkModelName, type Service } from '../service.js'
-import { visit } from '../visit.js'
+import type { Served, Service } from '../service.js'
+import { type Visit, visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, tokenLimit, toolChoice } from './options.js'
 import { type ChatRequest, chatRequest } from './schemas.js'
 import { errorEvent, finishReason, logprobsBody, tokenLogprobsBody, usageBody } from './shapes.js'
 
 export async function chatCompletions(c: Context, service: Service): Promise<Response> {
   const placesFor = (request: ChatRequest) => request.n ?? 1
-  return await visit(c, service, chatRequest, placesFor, async (stay, request) => {
-    checkModelName(request.model)
+  const answer = async (stay: Visit, request: ChatRequest, service: Served) => {
     const count = placesFor(request)
-    const options = chatOptions(request, service, stay.signal)
+    const options = { ...chatOptions(request, service, stay.signal), cacheScope: stay.scope }
     const streams = Array.from({ length: count }, (_, i) =>
       service.session.chat({ ...options, seed: options.seed === undefined ? undefined : options.seed + i }),
     )
     const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? service.modelId }
     if (request.stream) return await stay.stream(streamChunks(streams, request, head, service), errorEvent)
     return jsonAnswer(c, await wholeAnswer(streams, request, head, service))
-  })
+  }
+  return await visit(c, service, chatRequest, placesFor, answer, errorEvent)
 }
 
-export function chatOptions(request: ChatRequest, service: Service, signal: AbortSignal): ChatOptions {
+export function chatOptions(request: ChatRequest, service: Served, signal: AbortSignal): ChatOptions {
   return {
     ...samplingOptions(request, service.model.vocabSize),
     messages: withoutImages(request.messages as readonly ChatMessage[], service.images),

@@ -6,8 +6,8 @@ import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
-import { checkModelName, type Service } from '../service.js'
-import { visit } from '../visit.js'
+import type { Served, Service } from '../service.js'
+import { type Visit, visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption, tokenLimit } from './options.js'
 import { type CompletionRequest, completionRequest } from './schemas.js'
 import { errorEvent, finishReason, usageBody } from './shapes.js'
@@ -16,8 +16,7 @@ const DEFAULT_MAX_TOKENS = 16 // as the API has it
 
 export async function completions(c: Context, service: Service): Promise<Response> {
   const placesFor = (request: CompletionRequest) => promptList(request.prompt).length * (request.n ?? 1)
-  return await visit(c, service, completionRequest, placesFor, async (stay, request) => {
-    checkModelName(request.model)
+  const answer = async (stay: Visit, request: CompletionRequest, service: Served) => {
     const prompts = promptList(request.prompt)
     const perPrompt = request.n ?? 1
     const options = {
@@ -26,6 +25,7 @@ export async function completions(c: Context, service: Service): Promise<Respons
       stop: stopOption(request.stop),
       logprobs: request.logprobs ?? undefined,
       responseFormat: responseFormat(request),
+      cacheScope: stay.scope,
       signal: stay.signal,
     }
     const choices = prompts.flatMap(prompt => Array.from({ length: perPrompt }, (_, i) => ({ prompt, i })))
@@ -53,7 +53,8 @@ export async function completions(c: Context, service: Service): Promise<Respons
       })),
       usage: sumUsage(usages, perPrompt),
     })
-  })
+  }
+  return await visit(c, service, completionRequest, placesFor, answer, errorEvent)
 }
 
 function promptList(prompt: CompletionRequest['prompt']): (string | number[])[] {
@@ -62,7 +63,7 @@ function promptList(prompt: CompletionRequest['prompt']): (string | number[])[] 
   return prompt as (string | number[])[]
 }
 
-function echoText(prompt: string | number[], service: Service): string {
+function echoText(prompt: string | number[], service: Served): string {
   return typeof prompt === 'string' ? prompt : (service.model.tokenizer?.decode(prompt) ?? '')
 }
 

@@ -11,8 +11,8 @@ import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { jsonPieces } from '../jsonPieces.js'
-import { checkModelName, type Service } from '../service.js'
-import { onePlace, visit } from '../visit.js'
+import type { Served, Service } from '../service.js'
+import { onePlace, type Visit, visit } from '../visit.js'
 import {
   inputMessages,
   type ResponsesRequest,
@@ -57,8 +57,7 @@ export class ResponseStore {
 }
 
 export async function responses(c: Context, service: Service, store: ResponseStore): Promise<Response> {
-  return await visit(c, service, responsesRequest, onePlace, async (stay, request) => {
-    checkModelName(request.model)
+  const answer = async (stay: Visit, request: ResponsesRequest, service: Served) => {
     const before = earlierMessages(request, store)
     const input =
       typeof request.input === 'string'
@@ -77,6 +76,7 @@ export async function responses(c: Context, service: Service, store: ResponseSto
       topP: request.top_p ?? undefined,
       logprobs: request.top_logprobs ?? undefined,
       thinking: request.reasoning?.effort == null ? undefined : !['none', 'minimal'].includes(request.reasoning.effort),
+      cacheScope: stay.scope,
       signal: stay.signal,
     })
     const draft = new ResponseDraft(request, request.model ?? service.modelId)
@@ -92,7 +92,15 @@ export async function responses(c: Context, service: Service, store: ResponseSto
     for await (const event of events) for (const _ of draft.take(event));
     finish()
     return jsonAnswer(c, draft.body())
-  })
+  }
+  return await visit(c, service, responsesRequest, onePlace, answer, earlyFailure)
+}
+
+/** Before there is a response that could fail. */
+function earlyFailure(error: unknown): ServerSentEvent | null {
+  if (isAbort(error)) return null
+  const body = { ...errorBody(toApiError(error)).error, type: 'error', sequence_number: 0 }
+  return { event: 'error', data: JSON.stringify(body) }
 }
 
 export function storedResponse(c: Context, store: ResponseStore, id: string): Response {
@@ -306,14 +314,8 @@ class ResponseDraft {
   }
 
   failureEvent(error: unknown): ServerSentEvent | null {
-    if (isAbort(error)) return null
-    const failure = toApiError(error)
-    return this.sequence === 0
-      ? {
-          event: 'error',
-          data: JSON.stringify({ ...errorBody(failure).error, type: 'error', sequence_number: this.sequence++ }),
-        }
-      : this.message('response.failed', { response: this.body(failure) })
+    if (this.sequence === 0 || isAbort(error)) return earlyFailure(error)
+    return this.message('response.failed', { response: this.body(toApiError(error)) })
   }
 
   private message(type: string, body: object): ServerSentEvent {

@@ -1,0 +1,62 @@
+// A model in memory with the session that answers from it, as the shelf of a server keeps them.
+import type { Model } from '../session/openModel.js'
+import type { Session, SessionOptions } from '../session/session.js'
+import type { Loadable, Offer } from './modelShelf.js'
+
+export class LoadedModel implements Loadable {
+  readonly session: Session
+  private beforeClose: (loaded: LoadedModel) => void = () => {}
+
+  constructor(
+    readonly id: string,
+    readonly model: Model,
+    options: SessionOptions,
+    private readonly isOwned: boolean, // closed with the session
+  ) {
+    this.session = model.createSession(options)
+  }
+
+  /** Calls `tell` before it closes. */
+  onClose(tell: (loaded: LoadedModel) => void): this {
+    this.beforeClose = tell
+    return this
+  }
+
+  /** One that is another's cannot be opened again here: its requests say what is wrong with it. */
+  get hasFailed(): boolean {
+    return this.isOwned && this.model.failure !== null
+  }
+
+  async close(): Promise<void> {
+    this.beforeClose(this)
+    await this.session.close()
+    if (this.isOwned) await this.model.close()
+  }
+}
+
+/** A model that a server offers and loads when it is asked for. */
+export interface ModelOffer {
+  /** By which clients ask for it. */
+  readonly id: string
+  readonly contextLength?: number | null
+  /** Is loaded at the start and stays. */
+  readonly pinned?: boolean
+  open(): Promise<Model>
+}
+
+export function offers(models: Model | readonly ModelOffer[], id: string | undefined, options: SessionOptions) {
+  if (Array.isArray(models)) {
+    return (models as readonly ModelOffer[]).map(
+      (offer): Offer<LoadedModel> => ({
+        id: offer.id,
+        contextLength: offer.contextLength ?? null,
+        isPinned: offer.pinned ?? false,
+        load: async () => new LoadedModel(offer.id, await offer.open(), options, true),
+      }),
+    )
+  }
+  const model = models as Model
+  const name = id ?? model.name
+  const load = async () => new LoadedModel(name, model, options, false)
+  return [{ id: name, contextLength: model.contextLength, isPinned: true, load }]
+}

@@ -1,0 +1,256 @@
+// The models that a server offers, and which of them are in memory: loaded when a request asks for one, kept while they are
+// used and for a while after, unloaded when another needs the room. Requests get their turn in the order in which they
+// came: a model that has to go takes no new ones, so that nobody waits for ever. What a model is, the shelf does not know.
+
+/** A model that can be had. */
+export interface Offer<L extends Loadable> {
+  readonly id: string
+  readonly contextLength: number | null // where it is known before it is loaded
+  /** Stays once it is loaded. */
+  readonly isPinned: boolean
+  load(): Promise<L>
+}
+
+export interface Loadable {
+  /** It cannot compute any more and has to be loaded again. */
+  readonly hasFailed: boolean
+  close(): Promise<void>
+}
+
+/** A loaded model, the caller's to use until it is released. */
+export interface Lease<L> {
+  readonly id: string
+  readonly loaded: L
+  release(): void
+}
+
+export type ShelfState = 'unloaded' | 'loading' | 'loaded' | 'unloading'
+
+export interface ShelfOptions {
+  /** Models in memory at once. */
+  readonly mostLoaded: number
+  /** How long an idle one stays. */
+  readonly keepMs: number
+  /** Loading failed because other models have taken the memory. */
+  readonly isShortage: (error: unknown) => boolean
+  readonly onEvent?: (line: string) => void
+}
+
+interface Slot<L extends Loadable> {
+  readonly offer: Offer<L>
+  state: ShelfState
+  loaded: L | null
+  uses: number
+  lastUsed: number
+  isRetiring: boolean // another waits for its room: takes no new requests
+  timer: ReturnType<typeof setTimeout> | null
+}
+
+interface Waiter<L extends Loadable> {
+  readonly slot: Slot<L>
+  grant(lease: Lease<L>): void
+  refuse(error: unknown): void
+}
+
+export class ModelShelf<L extends Loadable> {
+  private readonly slots: Map<string, Slot<L>>
+  private waiters: Waiter<L>[] = []
+  private clock = 0
+  private isMoving = false // one model at a time is loaded or unloaded
+  private mostLoaded: number
+  private closed = false
+  readonly counters = { loads: 0, unloads: 0, failures: 0 }
+
+  constructor(
+    offers: readonly Offer<L>[],
+    private readonly options: ShelfOptions,
+  ) {
+    this.mostLoaded = options.mostLoaded
+    this.slots = new Map(
+      offers.map(offer => [
+        offer.id,
+        { offer, state: 'unloaded', loaded: null, uses: 0, lastUsed: 0, isRetiring: false, timer: null },
+      ]),
+    )
+  }
+
+  get list(): readonly { readonly offer: Offer<L>; readonly state: ShelfState; readonly loaded: L | null }[] {
+    return [...this.slots.values()]
+  }
+
+  /** The one that was used last, of those in memory. */
+  get latest(): { readonly id: string; readonly loaded: L } | null {
+    const inMemory = [...this.slots.values()].filter(slot => slot.loaded !== null)
+    const slot = inMemory.sort((a, b) => b.lastUsed - a.lastUsed)[0]
+    return slot === undefined ? null : { id: slot.offer.id, loaded: slot.loaded as L }
+  }
+
+  has(id: string): boolean {
+    return this.slots.has(id)
+  }
+
+  isLoaded(id: string): boolean {
+    const slot = this.slots.get(id)
+    return slot?.state === 'loaded' && !slot.isRetiring && !(slot.loaded as L).hasFailed
+  }
+
+  /** Waits for its turn and, where need be, until the model is loaded. Throws what loading threw. */
+  async acquire(id: string, signal?: AbortSignal): Promise<Lease<L>> {
+    signal?.throwIfAborted()
+    const slot = this.slots.get(id)
+    if (slot === undefined) throw new Error(`there is no model '${id}'`)
+    return await new Promise<Lease<L>>((resolve, reject) => {
+      const leave = () => {
+        this.waiters = this.waiters.filter(other => other !== waiter)
+        reject(signal?.reason)
+        this.advance()
+      }
+      const waiter: Waiter<L> = {
+        slot,
+        grant: lease => {
+          signal?.removeEventListener('abort', leave)
+          resolve(lease)
+        },
+        refuse: error => {
+          signal?.removeEventListener('abort', leave)
+          reject(error)
+        },
+      }
+      signal?.addEventListener('abort', leave, { once: true })
+      this.waiters.push(waiter)
+      this.advance()
+    })
+  }
+
+  /** Refuses who waits, waits for who uses a model, unloads all. */
+  async close(refusal: unknown): Promise<void> {
+    this.closed = true
+    for (const { refuse } of this.waiters.splice(0)) refuse(refusal)
+    for (const slot of this.slots.values()) if (slot.timer !== null) clearTimeout(slot.timer)
+    while (this.isMoving) await new Promise(resolve => setTimeout(resolve, 5))
+    await Promise.all([...this.slots.values()].map(slot => slot.loaded?.close()))
+  }
+
+  /** Gives models to those who can have one, and sets in motion what the first of the others waits for. */
+  private advance(): void {
+    if (this.closed) return
+    for (const slot of this.slots.values()) slot.isRetiring = false
+    const rest: Waiter<L>[] = []
+    const wanted = new Set<Slot<L>>()
+    for (const waiter of this.waiters) {
+      const { slot } = waiter
+      if (slot.state === 'loaded' && (slot.loaded as L).hasFailed) slot.isRetiring = true
+      if (slot.state === 'loaded' && !slot.isRetiring) this.grant(waiter)
+      else {
+        rest.push(waiter)
+        if (slot.state !== 'unloaded' || wanted.has(slot)) continue
+        wanted.add(slot)
+        this.makeRoomFor(wanted)
+      }
+    }
+    this.waiters = rest
+    if (this.isMoving) return
+    const gone = [...this.slots.values()].find(slot => slot.isRetiring && slot.state === 'loaded' && slot.uses === 0)
+    if (gone !== undefined) {
+      void this.unload(gone)
+      return
+    }
+    const next = rest.find(({ slot }) => slot.state === 'unloaded' && this.inMemory < this.mostLoaded)
+    if (next !== undefined) void this.load(next.slot)
+  }
+
+  private get inMemory(): number {
+    return [...this.slots.values()].filter(({ state }) => state !== 'unloaded').length
+  }
+
+  /** The one used longest ago has to go: now, if it is idle, or when its last answer ends. */
+  private makeRoomFor(wanted: ReadonlySet<Slot<L>>): void {
+    const staying = [...this.slots.values()].filter(
+      ({ state, isRetiring }) => state === 'loading' || (state === 'loaded' && !isRetiring),
+    )
+    if (staying.length + wanted.size <= this.mostLoaded) return
+    const candidates = staying.filter(({ state, offer }) => state === 'loaded' && !offer.isPinned)
+    const victim = candidates.sort((a, b) => Number(a.uses > 0) - Number(b.uses > 0) || a.lastUsed - b.lastUsed)[0]
+    if (victim !== undefined) victim.isRetiring = true
+  }
+
+  private grant({ slot, grant }: Waiter<L>): void {
+    slot.uses++
+    slot.lastUsed = ++this.clock
+    if (slot.timer !== null) clearTimeout(slot.timer)
+    slot.timer = null
+    let released = false
+    grant({
+      id: slot.offer.id,
+      loaded: slot.loaded as L,
+      release: () => {
+        if (released) return
+        released = true
+        slot.uses--
+        if (slot.uses === 0 && !slot.offer.isPinned) this.unloadLater(slot)
+        this.advance()
+      },
+    })
+  }
+
+  private unloadLater(slot: Slot<L>): void {
+    if (this.options.keepMs === Number.POSITIVE_INFINITY) return
+    slot.timer = setTimeout(() => {
+      slot.timer = null
+      if (slot.uses > 0 || slot.state !== 'loaded' || this.closed) return
+      if (this.isMoving) this.unloadLater(slot)
+      else void this.unload(slot)
+    }, this.options.keepMs)
+    slot.timer.unref?.()
+  }
+
+  private async load(slot: Slot<L>): Promise<void> {
+    this.isMoving = true
+    slot.state = 'loading'
+    const { id } = slot.offer
+    try {
+      this.options.onEvent?.(`loading ${id}`)
+      const loaded = await slot.offer.load()
+      this.counters.loads++
+      slot.loaded = loaded
+      slot.state = 'loaded'
+      // Else it would be loaded again and again.
+      if (loaded.hasFailed) this.refuseAll(slot, new Error(`${id} failed while it was loaded`))
+    } catch (error) {
+      slot.state = 'unloaded'
+      const others = [...this.slots.values()].filter(other => other.state === 'loaded' && !other.offer.isPinned)
+      // Where others have the memory, it is theirs to give; else nobody's waiting helps.
+      if (this.options.isShortage(error) && others.length > 0 && !this.closed) this.mostLoaded = this.inMemory
+      else this.refuseAll(slot, error)
+    }
+    this.isMoving = false
+    if (slot.state === 'loaded' && !this.waiters.some(waiter => waiter.slot === slot)) this.unloadLater(slot)
+    this.advance()
+  }
+
+  private refuseAll(slot: Slot<L>, error: unknown): void {
+    this.counters.failures++
+    const refused = this.waiters.filter(waiter => waiter.slot === slot)
+    this.waiters = this.waiters.filter(waiter => waiter.slot !== slot)
+    for (const { refuse } of refused) refuse(error)
+  }
+
+  private async unload(slot: Slot<L>): Promise<void> {
+    this.isMoving = true
+    slot.state = 'unloading'
+    const { loaded } = slot
+    slot.loaded = null
+    if (slot.timer !== null) clearTimeout(slot.timer)
+    slot.timer = null
+    try {
+      this.options.onEvent?.(`unloading ${slot.offer.id}`)
+      await loaded?.close()
+    } catch (error) {
+      this.options.onEvent?.(`${slot.offer.id} did not close well: ${(error as Error).message}`)
+    }
+    slot.state = 'unloaded'
+    this.counters.unloads++
+    this.isMoving = false
+    this.advance()
+  }
+}

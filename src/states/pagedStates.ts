@@ -1,0 +1,154 @@
+// States in a store, as pages and recurrent parts: which objects a state has, how they are written so that only new ones
+// travel, and how they become the state of a context again. One page at a time is in memory, however long a state is.
+// Knows no patience: how long all this may take is the tier's business.
+import type { Context } from '../engine/context.js'
+import type { KeptState } from '../engine/keptState.js'
+import type { EngineModel } from '../engine/model.js'
+import { SnapshotError } from '../errors.js'
+import type { PrefixStore } from './prefixStore.js'
+import { STORED_PAGE_TOKENS, StateNames } from './stateNames.js'
+import { decodeObject, encodeObject, type ObjectShape, objectBytes, type StoredBody } from './stateObjects.js'
+import { untilAborted } from './timeLimit.js'
+
+export interface Written {
+  readonly objects: number
+  readonly bytes: number
+  readonly shared: number // objects that were there already
+}
+
+/** An object that a state needs has gone, or is damaged. The state is of no use any more. */
+export class BrokenStateError extends Error {
+  constructor(
+    readonly object: string,
+    readonly damage: SnapshotError | null, // null: it is gone
+  ) {
+    super(damage?.message ?? 'a page of it has gone')
+  }
+}
+
+const PAGES_AT_ONCE = 4
+const KNOWN_MS = 600_000 // a page that was there a while ago need not be asked for
+const KNOWN_PAGES = 65_536
+
+export class PagedStates {
+  /** Pages that were seen in the store, and when. */
+  private readonly known = new Map<string, number>()
+
+  constructor(
+    readonly store: PrefixStore,
+    private readonly model: EngineModel,
+    private readonly namespace: string,
+    private readonly body: StoredBody,
+  ) {}
+
+  names(tokens: readonly number[], scope: string): StateNames {
+    const { fingerprint, expertsPerToken } = this.model
+    return new StateNames(this.namespace, { fingerprint, expertsPerToken, body: this.body, scope }, tokens)
+  }
+
+  /** Bytes of all objects of a state. */
+  bytesOf(length: number): number {
+    const { config } = this.model
+    const page = objectBytes(config, pageShape(0), this.body)
+    return Math.floor(length / STORED_PAGE_TOKENS) * page + objectBytes(config, stateShape(length), this.body)
+  }
+
+  /** Those of `lengths` that a state is stored at, in their order. */
+  async find(names: StateNames, lengths: readonly number[], signal: AbortSignal): Promise<number[]> {
+    const wanted = await Promise.all(lengths.map(length => names.state(length)))
+    const found = await this.store.has(wanted, signal)
+    return lengths.filter((_, i) => found[i])
+  }
+
+  /** The context becomes the stored state; it is as it was where that fails. Returns the bytes that were read. */
+  async restore(context: Context, names: StateNames, tokens: readonly number[], signal: AbortSignal): Promise<number> {
+    let bytes = 0
+    await context.importState(tokens, async into => {
+      const take = async (wanted: readonly { name: string; shape: ObjectShape }[]) => {
+        const names = wanted.map(({ name }) => name)
+        const found = await untilAborted(this.store.get(names, signal), signal)
+        for (const [i, { name, shape }] of wanted.entries()) {
+          const object = found[i]
+          if (object === null) throw this.broken(name, null)
+          bytes += object.length
+          await decodeObject(object, name, into, this.model.config, shape, this.body).catch(error => {
+            throw error instanceof SnapshotError ? this.broken(name, error) : error
+          })
+          if (!shape.recurrent) this.remember(name)
+        }
+      }
+      await take([{ name: await names.state(tokens.length), shape: stateShape(tokens.length) }])
+      const pages = Math.floor(tokens.length / STORED_PAGE_TOKENS)
+      for (let first = 0; first < pages; first += PAGES_AT_ONCE) {
+        const numbers = Array.from({ length: Math.min(PAGES_AT_ONCE, pages - first) }, (_, i) => first + i)
+        await take(await Promise.all(numbers.map(async i => ({ name: await names.page(i + 1), shape: pageShape(i) }))))
+      }
+    })
+    return bytes
+  }
+
+  /** Writes what the store does not have. The part that makes a state of the pages comes last. */
+  async save(
+    kept: KeptState,
+    scope: string,
+    limited: <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>,
+  ): Promise<Written> {
+    const { tokens } = kept
+    const names = this.names(tokens, scope)
+    const pages = Math.floor(tokens.length / STORED_PAGE_TOKENS)
+    const last = { name: await names.state(tokens.length), shape: stateShape(tokens.length) }
+    const all = await Promise.all(
+      Array.from({ length: pages }, async (_, i) => ({ name: await names.page(i + 1), shape: pageShape(i) })),
+    )
+    const unknown = all.filter(({ name }) => !this.isKnown(name))
+    const [isThere, ...found] = await limited(signal =>
+      this.store.has([last.name, ...unknown.map(({ name }) => name)], signal),
+    )
+    unknown.forEach(({ name }, i) => {
+      if (found[i]) this.remember(name)
+    })
+    if (isThere) return { objects: 0, bytes: 0, shared: pages + 1 }
+    const missing = [...unknown.filter((_, i) => !found[i]), last]
+    let bytes = 0
+    const context = this.model.createContext({ maxCheckpoints: 0 })
+    try {
+      await context.adopt(kept)
+      await context.readState(async state => {
+        for (const { name, shape } of missing) {
+          const object = await encodeObject(name, state, this.model.config, shape, this.body)
+          await limited(signal => this.store.put(name, object, signal))
+          bytes += object.length
+          if (!shape.recurrent) this.remember(name)
+        }
+      })
+    } finally {
+      await context.close()
+    }
+    return { objects: missing.length, bytes, shared: pages + 1 - missing.length }
+  }
+
+  private broken(name: string, damage: SnapshotError | null): BrokenStateError {
+    this.known.delete(name)
+    return new BrokenStateError(name, damage)
+  }
+
+  private isKnown(name: string): boolean {
+    const seen = this.known.get(name)
+    return seen !== undefined && performance.now() - seen < KNOWN_MS
+  }
+
+  private remember(name: string): void {
+    this.known.delete(name)
+    this.known.set(name, performance.now())
+    if (this.known.size > KNOWN_PAGES) this.known.delete(this.known.keys().next().value as string)
+  }
+}
+
+function pageShape(page: number): ObjectShape {
+  return { start: page * STORED_PAGE_TOKENS, rows: STORED_PAGE_TOKENS, recurrent: false }
+}
+
+function stateShape(length: number): ObjectShape {
+  const rows = length % STORED_PAGE_TOKENS
+  return { start: length - rows, rows, recurrent: true }
+}

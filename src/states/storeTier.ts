@@ -1,0 +1,275 @@
+// One place behind the memory in which a session looks for states and keeps them: a folder, or a store that replicas share.
+// A store that is slow or dead costs an answer no more than its budget: it is left alone for a while, and what happened is
+// counted. Writes happen behind the answers, a few states at a time; what does not fit is dropped and counted.
+import type { Context } from '../engine/context.js'
+import type { KeptState } from '../engine/keptState.js'
+import type { EngineModel } from '../engine/model.js'
+import { OutOfMemoryError } from '../errors.js'
+import { Breaker } from './breaker.js'
+import { BrokenStateError, PagedStates } from './pagedStates.js'
+import type { PrefixStore } from './prefixStore.js'
+import type { StoredBody } from './stateObjects.js'
+import { TooSlowError, withTimeLimit } from './timeLimit.js'
+
+export interface TierOptions {
+  readonly label: 'disk' | 'shared'
+  /** When states are written: behind each answer, or when nothing else is to do. */
+  readonly writes: 'answer' | 'idle'
+  readonly budgetMs: number
+  readonly namespace: string
+  readonly body: StoredBody
+}
+
+export interface TierCounters {
+  lookups: number
+  hits: number
+  misses: number
+  skipped: number // not asked, because the store had not answered before
+  slow: number // given up after the budget
+  errors: number
+  damaged: number
+  restoredTokens: number
+  bytesRead: number
+  lookupSeconds: number // that answers waited for the store
+  states: number // written
+  objects: number // written
+  objectsShared: number // of states that were written, but were there already
+  bytesWritten: number
+  writeErrors: number
+  dropped: number // states that were not written: too many, too late, or no store
+}
+
+interface Job {
+  readonly state: KeptState
+  readonly scope: string
+  readonly since: number
+  readonly bounded: boolean
+  readonly done: () => void
+}
+
+const SLOWEST_BYTES_PER_MS = 100_000 // a store that is slower than 100 MB/s is not waited for
+const WORTH_READING = 16 // tokens that a stored state must be ahead of what is known
+const MOST_PENDING = 8 // states
+const OLDEST_MS = 30_000
+const OBJECT_MS = 10_000 // to write an object
+const PROBE_MS = 2_000
+
+export class StoreTier {
+  readonly counters: TierCounters = emptyCounters()
+  private readonly reading = new Breaker()
+  private readonly writing = new Breaker()
+  private readonly stopped = new AbortController()
+  private jobs: Job[] = []
+  private removing: Promise<unknown> = Promise.resolve()
+  private running: Promise<void> | null = null
+  private readonly warned = new Set<string>()
+  private opened: Promise<PagedStates> | null = null
+
+  constructor(
+    private readonly open: () => Promise<PrefixStore>,
+    private readonly model: EngineModel,
+    readonly options: TierOptions,
+    private readonly warn: (line: string) => void,
+  ) {}
+
+  /** States that wait to be written, or are being written. */
+  get pending(): number {
+    return this.jobs.length + (this.running === null ? 0 : 1)
+  }
+
+  get isSkipped(): boolean {
+    return this.reading.isOpen || this.writing.isOpen
+  }
+
+  /**
+   * Brings the context to the longest stored state at one of `boundaries` that is well ahead of `known`; returns its length,
+   * or null. Throws only what has nothing to do with the store.
+   */
+  async restore(
+    context: Context,
+    ids: readonly number[],
+    boundaries: readonly number[],
+    known: number,
+    scope: string,
+    signal: AbortSignal,
+  ): Promise<number | null> {
+    const lengths = [...new Set(boundaries)]
+      .filter(length => length >= known + WORTH_READING && length < ids.length)
+      .sort((a, b) => b - a)
+    if (lengths.length === 0) return null
+    const { counters } = this
+    if (!this.reading.allows(() => this.probe())) {
+      counters.skipped++
+      return null
+    }
+    counters.lookups++
+    const started = performance.now()
+    try {
+      const length = await this.restoreFirst(context, ids, lengths, scope, started, signal)
+      this.reading.succeeded()
+      if (length === null) counters.misses++
+      else {
+        counters.hits++
+        counters.restoredTokens += length - known
+      }
+      return length
+    } catch (error) {
+      signal.throwIfAborted()
+      if (error instanceof OutOfMemoryError) throw error
+      if (error instanceof TooSlowError) counters.slow++
+      else counters.errors++
+      this.reading.failed()
+      this.warnOnce(`the ${this.options.label} store is not read for a while: ${(error as Error).message}`)
+      return null
+    } finally {
+      counters.lookupSeconds += (performance.now() - started) / 1000
+    }
+  }
+
+  /** Writes a state when it is its turn, then calls `done`. `bounded`: it is dropped where too many wait. */
+  write(state: KeptState, scope: string, bounded: boolean, done: () => void): void {
+    if (this.stopped.signal.aborted || !this.writing.allows(() => this.probe())) {
+      this.counters.dropped++
+      done()
+      return
+    }
+    this.jobs.push({ state, scope, bounded, done, since: performance.now() })
+    const waiting = this.jobs.filter(job => job.bounded)
+    if (waiting.length > MOST_PENDING) this.drop(waiting[0]) // a newer state of a conversation is worth more
+    this.running ??= this.work()
+  }
+
+  /** Resolves when nothing waits to be written any more, or after `ms`. */
+  async settle(ms: number): Promise<void> {
+    await withTimeLimit(ms, async () => await this.running).catch(() => {})
+  }
+
+  /** Gives up what is not written yet. */
+  async close(): Promise<void> {
+    this.stopped.abort(new Error('the store is closed'))
+    for (const job of [...this.jobs]) this.drop(job)
+    await this.running
+    const states = await this.opened?.catch(() => null)
+    await withTimeLimit(PROBE_MS, async () => await states?.store.close()).catch(() => {})
+  }
+
+  private async restoreFirst(
+    context: Context,
+    ids: readonly number[],
+    lengths: readonly number[],
+    scope: string,
+    started: number,
+    signal: AbortSignal,
+  ): Promise<number | null> {
+    const { budgetMs } = this.options
+    const states = await withTimeLimit(budgetMs, () => this.states(), signal)
+    const names = states.names(ids, scope)
+    const left = () => Math.max(0, budgetMs - (performance.now() - started))
+    const found = await withTimeLimit(left(), limit => states.find(names, lengths, limit), signal)
+    for (const length of found) {
+      try {
+        // A long state takes its time, at a pace that is worth it.
+        const patience = left() + states.bytesOf(length) / SLOWEST_BYTES_PER_MS
+        const tokens = ids.slice(0, length)
+        this.counters.bytesRead += await withTimeLimit(
+          patience,
+          limit => states.restore(context, names, tokens, limit),
+          signal,
+        )
+        return length
+      } catch (error) {
+        if (!(error instanceof BrokenStateError)) throw error
+        if (error.damage !== null) this.counters.damaged++
+        this.warn(`a stored state of ${length} tokens was dropped: ${error.message}`)
+        const useless = [...new Set([error.object, await names.state(length)])]
+        const remove = (name: string) => withTimeLimit(PROBE_MS, limit => states.store.remove(name, limit))
+        this.removing = Promise.allSettled([this.removing, ...useless.map(remove)])
+      }
+    }
+    return null
+  }
+
+  private async work(): Promise<void> {
+    await Promise.resolve() // `running` is set before anything ends
+    for (let job = this.jobs.shift(); job !== undefined; job = this.jobs.shift()) {
+      try {
+        if (job.bounded && performance.now() - job.since > OLDEST_MS) this.counters.dropped++
+        else await this.save(job)
+      } finally {
+        job.done()
+      }
+    }
+    this.running = null
+  }
+
+  private async save({ state, scope }: Job): Promise<void> {
+    const { counters } = this
+    try {
+      const limited = <T>(work: (signal: AbortSignal) => Promise<T>) =>
+        withTimeLimit(OBJECT_MS, work, this.stopped.signal)
+      const states = await limited(() => this.states())
+      await this.removing // or what is damaged would pass for being there
+      const { objects, bytes, shared } = await states.save(state, scope, limited)
+      if (objects > 0) counters.states++
+      counters.objects += objects
+      counters.objectsShared += shared
+      counters.bytesWritten += bytes
+      this.writing.succeeded()
+    } catch (error) {
+      counters.dropped++
+      if (this.stopped.signal.aborted) return
+      counters.writeErrors++
+      this.writing.failed()
+      this.warnOnce(`the ${this.options.label} store is not written for a while: ${(error as Error).message}`)
+    }
+  }
+
+  private drop(job: Job): void {
+    this.jobs = this.jobs.filter(other => other !== job)
+    this.counters.dropped++
+    job.done()
+  }
+
+  private states(): Promise<PagedStates> {
+    const { namespace, body } = this.options
+    this.opened ??= this.open().then(store => new PagedStates(store, this.model, namespace, body))
+    // A store that could not be opened may be there later.
+    this.opened.catch(() => {
+      this.opened = null
+    })
+    return this.opened
+  }
+
+  private async probe(): Promise<void> {
+    await withTimeLimit(PROBE_MS, async signal => {
+      await (await this.states()).store.has([`${this.options.namespace}/probe`], signal)
+    })
+  }
+
+  private warnOnce(line: string): void {
+    if (this.warned.has(line)) return
+    this.warned.add(line)
+    this.warn(line)
+  }
+}
+
+function emptyCounters(): TierCounters {
+  return {
+    lookups: 0,
+    hits: 0,
+    misses: 0,
+    skipped: 0,
+    slow: 0,
+    errors: 0,
+    damaged: 0,
+    restoredTokens: 0,
+    bytesRead: 0,
+    lookupSeconds: 0,
+    states: 0,
+    objects: 0,
+    objectsShared: 0,
+    bytesWritten: 0,
+    writeErrors: 0,
+    dropped: 0,
+  }
+}

@@ -1,0 +1,294 @@
+// A store that several processes share: what travels, what is found, and what a store that fails, hangs or lies can do to an
+// answer, which is nothing but to cost it the budget.
+import { afterEach, describe, expect, it } from 'vitest'
+import type { StoreOptions } from '#moeflux/session/stateStores.js'
+import { Breaker } from '#moeflux/states/breaker.js'
+import type { ChatMessage } from '#moeflux/text/messages.js'
+import { MemoryStore, never } from '../support/memoryStore.js'
+import { answering, scriptedModel } from '../support/scriptedModel.js'
+import { demoTokenizer } from '../support/textTools.js'
+
+const tokenizer = await demoTokenizer()
+const script = answering(tokenizer, prompt => `An answer about ${prompt.length} things. `.repeat(3))
+const user = (content: string): ChatMessage => ({ role: 'user', content })
+const system: ChatMessage = { role: 'system', content: 'You are patient and answer all that people ask. '.repeat(20) }
+
+const opened: { close(): Promise<void> }[] = []
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map(model => model.close()))
+})
+
+/** A process of its own: a model, a session, and the store that it shares with others. */
+async function replica(store: MemoryStore, options: Partial<StoreOptions> = {}, template?: string) {
+  const { model, alive } = await scriptedModel({ script, template })
+  opened.push(model)
+  const warnings: string[] = []
+  const session = model.createSession({
+    store: { store, budgetMs: 5_000, ...options },
+    onWarning: line => warnings.push(line),
+  })
+  const tier = () => session.state.tiers[0]
+  return {
+    session,
+    alive,
+    warnings,
+    tier,
+    written: () => expect.poll(() => tier().pending).toBe(0),
+    async chat(messages: ChatMessage[], cacheScope?: string) {
+      const { text, usage } = await session.chat({ messages, cacheScope }).answer()
+      return { text, cached: usage.cachedTokens, fresh: usage.newTokens }
+    },
+  }
+}
+
+type Replica = Awaited<ReturnType<typeof replica>>
+
+/** Twelve turns, each answered by the next of `replicas`. */
+async function converse(replicas: readonly Replica[], turns = 12) {
+  const messages = [system, user('How does it begin?')]
+  const answers = []
+  for (let turn = 0; turn < turns; turn++) {
+    const at = replicas[turn % replicas.length]
+    const answer = await at.chat([...messages])
+    await at.written()
+    answers.push(answer)
+    messages.push({ role: 'assistant', content: answer.text }, user(`And then, in part ${turn}?`))
+  }
+  return answers
+}
+
+const PLAIN_TEMPLATE = `{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`
+
+describe('three replicas with one store', () => {
+  for (const [name, template] of [
+    ['whose histories leave thinking out', undefined],
+    ['whose histories are what was said', PLAIN_TEMPLATE],
+  ] as const) {
+    it(`evaluate no more than one process does, of chats ${name}`, async () => {
+      const alone = await converse([await replica(new MemoryStore(), {}, template)])
+      const store = new MemoryStore()
+      const replicas = await Promise.all([1, 2, 3].map(() => replica(store, {}, template)))
+      expect(await converse(replicas)).toEqual(alone)
+      expect(replicas.map(({ session }) => session.state.found.shared)).toEqual([3, 4, 4])
+      expect(replicas.flatMap(({ warnings }) => warnings)).toEqual([])
+    })
+  }
+
+  it('ask for all places of a prompt in one round trip, and write only what is new', async () => {
+    const store = new MemoryStore()
+    const [first, second] = [await replica(store), await replica(store)]
+    const messages = [system, user('Hello?')]
+    const { text } = await first.chat(messages)
+    await first.written()
+    const pages = [...store.objects.keys()].filter(name => name.includes('/kv-'))
+    expect(pages.length).toBeGreaterThan(0)
+    const before = store.calls.length
+    await second.chat([...messages, { role: 'assistant', content: text }, user('Go on.')])
+    await second.written()
+    const calls = store.calls.slice(before)
+    // One look, one state, its pages, and behind the answer one look and what is new.
+    expect(calls.map(({ kind }) => kind)).toEqual([
+      'has',
+      'get',
+      'get',
+      'has',
+      ...calls.slice(4).map(() => expect.anything()),
+    ])
+    expect(
+      calls.flatMap(({ kind, names }) => (kind === 'put' ? names : [])).filter(name => pages.includes(name)),
+    ).toEqual([])
+    const { objects, objectsShared, bytesWritten } = second.tier().counters
+    expect({ objects, objectsShared }).toEqual({
+      objects: calls.filter(({ kind }) => kind === 'put').length,
+      objectsShared: expect.any(Number),
+    })
+    const sizes = calls
+      .flatMap(({ kind, names }) => (kind === 'put' ? names : []))
+      .map(name => store.objects.get(name)?.length ?? 0)
+    expect(bytesWritten).toBe(sizes.reduce((sum, size) => sum + size, 0))
+  })
+
+  it('keep scopes apart, in memory and in the store', async () => {
+    const store = new MemoryStore()
+    const [here, there] = [await replica(store), await replica(store)]
+    const messages = [system, user('A secret?')]
+    await here.chat(messages, 'alice')
+    await here.written()
+    expect((await here.chat(messages, 'bob')).cached).toBe(0)
+    expect((await there.chat(messages, 'carol')).cached).toBe(0)
+    expect((await here.chat(messages)).cached).toBe(0)
+    expect((await there.chat(messages, 'alice')).cached).toBeGreaterThan(100)
+    expect(there.tier().counters).toMatchObject({ hits: 1, lookups: 2 })
+  })
+
+  it('share half the bytes where they are told to, but not with those who want them exact', async () => {
+    const store = new MemoryStore()
+    const messages = [system, user('How many bytes?')]
+    const [exact, half, other] = [
+      await replica(store),
+      await replica(store, { keysAndValues: 'bf16' }),
+      await replica(store, { keysAndValues: 'bf16' }),
+    ]
+    await exact.chat(messages)
+    await exact.written()
+    expect((await half.chat(messages)).cached).toBe(0)
+    await half.written()
+    expect(half.tier().counters.bytesWritten).toBeLessThan(exact.tier().counters.bytesWritten)
+    expect(other.tier().counters.bytesRead).toBe(0)
+  })
+})
+
+describe('a store in trouble', () => {
+  const messages = [system, user('Is somebody there?')]
+
+  /** What is asked of a replica whose store is `store`, after another one has filled it. */
+  async function ask(store: MemoryStore, options: Partial<StoreOptions>) {
+    const asked = await replica(store, options)
+    const started = performance.now()
+    const answer = await asked.chat(messages)
+    return { asked, answer, ms: performance.now() - started }
+  }
+
+  async function filled(): Promise<{ store: MemoryStore; text: string }> {
+    const store = new MemoryStore()
+    const writer = await replica(store)
+    const { text } = await writer.chat(messages)
+    await writer.written()
+    store.calls.length = 0
+    return { store, text }
+  }
+
+  it('that fails at any call costs nothing but what it had', async () => {
+    for (let call = 0; call < 5; call++) {
+      const { store, text } = await filled()
+      store.before = number => {
+        if (number >= call) throw new Error('connection reset')
+      }
+      const { asked, answer } = await ask(store, {})
+      expect(answer.text).toBe(text)
+      await asked.written()
+      const { errors, hits, writeErrors } = asked.tier().counters
+      expect(errors + hits).toBe(1)
+      expect(writeErrors).toBe(call < 3 || hits === 1 ? writeErrors : 0)
+      expect(asked.alive().sequences).toBe(0)
+    }
+  })
+
+  it('that hangs at any call costs the budget and no more', async () => {
+    for (let call = 0; call < 3; call++) {
+      const { store, text } = await filled()
+      store.before = number => (number >= call ? never() : undefined)
+      const { asked, answer, ms } = await ask(store, { budgetMs: 80 })
+      expect(answer).toMatchObject({ text, cached: 0 })
+      expect(asked.tier().counters).toMatchObject({ slow: 1, hits: 0 })
+      expect(asked.tier().isSkipped).toBe(true)
+      expect(ms).toBeLessThan(1_500) // the machine may be busy; the store would take for ever
+      const again = performance.now()
+      await asked.chat([system, user('And now, something else?')])
+      expect(asked.tier().counters.slow).toBe(1)
+      expect(performance.now() - again).toBeLessThan(1_000)
+    }
+  })
+
+  it('is asked again when it is back, beside the answers', async () => {
+    const { store } = await filled()
+    let isDown = true
+    store.before = () => {
+      if (isDown) throw new Error('connection refused')
+    }
+    const { asked, answer } = await ask(store, {})
+    expect(answer.cached).toBe(0)
+    isDown = false
+    await expect
+      .poll(async () => {
+        await asked.chat([system, user(`Are you back at ${performance.now()}?`)])
+        return asked.tier().isSkipped
+      })
+      .toBe(false)
+    expect(asked.tier().counters.skipped).toBeGreaterThan(0)
+    const other = await replica(store)
+    expect((await other.chat(messages)).cached).toBeGreaterThan(100)
+  })
+
+  it('with a flipped byte, a cut or a swapped object anywhere gives right answers, and is mended', async () => {
+    const damages: ((bytes: Uint8Array) => Uint8Array)[] = [
+      bytes => bytes.map((byte, i) => (i === bytes.length >> 1 ? byte ^ 1 : byte)),
+      bytes => bytes.subarray(0, bytes.length - 3),
+      bytes => new Uint8Array(bytes.length),
+    ]
+    for (const damage of damages) {
+      const { store, text } = await filled()
+      for (const [name, bytes] of store.objects) store.objects.set(name, damage(bytes))
+      const { asked, answer } = await ask(store, {})
+      expect(answer).toMatchObject({ text, cached: 0 })
+      expect(asked.tier().counters.damaged).toBeGreaterThan(0)
+      expect(asked.warnings[0]).toMatch(/a stored state of \d+ tokens was dropped/)
+      await asked.written()
+      const next = await ask(store, {})
+      expect(next.answer).toMatchObject({ text, cached: expect.any(Number) })
+    }
+    const { store, text } = await filled()
+    const names = [...store.objects.keys()]
+    const bodies = [...store.objects.values()]
+    for (const [i, name] of names.entries()) store.objects.set(name, bodies[(i + 1) % bodies.length])
+    expect((await ask(store, {})).answer).toMatchObject({ text, cached: 0 })
+  })
+
+  it('that lost a page is the same as one that has nothing', async () => {
+    const { store, text } = await filled()
+    for (const name of [...store.objects.keys()]) if (name.includes('/kv-')) store.objects.delete(name)
+    const { asked, answer } = await ask(store, {})
+    expect(answer).toMatchObject({ text, cached: 0 })
+    await asked.written()
+    expect((await ask(store, {})).answer.cached).toBeGreaterThan(100)
+  })
+
+  it('that takes no writes lets few states wait, and drops and counts the others', async () => {
+    const store = new MemoryStore()
+    let release = () => {}
+    const gate = new Promise<void>(resolve => (release = resolve))
+    store.before = (_, kind) => (kind === 'put' ? gate : undefined)
+    const asked = await replica(store)
+    for (let i = 0; i < 14; i++) await asked.chat([user(`Question number ${i}, about something long enough to keep?`)])
+    expect(asked.tier().pending).toBeLessThanOrEqual(9)
+    expect(asked.tier().counters.dropped).toBeGreaterThan(0)
+    release()
+    await asked.written()
+    expect(asked.tier().counters.states).toBeLessThanOrEqual(9)
+  })
+})
+
+describe('a breaker', () => {
+  it('waits longer after each failure, and lets one question through when it is time', async () => {
+    let now = 0
+    const breaker = new Breaker(() => now)
+    let probes = 0
+    let works = false
+    const probe = async () => {
+      probes++
+      if (!works) throw new Error('no')
+    }
+    expect(breaker.allows(probe)).toBe(true)
+    breaker.failed()
+    expect(breaker.allows(probe)).toBe(false)
+    expect(probes).toBe(0)
+    for (const pause of [500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]) {
+      now += pause - 1
+      expect(breaker.allows(probe)).toBe(false)
+      const before = probes
+      now += 1
+      expect([breaker.allows(probe), breaker.allows(probe)]).toEqual([false, false])
+      expect(probes).toBe(before + 1)
+      await Promise.resolve()
+      await new Promise(resolve => setImmediate(resolve))
+    }
+    works = true
+    now += 30_000
+    breaker.allows(probe)
+    await new Promise(resolve => setImmediate(resolve))
+    expect(breaker.allows(probe)).toBe(true)
+  })
+})
