@@ -69,7 +69,7 @@ export function simulateThreeTiers(
   const assumed =
     `${speedsInWords(replay)}\nprocessors ${formatBytes(cpu)}/s, uploads ${formatBytes(upload)}/s, ` +
     `${threeDigits(wait * 1e6)} µs for a layer that misses\n` +
-    "a prompt's missing experts are shared out so that both sides end at the same time"
+    "a prompt's missing experts are shared out so that both sides end together"
   return { rows: rows.map(row => ({ ...row })), facts: { ...speeds }, assumed, table: formatRows(trace, rows, width) }
 }
 
