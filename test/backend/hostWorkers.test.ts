@@ -2,31 +2,49 @@
 // experts, several memories, one thread and three, jobs one after the other.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { expert } from '#moeflux/compute/reference/expert.js'
+import { type ExpertWeights, expert } from '#moeflux/compute/reference/expert.js'
 import { loadModel } from '#moeflux/compute/reference/loadModel.js'
 import { rmsNorm } from '#moeflux/compute/reference/rmsNorm.js'
-import { sliceMatrix } from '#moeflux/compute/reference/weights.js'
+import { sliceMatrix, sliceVector } from '#moeflux/compute/reference/weights.js'
 import { type HostEntry, HostWorkers } from '#moeflux/compute/wasm/hostWorkers.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
+import type { LayerShape } from '#moeflux/model/layers.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
+import { gptOssKinds } from '../support/kindShapes.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 import { randomModel } from '../support/randomModel.js'
 
 const layers = ['linear_attention', 'full_attention'] as const
 
-function model(seed: number): PackedModel {
+function model(seed: number, kinds?: readonly LayerShape[]): PackedModel {
   const format = { bits: 4, group: 32, scaleType: 'BF16' } as const
   return randomModel({
     ...{ hidden: 96, heads: 3, kvHeads: 1, headDim: 32, keyHeads: 1, valueHeads: 3, keyDim: 16, valueDim: 32 },
-    ...{ experts: 9, k: 3, intermediate: 64, sharedIntermediate: 32, vocab: 50, tied: false, layers, seed },
-    ...{ formats: [format], expertFormats: [format, format, { ...format, bits: 8 }] },
+    ...{ experts: 9, k: 3, intermediate: 64, sharedIntermediate: 32, vocab: 50, tied: false, seed },
+    layers: kinds?.map(({ mixer }) => mixer.kind) ?? layers,
+    ...{ formats: [format], expertFormats: [format, format, { ...format, bits: 8 }], kinds },
   })
 }
 
+function partsOf({ experts }: PackedModel, record: Uint8Array): ExpertWeights {
+  const { gate, up, down, gateBias, upBias, downBias } = experts.layout
+  return {
+    gate: sliceMatrix(gate, record),
+    up: sliceMatrix(up, record),
+    down: sliceMatrix(down, record),
+    gateBias: gateBias && sliceVector(gateBias, record),
+    upBias: upBias && sliceVector(upBias, record),
+    downBias: downBias && sliceVector(downBias, record),
+  }
+}
+
 describe('experts on the host', () => {
-  test('random rows and experts, exact: as the reference has them, and the same for any number of threads', async () => {
-    const packed = model(7)
+  test.each([
+    ['', undefined],
+    [' with biases and a clamped activation', gptOssKinds],
+  ])('random rows and experts%s: as the reference has them, the same for any number of threads', async (_, kinds) => {
+    const packed = model(7, kinds)
     const { expertSize } = packed.experts.layout
     const { hiddenSize, rmsNormEps, numExperts } = packed.config
     const weights = await loadModel(packed, {})
@@ -65,13 +83,9 @@ describe('experts on the host', () => {
             entries.set(e, entry)
             const record = new Uint8Array(expertSize)
             await packed.experts.files[1].read(e * expertSize, record)
-            const { gate, up, down } = packed.experts.layout
-            const parts = {
-              gate: sliceMatrix(gate, record),
-              up: sliceMatrix(up, record),
-              down: sliceMatrix(down, record),
-            }
-            expert(parts, normed.slice(row * hiddenSize, (row + 1) * hiddenSize)).forEach((value, i) => {
+            const x = normed.slice(row * hiddenSize, (row + 1) * hiddenSize)
+            const { activation } = packed.config.layers[1].feedForward
+            expert(partsOf(packed, record), x, activation).forEach((value, i) => {
               want[row * hiddenSize + i] += weight * value
             })
           }

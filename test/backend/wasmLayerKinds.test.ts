@@ -6,7 +6,7 @@ import type { Backend, BackendOptions, LayerProbe } from '#moeflux/compute/backe
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
-import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
+import { expectClose, expectSameBits, FAST_LOGITS, KERNEL } from '../support/bands.js'
 import { seededRandom } from '../support/random.js'
 import { randomKinds } from '../support/randomKinds.js'
 import { type RandomFormat, type RandomShape, randomModel } from '../support/randomModel.js'
@@ -83,6 +83,19 @@ function arraysOf(probe: LayerProbe): [string, Float32Array][] {
   return Object.entries(probe).filter(([, values]) => values instanceof Float32Array)
 }
 
+function rowOf(values: Float32Array, row: number, width: number): Float32Array {
+  return values.subarray(row * width, (row + 1) * width)
+}
+
+/** Rows for which both have chosen the same experts. */
+function sameChoices(a: LayerProbe, b: LayerProbe, rows: number): number[] {
+  const all = Array.from({ length: rows }, (_, row) => row)
+  if (b.routerIndices.length === 0) return all
+  const choice = ({ routerIndices }: LayerProbe, row: number) =>
+    [...routerIndices.subarray(row * sizes.k, (row + 1) * sizes.k)].sort().join()
+  return all.filter(row => choice(a, row) === choice(b, row))
+}
+
 describe('layers of any kinds', () => {
   test('are the reference’s, array by array, and choose its experts', { timeout: 60_000 }, async () => {
     const property = fc.asyncProperty(shapes, async shape => {
@@ -106,6 +119,28 @@ describe('layers of any kinds', () => {
     })
     // One seed: among all models there are some with a choice on the very edge.
     await fc.assert(property, { numRuns: 25, seed: 15 })
+  })
+
+  test('with int8 activations are near, layer by layer on the same input', { timeout: 60_000 }, async () => {
+    const property = fc.asyncProperty(shapes, async shape => {
+      const packed = randomModel(shape)
+      const reference = await openReferenceBackend(packed, { precision: 'exact', expertsPerToken: sizes.k })
+      const { embed, layers } = await reference.probe(reference.createSequence(), { tokens: tokensOf(shape) })
+      await onWasm(packed, { wasmHost: localHost, precision: 'fast' }, {}, async backend => {
+        const inputs = [embed as Float32Array, ...layers.map(({ out }) => out)]
+        for (const [layer, want] of layers.entries()) {
+          const probe = await backend.probe(backend.createSequence(), { layer, hidden: inputs[layer] })
+          const [got] = probe.layers
+          expectClose(got.mixerOut, want.mixerOut, FAST_LOGITS, `mixer of layer ${layer}`)
+          // Where a choice was on the edge, other experts answer.
+          const rows = sameChoices(got, want, inputs[layer].length / shape.hidden)
+          const mlp = (values: Float32Array) => rows.flatMap(row => [...rowOf(values, row, shape.hidden)])
+          expectClose(mlp(got.mlpOut), mlp(want.mlpOut), FAST_LOGITS, `feed-forward of layer ${layer}`)
+        }
+      })
+      await reference.close()
+    })
+    await fc.assert(property, { numRuns: 15, seed: 16 })
   })
 
   test('have the same bits in any cut, on any number of threads and memories', { timeout: 60_000 }, async () => {

@@ -29,6 +29,7 @@ export function swiGlu(gate: Float32Array, up: Float32Array, activation: Activat
   return gate.map((value, i) => {
     const g = Math.min(value, limit)
     const u = Math.min(Math.max(up[i], -limit), limit)
-    return (u + 1) * g * sigmoid(alpha * g)
+    const unsound = 0 * (value + up[i]) // what is not finite must not vanish in the clamp
+    return (u + 1) * g * sigmoid(alpha * g) + unsound
   })
 }
