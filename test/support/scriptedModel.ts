@@ -34,6 +34,7 @@ export interface ScriptedOptions {
   readonly onStep?: (runs: readonly StepRun[], signal?: AbortSignal) => void | Promise<void>
   readonly template?: string | null // default the demo model's
   readonly withTokenizer?: boolean
+  readonly tokenizer?: Tokenizer // default the demo model's
 }
 
 export interface ScriptedModel {
@@ -188,8 +189,8 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     fingerprint: options.fingerprint ?? 'abcdef0123456789',
     close: async () => {},
   } as unknown as PackedModel
-  const tokenizer = await sharedTokenizer
-  const workers = await sharedWorkers
+  const tokenizer = options.tokenizer ?? (await sharedTokenizer)
+  const workers = options.tokenizer ? new TextWorkers(startNodeTextWorker, tokenizer) : await sharedWorkers
   const template = await loadChatTemplate(folder, workers)
   const parts = { packed, backend, contextLength: options.contextLength ?? 4096, expertsPerToken: 1 }
   const text = {
