@@ -1,6 +1,7 @@
 // What a session is asked and what it answers: options of a chat or completion, and the events that stream back.
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest, ResponseFormat, ToolChoice } from '../constrain/constraintFactory.js'
+import type { ChatRequest } from '../text/chatRenderer.js'
 import type { ChatMessage, ToolDefinition } from '../text/messages.js'
 import type { SamplerOptions } from '../text/sampler.js'
 import type { TemplateVariables } from '../text/templateEngine.js'
@@ -35,8 +36,8 @@ export interface ChatOptions extends AnswerOptions {
   readonly toolChoice?: ToolChoice
   /** More than one call in an answer. Default true. */
   readonly parallelToolCalls?: boolean
-  /** Let the model think before it answers. */
-  readonly thinking?: boolean
+  /** Let the model think before it answers; a word says how much, where the model knows that. */
+  readonly thinking?: ChatRequest['thinking']
   /** The beginning of the answer, which the events go on from. Not with thinking or a guaranteed form. */
   readonly prefill?: string
   /** More variables for the chat template. */

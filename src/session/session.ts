@@ -132,7 +132,7 @@ export class Session {
       if (options.prefill && asksForForm(options)) {
         throw new OptionError('prefill', options.prefill, 'no responseFormat and no required tools beside it')
       }
-      const mayThink = options.thinking === true && !prompt.insideThinking && this.dialect.thinking !== null
+      const mayThink = !!options.thinking && !prompt.insideThinking && this.dialect.thinking !== null
       const wanted = {
         responseFormat: options.responseFormat,
         tools: tools.map(tool => tool.function as ToolSchema),

@@ -10,8 +10,8 @@ import { Origin, OriginReader } from './textOrigins.js'
 export interface ChatRequest {
   readonly messages: readonly PlainMessage[]
   readonly tools?: readonly ToolDefinition[]
-  /** Ask the model to think first. Default false. */
-  readonly thinking?: boolean
+  /** Ask the model to think first, and how much where its template knows that. Default false. */
+  readonly thinking?: boolean | 'low' | 'medium' | 'high'
   /** End with the opening of an answer. Default true. */
   readonly generationPrompt?: boolean
   /** More variables for templates that know them. */
@@ -121,7 +121,7 @@ function render({ source, constants, maxOutput }: RenderJob, request: ChatReques
     messages,
     ...(tools.length > 0 && { tools }),
     add_generation_prompt: generationPrompt,
-    enable_thinking: thinking,
+    enable_thinking: thinking !== false,
   }
   return renderTemplate(source, { constants, variables: others, request: own }, maxOutput)
 }

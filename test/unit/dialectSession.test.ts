@@ -1,5 +1,6 @@
 // Whole chats with models of other dialects: from messages through the template to events, and back into the next prompt.
 import { describe, expect, it } from 'vitest'
+import { thinkingOption } from '#moeflux/server/openai/options.js'
 import type { ChatOptions, SessionEvent } from '#moeflux/session/events.js'
 import type { DialectName } from '#moeflux/text/dialects/dialect.js'
 import { dialectTokenizer, TEMPLATES } from '../support/dialectModels.js'
@@ -88,9 +89,21 @@ describe('a chat with a model that speaks harmony', () => {
     const cut = await ask({ messages: [user('Hi')], thinking: true, thinkingBudget: 5, maxTokens: 20 })
     expect(cut.thinking.length).toBeGreaterThan(4)
     expect(cut.usage?.thinkingTokens).toBe(6) // and the one that closes it
-    expect((await ask({ messages: [user('Hi')], prefill: 'It is' })).text).toBe(' cold.')
+    expect((await ask({ messages: [user('Hi')], prefill: 'It is', thinking: 'high' })).text).toBe(' cold.')
+    expect(prompts[1]).toContain('Reasoning: high')
     expect(prompts[1].endsWith('<|start|>assistant<|channel|>final<|message|>It is')).toBe(true)
     await close()
+  })
+})
+
+describe('thinking that a client asks for by a word', () => {
+  it('is told to the model where it may know the word', () => {
+    const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', null]
+    expect(efforts.map(reasoning_effort => thinkingOption({ reasoning_effort }))).toEqual([
+      ...[false, false, 'low', 'medium', 'high', true, undefined],
+    ])
+    const asked = { reasoning_effort: 'high', chat_template_kwargs: { enable_thinking: false } }
+    expect(thinkingOption(asked)).toBe(false)
   })
 })
 

@@ -3,6 +3,7 @@ import type { AnswerOptions, ChatOptions } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
 import { ABSENT_IMAGE, type ImageHandling } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
+import { thinkingByEffort } from '../thinkingEffort.js'
 import type { AnswerFields, ChatRequest, GenerateRequest } from './schemas.js'
 
 export function answerOptions({ options, format }: AnswerFields): AnswerOptions {
@@ -27,9 +28,8 @@ function responseFormat(format: AnswerFields['format']): AnswerOptions['response
   return format === 'json' ? { type: 'json_object' } : { type: 'json_schema', schema: format }
 }
 
-/** An effort by name is thinking, whichever. */
-export function thinkingOption({ think }: AnswerFields): boolean | undefined {
-  return typeof think === 'string' ? think !== 'none' : (think ?? undefined)
+export function thinkingOption({ think }: AnswerFields): ChatOptions['thinking'] {
+  return typeof think === 'string' ? thinkingByEffort(think) : (think ?? undefined)
 }
 
 export function chatMessages(messages: NonNullable<ChatRequest['messages']>, handling: ImageHandling): ChatMessage[] {

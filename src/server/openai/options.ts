@@ -1,7 +1,8 @@
 // From the fields of an OpenAI request to the options of a session.
 import type { ResponseFormat, ToolChoice } from '../../constrain/constraintFactory.js'
-import type { AnswerOptions } from '../../session/events.js'
+import type { AnswerOptions, ChatOptions } from '../../session/events.js'
 import { ApiError } from '../apiError.js'
+import { thinkingByEffort } from '../thinkingEffort.js'
 import type { ChatRequest, CompletionRequest } from './schemas.js'
 
 type Sampling = Pick<
@@ -74,9 +75,9 @@ export function tokenLimit(...asked: readonly (number | null | undefined)[]): nu
 /** Thinking as clients of different servers ask for it. */
 export function thinkingOption(
   request: Pick<ChatRequest, 'reasoning_effort' | 'chat_template_kwargs'>,
-): boolean | undefined {
+): ChatOptions['thinking'] {
   const asked = request.chat_template_kwargs?.enable_thinking
   if (typeof asked === 'boolean') return asked
   if (request.reasoning_effort === null || request.reasoning_effort === undefined) return undefined
-  return request.reasoning_effort !== 'none' && request.reasoning_effort !== 'minimal'
+  return thinkingByEffort(request.reasoning_effort)
 }

@@ -12,6 +12,7 @@ import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { jsonPieces } from '../jsonPieces.js'
 import type { Served, Service } from '../service.js'
+import { thinkingByEffort } from '../thinkingEffort.js'
 import { onePlace, type Visit, visit } from '../visit.js'
 import {
   inputMessages,
@@ -75,7 +76,7 @@ export async function responses(c: Context, service: Service, store: ResponseSto
       temperature: request.temperature ?? undefined,
       topP: request.top_p ?? undefined,
       logprobs: request.top_logprobs ?? undefined,
-      thinking: request.reasoning?.effort == null ? undefined : !['none', 'minimal'].includes(request.reasoning.effort),
+      thinking: request.reasoning?.effort == null ? undefined : thinkingByEffort(request.reasoning.effort),
       cacheScope: stay.scope,
       signal: stay.signal,
     })

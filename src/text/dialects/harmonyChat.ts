@@ -10,7 +10,8 @@ export function prepareHarmonyChat(chat: ChatRequest): PreparedChat {
   const numbered = chat.messages.map((message, from) => ({ ...message, from }))
   const messages = oneCallEach(numbered)
   const places = numbered.map(({ from }) => messages.findLastIndex(message => message.from === from))
-  const effort = chat.thinking ? 'medium' : 'low' // there is no way to ask for none
+  const { thinking = false } = chat
+  const effort = typeof thinking === 'string' ? thinking : thinking ? 'medium' : 'low' // there is no way to ask for none
   return {
     chat: {
       ...chat,
