@@ -6,6 +6,7 @@ import type { StartGrammarWorker } from '../constrain/grammarMessages.js'
 import { EngineModel, type ModelParts } from '../engine/model.js'
 import { type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openModel.js'
 import { TokenizerError } from '../errors.js'
+import { familyNamed } from '../model/families/index.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import { loadChatTemplate } from '../text/chatTemplate.js'
@@ -143,7 +144,8 @@ class LazyConstraints {
 async function readTextParts({ folder, config }: PackedModel, startWorker: StartTextWorker): Promise<TextParts> {
   const tokenizer = await loadTokenizer(folder, config.vocabSize)
   const workers = tokenizer && new TextWorkers(startWorker, tokenizer)
-  const template = workers && (await loadChatTemplate(folder, workers))
+  const { dialect } = familyNamed(config.family)
+  const template = workers && (await loadChatTemplate(folder, workers, dialect))
   return { tokenizer, workers, template, defaults: await readGenerationConfig(folder), openConstraint: null }
 }
 

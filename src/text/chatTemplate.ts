@@ -1,9 +1,10 @@
 // The chat template of a model: messages in, the text of a prompt out. Rendering itself happens in a worker: see
 // chatRenderer.ts.
 import { TemplateError } from '../errors.js'
+import type { DialectName } from '../model/families/family.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { ChatRequest, RenderedChat, RenderOptions } from './chatRenderer.js'
-import type { Dialect, DialectName } from './dialects/dialect.js'
+import type { Dialect } from './dialects/dialect.js'
 import { findDialect } from './dialects/findDialect.js'
 import type { TemplateVariables } from './templateEngine.js'
 import type { TextWorkers } from './textWorkers.js'

@@ -1,6 +1,6 @@
 // What models of other dialects bring: short chat templates in the syntax of the published ones, and the demo's tokenizer with
 // the dialect's tokens in place of its own added ones.
-import type { DialectName } from '#moeflux/text/dialects/dialect.js'
+import type { DialectName } from '#moeflux/model/families/family.js'
 import { Tokenizer } from '#moeflux/text/tokenizer.js'
 import { demoFiles } from './textTools.js'
 

@@ -1,8 +1,8 @@
 // Whole chats with models of other dialects: from messages through the template to events, and back into the next prompt.
 import { describe, expect, it } from 'vitest'
+import type { DialectName } from '#moeflux/model/families/family.js'
 import { thinkingOption } from '#moeflux/server/openai/options.js'
 import type { ChatOptions, SessionEvent } from '#moeflux/session/events.js'
-import type { DialectName } from '#moeflux/text/dialects/dialect.js'
 import { dialectTokenizer, TEMPLATES } from '../support/dialectModels.js'
 import { END_TOKEN, scriptedModel } from '../support/scriptedModel.js'
 

@@ -2,10 +2,9 @@
 // that. A dialect is one file of this folder, and mostly data; streaming (tagSplitter.ts, channelSplitter.ts) and grammars
 // (src/constrain) follow from it. How messages become a prompt is the business of the model's chat template, and a dialect
 // only knows where its templates want them otherwise.
+import type { DialectName } from '../../model/families/family.js'
 import type { ChatRequest } from '../chatRenderer.js'
 import type { AnswerSplitter, SplitterOptions } from '../splitter.js'
-
-export type DialectName = 'qwen3_5' | 'qwen3_coder' | 'hermes' | 'glm4' | 'harmony'
 
 export interface Dialect {
   readonly name: DialectName

@@ -1,6 +1,7 @@
 // Which dialect a model speaks. Its chat template shows the syntax that it was trained on, and is believed; a family names
 // its dialect for models whose template shows none.
-import type { Dialect, DialectName } from './dialect.js'
+import type { DialectName } from '../../model/families/family.js'
+import type { Dialect } from './dialect.js'
 import { glm4 } from './glm4.js'
 import { harmony } from './harmony.js'
 import { hermes } from './hermes.js'
