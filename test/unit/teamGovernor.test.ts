@@ -26,7 +26,13 @@ const bigModel: Machine = { seconds: size => 1 / size, waited: () => 0.05 }
 const busy: Machine = { seconds: size => (size === 1 ? 1.2 : 5), waited: () => 0.6 }
 
 test('takes all workers, without a trial, where they do not wait for each other', () => {
-  expect(new Set(drive(new TeamGovernor(8), 5000, bigModel))).toEqual(new Set([8]))
+  expect(new Set(drive(new TeamGovernor(6), 5000, bigModel))).toEqual(new Set([6]))
+})
+
+test('tries fewer once where there are many, and finds the number that leaves processors to others', () => {
+  expect(shareOf(16, drive(new TeamGovernor(16), 5000, bigModel))).toBeGreaterThan(0.99)
+  const crowded = { seconds: (size: number) => (size > 12 ? 1.6 : 1) / size, waited: () => 0.1 }
+  expect(shareOf(12, drive(new TeamGovernor(16), 5000, crowded))).toBeGreaterThan(0.98)
 })
 
 test('keeps all workers where they wait and are faster nevertheless', () => {

@@ -1,20 +1,23 @@
 // Decides how many workers a small step runs on. More are not always faster: a small model spends its time at barriers,
 // and on a busy machine a barrier waits for whoever the system has put aside. All workers are taken as long as they do
-// not wait for each other much. When they do, or when steps are so short that a trial costs nobody anything, half as many
-// are tried against them for a few steps; when there are fewer than all, now and then twice as many. The faster by median
-// is kept for a while, longer each time nothing changes.
+// not wait for each other much. When they do, or when steps are so short that a trial costs nobody anything, the next smaller
+// team is tried against them for a few steps; when there are fewer than all, now and then the next larger one. Where there are
+// many, a smaller team is tried once in any case: readers and the thread that asks for tokens want processors, too, and who
+// lacks one makes all others wait. The faster by median is kept for a while, longer each time nothing changes.
 // A state machine without a clock of its own. Results never depend on it.
 import { median } from '../../experts/median.js'
 
 const TRIAL_STEPS = 2 // of one size before the next
 const TRIAL_ROUNDS = 3 // each size that often
 const FIRST_HOLD = 64 // steps between trials
+const AFTER_CHANGE = 16 // the same when the last trial changed the size
 const LONGEST_HOLD = 2048
 const CHANGE_MARGIN = 0.95 // another size must be faster by this much
 const MUCH_WAITING = 0.2 // share of a step
 const SHORT_STEP = 0.005 // seconds
 const SLOWER = 1.5 // steps this much slower than they were end a hold
 const WINDOW = 8 // steps
+const MANY = 8 // workers
 
 export class TeamGovernor {
   /** Workers that the coming step should run on. */
@@ -26,7 +29,12 @@ export class TeamGovernor {
   private expected = Number.POSITIVE_INFINITY // seconds per step of the chosen size
   private recent: { readonly seconds: number; readonly waited: number }[] = []
 
+  private readonly sizes: readonly number[] // of teams, ascending
+  private mayBeTooMany: boolean // nobody has tried fewer
+
   constructor(private readonly most: number) {
+    this.sizes = teamSizes(most)
+    this.mayBeTooMany = most >= MANY
     this.chosen = most
     this.size = most
   }
@@ -56,11 +64,13 @@ export class TeamGovernor {
       this.hold = Math.min(this.hold, FIRST_HOLD)
     }
     if (this.steps < this.hold) return
+    const at = this.sizes.indexOf(this.chosen)
     const sizes = [this.chosen]
     const waitsMuch = median(this.recent.map(step => step.waited)) > MUCH_WAITING
     const isShort = median(this.recent.map(step => step.seconds)) < SHORT_STEP
-    if (this.chosen > 1 && (waitsMuch || isShort)) sizes.push(Math.ceil(this.chosen / 2))
-    if (this.chosen < this.most) sizes.push(Math.min(this.most, this.chosen * 2))
+    if (at > 0 && (waitsMuch || isShort || this.mayBeTooMany)) sizes.push(this.sizes[at - 1])
+    if (this.chosen < this.most) sizes.push(this.sizes[at + 1])
+    this.mayBeTooMany = false
     if (sizes.length > 1) this.begin(sizes)
   }
 
@@ -76,7 +86,7 @@ export class TeamGovernor {
       if (result.seconds < best.seconds * (best === results[0] ? CHANGE_MARGIN : 1)) best = result
     }
     const changed = best.size !== this.chosen
-    this.hold = changed ? FIRST_HOLD : Math.min(LONGEST_HOLD, Math.max(FIRST_HOLD, this.hold * 2))
+    this.hold = changed ? AFTER_CHANGE : Math.min(LONGEST_HOLD, Math.max(FIRST_HOLD, this.hold * 2))
     this.chosen = best.size
     this.size = best.size
     this.expected = best.seconds
@@ -84,4 +94,14 @@ export class TeamGovernor {
     this.recent = []
     this.steps = 0
   }
+}
+
+/** 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, and all. */
+function teamSizes(most: number): number[] {
+  const sizes: number[] = []
+  for (let size = 1; size < most; size *= 2) {
+    sizes.push(size)
+    if (size > 1 && 1.5 * size < most) sizes.push(1.5 * size)
+  }
+  return [...sizes, most]
 }
