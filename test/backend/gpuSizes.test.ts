@@ -4,6 +4,7 @@ import { SOFTWARE_TUNING } from '#moeflux/compute/webgpu/gpuContext.js'
 import { gpuModelOf } from '#moeflux/compute/webgpu/gpuModel.js'
 import { gpuParts } from '#moeflux/compute/webgpu/gpuParts.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
+import { type AttentionShape, type LayerShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
 import { faultShape } from '../support/faultShape.js'
 import { randomModel } from '../support/randomModel.js'
 import { SmallGpu } from '../support/smallGpu.js'
@@ -11,9 +12,40 @@ import '../support/swiftShader.js'
 
 const CONSTANTS = 64 * 1024 // planned per layer
 
-test('what is created is what was planned', { timeout: 60_000 }, async () => {
+const attention: AttentionShape = {
+  kind: 'full_attention',
+  ...{ outputGate: false, qkNorm: false, qkvBias: true, outputBias: true, window: 5, sinks: true },
+  rope: { dims: 32, theta: 1e4, yarn: null },
+}
+const activation = { kind: 'silu' } as const
+const dense: LayerShape['feedForward'] = { kind: 'dense', width: 192, activation }
+const router = { ...SOFTMAX_ROUTER, bias: true, selectionBias: true }
+const moe: LayerShape['feedForward'] = { kind: 'moe', router, shared: 'plain', activation, expertBias: true }
+const linear = { kind: 'linear_attention' } as const
+
+const models: { name: string; kinds?: LayerShape[] }[] = [
+  { name: 'experts in all layers' },
+  {
+    name: 'experts in some, biases wherever there can be some',
+    kinds: [
+      { mixer: linear, feedForward: dense },
+      { mixer: attention, feedForward: moe },
+      { mixer: linear, feedForward: moe },
+    ],
+  },
+  {
+    name: 'no experts',
+    kinds: [
+      { mixer: linear, feedForward: dense },
+      { mixer: attention, feedForward: dense },
+      { mixer: linear, feedForward: { ...dense, width: 64 } },
+    ],
+  },
+]
+
+test.each(models)('what is created is what was planned: $name', { timeout: 60_000 }, async ({ kinds }) => {
   // Wide, so that the buffers weigh more than what is estimated.
-  const packed = randomModel({ ...faultShape, hidden: 128, vocab: 5000 })
+  const packed = randomModel({ ...faultShape, hidden: 128, vocab: 5000, kinds })
   const precision = 'exact' as const
   const { config } = packed
   const gpu = new SmallGpu()
@@ -25,7 +57,7 @@ test('what is created is what was planned', { timeout: 60_000 }, async () => {
     const maxBufferBytes = Math.min(maxStorageBufferBindingSize, maxBufferSize)
     const model = gpuModelOf(packed, { ...options, maxBufferBytes, chunkTokens: 128, tuning: SOFTWARE_TUNING })
     const parts = gpuParts(model)
-    const slots = config.numLayers * config.numExperts * model.slotBytes
+    const slots = config.moeLayers.length * config.numExperts * model.slotBytes
     const bytes = parts.reduce((sum, part) => sum + part.bytes, slots)
     expect(gpu.live).toBeLessThanOrEqual(bytes)
     const hostRows = 2 * (128 + 8) * config.hiddenSize * 4 // planned for a host beside the GPU, which is not there

@@ -2,11 +2,12 @@
 // memories; the same bits for any cut, number of threads and number of memories.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Backend, BackendOptions, LayerProbe } from '#moeflux/compute/backend.js'
+import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { expectClose, expectSameBits, FAST_LOGITS, KERNEL } from '../support/bands.js'
+import { arraysOf, mlpOfSameChoices } from '../support/layerProbes.js'
 import { seededRandom } from '../support/random.js'
 import { randomKinds } from '../support/randomKinds.js'
 import { type RandomFormat, type RandomShape, randomModel } from '../support/randomModel.js'
@@ -78,24 +79,6 @@ function tokensOf({ seed, vocab }: RandomShape, count = 26): number[] {
   return Array.from({ length: count }, () => Math.floor(random() * vocab))
 }
 
-/** Every array of a layer, by name. */
-function arraysOf(probe: LayerProbe): [string, Float32Array][] {
-  return Object.entries(probe).filter(([, values]) => values instanceof Float32Array)
-}
-
-function rowOf(values: Float32Array, row: number, width: number): Float32Array {
-  return values.subarray(row * width, (row + 1) * width)
-}
-
-/** Rows for which both have chosen the same experts. */
-function sameChoices(a: LayerProbe, b: LayerProbe, rows: number): number[] {
-  const all = Array.from({ length: rows }, (_, row) => row)
-  if (b.routerIndices.length === 0) return all
-  const choice = ({ routerIndices }: LayerProbe, row: number) =>
-    [...routerIndices.subarray(row * sizes.k, (row + 1) * sizes.k)].sort().join()
-  return all.filter(row => choice(a, row) === choice(b, row))
-}
-
 describe('layers of any kinds', () => {
   test('are the reference’s, array by array, and choose its experts', { timeout: 60_000 }, async () => {
     const property = fc.asyncProperty(shapes, async shape => {
@@ -132,10 +115,8 @@ describe('layers of any kinds', () => {
           const probe = await backend.probe(backend.createSequence(), { layer, hidden: inputs[layer] })
           const [got] = probe.layers
           expectClose(got.mixerOut, want.mixerOut, FAST_LOGITS, `mixer of layer ${layer}`)
-          // Where a choice was on the edge, other experts answer.
-          const rows = sameChoices(got, want, inputs[layer].length / shape.hidden)
-          const mlp = (values: Float32Array) => rows.flatMap(row => [...rowOf(values, row, shape.hidden)])
-          expectClose(mlp(got.mlpOut), mlp(want.mlpOut), FAST_LOGITS, `feed-forward of layer ${layer}`)
+          const mlp = mlpOfSameChoices(got, want, shape.hidden)
+          expectClose(mlp.a, mlp.b, FAST_LOGITS, `feed-forward of layer ${layer}`)
         }
       })
       await reference.close()

@@ -2,7 +2,7 @@
 // interrupts a step in models with dense layers, biases, windows and sinks, or without any experts.
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Backend, LayerProbe, StepRun } from '#moeflux/compute/backend.js'
+import type { Backend, BackendOptions, StepRun } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
@@ -14,15 +14,18 @@ import {
   SOFTMAX_ROUTER,
 } from '#moeflux/model/layers.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
-import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
+import { expectClose, expectSameBits, FAST_LOGITS, KERNEL } from '../support/bands.js'
 import { type FaultRow, faultModel, faultRows } from '../support/faultBackends.js'
 import { faultWalk } from '../support/faultWalk.js'
+import { arraysOf, mlpOfSameChoices } from '../support/layerProbes.js'
 import { seededRandom } from '../support/random.js'
 import { randomKinds } from '../support/randomKinds.js'
 import { type RandomFormat, type RandomShape, randomModel } from '../support/randomModel.js'
 import '../support/swiftShader.js'
 
-const timeout = 240_000
+/** More models, others: MOEFLUX_KINDS=50, MOEFLUX_KINDS_SEED=7. */
+const { MOEFLUX_KINDS = '2', MOEFLUX_KINDS_SEED = '15' } = process.env
+const timeout = 120_000 * Number(MOEFLUX_KINDS)
 const LAYERS = ['full_attention', 'linear_attention', 'full_attention'] as const
 const sizes = { headDim: 32, experts: 6, k: 2, layers: LAYERS }
 const q4: RandomFormat = { bits: 4, group: 32, scaleType: 'BF16' }
@@ -64,8 +67,27 @@ describe('layers of any kinds', () => {
       })
     })
     // One seed: among all models there are some with a choice on the very edge.
-    const { MOEFLUX_KINDS = '2', MOEFLUX_KINDS_SEED = '15' } = process.env
     await fc.assert(property, { numRuns: Number(MOEFLUX_KINDS), seed: Number(MOEFLUX_KINDS_SEED) })
+  })
+
+  test('with int8 activations are near, layer by layer on the same input', { timeout }, async () => {
+    const property = fc.asyncProperty(shapes, async shape => {
+      const packed = randomModel({ ...shape, formats: [q4], expertFormats: [q4, q4, q4] })
+      const random = seededRandom(shape.seed)
+      const tokens = Array.from({ length: 16 }, () => Math.floor(random() * shape.vocab))
+      await onBoth(packed, { precision: 'fast' }, async (reference, backend) => {
+        const { embed, layers } = await reference.probe(reference.createSequence(), { tokens })
+        const inputs = [embed as Float32Array, ...layers.map(({ out }) => out)]
+        for (const [layer, want] of layers.entries()) {
+          const probe = await backend.probe(backend.createSequence(), { layer, hidden: inputs[layer] })
+          const [got] = probe.layers
+          expectClose(got.mixerOut, want.mixerOut, FAST_LOGITS, `mixer of layer ${layer}`)
+          const mlp = mlpOfSameChoices(got, want, shape.hidden)
+          expectClose(mlp.a, mlp.b, FAST_LOGITS, `feed-forward of layer ${layer}`)
+        }
+      })
+    })
+    await fc.assert(property, { numRuns: Number(MOEFLUX_KINDS) / 2, seed: Number(MOEFLUX_KINDS_SEED) })
   })
 })
 
@@ -208,7 +230,7 @@ describe('a model without experts', () => {
 /** Few slots where there are experts at all. */
 async function onBoth(
   packed: PackedModel,
-  options: object,
+  options: Partial<BackendOptions>,
   use: (reference: Backend, backend: Backend) => Promise<void>,
 ): Promise<void> {
   const { expertsPerToken, moeLayers } = packed.config
@@ -227,11 +249,6 @@ async function onBoth(
     await backend.close()
     await reference.close()
   }
-}
-
-/** Every array of a layer, by name. */
-function arraysOf(probe: LayerProbe): [string, Float32Array][] {
-  return Object.entries(probe).filter(([, values]) => values instanceof Float32Array)
 }
 
 /** Logits after a prompt that comes in two pieces, then after each of some single tokens. */

@@ -1,10 +1,12 @@
-// The webgpu backend in a real browser, on SwiftShader: the built modules as they are, without a bundler, both models
-// against the goldens.
+// The webgpu backend in a real browser, on SwiftShader: the built modules as they are, without a bundler, both models, one
+// without experts and one with biases and sinks against the goldens.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { packFolder } from '#moeflux/storage/packFolder.js'
 import { EXACT_LOGITS, expectClose, FAST_LOGITS } from '../support/bands.js'
 import { launchChromium } from '../support/chromium.js'
+import { FamilyGoldens, keptWeights, writeFamily } from '../support/families.js'
 import { Goldens } from '../support/goldens.js'
 import { demoModel, packTiny } from '../support/models.js'
 import { repository, temporaryFolder } from '../support/packedFiles.js'
@@ -66,6 +68,7 @@ const cases = (['demo', 'tiny'] as const).flatMap(model => [
   { model, precision: 'exact', gpu: {}, kernels: /packed dot, exact$/ },
   { model, precision: 'fast', gpu: portable, kernels: /portable, unpacked, fast$/ },
 ])
+const families = ['qwen3_5', 'gpt_oss'] as const
 
 describe('webgpu in Chromium', () => {
   let tiny: string
@@ -73,12 +76,17 @@ describe('webgpu in Chromium', () => {
     tiny = await packTiny('separate')
   })
 
-  test('both models within their bands, with the best kernels and the portable ones', {
+  test('models within their bands, with the best kernels and the portable ones', {
     timeout: 240_000,
   }, async () => {
     const page = temporaryFolder()
     writeFileSync(join(page, 'index.html'), html)
-    const mounts = { '/': page, '/dist/': join(repository, 'dist'), '/demo/': demoModel, '/tiny/': tiny }
+    const others = temporaryFolder()
+    for (const name of families) {
+      await packFolder(writeFamily(name, join(others, name, 'source')), join(others, name, 'packed'), keptWeights(name))
+    }
+    const dist = join(repository, 'dist')
+    const mounts = { '/': page, '/dist/': dist, '/demo/': demoModel, '/tiny/': tiny, '/others/': others }
     const server = await RangeServer.start({ mounts })
     const browser = await launchChromium({ gpu: true })
     try {
@@ -93,6 +101,15 @@ describe('webgpu in Chromium', () => {
         const isExact = precision === 'exact'
         expectClose(got.logits, golden.lastLogits, isExact ? EXACT_LOGITS : FAST_LOGITS, what)
         if (isExact) expect(got.greedy, what).toEqual([...golden.greedy.subarray(0, 4)])
+      }
+      for (const name of families) {
+        const golden = new FamilyGoldens(name)
+        const request = { folder: `/others/${name}/packed/`, tokens: golden.ints('ids') }
+        const got = await tab.evaluate(
+          r => window.evaluate(r.folder, 'exact', { chunkTokens: 128 }, r.tokens, 4),
+          request,
+        )
+        expect(got.greedy, name).toEqual(golden.ints('greedy').slice(0, 4))
       }
       // Files that a packed folder may lack are asked for, and the browser says so.
       expect(browser.problems.filter(line => !/404/.test(line))).toEqual([])
