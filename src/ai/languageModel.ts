@@ -80,13 +80,15 @@ async function* streamParts(
       else if (event.type === 'end') {
         yield* close()
         yield { type: 'finish', finishReason: finishReason(event.reason), usage: usageOf(usage as Usage) }
-      } else if (event.type === 'toolCall') {
+      } else if (event.type === 'toolCallStart') {
         yield* close()
-        const { id, name, arguments: input } = event
-        yield { type: 'tool-input-start', id, toolName: name }
-        yield { type: 'tool-input-delta', id, delta: input }
-        yield { type: 'tool-input-end', id }
-        yield { type: 'tool-call', toolCallId: id, toolName: name, input }
+        yield { type: 'tool-input-start', id: event.id, toolName: event.name }
+      } else if (event.type === 'toolCallDelta') {
+        yield { type: 'tool-input-delta', id: event.id, delta: event.arguments }
+      } else if (event.type === 'toolCall' || event.type === 'toolCallDropped') {
+        yield { type: 'tool-input-end', id: event.id }
+        if (event.type === 'toolCallDropped') continue // it was none
+        yield { type: 'tool-call', toolCallId: event.id, toolName: event.name, input: event.arguments }
       } else {
         const kind = event.type === 'thinking' ? 'reasoning' : 'text'
         if (open !== kind) {

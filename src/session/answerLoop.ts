@@ -6,7 +6,13 @@ import type { Dialect } from '../text/dialects/dialect.js'
 import { type Sampler, tokenLogprobs } from '../text/sampler.js'
 import type { SplitEvent, SplitterOptions } from '../text/splitter.js'
 import type { Tokenizer } from '../text/tokenizer.js'
+import { CallEvents } from './callEvents.js'
 import type { EndReason, SessionEvent, TokenInfo, TokenLogprobs } from './events.js'
+
+/** How an answer is taken apart, and the tools whose calls are told of while they are written. */
+export interface Splitting extends SplitterOptions {
+  readonly toolNames?: ReadonlySet<string>
+}
 
 export interface AnswerRun {
   readonly context: Context
@@ -15,7 +21,7 @@ export interface AnswerRun {
   readonly sampler: Sampler
   readonly eosTokenIds: ReadonlySet<number>
   readonly dialect: Dialect
-  readonly splitter: SplitterOptions
+  readonly splitter: Splitting
   readonly limit: number // tokens
   readonly thinkingLimit: number // tokens; then the thinking is closed
   readonly logprobs: number | null // alternatives per token; null: none wanted
@@ -38,7 +44,8 @@ export class AnswerProgress {
 
 export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): AsyncGenerator<SessionEvent, void> {
   const { context, tokenizer, sampler, constraint, signal, dialect } = run
-  const splitter = dialect.createSplitter(run.splitter)
+  const splitter = dialect.createSplitter({ ...run.splitter, callProgress: true })
+  const calls = new CallEvents(run.splitter.toolNames ?? new Set())
   const marks = controlMarks(dialect, tokenizer)
   const detokenizer = tokenizer.createDetokenizer({ skipSpecial: true })
   const wantsLogits = !sampler.isArgmax || constraint !== null || run.logprobs !== null
@@ -48,7 +55,7 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
     for (const piece of pieces) {
       const logprobs = waiting.length > 0 ? { logprobs: waiting } : {}
       waiting = []
-      yield record(piece, logprobs, progress)
+      yield* record(piece, logprobs, progress, calls)
     }
   }
 
@@ -97,19 +104,24 @@ function controlMarks({ marks }: Dialect, tokenizer: Tokenizer): Map<number, str
   return new Map(added.filter(token => token?.special === true).map(token => [token!.id, token!.text]))
 }
 
-function record(
+/** What a piece is to those who read the answer. The likelihoods of its tokens go with the first event of them. */
+function* record(
   piece: SplitEvent,
   logprobs: { logprobs?: readonly TokenLogprobs[] },
   progress: AnswerProgress,
-): SessionEvent {
-  if (piece.type === 'toolCall') {
-    progress.calls.push({ name: piece.name, arguments: piece.arguments })
-    return { ...piece, id: `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`, ...logprobs }
+  calls: CallEvents,
+): Generator<SessionEvent> {
+  if (piece.type === 'text' || piece.type === 'thinking') {
+    progress[piece.type] += piece.text
+    yield { ...piece, ...logprobs }
+    return
   }
-  if (piece.type !== 'text' && piece.type !== 'thinking') throw new Error(`nobody asked for ${piece.type}`)
-  if (piece.type === 'text') progress.text += piece.text
-  else progress.thinking += piece.text
-  return { ...piece, ...logprobs }
+  if (piece.type === 'toolCall') progress.calls.push({ name: piece.name, arguments: piece.arguments })
+  let mine = logprobs
+  for (const event of calls.take(piece)) {
+    yield { ...event, ...mine }
+    mine = {}
+  }
 }
 
 function describe(tokenizer: Tokenizer, logits: Float32Array, token: number, count: number): TokenLogprobs {

@@ -77,13 +77,7 @@ export type EndReason = 'stop' | 'length' | 'tool_calls'
 export type SessionEvent =
   | { readonly type: 'text'; readonly text: string; readonly logprobs?: readonly TokenLogprobs[] }
   | { readonly type: 'thinking'; readonly text: string; readonly logprobs?: readonly TokenLogprobs[] }
-  | {
-      readonly type: 'toolCall'
-      readonly id: string
-      readonly name: string
-      readonly arguments: string // JSON text of an object
-      readonly logprobs?: readonly TokenLogprobs[]
-    }
+  | (ToolCallEvent & { readonly logprobs?: readonly TokenLogprobs[] })
   | ({ readonly type: 'usage' } & Usage)
   | {
       readonly type: 'end'
@@ -91,11 +85,28 @@ export type SessionEvent =
       readonly stopSequence: string | null // the one that was met
     }
 
+/**
+ * A call as it is written: it begins, its arguments grow, it is whole. `toolCall` says all of it once more; who does not
+ * stream needs nothing else. A call that was begun and is dropped was none, or was cut off; if it was none, its text follows as text.
+ */
+export type ToolCallEvent =
+  | { readonly type: 'toolCallStart'; readonly id: string; readonly name: string }
+  | { readonly type: 'toolCallDelta'; readonly id: string; readonly arguments: string } // what they grow by
+  | { readonly type: 'toolCallDropped'; readonly id: string }
+  | ({ readonly type: 'toolCall' } & ToolCall)
+
+/** The same in answers and, as `toolCalls`, in messages. */
+export interface ToolCall {
+  readonly id: string
+  readonly name: string
+  readonly arguments: string // JSON text of an object
+}
+
 /** A whole answer. */
 export interface Answer {
   readonly text: string
   readonly thinking: string
-  readonly toolCalls: readonly { readonly id: string; readonly name: string; readonly arguments: string }[]
+  readonly toolCalls: readonly ToolCall[]
   readonly usage: Usage
   readonly reason: EndReason
   readonly stopSequence: string | null

@@ -13,10 +13,9 @@ import { endTokenIds } from '../text/dialects/endTokens.js'
 import { findDialect } from '../text/dialects/findDialect.js'
 import { plainMessages, plainTools } from '../text/messages.js'
 import { Sampler, type SamplerOptions } from '../text/sampler.js'
-import type { SplitterOptions } from '../text/splitter.js'
 import type { TextWorkers } from '../text/textWorkers.js'
 import type { Tokenizer } from '../text/tokenizer.js'
-import { AnswerProgress, answerLoop } from './answerLoop.js'
+import { AnswerProgress, answerLoop, type Splitting } from './answerLoop.js'
 import { AnswerMemory } from './answerMemory.js'
 import { EventStream } from './eventStream.js'
 import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
@@ -67,7 +66,7 @@ export interface TextParts {
 interface Prepared {
   readonly prompt: Prompt
   readonly dialect: Dialect
-  readonly splitter: SplitterOptions
+  readonly splitter: Splitting
   readonly wanted: AnswerRequest
 }
 
@@ -128,6 +127,7 @@ export class Session {
         insideText: !!options.prefill,
         toolCalls: tools.length > 0,
         parameterType: parameterTypes(tools),
+        toolNames: new Set(tools.map(tool => (tool.function as ToolSchema).name)),
       }
       if (options.prefill && asksForForm(options)) {
         throw new OptionError('prefill', options.prefill, 'no responseFormat and no required tools beside it')
@@ -249,7 +249,7 @@ export class Session {
   private async *run(
     prompt: Prompt,
     dialect: Dialect,
-    splitter: SplitterOptions,
+    splitter: Splitting,
     sampler: Sampler,
     constraint: TokenConstraint | null,
     limit: number,

@@ -10,6 +10,7 @@ import { parsedInput } from '../parsedInput.js'
 import type { Service } from '../service.js'
 import { shortMessage } from '../shortMessage.js'
 import { onePlace, visit } from '../visit.js'
+import { InputDeltas } from './inputDeltas.js'
 import { asksForCaching, promptOptions } from './prompt.js'
 import { countRequest, messagesRequest } from './schemas.js'
 
@@ -104,7 +105,9 @@ async function wholeMessage(events: AsyncIterable<SessionEvent>, head: Head) {
     } else if (event.type === 'thinking') {
       if (last?.type === 'thinking') last.thinking += event.text
       else content.push({ type: 'thinking', thinking: event.text, signature: '' })
-    } else content.push({ type: 'tool_use', id: event.id, name: event.name, input: parsedInput(event.arguments) })
+    } else if (event.type === 'toolCall') {
+      content.push({ type: 'tool_use', id: event.id, name: event.name, input: parsedInput(event.arguments) })
+    }
   }
   for (const block of content) if (block.type === 'thinking') block.signature = signature(block.thinking)
   return {
@@ -128,6 +131,11 @@ async function* streamEvents(events: AsyncIterable<SessionEvent>, head: Head): A
   let open: 'text' | 'thinking' | null = null
   let thought = ''
   let usage: Usage | null = null
+  let input = new InputDeltas()
+  const inputDelta = function* (text: string) {
+    const delta = { type: 'input_json_delta', partial_json: text }
+    if (text !== '') yield message('content_block_delta', { index, delta })
+  }
   const closeBlock = function* () {
     if (open === 'thinking') {
       yield message('content_block_delta', { index, delta: { type: 'signature_delta', signature: signature(thought) } })
@@ -157,15 +165,15 @@ async function* streamEvents(events: AsyncIterable<SessionEvent>, head: Head): A
       const delta = { stop_reason: stopReason(event.reason, event.stopSequence), stop_sequence: event.stopSequence }
       yield message('message_delta', { delta, usage: usageBody(usage as Usage, head.caching) })
       yield message('message_stop', {})
-    } else if (event.type === 'toolCall') {
+    } else if (event.type === 'toolCallStart') {
       yield* closeBlock()
       index++
       const block = { type: 'tool_use', id: event.id, name: event.name, input: {} }
       yield message('content_block_start', { index, content_block: block })
-      yield message('content_block_delta', {
-        index,
-        delta: { type: 'input_json_delta', partial_json: event.arguments },
-      })
+      input = new InputDeltas()
+    } else if (event.type === 'toolCallDelta') yield* inputDelta(input.push(event.arguments))
+    else if (event.type === 'toolCall' || event.type === 'toolCallDropped') {
+      if (event.type === 'toolCall') yield* inputDelta(input.rest(event.arguments))
       yield message('content_block_stop', { index })
     } else {
       if (open !== event.type) {

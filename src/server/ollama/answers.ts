@@ -115,7 +115,8 @@ async function* answerLines(events: AsyncIterable<SessionEvent>): AsyncGenerator
     } else {
       if (event.type === 'text') part.text = event.text
       else if (event.type === 'thinking') part.thinking = event.text
-      else part.calls.push(event)
+      else if (event.type === 'toolCall') part.calls.push(event)
+      else continue // calls come whole
       yield { part, end: null }
     }
   }

@@ -1,7 +1,7 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
 import type { Context } from 'hono'
 import type { EventStream } from '../../session/eventStream.js'
-import type { ChatOptions, SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
+import type { ChatOptions, SessionEvent, TokenLogprobs, ToolCallEvent, Usage } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
 import { withoutImages } from '../absentImages.js'
 import type { ServerSentEvent } from '../eventSource.js'
@@ -92,7 +92,7 @@ async function collect(events: AsyncIterable<SessionEvent>) {
       logprobs.push(...(event.logprobs ?? []))
       if (event.type === 'text') text += event.text
       else if (event.type === 'thinking') thinking += event.text
-      else toolCalls.push(toolCallBody(event))
+      else if (event.type === 'toolCall') toolCalls.push(toolCallBody(event))
     }
   }
   return { text, thinking, toolCalls, logprobs, finish, usage: usage as Usage }
@@ -100,6 +100,12 @@ async function collect(events: AsyncIterable<SessionEvent>) {
 
 function toolCallBody(call: { id: string; name: string; arguments: string }) {
   return { id: call.id, type: 'function', function: { name: call.name, arguments: call.arguments } }
+}
+
+/** What an event adds to a call of a streamed answer; null: nothing. */
+function callDelta(event: ToolCallEvent, index: number): object | null {
+  if (event.type === 'toolCallStart') return { index, ...toolCallBody({ ...event, arguments: '' }) }
+  return event.type === 'toolCallDelta' ? { index, function: { arguments: event.arguments } } : null
 }
 
 async function* streamChunks(
@@ -138,15 +144,12 @@ async function* streamChunks(
     else if (event.type === 'text') yield chunk([choice(index, { content: event.text }, null, event.logprobs)])
     else if (event.type === 'thinking') {
       yield chunk([choice(index, { reasoning_content: event.text }, null, event.logprobs)])
-    } else if (event.type === 'toolCall') {
-      const position = calls[index]++
-      const { function: named, ...call } = toolCallBody(event)
-      const opening = { index: position, ...call, function: { name: named.name, arguments: '' } }
-      yield chunk([choice(index, { tool_calls: [opening] }, null, event.logprobs)])
-      yield chunk([
-        choice(index, { tool_calls: [{ index: position, function: { arguments: named.arguments } }] }, null),
-      ])
-    } else yield chunk([choice(index, {}, finishReason(event.reason))])
+    } else if (event.type === 'end') yield chunk([choice(index, {}, finishReason(event.reason))])
+    else {
+      // A call that is dropped is not taken back: there is no way to say so. It stays without an end.
+      const call = callDelta(event, event.type === 'toolCallStart' ? calls[index]++ : calls[index] - 1)
+      if (call !== null) yield chunk([choice(index, { tool_calls: [call] }, null, event.logprobs)])
+    }
   }
   if (withUsage) yield chunk([], usageBody(usages))
   yield { data: '[DONE]' }

@@ -4,6 +4,7 @@ import type { ResponseFormat, ToolChoice } from '../../constrain/constraintFacto
 import type { ChatMessage, ToolDefinition } from '../../text/messages.js'
 import { ApiError } from '../apiError.js'
 import { hostedNotice, isHosted } from '../hostedTools.js'
+import { CUSTOM_PARAMETERS } from './customInput.js'
 import { toolName } from './schemas.js'
 
 const text = z.string().max(32 * 2 ** 20)
@@ -18,6 +19,7 @@ const item = z.looseObject({
   call_id: z.string().optional(),
   name: z.string().optional(),
   arguments: z.string().optional(),
+  input: text.optional(),
   output: z.union([text, z.array(part).max(4096)]).optional(),
 })
 export type InputItem = z.infer<typeof item>
@@ -57,6 +59,9 @@ export const responsesRequest = z.object({
         description: text.nullish(),
         parameters: z.record(z.string(), z.unknown()).nullish(),
         strict: z.boolean().nullish(),
+        format: z
+          .looseObject({ type: z.string(), syntax: z.string().max(64).optional(), definition: text.optional() })
+          .nullish(), // of custom ones
       }),
     )
     .max(256)
@@ -77,6 +82,7 @@ export const responsesRequest = z.object({
   truncation: z.enum(['auto', 'disabled']).nullish(), // what does not fit is refused either way
 })
 export type ResponsesRequest = z.infer<typeof responsesRequest>
+type Tool = NonNullable<ResponsesRequest['tools']>[number]
 
 /** Items as messages. Calls and reasoning join the assistant's message that they belong to. */
 export function inputMessages(items: readonly InputItem[]): ChatMessage[] {
@@ -121,6 +127,14 @@ export function inputMessages(items: readonly InputItem[]): ChatMessage[] {
           function: { name: entry.name ?? '', arguments: entry.arguments ?? '{}' },
         })
         break
+      case 'custom_tool_call':
+        assistant().tool_calls.push({
+          id: entry.call_id,
+          type: 'function',
+          function: { name: entry.name ?? '', arguments: { input: entry.input ?? '' } },
+        })
+        break
+      case 'custom_tool_call_output':
       case 'function_call_output':
         messages.push({ role: 'tool', tool_call_id: entry.call_id, content: entry.output ?? '' })
         break
@@ -142,12 +156,14 @@ export function toolDefinitions(
     return !isHosted(tool.type)
   })
   return own?.map((tool, index) => {
-    if (tool.type !== 'function' || tool.name === undefined) {
-      throw new ApiError('invalid_request', `tools.${index}: only function tools are supported, got '${tool.type}'`, {
-        param: `tools.${index}`,
-      })
+    if ((tool.type !== 'function' && tool.type !== 'custom') || tool.name === undefined) {
+      const detail = `only tools of type function and custom are supported, got '${tool.type}'`
+      throw new ApiError('invalid_request', `tools.${index}: ${detail}`, { param: `tools.${index}` })
     }
-    const { name, description, parameters, strict } = tool
+    const isCustom = tool.type === 'custom'
+    const { name, strict } = tool
+    const description = isCustom ? customDescription(tool) : tool.description
+    const parameters = isCustom ? CUSTOM_PARAMETERS : tool.parameters
     return {
       type: 'function',
       function: {
@@ -160,10 +176,17 @@ export function toolDefinitions(
   })
 }
 
+/** A grammar for the input is told to the model, and not enforced. */
+function customDescription({ description, format }: Tool): string {
+  const grammar =
+    format?.type === 'grammar' ? `\nThe input follows this ${format.syntax} grammar:\n${format.definition}` : ''
+  return `${description ?? ''}${grammar}`.trim()
+}
+
 export function responsesToolChoice(choice: ResponsesRequest['tool_choice']): ToolChoice | undefined {
   if (!choice) return undefined
   if (typeof choice === 'string') return choice
-  if (choice.type !== 'function' || choice.name === undefined) {
+  if ((choice.type !== 'function' && choice.type !== 'custom') || choice.name === undefined) {
     throw new ApiError('invalid_request', `tool_choice: type '${choice.type}' is not supported`, {
       param: 'tool_choice',
     })
