@@ -4,10 +4,13 @@ import { demoModelPath, openModel } from 'moeflux'
 const model = await openModel(process.argv[2] ?? demoModelPath())
 const context = model.createContext()
 
-const prompt = model.tokenizer.encode('Once upon a time there was a')
+const { tokenizer } = model
+if (tokenizer === null) throw new Error('this model has no tokenizer')
+const prompt = tokenizer.encode('Once upon a time there was a')
 const logits = await context.evalPrompt(prompt)
+if (logits === null) throw new Error('the prompt has no tokens')
 const next = logits.indexOf(Math.max(...logits))
-console.log(`after '${model.tokenizer.decode(prompt)}' comes '${model.tokenizer.decode([next])}'`)
+console.log(`after '${tokenizer.decode(prompt)}' comes '${tokenizer.decode([next])}'`)
 
 await context.checkpoint()
 await context.evalToken(next)

@@ -36,6 +36,8 @@ export type {
   SessionEvent,
   TokenInfo,
   TokenLogprobs,
+  ToolCall,
+  ToolCallEvent,
   Usage,
 } from './session/events.js'
 export { type GenerateOptions, type Model, type OpenModelOptions, openModel } from './session/openModel.js'
@@ -47,6 +49,13 @@ export type { PrefixStore } from './states/prefixStore.js'
 export type { TierCounters } from './states/storeTier.js'
 export type { ByteSource, Folder } from './storage/byteSource.js'
 export { demoModelPath } from './storage/demoModel.js'
-export type { ChatMessage, ContentPart, Role, ToolCallMessage, ToolDefinition } from './text/messages.js'
+export type {
+  ChatMessage,
+  ContentPart,
+  FunctionDefinition,
+  Role,
+  ToolCallMessage,
+  ToolDefinition,
+} from './text/messages.js'
 export type { SamplerOptions } from './text/sampler.js'
 export type { AddedToken, EncodeOptions, Tokenizer } from './text/tokenizer.js'

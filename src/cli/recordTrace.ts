@@ -85,7 +85,12 @@ async function evaluate(
       signal: cli.signal,
       onProgress: done => bar.update({ phase: 'tracing', loaded: before + done, total }),
     })
-    steps.push(...routing)
+    let at = 0
+    for (const step of routing) {
+      const ids = Uint32Array.from(tokens.slice(at, at + step.tokens))
+      steps.push(options.tokenIds ? { ...step, ids } : step)
+      at += step.tokens
+    }
     return logits as Float32Array
   }
   let logits = await run(prompt)

@@ -1,10 +1,12 @@
 // A recording of which experts a model's tokens were routed to, step by step, and what the engine counted meanwhile. As a
-// file: one line of JSON, then the experts as 16-bit numbers, for each step [layers, tokens, K]. Pure.
+// file: one line of JSON, then the experts as 16-bit numbers, for each step [layers, tokens, K], then, where they were kept,
+// the ids of the tokens as 32-bit numbers. Little-endian; byte by byte in docs/formats.md. Pure.
 import { FormatError } from '../errors.js'
 
 export interface TraceStep {
   readonly tokens: number
   readonly experts: Uint16Array // [layers, tokens, K]
+  readonly ids?: Uint32Array // [tokens], where they were kept
 }
 
 export interface TraceFacts {
@@ -35,14 +37,18 @@ const mostExperts = 1 << 22 // of all layers; a simulation has memory for each
 
 export function encodeTrace(trace: RoutingTrace): Uint8Array {
   const { steps, ...facts } = trace
-  const header = { format: formatName, version, ...facts, stepTokens: steps.map(step => step.tokens) }
+  const hasIds = steps.every(step => step.ids !== undefined)
+  const stepTokens = steps.map(step => step.tokens)
+  const header = { format: formatName, version, ...facts, ...(hasIds && { tokenIds: true }), stepTokens }
   const text = new TextEncoder().encode(`${JSON.stringify(header)}\n`)
-  const bytes = new Uint8Array(text.length + steps.reduce((sum, step) => sum + step.experts.byteLength, 0))
+  const parts: (Uint16Array | Uint32Array)[] = steps.map(step => step.experts)
+  if (hasIds) parts.push(...steps.map(step => step.ids as Uint32Array))
+  const bytes = new Uint8Array(text.length + parts.reduce((sum, part) => sum + part.byteLength, 0))
   bytes.set(text)
   let at = text.length
-  for (const { experts } of steps) {
-    bytes.set(new Uint8Array(experts.buffer, experts.byteOffset, experts.byteLength), at)
-    at += experts.byteLength
+  for (const part of parts) {
+    bytes.set(new Uint8Array(part.buffer, part.byteOffset, part.byteLength), at)
+    at += part.byteLength
   }
   return bytes
 }
@@ -65,15 +71,21 @@ export function decodeTrace(bytes: Uint8Array, file: string): RoutingTrace {
     throw bad('stepTokens is not a list of counts')
   }
   const perToken = facts.layers * facts.expertsPerToken
-  const want = stepTokens.reduce((sum, tokens) => sum + tokens * perToken * 2, 0)
+  const allTokens = stepTokens.reduce((sum, tokens) => sum + tokens, 0)
+  const routingBytes = allTokens * perToken * 2
+  const want = routingBytes + (header.tokenIds === true ? allTokens * 4 : 0)
   if (bytes.length - end - 1 !== want) throw bad(`has ${bytes.length - end - 1} bytes of routing, want ${want}`)
-  const numbers = new Uint16Array(new Uint8Array(bytes.subarray(end + 1)).buffer)
+  // Copies begin where numbers of any size may.
+  const numbers = new Uint16Array(new Uint8Array(bytes.subarray(end + 1, end + 1 + routingBytes)).buffer)
+  const ids =
+    header.tokenIds === true ? new Uint32Array(new Uint8Array(bytes.subarray(end + 1 + routingBytes)).buffer) : null
   if (numbers.some(expert => expert >= facts.experts)) throw bad(`names an expert past the last of ${facts.experts}`)
-  let at = 0
+  let before = 0 // tokens
   const steps = stepTokens.map(tokens => {
-    const experts = numbers.subarray(at, at + tokens * perToken)
-    at += experts.length
-    return { tokens, experts }
+    const experts = numbers.subarray(before * perToken, (before + tokens) * perToken)
+    const own = ids?.subarray(before, before + tokens)
+    before += tokens
+    return { tokens, experts, ...(own !== undefined && { ids: own }) }
   })
   return { ...facts, steps }
 }

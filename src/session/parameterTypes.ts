@@ -1,14 +1,12 @@
 // What type a tool's parameter has by the tool's JSON schema, for calls whose values are bare text.
-import type { ToolDefinition } from '../text/messages.js'
+import type { PlainTool } from '../text/messages.js'
 
 type Schema = Record<string, unknown>
 
-export function parameterTypes(
-  tools: readonly ToolDefinition[],
-): (tool: string, parameter: string) => string | undefined {
+export function parameterTypes(tools: readonly PlainTool[]): (tool: string, parameter: string) => string | undefined {
   const byTool = new Map<string, Map<string, string>>()
   for (const tool of tools) {
-    const { name, parameters } = (tool.function ?? tool) as { name: string; parameters?: { properties?: Schema } }
+    const { name, parameters } = tool.function as { name: string; parameters?: { properties?: Schema } }
     const types = new Map<string, string>()
     for (const [key, schema] of Object.entries(parameters?.properties ?? {})) {
       const type = typeOf(schema)

@@ -3,13 +3,13 @@
 // one gets a mark inside (a character that occurs nowhere else), and an encoder that is told of the mark leaves it text.
 import type { AddedTokens } from './addedTokens.js'
 import { COUNTED_CHARACTERS, type Encoder } from './encoder.js'
-import type { PlainMessage, ToolDefinition } from './messages.js'
+import type { PlainMessage, PlainTool } from './messages.js'
 import { type Rendering, renderTemplate, type TemplateVariables } from './templateEngine.js'
 import { Origin, OriginReader } from './textOrigins.js'
 
 export interface ChatRequest {
   readonly messages: readonly PlainMessage[]
-  readonly tools?: readonly ToolDefinition[]
+  readonly tools?: readonly PlainTool[]
   /** Ask the model to think first, and how much where its template knows that. Default false. */
   readonly thinking?: boolean | 'low' | 'medium' | 'high'
   /** End with the opening of an answer. Default true. */

@@ -23,14 +23,34 @@ export interface ChatMessage {
   readonly content?: string | null | readonly ContentPart[]
   readonly reasoning_content?: string | null
   readonly tool_calls?: readonly ToolCallMessage[] | null
+  /** The same, as an answer of this library names them. */
+  readonly toolCalls?: readonly ToolCallMessage[] | null
   readonly tool_call_id?: string
   readonly name?: string
   /** Any value but null asks for a cache breakpoint after this message. */
   readonly cache_control?: unknown
 }
 
-/** `{ type: 'function', function: { name, description, parameters } }`, or the inner object alone. */
-export type ToolDefinition = Readonly<Record<string, unknown>>
+/** A tool that a model may call. Fields beside these go to the chat template as they are. */
+export interface FunctionDefinition {
+  readonly name: string
+  readonly description?: string | null
+  /** JSON schema of an object. */
+  readonly parameters?: Readonly<Record<string, unknown>> | null
+  /** Calls of it are guaranteed to fit the schema. */
+  readonly strict?: boolean | null
+}
+
+/** As the OpenAI API has it, or the inner object alone. */
+export type ToolDefinition =
+  | FunctionDefinition
+  | { readonly type?: string; readonly function: FunctionDefinition; readonly cache_control?: unknown }
+
+/** What a template sees of it. */
+export interface PlainTool {
+  readonly type: 'function'
+  readonly function: FunctionDefinition
+}
 
 export interface PlainToolCall {
   readonly id?: string
@@ -92,19 +112,19 @@ export function plainMessages(messages: readonly ChatMessage[]): PlainMessages {
 }
 
 /** Tools in the shape that templates print, each checked for a name. */
-export function plainTools(tools: readonly ToolDefinition[] | null | undefined): ToolDefinition[] {
+export function plainTools(tools: readonly ToolDefinition[] | null | undefined): PlainTool[] {
   return (tools ?? []).map((tool, index) => {
     const path = `tools[${index}]`
     if (tool === null || typeof tool !== 'object') throw new MessageError(path, 'want an object')
-    const inner = tool.function ?? tool
-    const { cache_control: _, ...rest } = inner as Record<string, unknown>
+    const inner = 'function' in tool ? tool.function : tool
+    const { cache_control: _, ...rest } = (inner ?? {}) as FunctionDefinition & { cache_control?: unknown }
     if (typeof rest.name !== 'string' || rest.name === '') throw new MessageError(`${path}.name`, 'want a name')
     return { type: 'function', function: rest }
   })
 }
 
 function plainMessage(message: ChatMessage, role: PlainMessage['role'], path: string): Omit<PlainMessage, 'content'> {
-  const calls = message.tool_calls ?? []
+  const calls = message.tool_calls ?? message.toolCalls ?? []
   if (!Array.isArray(calls)) throw new MessageError(`${path}.tool_calls`, 'want a list')
   return {
     role,

@@ -33,6 +33,18 @@ describe('routing trace', () => {
     )
   })
 
+  it('keeps the ids of tokens where it is given them', () => {
+    const engine = { backend: 'wasm', policy: 'lrfu', slots: 8, hits: 1, misses: 1, computeSecondsPerToken: 0.01 }
+    const facts = { model: 'm', layers: 1, experts: 8, expertsPerToken: 1, expertBytes: 10, engine }
+    const steps = [
+      { tokens: 3, experts: Uint16Array.of(1, 2, 3), ids: Uint32Array.of(7, 100_000, 9) },
+      { tokens: 1, experts: Uint16Array.of(4), ids: Uint32Array.of(11) },
+    ]
+    const bytes = encodeTrace({ ...facts, steps })
+    expect(decodeTrace(bytes, 'x')).toEqual({ ...facts, steps })
+    expect(() => decodeTrace(bytes.subarray(0, -4), 'x')).toThrow('has 20 bytes of routing, want 24')
+  })
+
   it('refuses other files, cut ones and impossible experts by name', () => {
     const good = encodeTrace({
       model: 'demo',

@@ -261,6 +261,6 @@ describe('messages', () => {
     refused({ role: 'user', content: [{ type: 'text' }] }, /content\[0\].text/)
     refused({ role: 'user', content: [null] }, /content\[0\]/)
     refused({ role: 'assistant', tool_calls: [{}] }, /tool_calls\[0\].name/)
-    expect(() => plainTools([{ function: {} }])).toThrow(/tools\[0\].name/)
+    expect(() => plainTools([{ function: {} } as never])).toThrow(/tools\[0\].name/)
   })
 })

@@ -8,6 +8,7 @@ export interface TraceCommandOptions extends ModelOptions {
   readonly out: string
   readonly promptFile?: string
   readonly tokens: number
+  readonly tokenIds?: boolean
   readonly temp: number
   readonly seed: number
 }
@@ -26,6 +27,7 @@ export function registerTrace(program: Command): void {
     )
     .requiredOption('-o, --out <file>', 'where to write the trace')
     .option('--prompt-file <file>', 'a prompt from a file')
+    .option('--token-ids', 'keep the ids of the tokens, too: the text can be read back from them')
     .option('--tokens <n>', 'tokens to generate', integerOption(1), 256)
     .option('--temp <x>', 'temperature', numberOption(0, 100), 1)
     .option('--seed <n>', 'of the sampler', integerOption(0, 2 ** 31), 1)

@@ -1,7 +1,7 @@
 // A chat as gpt-oss' templates want it. They know one system message, thinking by another name, one call in a message, and
 // results of the call before; they fail on what has no description, and drop what they do not know without a word.
 import type { ChatRequest } from '../chatRenderer.js'
-import type { PlainMessage, ToolDefinition } from '../messages.js'
+import type { PlainMessage, PlainTool } from '../messages.js'
 import type { PreparedChat } from './dialect.js'
 
 type Numbered = PlainMessage & { readonly from: number }
@@ -57,8 +57,8 @@ function oneCallEach(messages: readonly Numbered[]): Numbered[] {
 }
 
 /** Without a description the template would print that there is none, or end. */
-function described(tool: ToolDefinition): ToolDefinition {
-  const { description = '', parameters, ...rest } = tool.function as Record<string, unknown>
+function described(tool: PlainTool): PlainTool {
+  const { description, parameters, ...rest } = tool.function
   const { properties, ...others } = (parameters ?? {}) as { properties?: Record<string, unknown> }
   const named = Object.entries(properties ?? {}).map(([name, schema]) => [
     name,
@@ -68,8 +68,8 @@ function described(tool: ToolDefinition): ToolDefinition {
     ...tool,
     function: {
       ...rest,
-      description,
-      ...(parameters !== undefined && {
+      description: description ?? '',
+      ...(parameters != null && {
         parameters: { ...others, ...(properties && { properties: Object.fromEntries(named) }) },
       }),
     },
