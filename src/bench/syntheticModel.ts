@@ -100,7 +100,7 @@ class ModelWriter {
       source: { name: spec.name, layout: 'synthetic', identity: `seed ${spec.seed}, skew ${spec.skew}` },
       options: { bits: 4, groupSize: group, experts2bit: false },
       files: new Map(checksums && [[expertChecksumsName('packed_experts'), fileChecksum(checksums)]]),
-      experts: new Map(checksums && [['packed_experts', this.parts()]]),
+      experts: new Map(checksums && [['packed_experts', [this.parts()]]]),
     })
     await this.writeSmall(METADATA_NAME, metadata)
   }

@@ -67,7 +67,8 @@ function stageOf(probe: LayerProbe, row: number, rows: number): string | null {
 }
 
 /** Of the given experts, those whose bytes on the disk hold what is not finite, or cannot be read. */
-async function brokenExperts({ layout, files }: ExpertFiles, place: number, experts: readonly number[]) {
+async function brokenExperts({ layouts, files }: ExpertFiles, place: number, experts: readonly number[]) {
+  const layout = layouts[place]
   const broken: number[] = []
   const record = new Uint8Array(layout.expertSize)
   for (const expert of experts) {

@@ -22,7 +22,7 @@ export class ExpertStore<T> {
   constructor(
     private readonly experts: ExpertFiles,
     shape: { readonly layers: number; readonly experts: number; readonly slots: number },
-    private readonly decode: (record: Uint8Array) => T,
+    private readonly decode: (record: Uint8Array, layer: number) => T,
   ) {
     const { expertSize } = experts.layout
     this.cache = new ExpertCache({ ...shape, expertBytes: expertSize, policy: 'lru' })
@@ -96,7 +96,7 @@ export class ExpertStore<T> {
     this.meter
       .measure(record.length, read)
       .then(() => {
-        this.values[slot] = this.decode(record)
+        this.values[slot] = this.decode(record, layer)
       })
       .then(
         () => this.end(slot, null),

@@ -7,7 +7,7 @@ import { widenFloats } from '../model/floats.js'
 import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { FloatType } from '../model/tensors.js'
 import type { GgufFile, PlacedTensor } from './ggufFile.js'
-import { joinTargets, type MatrixOrder, RelaidMatrix, targetOf } from './relaidMatrix.js'
+import { type MatrixOrder, RelaidMatrix, targetOf } from './relaidMatrix.js'
 
 /** A matrix under its name in the packed folder; `stack` experts below each other, or none. */
 export interface NamedMatrix {
@@ -87,7 +87,8 @@ class TensorNames {
     // The quantizer leaves the one row of a gate out.
     const isRow = rows === 1 && tensor.shape.length === 1
     checkShape(tensor, isRow ? [cols] : [rows, cols])
-    return { name, stack: null, matrix: new RelaidMatrix(tensor, rows, cols, targetOf(tensor), this.orderOf(name)) }
+    const order = this.orderOf(name)
+    return { name, stack: null, matrix: new RelaidMatrix(tensor, rows, cols, targetOf(tensor, cols, order), order) }
   }
 
   vector({ name, length }: VectorSpec): NamedVector {
@@ -114,13 +115,14 @@ class TensorNames {
   experts(projection: Projection): NamedMatrix[] {
     const { numLayers, numExperts } = this.config
     const [rows, cols] = projectionShape(this.config, projection)
-    const found = Array.from({ length: numLayers }, (_, layer) => this.expertTensor(layer, projection, rows, cols))
-    const target = joinTargets(found.map(({ tensor }) => targetOf(tensor)))
-    return found.map(({ tensor, order }, layer) => ({
-      name: `model.layers.${layer}.mlp.switch_mlp.${projection}_proj`,
-      stack: numExperts,
-      matrix: new RelaidMatrix(tensor, numExperts * rows, cols, target, order),
-    }))
+    return Array.from({ length: numLayers }, (_, layer) => {
+      const { tensor, order } = this.expertTensor(layer, projection, rows, cols)
+      return {
+        name: `model.layers.${layer}.mlp.switch_mlp.${projection}_proj`,
+        stack: numExperts,
+        matrix: new RelaidMatrix(tensor, numExperts * rows, cols, targetOf(tensor, cols), order),
+      }
+    })
   }
 
   private expertTensor(layer: number, projection: Projection, rows: number, cols: number) {

@@ -1,20 +1,23 @@
 // One matrix of a GGUF file as the packed folder would have it: rows are read, brought into the wanted order, and re-laid
 // block by block. Memory stays at the rows that are asked for.
 import { TensorError } from '../errors.js'
+import { type BlockName, type BlockSpan, blockFormat, blockSizes, isBlockSpan } from '../model/blockFormats.js'
 import { FLOAT_BYTES, float32ToFloat16, widenFloats } from '../model/floats.js'
 import type { FloatType } from '../model/tensors.js'
-import { allocateCodes, BLOCK_FORMS, unpackBlocks, valuesOfCodes } from './blockValues.js'
+import { allocateCodes, BLOCK_FORMS, type BlockForm, unpackBlocks, valuesOfCodes } from './blockValues.js'
 import type { PlacedTensor } from './ggufFile.js'
-import { type AffineTarget, affineTargetOf, allocateAffine, RELAY_GROUP, relay } from './relay.js'
+import { allocateAffine, RELAY_GROUP, relay } from './relay.js'
+import { blockNameOf, relayBlocks } from './relayBlocks.js'
 
 export type MatrixTarget =
-  | ({ readonly kind: 'affine' } & AffineTarget)
+  | { readonly kind: 'affine'; readonly bits: 4 | 8 } // groups of 32, F16 scales
+  | { readonly kind: 'blocks'; readonly block: BlockName; readonly span: BlockSpan }
   | { readonly kind: 'plain'; readonly type: FloatType }
 
 export interface RelaidRows {
   readonly weight: Uint8Array
   readonly scales: Uint8Array // empty for plain matrices
-  readonly biases: Uint8Array
+  readonly biases: Uint8Array // of affine ones
 }
 
 export interface MatrixOrder {
@@ -26,30 +29,25 @@ export interface MatrixOrder {
 
 const NONE = new Uint8Array(0)
 
-/** The narrowest form that holds a type's values. Refuses types that are not known here by name. */
-export function targetOf(tensor: PlacedTensor): MatrixTarget {
+/** The form that holds a type's values. Refuses types that are not known here by name. */
+export function targetOf(tensor: PlacedTensor, cols: number, { columnBlocks }: MatrixOrder = {}): MatrixTarget {
   const { name } = tensor.type
   if (isFloat(name)) return { kind: 'plain', type: name }
-  if (BLOCK_FORMS.has(name)) return { kind: 'affine', ...affineTargetOf(name) }
+  const block = blockNameOf(name)
+  if (block !== undefined) {
+    // Where columns move, spans move with them.
+    const width = columnBlocks === undefined ? cols : cols / columnBlocks.length
+    const format = blockFormat(block)
+    const span = ([0, 256, 128] as const).find(each => isBlockSpan(format, each, width))
+    return span === undefined ? { kind: 'plain', type: 'F32' } : { kind: 'blocks', block, span }
+  }
+  if (BLOCK_FORMS.has(name)) return { kind: 'affine', bits: name.startsWith('Q4') ? 4 : 8 }
   const known = [...Object.keys(FLOAT_BYTES), ...BLOCK_FORMS.keys()].join(', ')
   throw new TensorError(
     tensor.name,
     `has the type ${name}, which is not supported; want one of ${known}`,
     tensor.source.name,
   )
-}
-
-/** A form that holds what each of these holds: experts of all layers have the same. */
-export function joinTargets(targets: readonly MatrixTarget[]): MatrixTarget {
-  const affine = targets.filter(target => target.kind === 'affine')
-  if (affine.length === targets.length) {
-    const bits = affine.some(target => target.bits === 8) ? 8 : 4
-    return { kind: 'affine', bits, scaleType: affine.every(target => target.scaleType === 'BF16') ? 'BF16' : 'F16' }
-  }
-  const types = new Set(targets.flatMap(target => (target.kind === 'plain' ? target.type : [])))
-  if (types.size > 1) return { kind: 'plain', type: 'F32' }
-  const [type] = types
-  return { kind: 'plain', type: affine.length > 0 && type !== 'F16' ? 'F32' : type }
 }
 
 export class RelaidMatrix {
@@ -72,13 +70,14 @@ export class RelaidMatrix {
   get rowBytes(): { readonly weight: number; readonly scales: number; readonly biases: number } {
     const { target, cols } = this
     if (target.kind === 'plain') return { weight: cols * FLOAT_BYTES[target.type], scales: 0, biases: 0 }
+    if (target.kind === 'blocks') return { ...blockSizes(1, cols, blockFormat(target.block), target.span), biases: 0 }
     const scales = (cols / RELAY_GROUP) * 2
     return { weight: (cols * target.bits) / 8, scales, biases: scales }
   }
 
   async read(row: number, count: number, signal?: AbortSignal): Promise<RelaidRows> {
     const bytes = await this.readStored(row, count, signal)
-    const rows = this.target.kind === 'plain' ? this.plainRows(bytes, count) : this.affineRows(bytes, row, count)
+    const rows = this.relaid(bytes, row, count)
     const { columnBlocks } = this.order
     if (columnBlocks === undefined) return rows
     return {
@@ -112,8 +111,16 @@ export class RelaidMatrix {
     return bytes
   }
 
-  private plainRows(bytes: Uint8Array, count: number): RelaidRows {
-    const { type } = this.target as { type: FloatType }
+  private relaid(bytes: Uint8Array, row: number, count: number): RelaidRows {
+    const { target, cols } = this
+    if (target.kind === 'plain') return this.plainRows(bytes, count, target.type)
+    const { type } = this.tensor
+    const form = BLOCK_FORMS.get(type.name)!
+    if (target.kind === 'affine') return this.affineRows(bytes, row, count, form, target.bits)
+    return { ...relayBlocks(form, type, bytes, cols, target.block, target.span), biases: NONE }
+  }
+
+  private plainRows(bytes: Uint8Array, count: number, type: FloatType): RelaidRows {
     if (this.tensor.type.name === type) return { weight: bytes, scales: NONE, biases: NONE }
     const values = this.widen(bytes, count)
     const weight = type === 'F16' ? Uint16Array.from(values, float32ToFloat16) : values
@@ -134,21 +141,15 @@ export class RelaidMatrix {
     return values
   }
 
-  private affineRows(bytes: Uint8Array, row: number, count: number): RelaidRows {
-    const target = this.target as AffineTarget
-    const form = BLOCK_FORMS.get(this.tensor.type.name)!
+  private affineRows(bytes: Uint8Array, row: number, count: number, form: BlockForm, bits: 4 | 8): RelaidRows {
     const values = count * this.cols
     const codes = allocateCodes(values, form.group)
     unpackBlocks(form, this.tensor.type, bytes, codes)
-    const out = allocateAffine(values, target.bits)
-    const lost = relay(form, codes, target, out)
+    const out = allocateAffine(values, bits)
+    const lost = relay(form, codes, bits, out)
     if (lost >= 0) {
       const at = row + Math.floor((lost * RELAY_GROUP) / this.cols)
-      throw new TensorError(
-        this.tensor.name,
-        `row ${at} has a scale past what ${target.scaleType} holds`,
-        this.tensor.source.name,
-      )
+      throw new TensorError(this.tensor.name, `row ${at} has a scale past what F16 holds`, this.tensor.source.name)
     }
     return {
       weight: new Uint8Array(out.weight.buffer),

@@ -2,7 +2,9 @@
 // reads some of its bytes gets them re-laid on the way. So all that packing does (resuming, checksums, memory) is the same
 // for both.
 import { FormatError, ReadError } from '../errors.js'
+import { blockFormat } from '../model/blockFormats.js'
 import type { ByteSource } from '../storage/byteSource.js'
+import { BLOCK_KEY } from '../storage/shardedModel.js'
 import type { NamedMatrix, NamedTensors, NamedVector } from './ggufTensors.js'
 import type { RelaidMatrix, RelaidRows } from './relaidMatrix.js'
 import { RELAY_GROUP } from './relay.js'
@@ -23,7 +25,7 @@ export function relaidSource(name: string, tensors: NamedTensors, close: () => P
     ...tensors.matrices.flatMap(matrix => matrixPieces(matrix, cache)),
     ...tensors.vectors.map(vectorPiece),
   ]
-  const header = formatHeader(pieces)
+  const header = formatHeader(pieces, tensors.matrices)
   const starts: number[] = []
   let size = header.byteLength
   for (const piece of pieces) {
@@ -86,10 +88,14 @@ function matrixPieces({ name, matrix, stack }: NamedMatrix, cache: RowCache): Pi
     }
   }
   if (target.kind === 'plain') return [piece('weight', target.type, cols)]
+  if (target.kind === 'blocks') {
+    const { bits } = blockFormat(target.block)
+    return [piece('weight', 'U32', (cols * bits) / 32), piece('scales', 'U8', rowBytes.scales)]
+  }
   return [
     piece('weight', 'U32', (cols * target.bits) / 32),
-    piece('scales', target.scaleType, cols / RELAY_GROUP),
-    piece('biases', target.scaleType, cols / RELAY_GROUP),
+    piece('scales', 'F16', cols / RELAY_GROUP),
+    piece('biases', 'F16', cols / RELAY_GROUP),
   ]
 }
 
@@ -107,14 +113,19 @@ function vectorPiece({ name, shape, read }: NamedVector): Piece {
   }
 }
 
-function formatHeader(pieces: readonly Piece[]): Uint8Array {
+/** Metadata says which matrices are in blocks: types and shapes of safetensors cannot. */
+function formatHeader(pieces: readonly Piece[], matrices: readonly NamedMatrix[]): Uint8Array {
   let end = 0
   const entries = pieces.map(({ name, dtype, shape, size }) => {
     const begin = end
     end += size
     return [name, { dtype, shape, data_offsets: [begin, end] }]
   })
-  const json = JSON.stringify({ __metadata__: { format: 'gguf' }, ...Object.fromEntries(entries) })
+  const blocks = matrices.flatMap(({ name, matrix: { target } }) =>
+    target.kind === 'blocks' ? [[`${BLOCK_KEY}${name}`, `${target.block} ${target.span}`]] : [],
+  )
+  const metadata = { format: 'gguf', ...Object.fromEntries(blocks) }
+  const json = JSON.stringify({ __metadata__: metadata, ...Object.fromEntries(entries) })
   const text = new TextEncoder().encode(json.padEnd(Math.ceil(json.length / 8) * 8))
   const header = new Uint8Array(8 + text.byteLength)
   new DataView(header.buffer).setBigUint64(0, BigInt(text.byteLength), true)

@@ -1,6 +1,7 @@
 // What it costs that a GGUF type becomes one of the packed folder's: bits a weight before and after, and the largest error,
 // which is measured on some rows of some matrices.
-import { FLOAT_BYTES, widenFloats } from '../model/floats.js'
+import { blockFormat, dequantizeBlocks } from '../model/blockFormats.js'
+import { widenFloats } from '../model/floats.js'
 import { dequantizeRows } from '../model/quantize.js'
 import { openGgufFile } from './ggufFile.js'
 import { modelConfigOf, type OpenFile } from './ggufFolder.js'
@@ -47,16 +48,22 @@ async function costOf(matrices: readonly RelaidMatrix[]): Promise<RelayCost> {
   for (const matrix of spread(matrices, MATRICES)) largestError = Math.max(largestError, await errorOf(matrix))
   return {
     type: name,
-    storedAs: target.kind === 'plain' ? target.type : `${target.bits}-bit`,
+    storedAs: nameOf(target),
     weights: matrices.reduce((sum, { rows, cols }) => sum + rows * cols, 0),
     bits: (blockBytes * 8) / blockValues,
-    storedBits: bitsOf(target),
+    storedBits: bitsOf(matrices[0]),
     largestError,
   }
 }
 
-function bitsOf(target: MatrixTarget): number {
-  return target.kind === 'plain' ? FLOAT_BYTES[target.type] * 8 : target.bits + 32 / RELAY_GROUP
+function nameOf(target: MatrixTarget): string {
+  if (target.kind === 'plain') return target.type
+  return target.kind === 'blocks' ? `${blockFormat(target.block).bits}-bit blocks` : `${target.bits}-bit`
+}
+
+/** Of a weight, with its scales. */
+function bitsOf({ rowBytes, cols }: RelaidMatrix): number {
+  return ((rowBytes.weight + rowBytes.scales + rowBytes.biases) * 8) / cols
 }
 
 async function errorOf(matrix: RelaidMatrix): Promise<number> {
@@ -66,7 +73,8 @@ async function errorOf(matrix: RelaidMatrix): Promise<number> {
   const { target } = matrix
   const stored = await matrix.read(0, rows)
   if (target.kind === 'plain') widenFloats(target.type, stored.weight, got)
-  else dequantizeRows({ ...stored, scaleType: target.scaleType }, target.bits, RELAY_GROUP, got)
+  else if (target.kind === 'affine') dequantizeRows({ ...stored, scaleType: 'F16' }, target.bits, RELAY_GROUP, got)
+  else dequantizeBlocks(blockFormat(target.block), target.span, stored.weight, stored.scales, got)
   let error = 0
   for (let g = 0; g < want.length; g += RELAY_GROUP) {
     let size = 0

@@ -124,6 +124,18 @@ export function widenBlockScales(format: BlockFormat, span: BlockSpan, bytes: Ui
   return { scales, minima }
 }
 
+/** Where the first half is that is not finite, or an exponent that means NaN; -1 where all are well. */
+export function firstBrokenScale({ scale, group, hasMinima }: BlockFormat, span: BlockSpan, bytes: Uint8Array): number {
+  if (scale === 'E8M0') return bytes.indexOf(255)
+  const isBroken = (at: number) => (bytes[at + 1] & 0x7c) === 0x7c
+  const step = scale === 'F16' ? 2 : (hasMinima ? 2 : 1) * (2 + span / group)
+  for (let at = 0; at < bytes.length; at += step) {
+    if (isBroken(at)) return at
+    if (hasMinima && isBroken(at + 2)) return at + 2
+  }
+  return -1
+}
+
 /** The codes of packed rows, as numbers that scales multiply. */
 export function unpackBlockCodes<T extends Int8Array | Float32Array | Float64Array>(
   { bits, book, offset }: BlockFormat,

@@ -1,7 +1,8 @@
 // The byte layout of one expert: up to nine parts back to back, and three biases where the family has them; the same for
-// every expert of a set. Built from formats
-// when converting, checked from a parts table when opening. Reads nothing.
+// every expert of a layer, and where precision is not mixed for every layer. Records of all layers have one size, that of the
+// largest. Built from formats when converting, checked from parts tables when opening. Reads nothing.
 import { TensorError } from '../errors.js'
+import { type BlockName, type BlockSpan, blockFormat, blockScaleBytes, blockSizes, checkBlock } from './blockFormats.js'
 import type { ModelConfig } from './config.js'
 import { FLOAT_BYTES } from './floats.js'
 import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
@@ -23,7 +24,12 @@ export interface ExpertPart {
   readonly shape: readonly number[]
   readonly offset: number // from the start of the expert
   readonly size: number
+  readonly block?: string // of a weight in blocks: a name of blockFormats.ts
+  readonly span?: number // of a weight in blocks
 }
+
+/** One table for all layers, or one for each layer that has experts. */
+export type ExpertTables = readonly (readonly ExpertPart[])[]
 
 /** How a matrix is stored. */
 export type MatrixFormat =
@@ -33,12 +39,13 @@ export type MatrixFormat =
       readonly group: QuantGroup
       readonly scaleType: 'BF16' | 'F16'
     }
+  | { readonly kind: 'blocks'; readonly block: BlockName; readonly span: BlockSpan }
   | { readonly kind: 'plain'; readonly type: FloatType }
 
 export type ExpertFormats = Readonly<Record<Projection, MatrixFormat>>
 
 const EXPERT_ALIGNMENT = 64
-const BIAS_ALIGNMENT = 16
+const PART_ALIGNMENT = 16 // of biases, and of weights in blocks: GPUs load so many bytes at once
 /** Widened when packing: they are few, and kernels take them as they are. */
 export const BIAS_TYPE = 'F32'
 
@@ -69,6 +76,19 @@ export function expertParts(config: ModelConfig, formats: ExpertFormats): Expert
       add('weight', format.type, bytes * 8, 0, cols, rows * cols * bytes)
       continue
     }
+    if (format.kind === 'blocks') {
+      const { block, span } = format
+      const of = blockFormat(block)
+      const sizes = blockSizes(rows, cols, of, span)
+      offset = Math.ceil(offset / PART_ALIGNMENT) * PART_ALIGNMENT
+      const shape = [rows, (cols * of.bits) / 32]
+      const common = { projection, bits: of.bits, group: of.group }
+      parts.push({ ...common, kind: 'weight', dtype: 'U32', shape, offset, size: sizes.weight, block, span })
+      offset += sizes.weight
+      add('scales', 'U8', of.bits, of.group, blockScaleBytes(of, span, cols), sizes.scales)
+      offset = Math.ceil(offset / PART_ALIGNMENT) * PART_ALIGNMENT
+      continue
+    }
     const { bits, group, scaleType } = format
     const sizes = quantizedSizes(rows, cols, bits, group)
     add('weight', 'U32', bits, group, (cols * bits) / 32, sizes.weight)
@@ -76,7 +96,7 @@ export function expertParts(config: ModelConfig, formats: ExpertFormats): Expert
     add('biases', scaleType, bits, group, cols / group, sizes.biases)
   }
   if (!hasExpertBiases(config)) return parts
-  offset = Math.ceil(offset / BIAS_ALIGNMENT) * BIAS_ALIGNMENT
+  offset = Math.ceil(offset / PART_ALIGNMENT) * PART_ALIGNMENT
   for (const projection of PROJECTIONS) {
     const [rows] = projectionShape(config, projection)
     const size = rows * FLOAT_BYTES[BIAS_TYPE]
@@ -88,6 +108,20 @@ export function expertParts(config: ModelConfig, formats: ExpertFormats): Expert
 
 export function hasExpertBiases(config: ModelConfig): boolean {
   return config.layers.some(({ feedForward }) => feedForward.kind === 'moe' && feedForward.expertBias)
+}
+
+/** The layout of each layer that has experts. A record takes as much as the largest layer's: slots serve all layers. */
+export function expertLayouts(config: ModelConfig, tables: ExpertTables, set: string): ExpertLayout[] {
+  const { moeLayers } = config
+  if (tables.length !== 1 && tables.length !== moeLayers.length) {
+    throw new TensorError(set, `has tables of ${tables.length} layers, want 1 or ${moeLayers.length}`)
+  }
+  const own = tables.map(parts => expertLayout(config, parts, set))
+  const expertSize = Math.max(...own.map(layout => layout.expertSize))
+  return Array.from({ length: Math.max(1, moeLayers.length) }, (_, place) => ({
+    ...own[tables.length === 1 ? 0 : place],
+    expertSize,
+  }))
 }
 
 /** Checks a parts table against the model's shapes. The size of an expert follows from the table; none has size 0. */
@@ -171,6 +205,23 @@ function projectionMatrix(
   }
   if (weight.dtype !== 'U32') {
     throw new TensorError(`${name}.weight`, `the dtype is ${weight.dtype}, want U32, BF16, F16 or F32`)
+  }
+  if (weight.block !== undefined) {
+    const { block, span } = checkBlock(`${name}.weight`, weight.block, weight.span, cols)
+    const format = blockFormat(block)
+    const scales = find('scales')
+    if (scales.dtype !== 'U8') throw new TensorError(`${name}.scales`, `the dtype is ${scales.dtype}, want U8`)
+    const sizes = blockSizes(rows, cols, format, span)
+    return {
+      kind: 'blocks',
+      name,
+      rows,
+      cols,
+      block,
+      span,
+      weight: check(weight, (cols * format.bits) / 32, sizes.weight),
+      scales: check(scales, blockScaleBytes(format, span, cols), sizes.scales),
+    }
   }
   const bits = weight.bits as QuantBits
   const group = weight.group as QuantGroup

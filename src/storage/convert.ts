@@ -48,6 +48,8 @@ import { type WriteContext, writeExperts, writeResident } from './writePacked.js
 
 /** Part of the keys of journals and of the cache: raised whenever the same options would give other bytes. */
 export const CONVERTER_VERSION = 1
+/** The same for what GGUF files become, in journals: of the cache their identity has it. */
+const GGUF_VERSION = 2
 
 export interface ConvertOptions extends PackingOptions {
   /** The model's name; default the source folder's. */
@@ -112,7 +114,8 @@ class Conversion {
     if (names.length > 0 && !names.includes(JOURNAL_NAME)) {
       throw new TargetError(this.output.location, 'is not empty, and what it holds is not an unfinished conversion')
     }
-    const key = JSON.stringify([CONVERTER_VERSION, about.source.identity, about.options])
+    const version = this.model.layout === 'gguf' ? GGUF_VERSION : CONVERTER_VERSION
+    const key = JSON.stringify([version, about.source.identity, about.options])
     const journal = await ConversionJournal.open(this.output, key, names)
     const jobs = this.jobs()
     const texts = await this.texts(about.model)
@@ -175,7 +178,7 @@ class Conversion {
       files.set(checksums, await this.writeFile({ name: checksums, write: ({ file }) => file.append(bytes) }, scratch))
     }
     for (const [name, text] of texts) files.set(name, await this.writeFile(textJob(name, text), scratch))
-    const experts = new Map(this.plan.expertSets.map(set => [set.name, set.parts]))
+    const experts = new Map(this.plan.expertSets.map(set => [set.name, set.tables]))
     const metadata: Metadata = { ...about, files, experts }
     await this.writeFile(textJob(METADATA_NAME, formatMetadata(metadata)), scratch)
     await journal.close()

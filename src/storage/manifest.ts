@@ -2,7 +2,7 @@
 // lies) and moeflux.json (where the model came from, checksums, and the layout of experts). Checks the files' own form;
 // whether tensors fit a model is checked where the tables are resolved.
 import { FormatError } from '../errors.js'
-import type { ExpertPart, PartKind, Projection } from '../model/expertLayout.js'
+import type { ExpertPart, ExpertTables, PartKind, Projection } from '../model/expertLayout.js'
 import type { StoredTensor, StoredTensors } from '../model/resolveTensors.js'
 import type { ExpertSetName } from './packedNames.js'
 import { asArray, asCount, asObject, asString, type JsonObject, parseStrictJson, show } from './strictJson.js'
@@ -38,7 +38,7 @@ export interface Metadata {
   readonly source: PackedSource
   readonly options: PackedOptions
   readonly files: ReadonlyMap<string, FileChecksum>
-  readonly experts: ReadonlyMap<ExpertSetName, readonly ExpertPart[]>
+  readonly experts: ReadonlyMap<ExpertSetName, ExpertTables>
 }
 
 export function parseManifest(text: string, file: string): Manifest {
@@ -55,6 +55,7 @@ export function parseManifest(text: string, file: string): Manifest {
       dtype: asString(fields.get('dtype'), file, `dtype of tensor ${name}`),
       bits: optional('bits'),
       groupSize: optional('group_size'),
+      ...blockFields(fields, file, `tensor ${name}`),
     })
   }
   const model = root.get('model')
@@ -63,9 +64,9 @@ export function parseManifest(text: string, file: string): Manifest {
 
 export function formatManifest(model: string, tensors: StoredTensors, config: unknown): string {
   const entries = [...tensors].map(([name, tensor]): [string, unknown] => {
-    const { offset, size, shape, dtype, bits, groupSize } = tensor
+    const { offset, size, shape, dtype, bits, groupSize, block, span } = tensor
     const quantization = dtype === 'U32' ? { bits, ...(groupSize === 64 ? {} : { group_size: groupSize }) } : {}
-    return [name, { offset, size, shape, dtype, ...quantization }]
+    return [name, { offset, size, shape, dtype, ...quantization, block, span }]
   })
   return formatJson({ model, num_tensors: tensors.size, tensors: Object.fromEntries(entries), config })
 }
@@ -99,19 +100,12 @@ export function parseMetadata(text: string, file: string): Metadata {
     }
     files.set(name, { size: asCount(fields.get('size'), file, `files.${name}.size`), sha256 })
   }
-  const experts = new Map<ExpertSetName, readonly ExpertPart[]>()
+  const experts = new Map<ExpertSetName, ExpertTables>()
   for (const [set, value] of asObject(root.get('experts'), file, 'experts')) {
     if (set !== 'packed_experts' && set !== 'packed_experts_2bit') {
       throw new FormatError('BAD_FIELD', file, `experts.${set} is not a known set`)
     }
-    const parts = asArray(asObject(value, file, `experts.${set}`).get('parts'), file, `experts.${set}.parts`)
-    experts.set(
-      set,
-      parts.map((part, i) => {
-        const what = `experts.${set}.parts[${i}]`
-        return parsePart(asObject(part, file, what), file, what)
-      }),
-    )
+    experts.set(set, parseTables(asObject(value, file, `experts.${set}`), file, `experts.${set}`))
   }
   return {
     model: asString(root.get('model'), file, 'model'),
@@ -138,8 +132,35 @@ export function formatMetadata(metadata: Metadata): string {
     source,
     options: { bits: options.bits, group_size: options.groupSize, experts_2bit: options.experts2bit },
     files: Object.fromEntries(files),
-    experts: Object.fromEntries([...experts].map(([set, parts]) => [set, { parts }])),
+    experts: Object.fromEntries([...experts].map(([set, tables]) => [set, formatTables(tables)])),
   })
+}
+
+/** `parts` of every expert or, where precision is mixed, `layers` with parts of their own. */
+function parseTables(fields: JsonObject, file: string, what: string): ExpertTables {
+  const table = (of: JsonObject, name: string) =>
+    asArray(of.get('parts'), file, `${name}.parts`).map((part, i) => {
+      const place = `${name}.parts[${i}]`
+      return parsePart(asObject(part, file, place), file, place)
+    })
+  if (!fields.has('layers')) return [table(fields, what)]
+  return asArray(fields.get('layers'), file, `${what}.layers`).map((layer, i) => {
+    const place = `${what}.layers[${i}]`
+    return table(asObject(layer, file, place), place)
+  })
+}
+
+function formatTables(tables: ExpertTables): unknown {
+  return tables.length === 1 ? { parts: tables[0] } : { layers: tables.map(parts => ({ parts })) }
+}
+
+/** What only weights in blocks have. */
+function blockFields(fields: JsonObject, file: string, what: string): { block?: string; span?: number } {
+  if (!fields.has('block')) return {}
+  return {
+    block: asString(fields.get('block'), file, `block of ${what}`),
+    span: fields.has('span') ? asCount(fields.get('span'), file, `span of ${what}`) : 0,
+  }
 }
 
 function parsePart(fields: JsonObject, file: string, what: string): ExpertPart {
@@ -160,6 +181,7 @@ function parsePart(fields: JsonObject, file: string, what: string): ExpertPart {
     shape: parseShape(fields, file, `${what}.shape`),
     offset: asCount(fields.get('offset'), file, `${what}.offset`),
     size: asCount(fields.get('size'), file, `${what}.size`),
+    ...blockFields(fields, file, what),
   }
 }
 

@@ -3,7 +3,7 @@
 // Where it has them by blocks, whoever reads weights through what is opened here gets them compared.
 import { FormatError, ModelNotFoundError, OptionError } from '../errors.js'
 import { type ModelConfig, parseConfig } from '../model/config.js'
-import { defaultExpertFormats, type ExpertPart, expertLayout, expertParts } from '../model/expertLayout.js'
+import { defaultExpertFormats, type ExpertTables, expertLayouts, expertParts } from '../model/expertLayout.js'
 import { resolveTensors } from '../model/resolveTensors.js'
 import type { ExpertLayout } from '../model/tensors.js'
 import { type BlockChecksums, type BlockShape, parseChecksums } from './blockChecksums.js'
@@ -36,7 +36,7 @@ export interface OpenPackedOptions {
 
 export async function openPacked(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedModel> {
   await refuseUnfinished(folder)
-  const { config, metadata, set, layout } = await readShapes(folder, options)
+  const { config, metadata, set, layout, layouts } = await readShapes(folder, options)
   const manifestFile = `${folder.location}/${MANIFEST_NAME}`
   const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), manifestFile)
 
@@ -70,6 +70,7 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
     const ofExperts = files.length === 0 ? null : await checksums(expertChecksumsName(set), shape)
     const experts: ExpertFiles = {
       layout,
+      layouts,
       files: ofExperts === null ? files : files.map((file, i) => new CheckedSource(file, ofExperts, i)),
       checksums: ofExperts,
     }
@@ -121,7 +122,8 @@ export interface PackedShapes {
   readonly config: ModelConfig
   readonly metadata: Metadata | null
   readonly set: ExpertSetName
-  readonly layout: ExpertLayout
+  readonly layout: ExpertLayout // of the first layer that has experts
+  readonly layouts: readonly ExpertLayout[]
 }
 
 export async function readShapes(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedShapes> {
@@ -129,8 +131,8 @@ export async function readShapes(folder: Folder, options: OpenPackedOptions = {}
   const metadata = await readMetadata(folder)
   const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
   const tableFile = `${folder.location}/${metadata === null ? CONFIG_NAME : METADATA_NAME}` // where their shapes stand
-  const layout = namingFile(tableFile, () => expertLayout(config, partsOf(config, metadata, set), set))
-  return { config, metadata, set, layout }
+  const layouts = namingFile(tableFile, () => expertLayouts(config, tablesOf(config, metadata, set), set))
+  return { config, metadata, set, layout: layouts[0], layouts }
 }
 
 /** A conversion that is under way, or was stopped, must not pass for a model. */
@@ -171,15 +173,15 @@ export function parseObject(text: string, file: string): Readonly<Record<string,
 }
 
 /** Folders packed by others have no table: their experts are 4-bit (or 2-bit, in the second set) in groups of 64. */
-function partsOf(config: ModelConfig, metadata: Metadata | null, set: ExpertSetName): readonly ExpertPart[] {
+function tablesOf(config: ModelConfig, metadata: Metadata | null, set: ExpertSetName): ExpertTables {
   if (config.numExperts === 0) {
     if (set !== 'packed_experts') throw new OptionError('expertBits', 2, 'nothing: this model has no experts')
-    return []
+    return [[]]
   }
-  if (metadata === null) return expertParts(config, defaultExpertFormats(set === 'packed_experts' ? 4 : 2))
-  const parts = metadata.experts.get(set)
-  if (parts === undefined) throw new OptionError('expertBits', 2, 'nothing: this model has no 2-bit set of experts')
-  return parts
+  if (metadata === null) return [expertParts(config, defaultExpertFormats(set === 'packed_experts' ? 4 : 2))]
+  const tables = metadata.experts.get(set)
+  if (tables === undefined) throw new OptionError('expertBits', 2, 'nothing: this model has no 2-bit set of experts')
+  return tables
 }
 
 async function readRequired(folder: Folder, name: string): Promise<string> {

@@ -1,10 +1,10 @@
 // Turns a source matrix into the bytes of its packed form, a block of rows at a time: moved as they are, narrowed, or
 // quantized on the way. Memory stays at a few blocks however large the matrix is.
 import { TensorError } from '../errors.js'
+import { blockFormat, blockSizes, dequantizeBlocks, firstBrokenScale } from '../model/blockFormats.js'
 import type { MatrixFormat } from '../model/expertLayout.js'
 import { FLOAT_BYTES, findNonFinite, narrowToBfloat16, widenFloats } from '../model/floats.js'
 import { dequantizeRows, quantizedSizes, quantizeRows } from '../model/quantize.js'
-import { MXFP4_BLOCK, widenMxfp4 } from './mxfp4Rows.js'
 import { type ReadRows, rowReader } from './rowReader.js'
 import type { Slice, SourceMatrix } from './sourceMatrix.js'
 
@@ -55,7 +55,9 @@ type PackBlock = (row: number, count: number, signal?: AbortSignal) => Promise<P
 
 function sameFormat(source: SourceMatrix, format: MatrixFormat): boolean {
   if (source.kind === 'plain') return format.kind === 'plain' && format.type === source.type
-  if (source.kind === 'mxfp4') return format.kind === 'quantized' && format.bits === 8 && format.group === MXFP4_BLOCK
+  if (source.kind === 'blocks') {
+    return format.kind === 'blocks' && format.block === source.block && format.span === source.span
+  }
   return (
     format.kind === 'quantized' &&
     format.bits === source.bits &&
@@ -71,7 +73,7 @@ function mover(source: SourceMatrix, blockRows: number, scratch: PackScratch): P
     if (source.kind === 'quantized') {
       checkFinite(source, block.scales, row, 'scale')
       checkFinite(source, block.biases, row, 'bias')
-    }
+    } else if (source.kind === 'blocks') checkBlockScales(source, block.scales, row)
     return block
   }
 }
@@ -84,9 +86,13 @@ function converter(source: SourceMatrix, format: MatrixFormat, blockRows: number
     const block = await read(row, count, signal)
     const out = values.subarray(0, count * cols)
     if (source.kind === 'plain') widenFloats(source.type, block.weight, out)
-    else if (source.kind === 'mxfp4') dequantizeRows({ ...block, scaleType: 'BF16' }, 8, MXFP4_BLOCK, out)
-    else dequantizeRows({ ...block, scaleType: source.scaleType }, source.bits, source.group, out)
+    else if (source.kind === 'blocks') {
+      dequantizeBlocks(blockFormat(source.block), source.span, block.weight, block.scales, out)
+    } else dequantizeRows({ ...block, scaleType: source.scaleType }, source.bits, source.group, out)
     return out
+  }
+  if (format.kind === 'blocks') {
+    throw new TensorError(source.name, `cannot be stored as ${format.block}`, source.weight.source.name)
   }
   if (format.kind === 'plain') {
     if (format.type !== 'BF16')
@@ -133,7 +139,16 @@ function reader(source: SourceMatrix, blockRows: number, scratch: PackScratch): 
         : columnReader(source, source.inputFirst, scratch.get('source weight', rowBytes * blockRows))
     return async (row, count, signal) => ({ weight: await weight(row, count, signal), scales: NONE, biases: NONE })
   }
-  if (source.kind === 'mxfp4') return mxfp4Reader(source, blockRows, scratch)
+  if (source.kind === 'blocks') {
+    const perRow = blockSizes(1, cols, blockFormat(source.block), source.span)
+    const weight = rows(source.weight, 'weight', perRow.weight)
+    const scales = rows(source.scales, 'scales', perRow.scales)
+    return async (row, count, signal) => ({
+      weight: await weight(row, count, signal),
+      scales: await scales(row, count, signal),
+      biases: NONE,
+    })
+  }
   const perRow = quantizedSizes(1, cols, source.bits, source.group)
   const weight = rows(source.weight, 'weight', perRow.weight)
   const scales = rows(source.scales, 'scales', perRow.scales)
@@ -143,38 +158,6 @@ function reader(source: SourceMatrix, blockRows: number, scratch: PackScratch): 
     scales: await scales(row, count, signal),
     biases: await biases(row, count, signal),
   })
-}
-
-/** As the affine layout that `mxfp4Rows.ts` makes of them. */
-function mxfp4Reader(
-  source: Extract<SourceMatrix, { kind: 'mxfp4' }>,
-  blockRows: number,
-  scratch: PackScratch,
-): PackBlock {
-  const { cols, rowOf } = source
-  const perRow = { codes: cols / 2, exponents: cols / MXFP4_BLOCK }
-  const codes = rowReader(source.weight, perRow.codes, scratch.get('codes', perRow.codes * blockRows), rowOf)
-  const exponentBuffer = scratch.get('exponents', perRow.exponents * blockRows)
-  const exponents = rowReader(source.scales, perRow.exponents, exponentBuffer, rowOf)
-  const full = quantizedSizes(blockRows, cols, 8, MXFP4_BLOCK)
-  const out = {
-    weight: new Uint8Array(scratch.get('weight', full.weight)),
-    scales: new Uint16Array(scratch.get('scales', full.scales)),
-    biases: new Uint16Array(scratch.get('biases', full.biases)),
-  }
-  return async (row, count, signal) => {
-    const bad = widenMxfp4(await codes(row, count, signal), await exponents(row, count, signal), out)
-    if (bad >= 0) {
-      const badRow = row + Math.floor(bad / perRow.exponents)
-      throw new TensorError(source.name, `a scale of row ${badRow} is NaN or too large`, source.weight.source.name)
-    }
-    const sizes = quantizedSizes(count, cols, 8, MXFP4_BLOCK)
-    return {
-      weight: out.weight.subarray(0, sizes.weight),
-      scales: new Uint8Array(out.scales.buffer, 0, sizes.scales),
-      biases: new Uint8Array(out.biases.buffer, 0, sizes.biases),
-    }
-  }
 }
 
 /** Rows that are columns of the source [cols, width]: all of it is read, for every block of rows. */
@@ -201,4 +184,12 @@ function checkFinite(source: SourceMatrix, bytes: Uint8Array, row: number, what:
   if (index < 0) return
   const badRow = row + Math.floor(index / (source.cols / source.group))
   throw new TensorError(source.name, `a ${what} of row ${badRow} is NaN or infinite`, source.weight.source.name)
+}
+
+function checkBlockScales(source: SourceMatrix & { kind: 'blocks' }, bytes: Uint8Array, row: number): void {
+  const broken = firstBrokenScale(blockFormat(source.block), source.span, bytes)
+  if (broken < 0) return
+  const perRow = blockSizes(1, source.cols, blockFormat(source.block), source.span).scales
+  const badRow = row + Math.floor(broken / perRow)
+  throw new TensorError(source.name, `a scale of row ${badRow} is NaN or infinite`, source.weight.source.name)
 }

@@ -6,7 +6,8 @@ import type { BlockChecksums } from './blockChecksums.js'
 import type { ByteSource, Folder } from './byteSource.js'
 
 export interface ExpertFiles {
-  readonly layout: ExpertLayout
+  readonly layout: ExpertLayout // of the first layer that has experts; its `expertSize` is every layer's
+  readonly layouts: readonly ExpertLayout[] // of each of config.moeLayers
   /** packed_experts/layer_NN.bin, one for each of config.moeLayers: expert e at e * layout.expertSize. */
   readonly files: readonly ByteSource[]
   /**

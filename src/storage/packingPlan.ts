@@ -1,10 +1,11 @@
 // What a conversion will write, decided before a byte is read: the format of every matrix, where each resident tensor
 // will lie in model_weights.bin, and the layout of experts. Pure but for what the source's headers say.
 import { OptionError, TensorError } from '../errors.js'
+import { blockFormat, blockSizes } from '../model/blockFormats.js'
 import {
   type ExpertFormats,
-  type ExpertPart,
-  expertLayout,
+  type ExpertTables,
+  expertLayouts,
   expertParts,
   hasExpertBiases,
   type MatrixFormat,
@@ -16,7 +17,6 @@ import { quantizedSizes } from '../model/quantize.js'
 import type { StoredTensor } from '../model/resolveTensors.js'
 import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { FloatType, QuantGroup } from '../model/tensors.js'
-import { MXFP4_BLOCK } from './mxfp4Rows.js'
 import type { ExpertSetName } from './packedNames.js'
 import type { SourceMatrix } from './sourceMatrix.js'
 import type { SourceModel } from './sourceModel.js'
@@ -40,8 +40,9 @@ export type ResidentItem =
 
 export interface ExpertSetPlan {
   readonly name: ExpertSetName
-  readonly formats: ExpertFormats
-  readonly parts: readonly ExpertPart[]
+  /** One for all layers, or one for each that has experts. */
+  readonly formats: readonly ExpertFormats[]
+  readonly tables: ExpertTables
   readonly expertSize: number
 }
 
@@ -93,7 +94,7 @@ function storedFormat(
   quantization: PackingPlan['quantization'],
   isGate: boolean,
 ): MatrixFormat {
-  if (matrix.kind === 'mxfp4') return { kind: 'quantized', bits: 8, group: MXFP4_BLOCK, scaleType: 'BF16' }
+  if (matrix.kind === 'blocks') return { kind: 'blocks', block: matrix.block, span: matrix.span }
   if (matrix.kind === 'quantized') {
     const { bits, group, scaleType } = matrix
     return { kind: 'quantized', bits, group, scaleType }
@@ -132,6 +133,16 @@ function placeResident(source: SourceModel, items: readonly ResidentItem[]) {
       place(`${name}.weight`, rows * cols * FLOAT_BYTES[type], { shape: [rows, cols], dtype: type })
       continue
     }
+    if (item.format.kind === 'blocks') {
+      const { block, span } = item.format
+      const format = blockFormat(block)
+      const { bits, group } = format
+      const sizes = blockSizes(rows, cols, format, span)
+      const shape = [rows, (cols * bits) / 32]
+      place(`${name}.weight`, sizes.weight, { shape, dtype: 'U32', bits, groupSize: group, block, span })
+      place(`${name}.scales`, sizes.scales, { shape: [rows, sizes.scales / rows], dtype: 'U8' })
+      continue
+    }
     const { bits, group, scaleType } = item.format
     const sizes = quantizedSizes(rows, cols, bits, group)
     const weightShape = [rows, (cols * bits) / 32]
@@ -152,28 +163,31 @@ function planExperts(
     if (options.experts2bit) throw new OptionError('experts2bit', true, 'false: this model has no experts')
     return []
   }
-  const first = config.moeLayers[0]
-  const formats = expertFormats(source, first, 0, quantization)
+  const formats: ExpertFormats[] = []
   // Every one is looked at now: an expert that is missing must not be found after hours of work.
   for (const layer of config.moeLayers) {
+    const own = expertFormats(source, layer, 0, quantization)
+    formats.push(own)
     for (let expert = 0; expert < config.numExperts; expert++) {
       const other = expertFormats(source, layer, expert, quantization)
       for (const projection of PROJECTIONS) {
         if (hasExpertBiases(config)) source.expertBias(layer, expert, projection)
-        const [got, want] = [describe(other[projection]), describe(formats[projection])]
+        const [got, want] = [describe(other[projection]), describe(own[projection])]
         if (got === want) continue
         const name = `model.layers.${layer}.mlp expert ${expert} ${projection}_proj`
-        const detail = `is ${got}, but the first expert of layer ${first} has ${want}: all must agree`
+        const detail = `is ${got}, but the layer's first expert has ${want}: all must agree`
         throw new TensorError(name, detail, source.sharded.folder.location)
       }
     }
   }
-  const plan = (name: ExpertSetName, of: ExpertFormats): ExpertSetPlan => {
-    const parts = expertParts(config, of)
-    return { name, formats: of, parts, expertSize: expertLayout(config, parts, name).expertSize }
+  const plan = (name: ExpertSetName, of: readonly ExpertFormats[]): ExpertSetPlan => {
+    const tables = of.map(each => expertParts(config, each))
+    return { name, formats: of, tables, expertSize: expertLayouts(config, tables, name)[0].expertSize }
   }
-  const sets = [plan('packed_experts', formats)]
-  if (options.experts2bit) sets.push(plan('packed_experts_2bit', twoBitFormats(source, formats, options)))
+  const describeAll = (of: ExpertFormats) => PROJECTIONS.map(projection => describe(of[projection])).join()
+  const isMixed = new Set(formats.map(describeAll)).size > 1
+  const sets = [plan('packed_experts', isMixed ? formats : formats.slice(0, 1))]
+  if (options.experts2bit) sets.push(plan('packed_experts_2bit', [twoBitFormats(source, formats[0], options)]))
   return sets
 }
 
@@ -203,6 +217,7 @@ function twoBitFormats(source: SourceModel, formats: ExpertFormats, options: Pac
 }
 
 function describe(format: MatrixFormat): string {
+  if (format.kind === 'blocks') return format.span === 0 ? format.block : `${format.block} in spans of ${format.span}`
   return format.kind === 'plain'
     ? format.type
     : `${format.bits}-bit in groups of ${format.group}, ${format.scaleType} scales`

@@ -7,6 +7,8 @@ import { asObject, asString, parseStrictJson } from './strictJson.js'
 
 export const INDEX_NAME = 'model.safetensors.index.json'
 export const SINGLE_NAME = 'model.safetensors'
+/** What metadata puts before the name of a matrix in blocks. */
+export const BLOCK_KEY = 'blocks of '
 
 export interface SourceTensor extends SafetensorsTensor {
   readonly source: ByteSource
@@ -18,6 +20,8 @@ export interface ShardedModel {
   readonly shards: ReadonlyMap<string, ByteSource> // by name, in the order of names
   /** 'mlx', 'pt', …: what the first shard's metadata says, if anything. */
   readonly format: string | undefined
+  /** Formats of matrices in blocks by their names, where metadata says so: 'q4_k 256'. */
+  readonly blocks: ReadonlyMap<string, string>
   close(): Promise<void>
 }
 
@@ -28,6 +32,7 @@ export async function openShardedModel(folder: Folder): Promise<ShardedModel> {
   const tensors = new Map<string, SourceTensor>()
   const shardOf = new Map<string, string>()
   let format: string | undefined
+  const blocks = new Map<string, string>()
   const close = async () => {
     await Promise.all([...shards.values()].map(shard => shard.close()))
   }
@@ -37,6 +42,9 @@ export async function openShardedModel(folder: Folder): Promise<ShardedModel> {
       shards.set(name, source)
       const header = await readSafetensorsHeader(source)
       format ??= header.metadata.get('format')
+      for (const [key, value] of header.metadata) {
+        if (key.startsWith(BLOCK_KEY)) blocks.set(key.slice(BLOCK_KEY.length), value)
+      }
       for (const tensor of header.tensors.values()) {
         const other = shardOf.get(tensor.name)
         if (other !== undefined) {
@@ -56,7 +64,7 @@ export async function openShardedModel(folder: Folder): Promise<ShardedModel> {
     await close()
     throw error
   }
-  return { folder, tensors, shards, format, close }
+  return { folder, tensors, shards, format, blocks, close }
 }
 
 /** Tensor name to shard name, or null where the model is one file. */

@@ -2,9 +2,10 @@
 import type { ModelConfig } from '../model/config.js'
 import { type Projection, projectionShape } from '../model/expertLayout.js'
 import type { Family } from '../model/families/family.js'
-import { MXFP4_BLOCK } from './mxfp4Rows.js'
 import type { SourceTensor } from './shardedModel.js'
 import { checkShape, checkType, floatType, type SourceMatrix, type SourceVector, sliceOf } from './sourceMatrix.js'
+
+const MXFP4_GROUP = 32
 
 /** What a source's tensors are asked for. */
 export interface TensorFinder {
@@ -82,10 +83,12 @@ export class SourceExperts {
     const blocks = this.tensors.find(`${name}_blocks`)
     const scales = this.tensors.find(`${name}_scales`)
     for (const tensor of [blocks, scales]) checkType(tensor, 'U8')
-    checkShape(blocks, [numExperts, all, cols / MXFP4_BLOCK, MXFP4_BLOCK / 2])
-    checkShape(scales, [numExperts, all, cols / MXFP4_BLOCK])
+    checkShape(blocks, [numExperts, all, cols / MXFP4_GROUP, MXFP4_GROUP / 2])
+    checkShape(scales, [numExperts, all, cols / MXFP4_GROUP])
     return {
-      kind: 'mxfp4',
+      kind: 'blocks',
+      block: 'mxfp4', // neighbours in a byte, as codes are packed here
+      span: 0,
       name: blocks.name,
       rows,
       cols,

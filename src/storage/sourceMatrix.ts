@@ -24,14 +24,14 @@ interface MatrixPlace {
 }
 
 type Quantized = Extract<MatrixFormat, { kind: 'quantized' }>
+type Blocks = Extract<MatrixFormat, { kind: 'blocks' }>
 type Plain = Extract<MatrixFormat, { kind: 'plain' }>
 
 /** A matrix [rows, cols] where it lies in the source. */
 export type SourceMatrix =
   | (MatrixPlace & Quantized & { readonly scales: Slice; readonly biases: Slice })
   | (MatrixPlace & Plain & { readonly inputFirst?: number }) // width of a slice [cols, width] whose columns are the rows
-  /** Blocks of 32 four-bit codes of E2M1, neighbours in a byte, with an exponent each. */
-  | (MatrixPlace & { readonly kind: 'mxfp4'; readonly scales: Slice })
+  | (MatrixPlace & Blocks & { readonly scales: Slice })
 
 export interface SourceVector {
   readonly name: string

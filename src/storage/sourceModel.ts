@@ -2,6 +2,7 @@
 // and vectors by the packed folder's names, experts one by one whatever their layout. Reads headers only; says where the
 // bytes are, and what they need on the way.
 import { FormatError, TensorError } from '../errors.js'
+import { blockFormat, blockScaleBytes, checkBlock } from '../model/blockFormats.js'
 import type { ModelConfig } from '../model/config.js'
 import type { Projection } from '../model/expertLayout.js'
 import type { Family } from '../model/families/family.js'
@@ -9,7 +10,6 @@ import { familyNamed } from '../model/families/index.js'
 import { QUANT_BITS, QUANT_GROUPS } from '../model/quantize.js'
 import type { MatrixSpec, VectorSpec } from '../model/tensorPlan.js'
 import type { QuantBits, QuantGroup } from '../model/tensors.js'
-import { MXFP4_BLOCK } from './mxfp4Rows.js'
 import type { ShardedModel, SourceTensor } from './shardedModel.js'
 import { SourceExperts } from './sourceExperts.js'
 import { checkShape, checkType, floatType, type SourceMatrix, type SourceVector, sliceOf } from './sourceMatrix.js'
@@ -78,7 +78,7 @@ export class SourceModel {
       checkShape(tensor, [...stack, rows, cols])
       return { kind: 'plain', name, rows, cols, type, weight }
     }
-    if (scales.dtype === 'U8') return this.mxfp4In(name, rows, cols, stack, index)
+    if (scales.dtype === 'U8') return this.blocksIn(name, rows, cols, stack, index)
     const biases = this.find(`${name}.biases`)
     const scaleType = scales.dtype
     if ((scaleType !== 'BF16' && scaleType !== 'F16') || biases.dtype !== scaleType) {
@@ -111,16 +111,19 @@ export class SourceModel {
     }
   }
 
-  /** As MLX has it: eight codes a word, the exponents as scales. */
-  private mxfp4In(name: string, rows: number, cols: number, stack: readonly number[], index: number): SourceMatrix {
-    const codes = this.find(`${name}.weight`)
+  /** Of the format that metadata says; without such it is MLX's MXFP4, eight codes a word, the exponents as scales. */
+  private blocksIn(name: string, rows: number, cols: number, stack: readonly number[], index: number): SourceMatrix {
+    const weight = this.find(`${name}.weight`)
     const scales = this.find(`${name}.scales`)
-    checkType(codes, 'U32')
-    checkShape(codes, [...stack, rows, cols / 8])
-    checkShape(scales, [...stack, rows, cols / MXFP4_BLOCK])
+    const [word, wantedSpan] = this.sharded.blocks.get(name)?.split(' ') ?? ['mxfp4', '0']
+    const { block, span } = checkBlock(name, word, Number(wantedSpan), cols)
+    const format = blockFormat(block)
+    checkType(weight, 'U32')
+    checkShape(weight, [...stack, rows, (cols * format.bits) / 32])
+    checkShape(scales, [...stack, rows, blockScaleBytes(format, span, cols)])
     const count = stack[0] ?? 1
-    const place = { name, rows, cols, weight: sliceOf(codes, count, index), scales: sliceOf(scales, count, index) }
-    return { kind: 'mxfp4', ...place }
+    const place = { name, rows, cols, weight: sliceOf(weight, count, index), scales: sliceOf(scales, count, index) }
+    return { kind: 'blocks', block, span, ...place }
   }
 
   find(name: string): SourceTensor {

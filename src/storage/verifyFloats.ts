@@ -67,7 +67,8 @@ export function* residentFloats({ tensors, weights: source }: PackedModel): Gene
 
 /** `place`: among the layers with experts. */
 export function* expertFloats({ experts, config }: PackedModel, place: number): Generator<Floats> {
-  const { layout, files } = experts
+  const { layouts, files } = experts
+  const layout = layouts[place]
   for (let expert = 0; expert < config.numExperts; expert++) {
     for (const projection of PROJECTIONS) {
       yield* matrixFloats(layout[projection], files[place], expert * layout.expertSize, `expert ${expert}, `)

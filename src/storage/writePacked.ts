@@ -47,6 +47,7 @@ export async function writeResident(model: SourceModel, plan: PackingPlan, conte
     if (item.format.kind === 'plain') continue
     await startTensor(`${name}.scales`)
     for (const bytes of scales) await append(bytes)
+    if (item.format.kind === 'blocks') continue
     await startTensor(`${name}.biases`)
     for (const bytes of biases) await append(bytes)
   }
@@ -87,11 +88,12 @@ async function packExpert(
   record: Uint8Array, // [expertSize]; bytes past the last part stay zero
   context: WriteContext,
 ): Promise<void> {
+  const place = set.tables.length === 1 ? 0 : model.config.moeLayers.indexOf(layer)
   for (const projection of PROJECTIONS) {
     const offsets = { weight: 0, scales: 0, biases: 0, bias: 0 }
-    for (const part of set.parts) if (part.projection === projection) offsets[part.kind] = part.offset
+    for (const part of set.tables[place]) if (part.projection === projection) offsets[part.kind] = part.offset
     const source = model.expert(layer, expert, projection)
-    for await (const block of packMatrix(source, set.formats[projection], context.scratch, context.signal)) {
+    for await (const block of packMatrix(source, set.formats[place][projection], context.scratch, context.signal)) {
       for (const kind of ['weight', 'scales', 'biases'] as const) {
         record.set(block[kind], offsets[kind])
         offsets[kind] += block[kind].byteLength

@@ -1,6 +1,6 @@
 // A GGUF file of mixed precision (Q4_K, and Q6_K in some layers) against another implementation's logits, computed from the
-// file's own values. The model is random and small, which makes it chaotic: the rounding of scale products moves its logits by
-// one percent, int8 activations by some more. Files whose types are re-laid without loss come within 1e-4.
+// file's own values, which are kept to the bit. The model is random and small, which makes it chaotic: int8 activations move
+// its logits by some percent.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -22,13 +22,13 @@ beforeAll(async () => {
 })
 
 const rows = [
-  { name: 'reference', tokens: 64, least: 0.998, median: 0.2 },
-  { name: 'wasm exact', tokens: 64, least: 0.998, median: 0.2 },
-  { name: 'wasm fast', tokens: 64, least: 0.97, median: 1.5 },
-  { name: 'webgpu exact', tokens: 6, least: 0.998, median: 0.3 },
+  { name: 'reference', tokens: 64, least: 0.9999999, most: 5e-4 },
+  { name: 'wasm exact', tokens: 64, least: 0.9999999, most: 5e-4 },
+  { name: 'wasm fast', tokens: 64, least: 0.985, most: 10 },
+  { name: 'webgpu exact', tokens: 6, least: 0.9999999, most: 2e-3 },
 ]
 
-test.each(rows)('$name', async ({ name, tokens, least, median }) => {
+test.each(rows)('$name', async ({ name, tokens, least, most }) => {
   const goldens = readTensors(data('golden.safetensors'))
   const ids = [...(goldens.get('ids') as Int32Array)].slice(0, tokens)
   const want = (goldens.get('logits_Q4_K_M') as Float32Array).subarray(0, tokens * VOCABULARY)
@@ -37,15 +37,12 @@ test.each(rows)('$name', async ({ name, tokens, least, median }) => {
     const evaluated = await model.createContext().evaluate(ids, { logits: 'all' })
     const logits = evaluated.logits as Float32Array
     expect(cosine(logits, want)).toBeGreaterThan(least)
-    const differences = ids.map((_, row) => largestDifference(logits, want, row * VOCABULARY)).sort((a, b) => a - b)
-    expect(differences[ids.length >> 1]).toBeLessThan(median)
+    expect(largestDifference(logits, want)).toBeLessThan(most)
   } finally {
     await model.close()
   }
 })
 
-function largestDifference(got: Float32Array, want: Float32Array, start: number): number {
-  let largest = 0
-  for (let i = start; i < start + VOCABULARY; i++) largest = Math.max(largest, Math.abs(got[i] - want[i]))
-  return largest
+function largestDifference(got: Float32Array, want: Float32Array): number {
+  return want.reduce((largest, value, i) => Math.max(largest, Math.abs(got[i] - value)), 0)
 }

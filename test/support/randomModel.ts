@@ -94,7 +94,12 @@ export function randomModel(shape: RandomShape): PackedModel {
     config,
     tensors: resolveTensors(config, stored, weights),
     weights,
-    experts: { layout, files, checksums: checksumsOf(records, layout.expertSize) },
+    experts: {
+      layout,
+      layouts: config.moeLayers.map(() => layout),
+      files,
+      checksums: checksumsOf(records, layout.expertSize),
+    },
     fingerprint: `random ${shape.seed}`,
     async close() {},
   }
@@ -203,7 +208,7 @@ function randomExperts(
     for (const name of ['gate', 'up', 'down'] as const) {
       const format = formats[name]
       const [rows, cols] = name === 'down' ? [shape.hidden, shape.intermediate] : [shape.intermediate, shape.hidden]
-      const bytes = randomMatrix(random, rows, cols, format.kind === 'plain' ? null : format)
+      const bytes = randomMatrix(random, rows, cols, format.kind === 'quantized' ? format : null)
       for (const part of [bytes.weight, bytes.scales, bytes.biases]) {
         file.set(part, at)
         at += part.length

@@ -3,7 +3,9 @@
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { type GgufFile, openGgufFile } from '#moeflux/gguf/ggufFile.js'
-import { joinTargets, type MatrixTarget, RelaidMatrix, targetOf } from '#moeflux/gguf/relaidMatrix.js'
+import { type MatrixTarget, RelaidMatrix, targetOf } from '#moeflux/gguf/relaidMatrix.js'
+import { type BlockName, type BlockSpan, blockFormat, dequantizeBlocks } from '#moeflux/model/blockFormats.js'
+import { widenFloats } from '#moeflux/model/floats.js'
 import { dequantizeRows } from '#moeflux/model/quantize.js'
 import { openFileSource } from '#moeflux/storage/fileSource.js'
 import { readSafetensorsHeader } from '#moeflux/storage/safetensors.js'
@@ -15,27 +17,26 @@ import { repository } from '../support/packedFiles.js'
 const data = (name: string) => join(repository, 'test/data/gguf', name)
 const open = (name: string) => openGgufFile(data(name), openFileSource)
 
-/** Scales below 2^-14 are multiples of 2^-24, and a code is at most 255 of them. */
-const SUBNORMAL = 2 ** -25 * 256
-const F16 = { kind: 'affine', scaleType: 'F16' } as const
-const types: readonly (readonly [name: string, target: MatrixTarget, largestError: number])[] = [
-  // The last column: of the largest value in a group of 32, at most. What F16 cannot say below 2^-14 comes on top.
-  ['F32', { kind: 'plain', type: 'F32' }, 0],
-  ['F16', { kind: 'plain', type: 'F16' }, 0],
-  ['BF16', { kind: 'plain', type: 'BF16' }, 0],
-  ['Q4_0', { ...F16, bits: 4 }, 0],
-  ['Q4_1', { ...F16, bits: 4 }, 0],
-  ['Q5_0', { ...F16, bits: 8 }, 0],
-  ['Q5_1', { ...F16, bits: 8 }, 0],
-  ['Q8_0', { ...F16, bits: 8 }, 0],
-  ['IQ4_NL', { ...F16, bits: 8 }, 0],
-  ['MXFP4', { kind: 'affine', bits: 8, scaleType: 'BF16' }, 0],
-  ['Q4_K', { ...F16, bits: 4 }, 2 ** -10],
-  ['Q5_K', { ...F16, bits: 8 }, 2 ** -10],
-  ['IQ4_XS', { ...F16, bits: 8 }, 2 ** -11],
-  ['Q2_K', { ...F16, bits: 8 }, 2 ** -7],
-  ['Q3_K', { ...F16, bits: 8 }, 2 ** -7],
-  ['Q6_K', { ...F16, bits: 8 }, 2 ** -7],
+const affine = (bits: 4 | 8): MatrixTarget => ({ kind: 'affine', bits })
+const blocks = (block: BlockName, span: BlockSpan = 256): MatrixTarget => ({ kind: 'blocks', block, span })
+/** What each becomes: all of them keep their values to the bit. */
+const types: readonly (readonly [name: string, target: MatrixTarget])[] = [
+  ['F32', { kind: 'plain', type: 'F32' }],
+  ['F16', { kind: 'plain', type: 'F16' }],
+  ['BF16', { kind: 'plain', type: 'BF16' }],
+  ['Q4_0', affine(4)],
+  ['Q4_1', affine(4)],
+  ['Q5_0', affine(8)],
+  ['Q5_1', affine(8)],
+  ['Q8_0', affine(8)],
+  ['IQ4_NL', blocks('iq4_nl', 0)],
+  ['MXFP4', blocks('mxfp4', 0)],
+  ['Q4_K', blocks('q4_k')],
+  ['Q5_K', blocks('q5_k')],
+  ['IQ4_XS', blocks('iq4_xs')],
+  ['Q2_K', blocks('q2_k')],
+  ['Q3_K', blocks('q3_k')],
+  ['Q6_K', blocks('q6_k')],
 ]
 
 describe('blocks of random bits', () => {
@@ -57,32 +58,41 @@ describe('blocks of random bits', () => {
     expect([...file.tensors.values()].map(({ type }) => type.name).sort()).toEqual(types.map(([name]) => name).sort())
   })
 
-  test.each(types)('%s', async (name, target, largestError) => {
-    const tensor = [...file.tensors.values()].find(({ type }) => type.name === name)!
+  const tensorOf = (name: string) => [...file.tensors.values()].find(({ type }) => type.name === name)!
+
+  test.each(types)('%s', async (name, target) => {
+    const tensor = tensorOf(name)
     const [rows, cols] = tensor.shape
-    const matrix = new RelaidMatrix(tensor, rows, cols, targetOf(tensor))
+    const matrix = new RelaidMatrix(tensor, rows, cols, targetOf(tensor, cols))
     expect(matrix.target).toEqual(target)
     const want = golden.get(tensor.name)!
     expectSameBits(await matrix.values(0, rows), want, name)
-    if (target.kind === 'plain') return
-    const got = await relaid(matrix)
-    expect(errorOf(got, want)).toBeLessThanOrEqual(largestError)
-    if (largestError > 0) expect(errorOf(got, want)).toBeGreaterThan(0)
+    expectSameValues(await relaid(matrix), want, name)
     // A row in the middle is what it is among the others.
     const { weight, scales } = await matrix.read(1, 1)
     const all = await matrix.read(0, rows)
     expect(weight).toEqual(all.weight.subarray(weight.length, 2 * weight.length))
     expect(scales).toEqual(all.scales.subarray(scales.length, 2 * scales.length))
+    const floats = await new RelaidMatrix(tensor, rows, cols, { kind: 'plain', type: 'F32' }).read(0, rows)
+    expectSameBits(new Float32Array(floats.weight.buffer), want, name)
   })
 
-  test.each(types.filter(([, target]) => target.kind === 'affine'))('%s among wider ones', async name => {
-    const tensor = [...file.tensors.values()].find(({ type }) => type.name === name)!
+  test.each(types)('%s with columns moved by heads', async name => {
+    const tensor = tensorOf(name)
     const [rows, cols] = tensor.shape
-    const own = await relaid(new RelaidMatrix(tensor, rows, cols, targetOf(tensor)))
-    const wide = await relaid(new RelaidMatrix(tensor, rows, cols, { ...F16, bits: 8 }))
-    if (name !== 'MXFP4') expectSameBits(wide, own)
-    const floats = await new RelaidMatrix(tensor, rows, cols, { kind: 'plain', type: 'F32' }).read(0, rows)
-    expectSameBits(new Float32Array(floats.weight.buffer), golden.get(tensor.name)!)
+    for (const columnBlocks of [
+      [3, 1, 0, 2], // of 128
+      Array.from({ length: 16 }, (_, i) => (i * 5) % 16), // of 32
+    ]) {
+      const order = { columnBlocks }
+      const target = targetOf(tensor, cols, order)
+      const matrix = new RelaidMatrix(tensor, rows, cols, target, order)
+      expectSameValues(await relaid(matrix), await matrix.values(0, rows), name)
+      // Spans that would be cut are kept as floats.
+      const isCut = columnBlocks.length === 16 && /_K$|IQ4_XS/.test(name)
+      if (isCut) expect(target).toEqual({ kind: 'plain', type: 'F32' })
+      else if (/_K$|IQ4_XS/.test(name)) expect(target).toMatchObject({ span: 128 })
+    }
   })
 })
 
@@ -90,8 +100,8 @@ test('types that are not read are refused by name', async () => {
   const file = await open('types-iq.gguf')
   expect(file.tensors.size).toBeGreaterThan(4)
   for (const tensor of file.tensors.values()) {
-    expect(() => targetOf(tensor)).toThrow(tensor.type.name)
-    expect(() => targetOf(tensor)).toThrow('Q4_K')
+    expect(() => targetOf(tensor, tensor.shape[1])).toThrow(tensor.type.name)
+    expect(() => targetOf(tensor, tensor.shape[1])).toThrow('Q4_K')
   }
   await file.close()
 })
@@ -103,41 +113,21 @@ test('a scale past what 16 bits hold is refused, not made infinite', async () =>
   const bytes = buildGguf({ tensors: [{ name: 'a', shape: [1, 32], type: typeId('Q8_0'), data: block }] })
   const file = await openGgufFile('a.gguf', async name => memorySource(bytes, name))
   const tensor = file.tensors.get('a')!
-  await expect(new RelaidMatrix(tensor, 1, 32, targetOf(tensor)).read(0, 1)).rejects.toThrow('past what F16 holds')
-})
-
-test('experts of several types get a form that holds them all', () => {
-  const four: MatrixTarget = { ...F16, bits: 4 }
-  const eight: MatrixTarget = { ...F16, bits: 8 }
-  const mx: MatrixTarget = { kind: 'affine', bits: 8, scaleType: 'BF16' }
-  const plain = (type: 'F16' | 'BF16' | 'F32'): MatrixTarget => ({ kind: 'plain', type })
-  expect(joinTargets([four, four])).toEqual(four)
-  expect(joinTargets([four, eight])).toEqual(eight)
-  expect(joinTargets([mx, mx])).toEqual(mx)
-  expect(joinTargets([mx, four])).toEqual(eight)
-  expect(joinTargets([plain('BF16'), plain('BF16')])).toEqual(plain('BF16'))
-  expect(joinTargets([plain('F16'), four])).toEqual(plain('F16'))
-  expect(joinTargets([plain('BF16'), four])).toEqual(plain('F32'))
-  expect(joinTargets([plain('BF16'), plain('F16')])).toEqual(plain('F32'))
+  await expect(new RelaidMatrix(tensor, 1, 32, targetOf(tensor, 32)).read(0, 1)).rejects.toThrow('past what F16 holds')
 })
 
 async function relaid(matrix: RelaidMatrix): Promise<Float32Array> {
   const { rows, cols, target } = matrix
-  if (target.kind !== 'affine') throw new Error('floats')
   const out = new Float32Array(rows * cols)
-  dequantizeRows({ ...(await matrix.read(0, rows)), scaleType: target.scaleType }, target.bits, 32, out)
+  const stored = await matrix.read(0, rows)
+  if (target.kind === 'plain') widenFloats(target.type, stored.weight, out)
+  else if (target.kind === 'affine') dequantizeRows({ ...stored, scaleType: 'F16' }, target.bits, 32, out)
+  else dequantizeBlocks(blockFormat(target.block), target.span, stored.weight, stored.scales, out)
   return out
 }
 
-/** The largest difference, each against the largest value of its group of 32. */
-function errorOf(got: Float32Array, want: Float32Array): number {
-  let largest = 0
-  for (let g = 0; g < want.length; g += 32) {
-    const size = Math.max(...want.subarray(g, g + 32).map(Math.abs))
-    for (let i = g; i < g + 32; i++) {
-      const difference = Math.abs(got[i] - want[i])
-      if (difference > 0) largest = Math.max(largest, (difference - SUBNORMAL) / size)
-    }
-  }
-  return largest
+/** To the bit, but for the sign of zero: s * 8 - 8 * s is 0 where s * 0 may be -0. */
+function expectSameValues(got: Float32Array, want: Float32Array, what: string): void {
+  const plus = (values: Float32Array) => values.map(value => value + 0)
+  expectSameBits(plus(got), plus(want), what)
 }

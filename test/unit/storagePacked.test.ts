@@ -460,19 +460,29 @@ describe('sources', () => {
         tensors.set('language_model.lm_head.weight', tensors.get('lm_head.weight')!)
       },
     ],
-    [
-      'layers whose experts differ',
-      'mlx',
-      'BAD_TENSOR',
-      tensors => {
-        const other = toMlx(tiny, () => q(8))
-        for (const part of ['weight', 'scales', 'biases']) {
-          const name = `${mlx}.switch_mlp.gate_proj.${part}`
-          tensors.set(name, other.get(name)!)
-        }
-      },
-    ],
   ]
+  test('layers whose experts differ have tables of their own, and records of one size', async () => {
+    const tensors = toMlx(tiny, () => q(4))
+    const other = toMlx(tiny, () => q(8))
+    for (const part of ['weight', 'scales', 'biases']) {
+      const name = `${mlx}.switch_mlp.gate_proj.${part}`
+      tensors.set(name, other.get(name)!)
+    }
+    const root = temporaryFolder()
+    const source = writeSource(join(root, 'source'), tensors, { config: { ...tinyConfig(), quantization } })
+    const { metadata } = await packFolder(source, join(root, 'packed'))
+    const tables = metadata.experts.get('packed_experts')!
+    expect(tables.map(parts => parts[0].bits).sort()).toEqual([4, 4, 4, 8])
+    const packed = await openPacked(await openNodeFolder(join(root, 'packed'), { links: 'any' }))
+    const { layouts, files } = packed.experts
+    for (const [place, { gate, up, expertSize }] of layouts.entries()) {
+      expect(gate).toMatchObject({ bits: tables[place][0].bits })
+      expect(up).toMatchObject({ bits: 4 })
+      expect(files[place].size).toBe(expertSize * packed.config.numExperts)
+    }
+    await packed.close()
+  })
+
   test.each(bad)('%s (%s): %s', async (_, layout, code, damage) => {
     const tensors = layout === 'hf' ? tinyTensors() : toMlx(tiny, () => q(4))
     damage(tensors)

@@ -1,5 +1,7 @@
 // `moeflux list`: the models of the local store.
+
 import type { Command } from 'commander'
+import type { ExpertTables } from '../../model/expertLayout.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes, formatTable } from '../format.js'
 import { addExamples } from '../optionValues.js'
@@ -66,7 +68,12 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
 }
 
 /** Bits of the experts' weights: one number, or null where they differ or are not known. */
-function expertBits(parts: readonly { kind: string; bits: number }[] | undefined): number | null {
-  const bits = new Set(parts?.filter(part => part.kind === 'weight').map(part => part.bits))
+function expertBits(tables: ExpertTables | undefined): number | null {
+  const bits = new Set(
+    tables
+      ?.flat()
+      .filter(part => part.kind === 'weight')
+      .map(part => part.bits),
+  )
   return bits.size === 1 ? [...bits][0] : null
 }

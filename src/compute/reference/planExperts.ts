@@ -20,10 +20,12 @@ const READS_AT_ONCE = 8
 /** Experts to keep: what was asked for, or what fits. */
 export async function planReferenceExperts(packed: PackedModel, options: BackendOptions): Promise<number> {
   const { config, tensors, experts } = packed
-  const { layout } = experts
+  const { layout, layouts } = experts
   const all = expertCount(config)
   const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
-  const wide = widenedBytes(layout.gate) + widenedBytes(layout.up) + widenedBytes(layout.down)
+  const wide = Math.max(
+    ...layouts.map(({ gate, up, down }) => [gate, up, down].reduce((n, m) => n + widenedBytes(m), 0)),
+  )
   const stretch = widenedBytes(tensors.lmHead) / storedBytes(tensors.lmHead) // the other matrices are of the same kind
   const { slots, notice } = planBudget({
     memory: await findMemory(),

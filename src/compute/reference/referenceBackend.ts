@@ -4,6 +4,7 @@ import { ClosedError, NonFiniteError } from '../../errors.js'
 import { ExpertStore } from '../../experts/expertStore.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
+import type { ExpertLayout } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
@@ -68,17 +69,10 @@ class ReferenceBackend implements Backend {
   ) {
     this.config = packed.config
     this.memory = new KvMemory(packed.config)
-    const { layout } = packed.experts
+    const { layouts } = packed.experts
     const { moeLayers, numExperts: experts } = packed.config
     const shape = { layers: moeLayers.length, experts, slots }
-    const decode = (record: Uint8Array): ExpertWeights => ({
-      gate: sliceMatrix(layout.gate, record),
-      up: sliceMatrix(layout.up, record),
-      down: sliceMatrix(layout.down, record),
-      gateBias: layout.gateBias && sliceVector(layout.gateBias, record),
-      upBias: layout.upBias && sliceVector(layout.upBias, record),
-      downBias: layout.downBias && sliceVector(layout.downBias, record),
-    })
+    const decode = (record: Uint8Array, place: number): ExpertWeights => decodeExpert(record, layouts[place])
     this.store = shape.layers === 0 ? null : new ExpertStore(packed.experts, shape, decode)
     this.description = 'reference, plain TypeScript on one thread'
   }
@@ -287,4 +281,15 @@ function argmax(values: Float32Array): number {
   let best = 0
   for (let i = 1; i < values.length; i++) if (values[i] > values[best]) best = i
   return best
+}
+
+function decodeExpert(record: Uint8Array, layout: ExpertLayout): ExpertWeights {
+  return {
+    gate: sliceMatrix(layout.gate, record),
+    up: sliceMatrix(layout.up, record),
+    down: sliceMatrix(layout.down, record),
+    gateBias: layout.gateBias && sliceVector(layout.gateBias, record),
+    upBias: layout.upBias && sliceVector(layout.upBias, record),
+    downBias: layout.downBias && sliceVector(layout.downBias, record),
+  }
 }

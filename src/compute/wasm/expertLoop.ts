@@ -11,8 +11,8 @@ import { RoutedExperts } from './routedExperts.js'
 import { defaultLimits, Team } from './team.js'
 
 export interface ExpertModel extends LaneModel {
-  /** Addresses relative to the slot; the bank is the slot's. */
-  readonly expert: PlacedFeedForward
+  /** Per layer: addresses relative to the slot; the bank is the slot's. */
+  readonly experts: readonly PlacedFeedForward[]
   readonly norms: readonly number[] // per layer: address of the weights of the norm before its experts
 }
 
@@ -38,7 +38,8 @@ export async function runExpertLoop(setup: ExpertSetup, report: (report: WorkerR
 }
 
 class ExpertShare implements Share {
-  private readonly routed: RoutedExperts
+  private readonly byLayer: readonly RoutedExperts[]
+  private routed: RoutedExperts
 
   constructor(
     private readonly lane: Lane<ExpertModel>,
@@ -46,7 +47,8 @@ class ExpertShare implements Share {
   ) {
     const { experts } = lane.board.shape
     const entries = Array.from({ length: experts }, () => ({ bank: 0, address: 0, pairStart: 0, pairs: 0 }))
-    this.routed = new RoutedExperts(lane, lane.model.expert, [], entries)
+    this.byLayer = lane.model.experts.map(expert => new RoutedExperts(lane, expert, [], entries))
+    this.routed = this.byLayer[0]
   }
 
   begin(): LayerRange {
@@ -58,6 +60,7 @@ class ExpertShare implements Share {
   mix(layer: number): void {
     const { lane } = this
     const input = lane.stage('input')
+    this.routed = this.byLayer[layer]
     this.clearUnused()
     lane.eachRow(lane.rows, (begin, end) => lane.norm(input, lane.model.norms[layer], begin, end))
     this.routed.begin()

@@ -68,10 +68,10 @@ export class HostWorkers {
 
   static async open(packed: PackedModel, options: HostWorkersOptions, host: WasmHost): Promise<HostWorkers> {
     const { config } = packed
-    const { layout } = packed.experts
+    const { layout, layouts } = packed.experts
     const { precision, expertsPerToken, threads, maxRows: chunkTokens } = options
     const kernels = await host.loadKernels()
-    const forms = expertForms(layout, precision)
+    const forms = expertForms(layouts, precision)
     const laid = hostScratch({ ...options, config, forms, expertSize: layout.expertSize })
     const { config: small, scratch, slotBytes } = laid
     const norms = options.norms.map((_, layer) => scratch.bytes + layer * laid.normBytes)
@@ -80,8 +80,9 @@ export class HostWorkers {
     const banks = floors.map((floor, index) => new Bank(index, floor, floor, host.shared))
     for (const [layer, norm] of options.norms.entries()) banks[HOME].floats(norms[layer], norm.length).set(norm)
 
-    const expert = placeExpert(layout, forms, precision, expertActivation(config))
-    const model: ExpertModel = { config: small, expertsPerToken, chunkTokens, scratch, expert, norms }
+    const activation = expertActivation(config)
+    const experts = layouts.map(layout => placeExpert(layout, forms, precision, activation))
+    const model: ExpertModel = { config: small, expertsPerToken, chunkTokens, scratch, experts, norms }
     const boardShape: BoardShape = {
       threads,
       chunkTokens: 1,

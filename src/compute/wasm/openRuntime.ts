@@ -101,7 +101,8 @@ export async function openRuntime(
   const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
   const { precision, expertsPerToken } = options
   const kernels = await host.loadKernels(internals.simd)
-  const forms = modelForms(tensors, layout, precision)
+  const layouts = files?.layouts ?? []
+  const forms = modelForms(tensors, layouts, precision)
   const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
   const expertSize = layout?.expertSize ?? 0
   const slotBytes = alignUp(Math.max(expertSize, 1), SLOT_ALIGN)
@@ -149,7 +150,7 @@ export async function openRuntime(
     return whyNotGrow(host.memory(), bytes + untouched)
   }
   const banks = plan.bankFloors.map((floor, index) => new Bank(index, floor, bankLimit, host.shared, mayGrow))
-  const model = placeModel(plan, tensors, layout, { config, precision, expertsPerToken, chunkTokens, scratch })
+  const model = placeModel(plan, tensors, layouts, { config, precision, expertsPerToken, chunkTokens, scratch })
   const store = new SequenceStore(config, banks, plan.stateBank)
   await loadWeights(packed.weights, tensors, plan, banks, options)
 

@@ -108,9 +108,9 @@ function partsOf({ gate, up, down }: FeedForward): Matrix[] {
  * The forms of input that a model's matrices take, each once. Routers and gates get float32 activations at any precision:
  * they are small, and a rounded score that picks another expert costs more than all other rounding together.
  */
-export function modelForms(tensors: ModelTensors, experts: ExpertLayout | null, precision: Precision): Form[] {
+export function modelForms(tensors: ModelTensors, experts: readonly ExpertLayout[], precision: Precision): Form[] {
   const forms: Form[] = []
-  addForms(forms, precision, [tensors.lmHead, ...(experts ? partsOf(experts) : [])])
+  addForms(forms, precision, [tensors.lmHead, ...experts.flatMap(partsOf)])
   for (const { mixer, feedForward } of tensors.layers) {
     if (feedForward.kind === 'dense') addForms(forms, precision, partsOf(feedForward.expert))
     else {
@@ -134,10 +134,10 @@ export function expertActivation({ layers }: ModelConfig): Activation {
   return found?.feedForward.activation ?? { kind: 'silu' }
 }
 
-/** The forms of an expert's matrices alone. */
-export function expertForms(experts: ExpertLayout, precision: Precision): Form[] {
+/** The forms of experts' matrices alone. */
+export function expertForms(experts: readonly ExpertLayout[], precision: Precision): Form[] {
   const forms: Form[] = []
-  addForms(forms, precision, partsOf(experts))
+  addForms(forms, precision, experts.flatMap(partsOf))
   return forms
 }
 
@@ -190,7 +190,7 @@ export function placeExpert(
 export function placeModel(
   plan: MemoryPlan,
   tensors: ModelTensors,
-  experts: ExpertLayout | null,
+  experts: readonly ExpertLayout[], // of the layers that have some
   base: Pick<PlacedModel, 'config' | 'precision' | 'expertsPerToken' | 'chunkTokens' | 'scratch'>,
 ): PlacedModel {
   const places = new Places(plan, base.scratch.forms, base.precision)
@@ -200,7 +200,10 @@ export function placeModel(
       postAttentionNorm: places.vector(postAttentionNorm),
       stateBank: plan.stateBank[layer],
       mixer: mixer.kind === 'full_attention' ? places.attention(mixer) : places.delta(mixer),
-      feedForward: feedForward.kind === 'moe' ? places.moe(feedForward, experts) : places.dense(feedForward),
+      feedForward:
+        feedForward.kind === 'moe'
+          ? places.moe(feedForward, experts[base.config.moeLayers.indexOf(layer)])
+          : places.dense(feedForward),
     }
   })
   return {
@@ -260,7 +263,7 @@ class Places {
     }
   }
 
-  moe({ kind, shape, router, routerBias, selectionBias, shared }: MoeTensors, experts: ExpertLayout | null): PlacedMoe {
+  moe({ kind, shape, router, routerBias, selectionBias, shared }: MoeTensors, expert: ExpertLayout): PlacedMoe {
     return {
       kind,
       shape,
@@ -270,7 +273,7 @@ class Places {
         gate: shared.gate && this.matrix(shared.gate, null, 'exact'),
         expert: this.feedForward(shared.expert, shape.activation),
       },
-      expert: placeExpert(experts as ExpertLayout, this.forms, this.precision, shape.activation),
+      expert: placeExpert(expert, this.forms, this.precision, shape.activation),
     }
   }
 

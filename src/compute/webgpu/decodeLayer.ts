@@ -91,14 +91,14 @@ async function moeOps(
   options: DecodeOptions,
 ): Promise<MoeOps> {
   const { gpu, space } = parts
-  const { slots, layout } = expertsOf(parts)
+  const { slots, layouts } = expertsOf(parts)
   const { place, shape } = weights
   const isInSlot = slots.sharedSlot(place) !== null
   const apart = isInSlot ? null : weights.shared
   const [routing, experts, expertDown, block] = await Promise.all([
     routingOps(parts, allWeights, layer, weights, options),
     expertOps(parts, layer, weights),
-    expertDownOp(gpu, layout, slots.pool(place), space, shape, isInSlot),
+    expertDownOp(gpu, layouts[place], slots.pool(place), space, shape, isInSlot),
     apart && blockOps(parts, layer, apart, shape.activation, 'shared'),
   ])
   return {
@@ -208,8 +208,8 @@ function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, optio
 
 async function expertOps(parts: LayerParts, { postNorm }: LayerWeights, { place }: MoeWeights): Promise<Op> {
   const { gpu, config, space } = parts
-  const { slots, layout } = expertsOf(parts)
-  const { gate, up, stride } = layout
+  const { slots, layouts } = expertsOf(parts)
+  const { gate, up, stride } = layouts[place]
   const { status, hidden, mixing, expertGateUp, shape } = space
   const width = config.moeIntermediateSize
   const ranks = shape.k + (slots.sharedSlot(place) === null ? 0 : 1)

@@ -25,7 +25,7 @@ const MOST_AHEAD = 16 // reads ahead at once: leaves staging buffers for demand
 
 export interface SlotsPlan {
   readonly config: ModelConfig
-  readonly layout: SlotLayout
+  readonly layouts: readonly SlotLayout[] // per layer; slots are of one size
   readonly pools: PoolPlan
   readonly leastSlots: number // of a pool, however little memory there is
   readonly recordBytes: number // of an expert on disk
@@ -73,10 +73,10 @@ export class ExpertSlots implements GuessedSlots {
     reader: ExpertReader,
     link: TierLink | null = null,
   ): Promise<ExpertSlots> {
-    const { config, layout, pools, recordBytes } = plan
+    const { config, layouts, pools, recordBytes } = plan
     const { moeLayers, numExperts: experts } = config
     const layers = moeLayers.length
-    const { stride } = layout
+    const { stride } = layouts[0]
     const slots = pools.slots * pools.pools
     const cache =
       link?.tiers.gpu ??
@@ -100,7 +100,7 @@ export class ExpertSlots implements GuessedSlots {
     this.#device = device
     this.#plan = plan
     this.#reader = reader
-    this.#pools = new SlotPools(device, plan.pools, plan.layout.stride, buffers)
+    this.#pools = new SlotPools(device, plan.pools, plan.layouts[0].stride, buffers)
     this.#cache = cache
     this.#uploads = uploads
     const { config, recordBytes: expertSize, fileNames } = plan
@@ -186,7 +186,7 @@ export class ExpertSlots implements GuessedSlots {
    * again when they are wanted. Whether any was given. Never while a step runs.
    */
   async giveRoom(bytes: number): Promise<boolean> {
-    const { stride } = this.#plan.layout
+    const { stride } = this.#plan.layouts[0]
     let lacking = bytes
     for (let pool = this.#plan.pools.pools - 1; pool >= 0 && lacking > 0; pool--) {
       const before = this.#pools.slotsOf(pool)
@@ -466,13 +466,13 @@ export class ExpertSlots implements GuessedSlots {
 
   async #readShared(layer: number): Promise<Uint8Array> {
     const { weights, moves } = this.#shared as SharedExperts
-    const bytes = new Uint8Array(this.#plan.layout.stride)
+    const bytes = new Uint8Array(this.#plan.layouts[0].stride)
     await Promise.all(moves[layer].map(({ from, to, size }) => weights.read(from, bytes.subarray(to, to + size))))
     return bytes
   }
 
   #writeShared(layer: number, bytes: Uint8Array): void {
-    const at = (this.sharedSlot(layer) as number) * this.#plan.layout.stride
+    const at = (this.sharedSlot(layer) as number) * this.#plan.layouts[0].stride
     this.#device.queue.writeBuffer(this.#pools.buffer(layer), at, bytes as Uint8Array<ArrayBuffer>)
   }
 
@@ -485,7 +485,7 @@ export class ExpertSlots implements GuessedSlots {
 
   async #fill(layer: number, expert: number, buffer: number, priority: ReadPriority): Promise<void> {
     const target = this.#uploads.view(buffer)
-    const { moves } = this.#plan.layout
+    const { moves } = this.#plan.layouts[layer]
     if (moves === null) return await this.#reader.read(layer, expert, target, priority)
     const record = new Uint8Array(this.#plan.recordBytes)
     await this.#reader.read(layer, expert, record, priority)

@@ -4,7 +4,7 @@ import type { PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
 import type { GpuModel } from './gpuParts.js'
 import { residentWeightsBytes } from './residentWeights.js'
-import { sharedMoves, slotLayout } from './slotLayout.js'
+import { sharedMoves, slotLayouts } from './slotLayout.js'
 
 export type GpuModelOptions = Pick<BackendOptions, 'expertsPerToken' | 'precision' | 'planned'> &
   Pick<GpuModel, 'maxBufferBytes' | 'chunkTokens' | 'tuning'>
@@ -20,7 +20,7 @@ export function gpuModelOf(packed: PackedModel, options: GpuModelOptions): GpuMo
     ...(moeLayers.length === 0
       ? NO_SLOTS
       : slotSizes(
-          experts.layout,
+          experts.layouts,
           moeLayers.map(layer => tensors.layers[layer]),
         )),
   }
@@ -30,11 +30,11 @@ type SlotSizes = Pick<GpuModel, 'slotBytes' | 'recordBytes' | 'hasShared'>
 
 const NO_SLOTS: SlotSizes = { slotBytes: 0, recordBytes: 0, hasShared: false }
 
-function slotSizes(record: ExpertLayout, layers: readonly LayerTensors[]): SlotSizes {
-  const layout = slotLayout(record)
+function slotSizes(records: readonly ExpertLayout[], layers: readonly LayerTensors[]): SlotSizes {
+  const layouts = slotLayouts(records)
   return {
-    slotBytes: layout.stride,
-    recordBytes: record.expertSize,
-    hasShared: layers.every(layer => sharedMoves(layer, layout) !== null),
+    slotBytes: layouts[0].stride,
+    recordBytes: records[0].expertSize,
+    hasShared: layers.every((layer, place) => sharedMoves(layer, layouts[place]) !== null),
   }
 }

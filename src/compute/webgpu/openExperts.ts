@@ -17,7 +17,7 @@ import type { HostTier } from './hostTier.js'
 import { measureTiers } from './measureTiers.js'
 import { openHostTier, type TierPlace } from './openHostTier.js'
 import type { SlotExperts } from './promptLayer.js'
-import { leastSlots, type SlotMove, sharedMoves, slotLayout } from './slotLayout.js'
+import { leastSlots, type SlotMove, sharedMoves, slotLayouts } from './slotLayout.js'
 import { sourceTierPlace } from './sourceTierPlace.js'
 
 export interface ExpertRequest {
@@ -62,19 +62,19 @@ export async function openSlots(
   { tier, reader }: ExpertSources,
 ): Promise<SlotExperts> {
   const { config, experts, tensors } = packed
-  const layout = slotLayout(experts.layout)
+  const layouts = slotLayouts(experts.layouts)
   const { pools } = room
   const plan = {
-    ...{ config, layout, pools, leastSlots: leastSlots(poolRequest(model)) },
+    ...{ config, layouts, pools, leastSlots: leastSlots(poolRequest(model)) },
     recordBytes: experts.layout.expertSize,
     fileNames: experts.files.map(file => file.name),
   }
   const slots = await ExpertSlots.create(device, plan, room.buffers, reader, tier)
   if (tier !== null) tier.above = slots
   lost.catch(error => slots.lose(error))
-  const shared = config.moeLayers.map(layer => sharedMoves(tensors.layers[layer], layout))
+  const shared = config.moeLayers.map((layer, place) => sharedMoves(tensors.layers[layer], layouts[place]))
   if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
-  return { slots, layout }
+  return { slots, layouts }
 }
 
 /** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */

@@ -32,7 +32,7 @@ export function hostSideOf(
   const { config, experts } = packed
   const { expertSize } = experts.layout
   const { threads: cores, threadBytes } = host
-  const forms = expertForms(experts.layout, options.precision)
+  const forms = expertForms(experts.layouts, options.precision)
   return hostSide({
     ...{ config, forms, expertSize, maxRows, memory, cores, threadBytes, readers },
     ...{ expertsPerToken: options.expertsPerToken, expertMemory: options.expertMemory, threads: options.threads },

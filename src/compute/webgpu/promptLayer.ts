@@ -64,7 +64,7 @@ export interface LayerParts {
 /** What kernels have to know of experts. */
 export interface SlotExperts {
   readonly slots: ExpertSlots
-  readonly layout: SlotLayout
+  readonly layouts: readonly SlotLayout[] // per layer that has experts
 }
 
 export function expertsOf({ experts }: LayerParts): SlotExperts {
@@ -183,7 +183,8 @@ async function expertOps(parts: LayerParts, weights: MoeWeights, table: GPUBuffe
   const { shape, step, groups, choice, normed, expertGateUp, expertAct, expertRows } = space
   const { place } = weights
   const { activation } = weights.shape
-  const { slots, layout } = expertsOf(parts)
+  const { slots, layouts } = expertsOf(parts)
+  const layout = layouts[place]
   const { gate, up, down } = layout
   const pool = slots.pool(place)
   const width = config.moeIntermediateSize

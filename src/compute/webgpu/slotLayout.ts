@@ -32,6 +32,13 @@ export interface SlotLayout {
   readonly moves: readonly SlotMove[] | null
 }
 
+/** The layouts of all layers with experts, whose slots are of one size. */
+export function slotLayouts(layouts: readonly ExpertLayout[]): SlotLayout[] {
+  const own = layouts.map(slotLayout)
+  const stride = Math.max(...own.map(layout => layout.stride))
+  return own.map(layout => ({ ...layout, stride }))
+}
+
 export function slotLayout(layout: ExpertLayout): SlotLayout {
   const matrices = [layout.gate, layout.up, layout.down]
   const biases = [layout.gateBias, layout.upBias, layout.downBias]
