@@ -55,7 +55,7 @@ export async function ensureSyntheticModel(
     const free = await freeBytes(home)
     if (free !== null && free < total * 1.02) throw new DiskFullError(folder, Math.ceil(total * 1.02), free)
     const partial = join(lock.folder, spec.name)
-    await mkdir(join(partial, 'packed_experts'), { recursive: true })
+    await mkdir(spec.config.moeLayers.length > 0 ? join(partial, 'packed_experts') : partial, { recursive: true })
     const signal = options.signal === undefined ? lock.signal : AbortSignal.any([options.signal, lock.signal])
     await new ModelWriter(spec, partial, total, { ...options, signal }).write()
     await rename(folder, join(lock.folder, 'unfinished')).catch(() => {}) // mostly there is none

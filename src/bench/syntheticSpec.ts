@@ -2,8 +2,11 @@
 // routing as skewed as asked for. Two equal specs give the same bytes. Pure.
 import { OptionError } from '../errors.js'
 import { type ModelConfig, parseConfig } from '../model/config.js'
-import { presets } from '../model/presets.js'
+import { presetNames, presets } from '../model/presets.js'
 import type { QuantBits } from '../model/tensors.js'
+
+/** What families call the number of experts. */
+const EXPERTS_FIELDS = ['num_experts', 'n_routed_experts', 'num_local_experts']
 
 export interface SyntheticSpec {
   readonly name: string // also the folder's
@@ -28,14 +31,18 @@ export function parseSyntheticSpec(text: string, options: SyntheticOptions = {})
   const preset = Object.values(presets).find(each => each.name === presetName)
   const layers = layerText === undefined ? preset?.config.numLayers : Number(layerText)
   if (!preset || rest.length > 0 || !Number.isInteger(layers) || layers! < 1 || layers! > 1024) {
-    throw new OptionError('synthetic', text, `${Object.keys(presets).join(' or ')}, and :LAYERS where wanted`)
+    throw new OptionError('synthetic', text, `one of ${presetNames.join(', ')}, and :LAYERS where wanted`)
   }
   const { experts = preset.config.numExperts, bits = 4, skew = 1, seed = 1 } = options
   const smallest = preset.config.expertsPerToken
+  if (smallest === 0 && options.experts !== undefined) {
+    throw new OptionError('experts', experts, `nothing: ${preset.name} has no experts`)
+  }
   if (experts < smallest) throw new OptionError('experts', experts, `at least the ${smallest} that a token uses`)
   if (!(skew >= 0 && skew <= 10)) throw new OptionError('skew', skew, '0 to 10')
   const parts = [`${preset.name}-${layers}l`, `${experts}e`, `${bits}bit`, `skew${skew}`, `seed${seed}`]
-  const json = { ...preset.json, num_hidden_layers: layers, num_experts: experts }
+  const expertsField = EXPERTS_FIELDS.find(field => field in preset.json)
+  const json = { ...preset.json, num_hidden_layers: layers, ...(expertsField ? { [expertsField]: experts } : {}) }
   return syntheticSpec(parts.join('-'), json, bits, skew, seed)
 }
 

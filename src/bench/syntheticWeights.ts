@@ -18,6 +18,7 @@ import type { SyntheticSpec } from './syntheticSpec.js'
 export const topics = 64
 const group = 64
 const embeddingRms = 2
+const biasRange = 0.1
 const blockGain = 0.5 // of what a block adds to the residual stream
 const commonShare = 0.2 // of the embedding's energy, at full skew
 const topicShare = 0.2
@@ -71,7 +72,8 @@ export class SyntheticWeights {
     // Through softplus this gives steps of 0.001 to 0.1.
     if (vector.name.endsWith('dt_bias')) return Float32Array.from(uniform, u => Math.log(Math.expm1(0.001 * 100 ** u)))
     if (vector.name.endsWith('conv1d.weight')) return Float32Array.from(uniform, u => (u - 0.5) * 1.7)
-    return new Float32Array(vector.length).fill(1) // norms
+    if (/norm\.weight$/.test(vector.name)) return new Float32Array(vector.length).fill(1)
+    return Float32Array.from(uniform, u => (u - 0.5) * biasRange) // biases, sinks
   }
 
   /** Standard deviation of the random part. */

@@ -101,8 +101,16 @@ async function measureModelDisk(
   const files = packed.experts.files.map(file => file.name)
   const readBytes = packed.experts.layout.expertSize
   await packed.close()
+  if (files.length === 0) return null
   const fileSize = (await stat(files[0])).size
   return measureDisk({ files, fileSize, readBytes, depths: [1, 4, diskDepth], seconds: diskSeconds, signal })
+}
+
+function memoryLine(report: BenchReport): string {
+  const weights = `peak ${formatBytes(report.peakRssBytes)}; resident weights ${formatBytes(report.residentBytes)}`
+  if (report.expertSlots === 0) return weights
+  const used = `${formatInteger(report.expertSlotsUsed)} of ${formatInteger(report.expertSlots)} used`
+  return `${weights}, expert slots ${formatBytes(report.expertMemory)} (${used})`
 }
 
 function formatReport(report: BenchReport, profile: boolean, width: number): string {
@@ -116,16 +124,16 @@ function formatReport(report: BenchReport, profile: boolean, width: number): str
     ['decode', `${rate(report.decodeTokensPerSecond, report.decodeRuns)}, ${report.decodeTokens} tokens`],
     ...togetherFields(report),
     ['first token', `${threeDigits(report.timeToFirstTokenMs)} ms`],
-    ['prefill experts', phaseLine(prefill)],
-    ['decode experts', phaseLine(decode)],
-    ['prefill prefetch', prefetchLine(prefill)],
-    ['decode prefetch', prefetchLine(decode)],
-    [
-      'memory',
-      `peak ${formatBytes(report.peakRssBytes)}; resident weights ${formatBytes(report.residentBytes)}, expert slots ` +
-        `${formatBytes(report.expertMemory)} (${formatInteger(report.expertSlotsUsed)} of ${formatInteger(report.expertSlots)} used)`,
-    ],
   ]
+  if (report.expertSlots > 0) {
+    fields.push(
+      ['prefill experts', phaseLine(prefill)],
+      ['decode experts', phaseLine(decode)],
+      ['prefill prefetch', prefetchLine(prefill)],
+      ['decode prefetch', prefetchLine(decode)],
+    )
+  }
+  fields.push(['memory', memoryLine(report)])
   if (report.tiers) fields.push(...tierFields(report.tiers))
   if (disk) fields.push(['disk', diskLine(disk)])
   if (decode.bytesRead > 0) fields.push(['streaming', streamingLine(report)])

@@ -157,13 +157,16 @@ async function lookAtWasm(): Promise<Findings['wasm']> {
   }
 }
 
+/** Of a model without experts, which reads nothing while it runs. */
+const usualReadBytes = 1 << 20
+
 async function lookAtDisk(subject: Subject, cli: Cli): Promise<DiskMeasurement> {
   const { files, expertBytes: readBytes, expertsBytes } = subject
   if (files.length > 0 && expertsBytes >= measuredModelBytes) {
     const fileSize = (await stat(files[0])).size
     return measureDisk({ files, fileSize, readBytes, depths, seconds: 1, signal: cli.signal })
   }
-  return measureScratchDisk(storeRoot(), readBytes, depths, cli.signal)
+  return measureScratchDisk(storeRoot(), readBytes || usualReadBytes, depths, cli.signal)
 }
 
 function chooseForAuto(gpu: Findings['gpu'], wasm: Findings['wasm']): { backend: string; reason: string } {

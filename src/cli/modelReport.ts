@@ -79,38 +79,34 @@ export function reportText(report: ModelReport, bold: (text: string) => string, 
   const { config: c, bytes } = subject
   const full = fullLayerCount(c)
   const count = parameterCounts(c)
+  const hasExperts = c.moeLayers.length > 0
   const exact = (value: number) => `${formatInteger(value).padStart(15)} B  ${formatBytes(value)}`
   const sections: [title: string, fields: [string, string][]][] = [
     [
       'Shape',
       [
-        ['parameters', `${parameters(count.total)}, of which a token uses ${parameters(count.active)}`],
-        ['layers', `${c.numLayers}: ${c.numLayers - full} linear attention, ${full} full attention`],
+        [
+          'parameters',
+          parameters(count.total) + (hasExperts ? `, of which a token uses ${parameters(count.active)}` : ''),
+        ],
+        ['family', c.family],
+        ['layers', layersText(c, full)],
         ['hidden size', `${c.hiddenSize}; vocabulary ${formatInteger(c.vocabSize)}`],
-        [
-          'full attention',
-          `${c.numHeads} heads of ${c.headDim}, ${c.numKvHeads} for K/V; ${c.rope.dims} channels rotate`,
-        ],
-        [
-          'linear attention',
-          `${c.linearValueHeads} value heads of ${c.linearValueDim}, ${c.linearKeyHeads} key heads of ${c.linearKeyDim}`,
-        ],
-        [
-          'experts',
-          `${c.numExperts} a layer, ${c.expertsPerToken} a token, and a shared one; ${c.moeIntermediateSize} wide`,
-        ],
+        ...shapeFields(c),
         ['context limit', `${formatInteger(c.maxPositionEmbeddings)} tokens`],
       ],
     ],
     [
       'Sizes',
       [
-        ['one expert', exact(bytes.expert)],
-        ['one expert in 2 bit', exact(subject.expert2Bit)],
-        ['all experts', exact(bytes.allExperts)],
-        ['resident part', exact(bytes.resident)],
+        ...given(hasExperts, [
+          ['one expert', exact(bytes.expert)],
+          ['one expert in 2 bit', exact(subject.expert2Bit)],
+          ['all experts', exact(bytes.allExperts)],
+        ]),
+        [hasExperts ? 'resident part' : 'weights', exact(bytes.resident)],
         ['K/V per token', exact(kvBytesPerToken(c))],
-        ['recurrent state', `${exact(recurrentBytes(c))} a sequence`],
+        ...given(full < c.numLayers, [['recurrent state', `${exact(recurrentBytes(c))} a sequence`]]),
       ],
     ],
     [
@@ -121,12 +117,14 @@ export function reportText(report: ModelReport, bold: (text: string) => string, 
         ...(disk.free === null
           ? []
           : [['disk', `${formatBytes(disk.free)} free in ${disk.folder}`] as [string, string]]),
-        ['verdict', verdict(estimate, rates)],
+        ['verdict', verdict(estimate, rates, bytes.resident)],
         [
           'needs',
           `${formatBytes(bytes.resident)} resident, ${formatBytes(estimate.stateBytes)} for ${formatInteger(estimate.contextTokens)} tokens`,
         ],
-        ['experts cached', `${formatBytes(estimate.expertMemory)}, ${formatPercent(estimate.cachedShare)} of all`],
+        ...given(hasExperts, [
+          ['experts cached', `${formatBytes(estimate.expertMemory)}, ${formatPercent(estimate.cachedShare)} of all`],
+        ]),
         ['expected', speed(estimate)],
       ],
     ],
@@ -137,6 +135,42 @@ export function reportText(report: ModelReport, bold: (text: string) => string, 
   return `${bold(subject.name)} (${subject.source})\n\n${body}\n${assumptions(report, width)}`
 }
 
+type Field = [name: string, text: string]
+
+function given(isThere: boolean, fields: Field[]): Field[] {
+  return isThere ? fields : []
+}
+
+function layersText(c: ModelConfig, full: number): string {
+  const windowed = c.layers.filter(({ mixer }) => mixer.kind === 'full_attention' && mixer.window !== null).length
+  const dense = c.numLayers - c.moeLayers.length
+  const kinds = [
+    [c.numLayers - full, 'linear attention'],
+    [full - windowed, 'full attention'],
+    [windowed, 'attention within a window'],
+    [c.moeLayers.length > 0 ? dense : 0, 'of them without experts'],
+  ] as const
+  const named = kinds.filter(([count]) => count > 0).map(([count, kind]) => `${count} ${kind}`)
+  return `${c.numLayers}: ${named.join(', ')}`
+}
+
+function shapeFields(c: ModelConfig): Field[] {
+  const moe = c.layers[c.moeLayers[0]]?.feedForward
+  const shared = moe?.kind === 'moe' && moe.shared !== 'none' ? ', and a shared one' : ''
+  const dense = c.layers.map(({ feedForward }) => feedForward).find(({ kind }) => kind === 'dense')
+  const attention = `${c.numHeads} heads of ${c.headDim}, ${c.numKvHeads} for K/V; ${c.rope.dims} channels rotate`
+  const heads = `${c.linearValueHeads} value heads of ${c.linearValueDim}`
+  const experts = `${c.numExperts} a layer, ${c.expertsPerToken} a token${shared}; ${c.moeIntermediateSize} wide`
+  return [
+    ...given(fullLayerCount(c) > 0, [['full attention', attention]]),
+    ...given(c.linearKeyHeads > 0, [
+      ['linear attention', `${heads}, ${c.linearKeyHeads} key heads of ${c.linearKeyDim}`],
+    ]),
+    ...given(moe !== undefined, [['experts', experts]]),
+    ...(dense?.kind === 'dense' ? given(true, [['dense block', `${dense.width} wide`]]) : []),
+  ]
+}
+
 /** What a type of a GGUF file became: the type, and the rest in words. */
 export function relaidField({ type, storedAs, weights, bits, storedBits, largestError }: RelayCost): [string, string] {
   const cost =
@@ -145,10 +179,14 @@ export function relaidField({ type, storedAs, weights, bits, storedBits, largest
   return [type, `${parameters(weights)} weights; ${size}; ${cost}`]
 }
 
-function verdict(estimate: Estimate, { memory }: MachineRates): string {
+function verdict(estimate: Estimate, { memory }: MachineRates, resident: number): string {
   if (estimate.fits === 'everything') return 'fits whole: after a first pass nothing is read from disk'
   if (estimate.fits === 'streaming') return 'runs by streaming experts from disk'
   const { leastMemory, contextTokens } = estimate
+  if (leastMemory === estimate.stateBytes + resident) {
+    const room = Math.max(0, memory - estimate.stateBytes)
+    return `too small by ${formatBytes(leastMemory - memory)}: without experts all weights must fit; ${formatBytes(room)} of weights would`
+  }
   const parts = `the resident part, ${formatInteger(contextTokens)} tokens and a token's experts of two layers`
   return `too small by ${formatBytes(leastMemory - memory)}: ${parts} take ${formatBytes(leastMemory)}`
 }
@@ -182,7 +220,7 @@ function assumptions(
   width?: number,
 ): string {
   const lines = [
-    `Assumed: ${formatBytes(estimate.bytesPerToken)} of weights a token (${expertsPerToken} experts a layer), computed at ${formatBytes(rates.weightsPerSecond)}/s.`,
+    `Assumed: ${formatBytes(estimate.bytesPerToken)} of weights a token${expertsPerToken === 0 ? '' : ` (${expertsPerToken} experts a layer)`}, computed at ${formatBytes(rates.weightsPerSecond)}/s.`,
   ]
   if (estimate.fits === 'streaming') {
     lines.push(

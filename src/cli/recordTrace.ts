@@ -30,7 +30,9 @@ export async function recordTrace(cli: Cli, words: readonly string[], options: T
   await checkWritable(options.out)
   const model = await openCliModel(cli, { ...options, prefetch: options.backend === 'reference' })
   try {
-    const record = (await model.readExpert(0, 0)).length
+    const [first] = model.config.moeLayers
+    if (first === undefined) throw new UsageError(`${model.name} has no experts: there is nothing to trace`)
+    const record = (await model.readExpert(first, 0)).length
     const { steps, decodeSeconds } = await evaluate(cli, model, text, options)
     const stats = model.stats()
     const bytes = encodeTrace({

@@ -129,7 +129,9 @@ function refusal(request: BudgetRequest<BudgetWay>, asked: number | null): Memor
   ]
   const ample = remediesFor(missing + SLACK_BYTES, savings)
   const remedies = ample.length > 0 ? ample : remediesFor(missing, savings)
-  return new MemoryPlanError({ needed, free, limit: memoryLimitText(memory), parts, remedies })
+  const weights = parts.find(({ what }) => what === 'weights')?.bytes ?? 0
+  const weightsRoom = request.experts === 0 ? Math.max(0, weights - missing) : undefined
+  return new MemoryPlanError({ needed, free, limit: memoryLimitText(memory), parts, remedies, weightsRoom })
 }
 
 const LEAST_TOKENS = 64

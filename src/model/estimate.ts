@@ -24,7 +24,8 @@ export function fourBitBytes(config: ModelConfig): ModelBytes {
     expert: expertBytes(config, FOUR_BIT),
     allExperts: allExpertsBytes(config, FOUR_BIT),
     resident: residentBytes(config, FOUR_BIT),
-    embedding: matrixBytes(config.vocabSize, config.hiddenSize, FOUR_BIT),
+    // A tied embedding is the head as well, and a token computes with all of it.
+    embedding: config.tieWordEmbeddings ? 0 : matrixBytes(config.vocabSize, config.hiddenSize, FOUR_BIT),
   }
 }
 

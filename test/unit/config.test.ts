@@ -131,6 +131,22 @@ describe('config.json', () => {
 
 describe('sizes of the presets are those of the published models', () => {
   test.each([
+    ['a3b', 34.7],
+    ['a17b', 396],
+    ['qwen3.5-4b', 4.21],
+    ['qwen3.8-27b', 26.9],
+    ['qwen3-30b-a3b', 30.5],
+    ['qwen3-coder-next', 79.7],
+    ['glm-4.5-air', 107],
+    ['gpt-oss-20b', 20.9],
+    ['gpt-oss-120b', 117],
+  ] as const)('%s: %d billion parameters', (name, billions) => {
+    const { config } = presets[name]
+    const parameters = (residentBytes(config, null) + allExpertsBytes(config, null)) / 2e9
+    expect(Math.abs(parameters / billions - 1)).toBeLessThan(0.005)
+  })
+
+  test.each([
     ['a3b', 1_769_472, 983_040, 18_119_393_280, 1.39e9, 40_960, 66e6],
     ['a17b', 7_077_888, 3_932_160, 217_432_719_360, 5.57e9, 61_440, 195e6],
   ] as const)('%s', (name, expert4, expert2, experts, resident, kv, recurrent) => {

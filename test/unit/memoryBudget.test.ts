@@ -192,6 +192,17 @@ describe('a budget', () => {
     expect(helped).toBeGreaterThan(50)
   })
 
+  test('a model without experts needs all its weights, and is told how much would fit', () => {
+    const way = { slotCost: 0, parts: [{ what: 'weights', bytes: 900 * MB }], notice: null }
+    const rest = { tokens: 0, tokenBytes: 40_000, isContext: false, threads: { count: 1, bytes: 0 } }
+    const request = { memory: capped(600 * MB), ways: [way], slotBytes: 0, experts: 0, leastSlots: 0, ...rest }
+    const room = 600 * MB - spareBytes(request.memory)
+    const message = `No option makes it fit. It has no experts that could stay on disk; ${Math.floor(room / MB)} MB of weights`
+    expect(() => planBudget({ ...request, expertMemory: undefined })).toThrow(message)
+    expect(() => planBudget({ ...request, expertMemory: MB })).toThrow('this model has no experts')
+    expect(planBudget({ ...request, memory: capped(1200 * MB), expertMemory: undefined })).toMatchObject({ slots: 0 })
+  })
+
   test('where nobody can tell what there is takes its part of what is free, and never refuses', () => {
     const base = fc.sample(requests, 1)[0]
     const memory: MemoryFacts = { bytes: 0, ceiling: Number.POSITIVE_INFINITY, limit: 0, limitedBy: 'machine' }

@@ -54,7 +54,7 @@ const files = (folder: string) =>
 /** Routing of a token stream: [token][layer] experts. */
 async function routing(folder: string, count: number): Promise<number[][][]> {
   const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))
-  const { numLayers, expertsPerToken, vocabSize } = packed.config
+  const { moeLayers, expertsPerToken, vocabSize } = packed.config
   const backend = await openReferenceBackend(packed, { precision: 'exact', expertsPerToken })
   const sequence = backend.createSequence()
   const stream = new TokenStream(vocabSize, 1)
@@ -65,9 +65,7 @@ async function routing(folder: string, count: number): Promise<number[][][]> {
   const experts = output.routing as Uint16Array
   const at = (token: number, layer: number) => (layer * count + token) * expertsPerToken
   const trace = Array.from({ length: count }, (_, token) =>
-    Array.from({ length: numLayers }, (_, layer) => [
-      ...experts.subarray(at(token, layer), at(token, layer) + expertsPerToken),
-    ]),
+    Array.from(moeLayers, (_, layer) => [...experts.subarray(at(token, layer), at(token, layer) + expertsPerToken)]),
   )
   await backend.close()
   await packed.close()
@@ -119,6 +117,22 @@ describe('synthetic models', () => {
     expect(await routing(folder, 4)).toHaveLength(4)
   })
 
+  it.each(['qwen3.5-4b', 'qwen3-30b-a3b', 'qwen3-coder-next', 'glm-4.5-air', 'gpt-oss-20b'] as const)(
+    'of the family of %s open and evaluate to finite numbers',
+    async name => {
+      const small = { hidden_size: 128, vocab_size: 512, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 32 }
+      const widths = { intermediate_size: 192, moe_intermediate_size: 64, shared_expert_intermediate_size: 64 }
+      const linear = { linear_num_key_heads: 2, linear_num_value_heads: 4, linear_key_head_dim: 32 }
+      const json = { ...presets[name].json, ...small, ...widths, ...linear, linear_value_head_dim: 32 }
+      const counts = { num_hidden_layers: 4, num_experts: 8, n_routed_experts: 8, num_local_experts: 8 }
+      const spec = syntheticSpec(name, { ...json, ...counts, num_experts_per_tok: 4 }, 4, 1, 1)
+      const folder = await ensureSyntheticModel(spec, home)
+      const { problems } = await verifyModel(await openNodeFolder(folder, { links: 'any' }))
+      expect(problems).toEqual([])
+      expect(await routing(folder, 4)).toHaveLength(4)
+    },
+  )
+
   it('route evenly without skew, and unevenly and alike from token to token with it', async () => {
     const even = unevenness(await routing(await ensureSyntheticModel(syntheticSpec('even', shape, 4, 0, 1), home), 160))
     const uneven = unevenness(
@@ -137,6 +151,11 @@ describe('synthetic models', () => {
       expect(() => parseSyntheticSpec(bad)).toThrow('synthetic')
     }
     expect(() => parseSyntheticSpec('a3b:8', { experts: 4 })).toThrow('at least the 8')
+    expect(parseSyntheticSpec('glm-4.5-air:3', { experts: 16 }).config).toMatchObject({
+      moeLayers: [1, 2],
+      numExperts: 16,
+    })
+    expect(() => parseSyntheticSpec('qwen3.5-4b:4', { experts: 4 })).toThrow('has no experts')
   })
 })
 

@@ -6,7 +6,7 @@ import { countWithin } from '../../engine/countWithin.js'
 import { availableMemory } from '../../experts/nodeMemory.js'
 import { estimateModel, fourBitBytes, type MachineRates, usableMemory } from '../../model/estimate.js'
 import { storedBytes } from '../../model/matrixParts.js'
-import { type PresetName, presets } from '../../model/presets.js'
+import { type PresetName, presetNames, presets } from '../../model/presets.js'
 import { expertBytes, TWO_BIT } from '../../model/sizes.js'
 import { findWellKnown, WELL_KNOWN_MODELS } from '../../model/wellKnownModels.js'
 import { freeSpace } from '../../storage/diskFull.js'
@@ -43,7 +43,7 @@ export function registerInspect(program: Command): void {
   const command = program
     .command('inspect')
     .description("show a model's shapes and sizes, what fits this machine, and the speed to expect")
-    .argument('<model>', 'a model of the local store, a folder, a GGUF file, or a preset: a3b, a17b')
+    .argument('<model>', `a model of the local store, a folder, a GGUF file, or a preset: ${presetNames.join(', ')}`)
     .option('--json', 'print everything as JSON')
     .option(
       '--context <tokens>',
@@ -182,7 +182,7 @@ async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
 /** What the disk gives at random places, one expert a read; null where that cannot be known past the page cache. */
 async function measureReads(subject: ModelSubject, signal: AbortSignal): Promise<number | null> {
   const { expertFiles, config, bytes } = subject
-  if (expertFiles === undefined) return null
+  if (expertFiles === undefined || expertFiles.length === 0) return null
   const { measureDisk } = await import('../../bench/diskSpeed.js')
   const { direct, speeds } = await measureDisk({
     files: expertFiles,
