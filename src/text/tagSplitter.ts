@@ -11,9 +11,15 @@ import { longestPrefixAtEnd, realStops, stopAtEnd } from './stopSequences.js'
 
 export interface TagSyntax {
   readonly thinking: { readonly open: string; readonly close: string }
-  readonly call: string // opens one
+  readonly calls: readonly CallSyntax[]
+  /** Closes nothing where it directly follows a call: left out. */
+  readonly strayClose?: string
+}
+
+export interface CallSyntax {
+  readonly open: string
   /** Reads one call from the character after that. */
-  readonly readCall: () => CallReader
+  readonly read: () => CallReader
 }
 
 type Mode = 'start' | 'thinking' | 'text' | 'call'
@@ -25,6 +31,7 @@ export class TagSplitter implements AnswerSplitter {
   private newlines = '' // left out where they only surround a tag
   private skipNewlines: boolean
   private sawCall = false
+  private opened: CallSyntax // the call that is being read
   private reader: CallReader
   private readonly progress: CallProgress | null
   private readonly events = new SplitEvents()
@@ -36,7 +43,8 @@ export class TagSplitter implements AnswerSplitter {
   ) {
     this.mode = options.insideThinking ? 'thinking' : options.thinking === false ? 'text' : 'start'
     this.skipNewlines = options.insideThinking === true
-    this.reader = syntax.readCall()
+    this.opened = syntax.calls[0]
+    this.reader = this.opened.read()
     this.progress = options.callProgress ? new CallProgress(event => this.events.tell(event)) : null
     this.stops = realStops(options.stop)
   }
@@ -100,8 +108,9 @@ export class TagSplitter implements AnswerSplitter {
   }
 
   private tags(): string[] {
-    const { thinking, call } = this.syntax
-    const calls = this.options.toolCalls === false ? [] : [call]
+    const { thinking, strayClose } = this.syntax
+    const calls = this.options.toolCalls === false ? [] : this.syntax.calls.map(({ open }) => open)
+    if (strayClose !== undefined && this.sawCall && this.skipNewlines) calls.push(strayClose)
     if (this.mode === 'thinking') return [thinking.close]
     return this.mode === 'start' ? [thinking.open, ...calls] : calls
   }
@@ -116,8 +125,11 @@ export class TagSplitter implements AnswerSplitter {
       this.mode = 'text'
       this.skipNewlines = true
     } else {
+      const opened = this.syntax.calls.find(({ open }) => open === tag)
+      if (opened === undefined) return
       this.mode = 'call'
-      this.reader = this.syntax.readCall()
+      this.opened = opened
+      this.reader = opened.read()
     }
   }
 
@@ -149,7 +161,7 @@ export class TagSplitter implements AnswerSplitter {
   private callIsText(): void {
     this.progress?.drop()
     this.mode = 'text'
-    this.emitText(this.syntax.call + this.reader.text)
+    this.emitText(this.opened.open + this.reader.text)
   }
 
   /** Lets the first `count` characters of what is held go, except newlines that may turn out to surround a tag. */

@@ -131,6 +131,24 @@ describe('answers under a constraint', () => {
     expect(thinking.length).toBe(vocabulary.vocabSize - vocabulary.stopTokenIds.length)
   })
 
+  it('thinking may be opened by the model where the prompt asks for it, and JSON follows', async () => {
+    const grammar: GrammarSource = { kind: 'json_object' }
+    const plan: AnswerPlan = { ...none, text: () => compiler.open(grammar) }
+    const open = vocabulary.pieces.indexOf('Q')
+    const opening = { ...tokens, thinkOpen: open }
+    for (const mayThink of [true, false]) {
+      const constraint = new AnswerConstraint(opening, { ...plan, mayThink })
+      expect(allowedTokens((await constraint.mask())!, vocabulary.vocabSize).includes(open)).toBe(mayThink)
+      constraint.close()
+    }
+    const constraint = new AnswerConstraint(opening, { ...plan, mayThink: true })
+    for (const token of [open, open, THINK_END]) constraint.accept(token)
+    const after = allowedTokens((await constraint.mask())!, vocabulary.vocabSize)
+    expect(after).toContain(vocabulary.pieces.indexOf('{'))
+    expect(after).not.toContain(open)
+    constraint.close()
+  })
+
   it('free text with strict calls in it', async () => {
     const plan: AnswerPlan = { ...none, call: () => compiler.open(calls([dice], hermes)), calls: 'allowed' }
     const constraint = new AnswerConstraint(tokens, plan)

@@ -8,6 +8,7 @@ import { harmony } from '#moeflux/text/dialects/harmony.js'
 import { prepareHarmonyChat } from '#moeflux/text/dialects/harmonyChat.js'
 import { hermes } from '#moeflux/text/dialects/hermes.js'
 import { qwen3_5 } from '#moeflux/text/dialects/qwen3_5.js'
+import { qwen3_coder } from '#moeflux/text/dialects/qwen3_coder.js'
 import type { AnswerSplitter, SplitEvent, SplitterOptions } from '#moeflux/text/splitter.js'
 import { TEMPLATES } from '../support/dialectModels.js'
 
@@ -67,6 +68,33 @@ describe('the dialect of a model', () => {
     expect(findDialect(TEMPLATES.glm4, 'harmony').name).toBe('glm4')
     expect(findDialect('{{ messages }}', 'harmony').name).toBe('harmony')
     expect(findDialect(null).name).toBe('hermes')
+  })
+})
+
+describe('qwen3_coder', () => {
+  const written = '<function=f>\n<parameter=x>\na </function> b\n</parameter>\n</function>'
+  const read = call('f', '{"x": "a </function> b"}')
+
+  it('calls with a block around it, or without one where the model forgot to open it', () => {
+    expect(split(qwen3_coder, [`So:\n<tool_call>\n${written}\n</tool_call>\n`])).toEqual([text('So:'), read])
+    expect(split(qwen3_coder, [`So:\n${written}\n</tool_call>\n${written}\nDone`])).toEqual([
+      text('So:'),
+      read,
+      read,
+      text('Done'),
+    ])
+    expect(split(qwen3_coder, [written.replace('\n</function>', '')])).toEqual([read])
+    expect(split(qwen3_coder, [`${written} </tool_call>`])).toEqual([read, text(' </tool_call>')])
+  })
+
+  it('leaves text what is no call, at once', () => {
+    const plain = 'write <function=f> and then'
+    expect(split(qwen3_coder, [plain])).toEqual([text(plain)])
+    const splitter = qwen3_coder.createSplitter()
+    expect(joined([...splitter.push('<function=f> and'), ...splitter.push(' so')])).toEqual([
+      text('<function=f> and so'),
+    ])
+    expect(split(qwen3_coder, ['a</tool_call><function=\n>'])).toEqual([text('a</tool_call><function=\n>')])
   })
 })
 
@@ -292,7 +320,7 @@ describe('always', () => {
   }
 
   it('gives the same for any cut, and tells of each call what it will be', () => {
-    for (const dialect of [qwen3_5, hermes, glm4, harmony]) {
+    for (const dialect of [qwen3_5, qwen3_coder, hermes, glm4, harmony]) {
       const part = fc.constantFrom(...pieces[dialect.layout.kind])
       fc.assert(
         fc.property(fc.array(part, { maxLength: 16 }), fc.boolean(), fc.boolean(), (parts, toolCalls, isCutOff) => {

@@ -1,5 +1,6 @@
 // A call that is written as `<function=name>`, then `<parameter=key>` with the value on lines of its own, then `</function>`.
-// The call is closed by what follows `</function>`, so that a value may contain both.
+// The call is closed by what follows `</function>`, so that a value may contain both. Without a block around it, it is broken as
+// soon as something else stands where its parameters should.
 import type { ParameterType } from '../splitter.js'
 import type { CallReader, CallState, ToolCall } from './callReader.js'
 import { TaggedArguments } from './taggedArguments.js'
@@ -12,14 +13,17 @@ export class FunctionCallReader implements CallReader {
   name: string | null = null
   private readonly characters: string[] = []
   private recent = '' // the end of the text: looking at the whole at each character would take n² steps
-  private head: string | null = '' // until the name is known
+  private head: string | null // until the name is known
   private arguments: TaggedArguments | null = null
   private told = '' // of the arguments
 
+  /** `close`: of the block around the call, in which `<function=` is still to come; null: there is none, and it has come. */
   constructor(
-    private readonly close: string,
+    private readonly close: string | null,
     private readonly parameterType: ParameterType | undefined,
-  ) {}
+  ) {
+    this.head = close === null ? OPEN : ''
+  }
 
   get text(): string {
     return this.characters.join('')
@@ -32,10 +36,15 @@ export class FunctionCallReader implements CallReader {
       if (!OPEN.startsWith(this.head.slice(0, OPEN.length))) return 'broken'
       this.readName(this.head, character)
     } else this.arguments?.push(character)
+    if (this.close !== null) return this.closedBy(this.close, character)
+    return this.head !== null ? 'open' : (this.arguments?.state ?? 'broken')
+  }
+
+  private closedBy(close: string, character: string): CallState {
     this.recent += character
     if (this.recent.length > RECENT) this.recent = this.recent.slice(-RECENT / 2)
-    if (character !== '>' || !this.recent.endsWith(this.close)) return 'open'
-    return this.recent.slice(0, -this.close.length).trimEnd().endsWith(END) ? 'closed' : 'open'
+    if (character !== '>' || !this.recent.endsWith(close)) return 'open'
+    return this.recent.slice(0, -close.length).trimEnd().endsWith(END) ? 'closed' : 'open'
   }
 
   takeArguments(): string {
@@ -60,7 +69,7 @@ export class FunctionCallReader implements CallReader {
       open: '<parameter=',
       afterKey: ['>'],
       close: '</parameter>',
-      end: [END, this.close],
+      end: this.close === null ? [END] : [END, this.close],
       valueOnOwnLines: true,
     }
     this.arguments = new TaggedArguments(tags, this.name, this.parameterType)

@@ -26,7 +26,7 @@ export const glm4: Dialect = {
   endTokens: ['<|endoftext|>', '<|user|>', '<|observation|>'],
   takesWrittenCalls: true,
   createSplitter: options => {
-    const readCall = () => new ArgumentKeyReader(call.close, options?.parameterType)
-    return new TagSplitter({ thinking, call: call.open, readCall }, options)
+    const read = () => new ArgumentKeyReader(call.close, options?.parameterType)
+    return new TagSplitter({ thinking, calls: [{ open: call.open, read }] }, options)
   },
 }

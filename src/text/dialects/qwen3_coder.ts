@@ -1,6 +1,6 @@
 // Calls are `<function=name>` blocks inside of `<tool_call>`, and the model does not think: Qwen3-Coder, Qwen3-Coder-Next.
 import type { Dialect } from './dialect.js'
-import { CALL, FUNCTION_CALL, splitQwen, THINKING } from './qwenBlocks.js'
+import { CALL, FUNCTION_CALL, splitBareFunctions, THINKING } from './qwenBlocks.js'
 
 export const qwen3_coder: Dialect = {
   name: 'qwen3_coder',
@@ -11,5 +11,5 @@ export const qwen3_coder: Dialect = {
   marks: [CALL.open, CALL.close],
   endTokens: [],
   takesWrittenCalls: true,
-  createSplitter: splitQwen,
+  createSplitter: splitBareFunctions,
 }

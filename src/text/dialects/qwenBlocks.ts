@@ -4,7 +4,7 @@ import { BlockReader } from '../calls/blockReader.js'
 import { FunctionCallReader } from '../calls/functionCallReader.js'
 import { JsonCallReader } from '../calls/jsonCallReader.js'
 import type { SplitterOptions } from '../splitter.js'
-import { TagSplitter } from '../tagSplitter.js'
+import { type CallSyntax, TagSplitter } from '../tagSplitter.js'
 import type { CallForm } from './dialect.js'
 
 export const THINKING = { open: '<think>', close: '</think>' }
@@ -27,10 +27,20 @@ export const FUNCTION_CALL: CallForm = {
 }
 
 export function splitQwen(options?: SplitterOptions): TagSplitter {
-  const readCall = () =>
+  return new TagSplitter({ thinking: THINKING, calls: [blockCall(options)] }, options)
+}
+
+/** Where models forget `<tool_call>` before a call now and then, and only that. */
+export function splitBareFunctions(options?: SplitterOptions): TagSplitter {
+  const bare = { open: '<function=', read: () => new FunctionCallReader(null, options?.parameterType) }
+  return new TagSplitter({ thinking: THINKING, calls: [blockCall(options), bare], strayClose: CALL.close }, options)
+}
+
+function blockCall(options?: SplitterOptions): CallSyntax {
+  const read = () =>
     new BlockReader({
       '{': () => new JsonCallReader(CALL.close),
       '<': () => new FunctionCallReader(CALL.close, options?.parameterType),
     })
-  return new TagSplitter({ thinking: THINKING, call: CALL.open, readCall }, options)
+  return { open: CALL.open, read }
 }
