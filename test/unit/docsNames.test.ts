@@ -1,0 +1,28 @@
+// Documents name files by which readers find their way: each of them must be there.
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { expect, it } from 'vitest'
+import { repository } from '../support/packedFiles.js'
+
+const FOLDERS = ['src', 'test', 'scripts', 'docs', 'examples']
+const NAME = /`([\w./-]+\.(?:tsx?|wgsl|mjs|md))`/g
+
+it('every file that a document names exists', () => {
+  const files = FOLDERS.flatMap(folder =>
+    readdirSync(join(repository, folder), { recursive: true, encoding: 'utf8' }).map(name => `/${folder}/${name}`),
+  ).map(name => name.replaceAll('\\', '/'))
+  const documents = [
+    'README.md',
+    'CONTRIBUTING.md',
+    ...readdirSync(join(repository, 'docs')).map(name => `docs/${name}`),
+  ]
+  const known = [...files, ...documents.map(name => `/${name}`)]
+  const missing = documents
+    .filter(name => name.endsWith('.md'))
+    .flatMap(document => {
+      const text = readFileSync(join(repository, document), 'utf8')
+      const names = [...text.matchAll(NAME)].map(([, name]) => name)
+      return names.filter(name => !known.some(file => file.endsWith(`/${name}`))).map(name => `${document}: ${name}`)
+    })
+  expect(missing).toEqual([])
+})
