@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { LayerProbe, LayerState, ProbeResult } from '#moeflux/compute/backend.js'
+import type { Context } from '#moeflux/engine/context.js'
 import { decodeLayers } from '#moeflux/engine/snapshot.js'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
@@ -12,15 +13,13 @@ import { type BackendRow, backends } from '../support/backends.js'
 import { expectClose } from '../support/bands.js'
 import { FamilyGoldens, familyNames, keptWeights, writeFamily } from '../support/families.js'
 
-/** The backends that compute all families. */
-const ready: readonly string[] = ['reference', 'wasm exact', 'wasm fast', 'webgpu exact', 'webgpu fast']
-
 /** Largest differences from the reference values for arithmetic in float32. */
 const EXACT = { values: 1e-3, weights: 1e-4, states: 1e-4 }
 
 const cases = backends
-  .filter(({ name }) => ready.includes(name))
   .flatMap(backend => familyNames.map(family => ({ backend, family })))
+  // int8 activations meet quantized weights alone: with floats an emulated GPU would compute the same again.
+  .filter(({ backend, family }) => !backend.isSlow || backend.sameTokens || keptWeights(family).bits === undefined)
 
 describe.each(cases)('$family on $backend.name', ({ backend, family }) => {
   const goldens = new FamilyGoldens(family)
@@ -29,16 +28,17 @@ describe.each(cases)('$family on $backend.name', ({ backend, family }) => {
   let model: Model
   let probe: ProbeResult
   let states: LayerState[]
+  let context: Context // after the prompt
+  let last: Float32Array
 
   beforeAll(async () => {
     const packed = join(folder, 'packed')
     await packFolder(writeFamily(family, join(folder, 'source')), packed, keptWeights(family))
     model = await openModel(packed, backend.options)
-    const context = model.createContext()
+    context = model.createContext()
     probe = await context.probe({ tokens: ids })
-    await context.evalPrompt(ids)
+    last = (await context.evalPrompt(ids)) as Float32Array
     states = [...decodeLayers(await context.saveState(), model.config)]
-    await context.close()
   })
   afterAll(async () => {
     await model?.close()
@@ -78,11 +78,9 @@ describe.each(cases)('$family on $backend.name', ({ backend, family }) => {
 
   test('greedy text, token by token', async () => {
     const greedy = goldens.ints('greedy').slice(0, backend.isSlow ? 6 : undefined)
-    const context = model.createContext()
-    const tokens = [best((await context.evalPrompt(ids)) as Float32Array)]
+    const tokens = [best(last)]
     while (tokens.length < greedy.length) tokens.push(await context.evalTokenGreedy(tokens.at(-1) as number))
     if (backend.sameTokens) expect(tokens).toEqual(greedy)
-    await context.close()
   })
 })
 
