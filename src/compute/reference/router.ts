@@ -1,4 +1,4 @@
-// Which experts a token goes to and with which weights. Ties: the lower index wins. A logit that is not finite makes all
+// Which experts a token goes to and with which weights. Ties: the lower index wins. A logit or bias that is not finite makes all
 // weights NaN, chosen or not: it must not vanish.
 import { areFinite } from '../../model/floats.js'
 import { type RouterShape, SOFTMAX_ROUTER } from '../../model/layers.js'
@@ -20,6 +20,7 @@ export function router(
   const tokens = logits.length / experts
   const indices = new Int32Array(tokens * k)
   const weights = new Float32Array(tokens * k)
+  const isBiasSound = selectionBias === null || areFinite(selectionBias)
   for (let t = 0; t < tokens; t++) {
     const row = logits.subarray(t * experts, (t + 1) * experts)
     const scores = scoresOf(row, shape, selectionBias !== null || shape.groups !== null)
@@ -27,7 +28,7 @@ export function router(
     chosen.sort((a, b) => scores[b] - scores[a] || row[b] - row[a] || a - b)
     const isNormalized = shape.renormalize || shape.order === 'topThenSoftmax'
     const total = isNormalized ? chosen.reduce((sum, expert) => sum + scores[expert], 0) : 1
-    const factor = areFinite(row) ? shape.scale : Number.NaN
+    const factor = areFinite(row) && isBiasSound ? shape.scale : Number.NaN
     for (const [rank, expert] of chosen.entries()) {
       indices[t * k + rank] = expert
       weights[t * k + rank] = (scores[expert] / total) * factor
