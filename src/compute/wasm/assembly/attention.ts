@@ -44,6 +44,9 @@ export function attention(
           const visible = min(PAGE, start + first + t + 1 - page * PAGE)
           const hidden = window > 0 ? max(0, start + first + t + 1 - window - page * PAGE) : 0
           if (visible <= hidden) continue
+          // Four rows at a time: a page begins at the four in which the first row is that counts.
+          const skipped = hidden & ~3
+          const shift = <usize>skipped * rowBytes
           const query = q + <usize>(first + t) * qTokenStride
           // Two heads that share keys and values go together; a last single one goes with itself, with the same result.
           for (let h = groupBegin; h < groupEnd; h += 2) {
@@ -52,7 +55,7 @@ export function attention(
               scratch + <usize>((h - headBegin) * count + t) * stateBytes,
               scratch + <usize>((next - headBegin) * count + t) * stateBytes,
               query + <usize>h * qHeadStride, query + <usize>next * qHeadStride,
-              k, v, rowBytes, headBytes, hidden, visible, scale,
+              k + shift, v + shift, rowBytes, headBytes, hidden - skipped, visible - skipped, scale,
             )
           }
         }
@@ -69,17 +72,11 @@ export function attention(
   }
 }
 
-/** Folds rows [hidden, visible) of a page into the states of one query and two heads. */
+/** Folds rows [hidden, visible) from k and v on into the states of one query and two heads; hidden: at most 3. */
 function addPage(
   state0: usize, state1: usize, query0: usize, query1: usize, k: usize, v: usize,
   rowBytes: usize, headBytes: usize, hidden: i32, visible: i32, scale: f32,
 ): void {
-  // Four rows at a time: the page begins at the four in which the first row is that counts.
-  const skipped = hidden & ~3
-  hidden -= skipped
-  visible -= skipped
-  k += <usize>skipped * rowBytes
-  v += <usize>skipped * rowBytes
   const padded = (visible + 3) & ~3
   scorePage(state0 + headBytes + 16, state1 + headBytes + 16, query0, query1, k, rowBytes, headBytes, padded)
   const before0 = load<f32>(state0 + headBytes)

@@ -15,12 +15,16 @@ export function route(
   tokenBegin: i32, tokenEnd: i32, scratch: usize,
 ): void {
   const byLogits = selectionBias == 0 && groups == 0
+  const needsSum = !sigmoid && (!byLogits || !renormalize)
   for (let t = tokenBegin; t < tokenEnd; t++) {
     const row = logits + <usize>t * logitsStride
-    const top = highestIndex(row, experts)
-    const highest: f32 = top < 0 ? 0 : load<f32>(row + (<usize>top << 2))
+    let highest: f32 = 0
     let all: f32 = 1
-    if (!sigmoid && (!byLogits || !renormalize)) all = sumOfPowers(row, experts, highest)
+    if (needsSum) {
+      const top = highestIndex(row, experts)
+      if (top >= 0) highest = load<f32>(row + (<usize>top << 2))
+      all = sumOfPowers(row, experts, highest)
+    }
     let total: f32 = zeroOrNan(row, experts)
     if (byLogits) memory.copy(scratch, row, <usize>experts << 2)
     else {
@@ -34,6 +38,7 @@ export function route(
       const best = <usize>highestLeft(scratch, experts)
       store<u32>(scratch + (best << 2), TAKEN)
       const logit = load<f32>(row + (best << 2))
+      if (rank == 0 && !needsSum) highest = logit
       const score = sigmoid ? sigmoid1(logit) : exp1(logit - highest)
       store<u32>(index + (rank << 2), <u32>best)
       store<f32>(weight + (rank << 2), score)
