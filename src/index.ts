@@ -23,6 +23,7 @@ export {
   encodeEnvelope,
 } from './engine/snapshotEnvelope.js'
 export * from './errors.js'
+export { type PullOptions, type PullProgress, type PullResult, pullModel } from './hub/pullModel.js'
 export type { ModelConfig } from './model/config.js'
 export type { LayerKind } from './model/layers.js'
 export type { EventStream } from './session/eventStream.js'
@@ -49,6 +50,8 @@ export type { PrefixStore } from './states/prefixStore.js'
 export type { TierCounters } from './states/storeTier.js'
 export type { ByteSource, Folder } from './storage/byteSource.js'
 export { demoModelPath } from './storage/demoModel.js'
+export { removeModel, storedModels as listModels } from './storage/modelStore.js'
+export type { StoredModel } from './storage/storedModels.js'
 export type {
   ChatMessage,
   ContentPart,

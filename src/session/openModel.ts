@@ -89,7 +89,7 @@ export class Model extends EngineModel {
   }
 }
 
-/** Opens a packed, MLX or HF folder or a GGUF file; all but the first are packed once into the cache. */
+/** Opens a packed, MLX or HF folder, a GGUF file, or a model of the local store by its name; raw ones are packed once into the cache. */
 export async function openModel(folder: string | Folder, options: OpenModelOptions = {}): Promise<Model> {
   const loaded: { text?: TextParts } = {}
   try {

@@ -1,6 +1,6 @@
 // A prefix store in Redis or Valkey: one server, a cluster, or a master that sentinels know. Objects have a time to live that
 // use extends; what goes first when memory is short is the server's own rule (maxmemory-policy).
-import type { Cluster, ClusterOptions, Redis, RedisOptions } from 'ioredis'
+import type { Cluster, Redis, RedisOptions } from 'ioredis'
 import { OptionError } from '../errors.js'
 import { loadClient } from './loadClient.js'
 import type { PrefixStore } from './prefixStore.js'
@@ -16,8 +16,14 @@ export async function openRedisStore(url: string): Promise<PrefixStore> {
   const target = parseRedisUrl(url)
   const { Redis, Cluster } = await loadClient('ioredis', () => import('ioredis'))
   const { hosts, sentinel, cluster, options, location, ttl } = target
+  const { username, password, tls, connectTimeout } = options
+  const inCluster = {
+    redisOptions: { username, password, tls, connectTimeout },
+    enableOfflineQueue: false,
+    lazyConnect: true,
+  }
   const client = cluster
-    ? new Cluster(hosts, { redisOptions: options, enableOfflineQueue: false, lazyConnect: true } as ClusterOptions)
+    ? new Cluster(hosts, inCluster)
     : sentinel !== null
       ? new Redis({ ...options, sentinels: hosts, name: sentinel, sentinelTLS: options.tls })
       : new Redis({ ...options, ...hosts[0] })

@@ -73,6 +73,11 @@ export function notFound(name: string, { hub, unfinished }: Located & { readonly
   return new ModelNotFoundError(name, `no such folder or file, and the store has no model of this name (${next})`)
 }
 
+/** All that the local store holds. */
+export async function storedModels(root = storeRoot()): Promise<StoredModel[]> {
+  return await listModels(root)
+}
+
 /** Removes a model from the store, with what was downloaded for it. Folders outside the store are never touched. */
 export async function removeModel(nameOrId: string, root = storeRoot()): Promise<StoredModel> {
   const models = meantModels(nameOrId, await listModels(root), folderNameFor)

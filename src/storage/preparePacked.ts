@@ -2,10 +2,11 @@
 // packed once into the cache, found there again by what they hold. Small files that changed since are copied into the
 // same pack.
 import { createHash } from 'node:crypto'
+import { stat } from 'node:fs/promises'
 import { ModelNotFoundError } from '../errors.js'
 import { CONVERTER_VERSION, modelNameOf } from './convert.js'
 import { changedTexts } from './copiedTexts.js'
-import { packedCacheFolder, storeRoot } from './modelStore.js'
+import { findModel, packedCacheFolder, storeRoot } from './modelStore.js'
 import { openNodeFolder } from './nodeFolder.js'
 import { readMetadata, refuseUnfinished } from './openPacked.js'
 import { isGgufFile, openSource } from './openSource.js'
@@ -21,8 +22,10 @@ export interface PreparePackedOptions {
   readonly signal?: AbortSignal
 }
 
-/** The path of a packed folder with the model of `path`: a folder, or a GGUF file. */
-export async function preparePacked(path: string, options: PreparePackedOptions = {}): Promise<string> {
+/** The path of a packed folder with the model that is meant: a folder, a GGUF file, or the name of a stored model. */
+export async function preparePacked(pathOrName: string, options: PreparePackedOptions = {}): Promise<string> {
+  const isThere = (await stat(pathOrName).catch(() => null)) !== null
+  const path = isThere || pathOrName === '' ? pathOrName : await findModel(pathOrName, options.root)
   const source = await openSource(path)
   if (!(await isGgufFile(path))) {
     const packed = await openNodeFolder(path, { links: 'any' })

@@ -7,9 +7,13 @@ import type { ImageHandling } from '../../server/absentImages.js'
 import { action, type Cli } from '../action.js'
 import { listenAddresses } from '../listenAddresses.js'
 import { addModelOptions, type ModelOptions } from '../modelOptions.js'
-import { addExamples, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
+import { addExamples, collectOption, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
 
-interface ServeCommandOptions extends ModelOptions {
+interface ServeCommandOptions extends Omit<ModelOptions, 'model'> {
+  readonly model?: string[]
+  readonly pin: string[]
+  readonly keepAlive: number // ms
+  readonly maxLoaded?: number
   readonly host: string
   readonly port: number
   readonly apiKey?: string[]
@@ -75,10 +79,28 @@ export function registerServe(program: Command): void {
     )
     .option('--grace <time>', 'how long answers may go on when the server is stopped', durationOption, 5_000)
     .option('--drain <time>', 'of that, how long requests are still taken while /ready says no', durationOption, 0)
-  addModelOptions(command)
+    .option(
+      '-m, --model <name|path>',
+      'a model of the local store or the hub, a folder or a GGUF file; may be repeated (default: all of the store)',
+      collectOption,
+    )
+    .option('-y, --yes', 'pull a model that is not here without asking')
+    .option(
+      '--pin <name>',
+      'of several models, one that is loaded at the start and stays; may be repeated',
+      collectOption,
+      [],
+    )
+    .option('--keep-alive <time>', 'of several models, how long an idle one stays in memory', durationOption, 600_000)
+    .option(
+      '--max-loaded <n>',
+      'of several models, how many are in memory at once (default: what fits)',
+      integerOption(1),
+    )
+  addModelOptions(command, { model: false })
   command.action(action(serveModel))
   addExamples(command, [
-    ['moeflux serve', 'the built-in model at http://127.0.0.1:11435'],
+    ['moeflux serve', 'all models of the local store, and the built-in one, at http://127.0.0.1:11435'],
     'moeflux serve --model ~/models/qwen --port 8080',
     ['moeflux serve --host 0.0.0.0 --api-key secret', 'for the network, with a key'],
   ])
@@ -87,15 +109,24 @@ export function registerServe(program: Command): void {
 async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void> {
   // Often a variable that is not set: whoever gives a key does not want an open server.
   if (options.apiKey?.includes('')) throw new UsageError('--api-key: the key is empty')
-  const [{ openCliModel }, { serve }] = await Promise.all([
+  const [{ openCliModel }, { serve }, { modelOffers, wantedModels }] = await Promise.all([
     import('../openCliModel.js'),
     import('../../server/serve.js'),
+    import('../serveOffers.js'),
   ])
   const { fileURLToPath } = await import('node:url')
   const apiKey = options.apiKey ?? keysOf(process.env.MOEFLUX_API_KEY)
-  const model = await openCliModel(cli, options)
+  const wanted = await wantedModels(options.model)
+  const isOne = wanted.length === 1
+  if (options.name !== undefined && !isOne) throw new UsageError('--name: there are several models, which have names')
+  if (isOne && options.pin.length > 0) throw new UsageError('--pin: there is one model, which stays anyway')
+  if (!isOne && options.pin.length >= (options.maxLoaded ?? wanted.length + 1)) {
+    throw new UsageError('--pin: no room is left for the other models (raise --max-loaded)')
+  }
+  const model = isOne ? await openCliModel(cli, { ...options, model: wanted[0].place }) : null
   try {
-    const server = await serve(model, {
+    const offered = model ?? (await modelOffers(cli, wanted, { ...options, model: undefined }, options.pin))
+    const server = await serve(offered, {
       host: options.host,
       port: options.port,
       apiKey,
@@ -110,6 +141,8 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       readerTimeoutMs: options.readerTimeout * 1000,
       store: stores(options),
       storeScope: options.storeScope,
+      keepLoadedMs: options.keepAlive,
+      maxLoaded: options.maxLoaded,
       drainMs: options.drain,
       images: options.images,
       webFolder: fileURLToPath(new URL('../../web', import.meta.url)),
@@ -117,7 +150,8 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       onWarning: line => cli.notice(`${new Date().toISOString()} ${line}`),
     })
     const [url, ...networks] = listenAddresses(options.host, server.port, networkInterfaces())
-    cli.notice(`${options.name ?? model.name} at ${url} (OpenAI: ${url}/v1, Anthropic: ${url})`)
+    const names = options.name ?? model?.name ?? wanted.map(({ name }) => name).join(', ')
+    cli.notice(`${names} at ${url} (OpenAI: ${url}/v1, Anthropic: ${url})`)
     cli.notice(`chat and engine view: ${url}/`)
     if (networks.length > 0) cli.notice(`from other machines: ${networks.join(', ')}`)
     if (apiKey === undefined && !isLocal(options.host))
@@ -127,7 +161,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
     leaveInTime(cli, options.grace + LAST_MS)
     await server.stop(options.grace)
   } finally {
-    await model.close()
+    await model?.close()
   }
 }
 

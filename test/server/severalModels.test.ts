@@ -1,0 +1,145 @@
+// One server with three models and room for two.
+import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { demoModelPath, listModels, openModel, removeModel } from '#moeflux/index.js'
+import { moeflux } from '../cli/moeflux.js'
+import { seededRandom } from '../support/random.js'
+import { type ServerProcess, startServer } from './serverProcess.js'
+import { postJson, sentEvents } from './sse.js'
+
+const home = mkdtempSync(join(tmpdir(), 'moeflux-models-'))
+const place = (name: string) => join(home, name)
+const names = ['first', 'second', 'third']
+const chat = (model: string | undefined, more: object = {}) => ({
+  model,
+  messages: [{ role: 'user', content: 'Tell me a story' }],
+  max_tokens: 3,
+  temperature: 0,
+  ...more,
+})
+let server: ServerProcess
+
+beforeAll(async () => {
+  for (const name of names) symlinkSync(demoModelPath(), place(name))
+  const models = names.flatMap(name => ['--model', place(name)])
+  server = await startServer([...models, '--max-loaded', '2', '--expert-memory', '20MB'])
+})
+
+afterAll(async () => {
+  await server.stop()
+  rmSync(home, { recursive: true, force: true })
+})
+
+describe('a server with three models', () => {
+  it('lists them, loads none before it is asked, and is ready', async () => {
+    const { data } = await (await fetch(`${server.url}/v1/models`)).json()
+    expect(data.map((model: { id: string; state: string }) => [model.id, model.state])).toEqual(
+      names.map(name => [name, 'unloaded']),
+    )
+    expect(data[0].context_length).toBeGreaterThan(100)
+    expect((await fetch(`${server.url}/ready`)).status).toBe(200)
+    expect(await server.metric('moeflux_models_loaded')).toBe(0)
+  })
+
+  it('says in a stream that the model is being loaded, and then answers', async () => {
+    const response = await postJson(`${server.url}/v1/chat/completions`, chat('first', { stream: true }))
+    const text = await response.text()
+    expect(text).toMatch(/^: loading "first"\n\n/)
+    const events = await sentEvents(new Response(text))
+    expect(events.at(-1)?.data).toBe('[DONE]')
+    expect(JSON.parse(events[0].data).model).toBe('first')
+  })
+
+  it('answers sixteen clients that ask for any of them, with two in memory at most', async () => {
+    const random = seededRandom(3)
+    const answers: string[] = []
+    let most = 0
+    const client = async () => {
+      for (let i = 0; i < 2; i++) {
+        const model = names[Math.floor(random() * 3)]
+        const response = await postJson(`${server.url}/v1/chat/completions`, chat(model))
+        const body = await response.json()
+        expect([response.status, body.model]).toEqual([200, model])
+        answers.push(body.choices[0].message.content)
+        most = Math.max(most, await server.metric('moeflux_models_loaded'))
+      }
+    }
+    await Promise.all(Array.from({ length: 16 }, client))
+    expect(answers).toHaveLength(32)
+    expect(new Set(answers).size).toBe(1) // they are all the same model, each under its name
+    expect(most).toBeLessThanOrEqual(2)
+    expect(await server.metric('moeflux_model_unloads_total')).toBeGreaterThan(0)
+    expect(await server.metric('moeflux_evaluated_tokens_total')).toBeGreaterThan(32)
+    await server.idle()
+  })
+
+  it('refuses a model that is not there in the shape of each API', async () => {
+    const message = expect.stringContaining("no model 'nobody'")
+    const openai = await postJson(`${server.url}/v1/chat/completions`, chat('nobody'))
+    expect([openai.status, await openai.json()]).toEqual([
+      404,
+      { error: expect.objectContaining({ message, code: 'model_not_found', param: 'model' }) },
+    ])
+    for (const [path, body] of [
+      ['/v1/completions', { prompt: 'x' }],
+      ['/v1/responses', { input: 'x' }],
+    ] as const) {
+      const refused = await postJson(`${server.url}${path}`, { model: 'nobody', ...body })
+      expect([refused.status, (await refused.json()).error.code]).toEqual([404, 'model_not_found'])
+    }
+    const anthropic = await postJson(`${server.url}/v1/messages`, chat('nobody'))
+    expect([anthropic.status, await anthropic.json()]).toEqual([
+      404,
+      expect.objectContaining({ type: 'error', error: { type: 'not_found_error', message } }),
+    ])
+    const ollama = await postJson(`${server.url}/api/chat`, chat('nobody'))
+    expect([ollama.status, await ollama.json()]).toEqual([404, { error: message }])
+    expect((await fetch(`${server.url}/v1/models/nobody`)).status).toBe(404)
+  })
+
+  it('takes none for the first, and ollama’s tag for nothing', async () => {
+    expect((await (await postJson(`${server.url}/v1/chat/completions`, chat(undefined))).json()).model).toBe('first')
+    expect((await postJson(`${server.url}/api/chat`, chat('second:latest', { stream: false }))).status).toBe(200)
+  })
+})
+
+describe('what cannot be', () => {
+  it('is told before anything is loaded', async () => {
+    const two = ['--model', place('first'), '--model', place('second')]
+    const cases: [string[], RegExp][] = [
+      [[...two, '--name', 'x'], /--name: there are several/],
+      [[...two, '--pin', 'third'], /--pin third: not one of first, second/],
+      [[...two, '--pin', 'first', '--max-loaded', '1'], /--pin: no room/],
+      [['--model', place('first'), '--model', join(home, '.', 'first')], /two models would have the name/],
+    ]
+    for (const [args, message] of cases) {
+      expect(await moeflux(['serve', ...args])).toMatchObject({ code: 2, stderr: expect.stringMatching(message) })
+    }
+  })
+})
+
+describe('the library', () => {
+  it('opens models of the store by name, lists and removes them', async () => {
+    const before = process.env.MOEFLUX_HOME
+    process.env.MOEFLUX_HOME = mkdtempSync(join(tmpdir(), 'moeflux-home-'))
+    try {
+      const { cpSync } = await import('node:fs')
+      cpSync(demoModelPath(), join(process.env.MOEFLUX_HOME, 'models', 'org--little'), { recursive: true })
+      const [stored] = await listModels()
+      expect(stored).toMatchObject({ id: 'org--little', state: 'ready' })
+      for (const name of ['org--little', 'demo']) {
+        const model = await openModel(name, { backend: 'reference' })
+        await model.close()
+      }
+      await expect(openModel('nobody/nothing')).rejects.toMatchObject({ code: 'MODEL_NOT_FOUND' })
+      expect(await removeModel('org--little')).toMatchObject({ id: 'org--little' })
+      expect(await listModels()).toEqual([])
+    } finally {
+      rmSync(process.env.MOEFLUX_HOME, { recursive: true, force: true })
+      if (before === undefined) delete process.env.MOEFLUX_HOME
+      else process.env.MOEFLUX_HOME = before
+    }
+  })
+})

@@ -1,0 +1,157 @@
+// Which of several models are in memory, and who waits for what. The models are pretended ones.
+import { describe, expect, it } from 'vitest'
+import { type Lease, ModelShelf, type ShelfOptions } from '#moeflux/server/modelShelf.js'
+import { seededRandom } from '../support/random.js'
+
+class Pretended {
+  hasFailed = false
+  constructor(
+    readonly id: string,
+    private readonly world: World,
+  ) {}
+  async close() {
+    await this.world.pause()
+    this.world.inMemory.delete(this.id)
+  }
+}
+
+class World {
+  readonly inMemory = new Set<string>()
+  most = 0
+  readonly events: string[] = []
+  onLoad: (id: string) => void = () => {}
+  /** A place for everything else to happen. */
+  pause = () => new Promise<void>(resolve => setImmediate(resolve))
+
+  shelf(ids: readonly string[], options: Partial<ShelfOptions> = {}, pinned: readonly string[] = []) {
+    const load = async (id: string) => {
+      await this.pause()
+      this.onLoad(id)
+      if (this.inMemory.has(id)) throw new Error(`${id} is in memory twice`)
+      this.inMemory.add(id)
+      this.most = Math.max(this.most, this.inMemory.size)
+      return new Pretended(id, this)
+    }
+    return new ModelShelf<Pretended>(
+      ids.map(id => ({ id, contextLength: null, isPinned: pinned.includes(id), load: () => load(id) })),
+      {
+        mostLoaded: 2,
+        keepMs: Number.POSITIVE_INFINITY,
+        isShortage: error => (error as Error).message === 'no memory',
+        onEvent: line => this.events.push(line),
+        ...options,
+      },
+    )
+  }
+}
+
+describe('a shelf of models', () => {
+  it('answers everybody, with no more models in memory than there is room for, however they come', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a', 'b', 'c'])
+    const random = seededRandom(7)
+    let answered = 0
+    const client = async () => {
+      for (let i = 0; i < 60; i++) {
+        const id = 'abc'[Math.floor(random() * 3)]
+        const lease = await shelf.acquire(id)
+        expect(lease.loaded.id).toBe(id)
+        for (let pause = Math.floor(random() * 4); pause > 0; pause--) await world.pause()
+        expect(world.inMemory.has(id)).toBe(true)
+        lease.release()
+        lease.release() // once is enough
+        answered++
+      }
+    }
+    await Promise.all(Array.from({ length: 16 }, client))
+    expect(answered).toBe(16 * 60)
+    expect(world.most).toBe(2)
+    expect(shelf.counters.unloads).toBeGreaterThan(20)
+    await shelf.close(new Error('closed'))
+    expect(world.inMemory.size).toBe(0)
+  })
+
+  it('lets nobody overtake who waits for room', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })
+    const first = await shelf.acquire('a')
+    const order: string[] = []
+    const wait = async (id: string, name: string) => {
+      const lease = await shelf.acquire(id)
+      order.push(name)
+      lease.release()
+    }
+    const all = [wait('a', 'a1'), wait('b', 'b1'), wait('a', 'a2'), wait('a', 'a3')]
+    await world.pause()
+    expect(order).toEqual(['a1'])
+    first.release()
+    await Promise.all(all)
+    expect(order).toEqual(['a1', 'b1', 'a2', 'a3'])
+  })
+
+  it('never unloads what is pinned, and unloads what was not used for a while', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a', 'b', 'c'], { keepMs: 15 }, ['a'])
+    for (const id of ['a', 'b', 'c', 'b', 'c']) (await shelf.acquire(id)).release()
+    expect(world.inMemory).toContain('a')
+    await expect.poll(() => [...world.inMemory]).toEqual(['a'])
+    expect(shelf.list.map(({ state }) => state)).toEqual(['loaded', 'unloaded', 'unloaded'])
+  })
+
+  it('makes room where a model does not fit beside the others, and says so where nothing helps', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a', 'b'], { mostLoaded: Number.POSITIVE_INFINITY })
+    world.onLoad = id => {
+      if (id === 'b' && world.inMemory.has('a')) throw new Error('no memory')
+    }
+    const held = await shelf.acquire('a')
+    const waiting = shelf.acquire('b')
+    await world.pause()
+    held.release()
+    const lease = await waiting
+    expect([...world.inMemory]).toEqual(['b'])
+    lease.release()
+    world.onLoad = () => {
+      throw new Error('no memory')
+    }
+    await shelf.close(new Error('closed'))
+    const alone = world.shelf(['c'])
+    await expect(alone.acquire('c')).rejects.toThrow('no memory')
+    world.onLoad = () => {}
+    ;(await alone.acquire('c')).release()
+  })
+
+  it('loads again what has failed, refuses what fails at once, and forgets who left', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })
+    const lease = await shelf.acquire('a')
+    lease.loaded.hasFailed = true
+    const next = shelf.acquire('a')
+    lease.release()
+    const again: Lease<Pretended> = await next
+    expect(again.loaded).not.toBe(lease.loaded)
+    const leaving = new AbortController()
+    const left = shelf.acquire('b', leaving.signal)
+    leaving.abort(new Error('gone'))
+    await expect(left).rejects.toThrow('gone')
+    // The one that was to make room for it does not have to any more.
+    const quick = await shelf.acquire('a')
+    quick.release()
+    again.release()
+    world.onLoad = () => {
+      throw new Error('damaged')
+    }
+    await expect(shelf.acquire('b')).rejects.toThrow('damaged')
+    await expect(shelf.acquire('nobody')).rejects.toThrow('nobody')
+  })
+
+  it('refuses who waits when it is closed', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })
+    const held = await shelf.acquire('a')
+    const refused = expect(shelf.acquire('b')).rejects.toThrow('stopping')
+    await shelf.close(new Error('stopping'))
+    await refused
+    held.release()
+  })
+})
