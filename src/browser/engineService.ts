@@ -11,6 +11,7 @@ import type { EventStream } from '../session/eventStream.js'
 import { type Model, openModel } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
 import type { PackedShapes } from '../storage/openPacked.js'
+import { RangeFetcher } from '../storage/rangeFetcher.js'
 import type { StartTextWorker } from '../text/textWorkers.js'
 import { tabMemory } from './browserHost.js'
 import { ModelCache } from './modelCache.js'
@@ -25,7 +26,6 @@ import {
   type StorageReport,
   type ToEngine,
 } from './protocol.js'
-import { RangeFetcher } from './rangeFetcher.js'
 import { WebFolder } from './webFolder.js'
 
 /** The part of a tab's memory that experts take when nobody says how much. */

@@ -2,8 +2,8 @@
 // read takes what is stored and fetches the rest, each run of missing pieces with one request, no piece twice.
 import { ReadError } from '../errors.js'
 import type { ByteSource } from '../storage/byteSource.js'
+import type { RangeFetcher } from '../storage/rangeFetcher.js'
 import type { ModelCache } from './modelCache.js'
-import type { RangeFetcher } from './rangeFetcher.js'
 import type { RecordStore } from './recordStore.js'
 
 const PIECE = 2 ** 20

@@ -5,6 +5,7 @@ import { PLANNED_TOKENS } from '../compute/backend.js'
 import { DiskFullError } from '../errors.js'
 import { type PullPlan, planConfig, planPull } from '../hub/pullPlan.js'
 import { estimateModel, fourBitBytes } from '../model/estimate.js'
+import { isRemote } from '../remote/remoteFolder.js'
 import { freeSpace } from '../storage/diskFull.js'
 import { locateModel, notFound, storeRoot } from '../storage/modelStore.js'
 import { type Cli, Interrupted } from './action.js'
@@ -17,6 +18,7 @@ const COMMON_LINE = 100e6 / 8 // bytes per second
 
 /** The path of the model. `yes`: pull without asking. */
 export async function findOrPull(cli: Cli, name: string, yes: boolean): Promise<string> {
+  if (isRemote(name)) return name
   const located = await locateModel(name)
   if (located.path !== null) return located.path
   const { hub, unfinished } = located

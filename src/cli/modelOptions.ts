@@ -17,6 +17,7 @@ export interface ModelOptions {
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   readonly prefetch: boolean
   readonly checksums: boolean
+  readonly modelCache?: number // bytes
   readonly profile?: boolean // a flag of `bench` alone
 }
 
@@ -51,6 +52,7 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
     )
     .option('--no-prefetch', 'never read experts ahead')
     .option('--no-checksums', 'do not compare weights with their checksums as they are read')
+    .option('--model-cache <size>', 'disk for what is fetched of a model on a server (default 20GiB)', byteSizeOption)
     .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
 }
 

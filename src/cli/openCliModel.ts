@@ -26,6 +26,7 @@ export async function openCliModel(
       expertReads: options.expertReads,
       prefetch: options.prefetch,
       checksums: options.checksums,
+      modelCache: options.modelCache,
       profile: options.profile,
       ...more,
       onProgress: progress => bar.update(progress),

@@ -44,6 +44,8 @@ export interface OpenModelOptions {
    * tenth of a second of one core per GB.
    */
   readonly checksums?: boolean
+  /** Disk for what is fetched of a model on a server: bytes, or '20GB'. Default 20 GiB; 0 keeps nothing. */
+  readonly modelCache?: number | string
   /** Measure every kernel into `stats().phaseSeconds`, where that costs speed (webgpu). */
   readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */
@@ -103,6 +105,11 @@ export async function openModelParts(
 }
 
 async function findPacked(path: string, options: OpenModelOptions): Promise<Folder> {
+  if (/^(https?|s3):\/\//i.test(path)) {
+    const { openRemoteFolder } = await import('../remote/nodeRemote.js')
+    const cacheBytes = options.modelCache === undefined ? undefined : parseByteSize(options.modelCache, 'modelCache')
+    return await openRemoteFolder(path, { cacheBytes, onNotice: options.onNotice, signal: options.signal })
+  }
   const { preparePacked } = await import('../storage/preparePacked.js')
   const { openNodeFolder } = await import('../storage/nodeFolder.js')
   const { onProgress, onNotice, signal } = options

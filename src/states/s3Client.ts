@@ -26,6 +26,13 @@ export class S3Client {
     return this.base + name.split('/').map(encodeURIComponent).join('/')
   }
 
+  /** A signed request to any URL of the bucket. */
+  async fetch(url: string, init: RequestInit): Promise<Response> {
+    const { method = 'GET', headers } = init
+    const signed = await this.client.sign(url, { method, headers })
+    return await fetch(url, { ...init, headers: signed.headers })
+  }
+
   /** Throws for any other status than those. */
   async request(
     method: string,
@@ -36,8 +43,7 @@ export class S3Client {
     const url = this.url(name)
     let response: Response
     try {
-      const signed = await this.client.sign(url, { method, headers: init.headers })
-      response = await fetch(url, { method, headers: signed.headers, body: init.body, signal: init.signal })
+      response = await this.fetch(url, { method, ...init })
     } catch (cause) {
       init.signal?.throwIfAborted()
       throw new FetchError('UNREACHABLE', url, 'the server cannot be reached', { cause })

@@ -1,6 +1,9 @@
 // Node as a place for the wasm backend: threads of the process, files read by threads of their own.
+
+import { startAsyncReaders } from '../../experts/asyncReaders.js'
 import { availableMemory } from '../../experts/nodeMemory.js'
 import { readersFor, startNodeReaders } from '../../experts/nodeReaders.js'
+import { isFilePath } from '../../storage/filePath.js'
 import type { WasmHost } from './host.js'
 import { loadKernels } from './loadKernels.js'
 import { physicalCores, startComputeThread } from './nodeWorkers.js'
@@ -14,8 +17,11 @@ export function nodeHost(): WasmHost {
     threadBytes: { compute: 11e6, reader: 7.5e6 }, // measured, see docs/performance.md
     loadKernels,
     startThread: startComputeThread,
-    startReaders: ({ files, checksums, expertSize, memories, entries, slotBytes, threads }, options) =>
-      startNodeReaders({
+    startReaders: (request, options) => {
+      const { files, checksums, expertSize, memories, entries, slotBytes, threads } = request
+      // What is not in files here is fetched by the event loop, which waits for many at once.
+      if (!files.every(file => isFilePath(file.name))) return startAsyncReaders({ ...request, shared: true })
+      return startNodeReaders({
         files: files.map(file => file.name),
         expertSize,
         banks: memories,
@@ -27,6 +33,7 @@ export function nodeHost(): WasmHost {
         reads: options.expertReads,
         faults: options.readFaults,
         onNotice: options.onNotice,
-      }),
+      })
+    },
   }
 }

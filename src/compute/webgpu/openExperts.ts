@@ -2,6 +2,7 @@
 // the slots that they lie in. In two halves, since the staging of resident weights has room before that of experts is made.
 import { BackendUnavailableError } from '../../errors.js'
 import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
+import { isFilePath } from '../../storage/filePath.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { poolRequest } from '../gpuPlan.js'
@@ -125,9 +126,5 @@ async function openReader(packed: PackedModel, options: BackendOptions): Promise
 
 /** Experts are in files that threads of Node can read. */
 function readsFiles({ experts }: PackedModel): boolean {
-  return globalThis.process?.versions?.node !== undefined && experts.files.every(file => isPath(file.name))
-}
-
-function isPath(name: string): boolean {
-  return /^(\/|[A-Za-z]:[\\/]|\\\\)/.test(name)
+  return globalThis.process?.versions?.node !== undefined && experts.files.every(file => isFilePath(file.name))
 }

@@ -29,6 +29,8 @@ export class RangeFetcher {
     readonly base: string, // ends with a slash
     /** Sent with every request. */
     private readonly headers: Readonly<Record<string, string>> = {},
+    /** Sends them, where they have to be signed. */
+    private readonly send: (url: string, init: RequestInit) => Promise<Response> = (url, init) => fetch(url, init),
   ) {}
 
   url(name: string): string {
@@ -139,7 +141,7 @@ export class RangeFetcher {
     this.counters.requests++
     try {
       const headers = { ...this.headers, ...(init.headers as Record<string, string> | undefined) }
-      const response = await withPatience(fetch(this.url(name), { ...init, headers }), init.signal as AbortSignal)
+      const response = await withPatience(this.send(this.url(name), { ...init, headers }), init.signal as AbortSignal)
       this.offline = false
       return response
     } catch (cause) {

@@ -1,0 +1,156 @@
+// Models on a server, opened in Node by ranges: what is fetched, what is kept, and what a server that goes away does.
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { demoModelPath, openModel } from '#moeflux/index.js'
+import { openRemoteFolder } from '#moeflux/remote/remoteFolder.js'
+import { S3Client } from '#moeflux/states/s3Client.js'
+import { startS3 } from '../../scripts/scaleOut/servers.mjs'
+import { moeflux } from '../cli/moeflux.js'
+import { RangeServer } from '../support/rangeServer.js'
+
+const home = mkdtempSync(join(tmpdir(), 'moeflux-remote-'))
+const before = process.env.MOEFLUX_HOME
+let server: RangeServer
+let url: string
+const options = { backend: 'wasm', threads: 1, prefetch: false } as const
+const prompt = { prompt: 'Tell me a story', maxTokens: 8, temperature: 0 }
+
+beforeAll(async () => {
+  process.env.MOEFLUX_HOME = home
+  server = await RangeServer.start({ mounts: { '/model/': demoModelPath() } })
+  url = `${server.origin}/model`
+})
+
+afterAll(async () => {
+  await server.stop()
+  if (before === undefined) delete process.env.MOEFLUX_HOME
+  else process.env.MOEFLUX_HOME = before
+  rmSync(home, { recursive: true, force: true })
+})
+
+async function answer(place: string, more: object = {}) {
+  const model = await openModel(place, { ...options, ...more })
+  try {
+    const { text } = await model.generate(prompt)
+    return { text, stats: model.stats() }
+  } finally {
+    await model.close()
+  }
+}
+
+const expertBytes = () =>
+  server.log.filter(({ path }) => path.includes('/packed_experts/')).reduce((sum, { bytes }) => sum + bytes, 0)
+
+function cachedBytes(): number {
+  const files = readdirSync(join(home, 'remote'), { recursive: true, withFileTypes: true })
+  return files
+    .filter(file => file.isFile())
+    .reduce((sum, file) => sum + statSync(join(file.parentPath, file.name)).size, 0)
+}
+
+describe('a model on a server', () => {
+  it('answers as it does from a disk, with no more fetched than the resident part and the experts it used', async () => {
+    const local = await answer(demoModelPath())
+    const remote = await answer(url)
+    expect(remote.text).toBe(local.text)
+    const whole = readdirSync(join(demoModelPath(), 'packed_experts')).reduce(
+      (sum, name) => sum + statSync(join(demoModelPath(), 'packed_experts', name)).size,
+      0,
+    )
+    // Against the server's own log: each expert that a token was routed to, once.
+    expect(expertBytes()).toBe(remote.stats.bytesRead)
+    expect(expertBytes()).toBeLessThan(whole)
+    const weights = server.log.filter(({ path }) => path.endsWith('model_weights.bin'))
+    expect(weights.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(
+      statSync(join(demoModelPath(), 'model_weights.bin')).size,
+    )
+  })
+
+  it('is fetched once: what is on the disk is not asked for again', async () => {
+    server.log.length = 0
+    const { text } = await answer(url)
+    expect(text).toBe((await answer(demoModelPath())).text)
+    expect(expertBytes()).toBe(0)
+    expect(server.log.filter(({ path }) => path.endsWith('model_weights.bin'))).toEqual([])
+  })
+
+  it('mends a piece on the disk that is damaged', async () => {
+    const remote = join(home, 'remote')
+    for (const folder of readdirSync(remote)) {
+      const [piece] = readdirSync(join(remote, folder))
+      const path = join(remote, folder, piece)
+      const bytes = readFileSync(path)
+      bytes[bytes.length >> 1] ^= 1
+      const { writeFileSync } = await import('node:fs')
+      writeFileSync(path, bytes)
+    }
+    expect((await answer(url)).text).toBe((await answer(demoModelPath())).text)
+  })
+
+  it('stays within the disk that it may use, and does without any', async () => {
+    rmSync(join(home, 'remote'), { recursive: true, force: true })
+    const { text } = await answer(url, { modelCache: '3MB' })
+    expect(cachedBytes()).toBeLessThanOrEqual(3e6)
+    rmSync(join(home, 'remote'), { recursive: true, force: true })
+    expect((await answer(url, { modelCache: 0 })).text).toBe(text)
+    expect(() => cachedBytes()).toThrow()
+  })
+
+  it('fails with an error that says what is missing when its server goes, and goes on when that is back', async () => {
+    const model = await openModel(url, { ...options, modelCache: 0 })
+    try {
+      server.faults = { path: /packed_experts/, refuse: true }
+      const error = await model.generate(prompt).catch(error => error)
+      expect(error).toMatchObject({ code: 'EXPERT_READ' })
+      expect(error.message).toContain('packed_experts/layer_')
+      server.faults = {}
+      expect((await model.generate(prompt)).text).toBe((await answer(demoModelPath())).text)
+    } finally {
+      server.faults = {}
+      await model.close()
+    }
+  })
+
+  it('is refused with a reason where there is none, or none that can be read in parts', async () => {
+    await expect(openModel(`${server.origin}/nothing`, options)).rejects.toMatchObject({ code: 'MODEL_NOT_FOUND' })
+    server.faults = { path: /\.bin$/, noRanges: true }
+    await expect(openModel(url, { ...options, modelCache: 0 })).rejects.toMatchObject({ code: 'NO_RANGES' })
+    server.faults = {}
+  })
+
+  it('is run from the command line', async () => {
+    const { stdout, code } = await moeflux(
+      ['run', '--model', url, '--max-tokens', '8', '--temp', '0', 'Tell me a story'],
+      {
+        env: { MOEFLUX_HOME: home },
+      },
+    )
+    expect(code).toBe(0)
+    expect(stdout.trim()).toBe((await answer(demoModelPath())).text.trim())
+  })
+
+  it('is read from S3', async () => {
+    const s3 = await startS3()
+    try {
+      for (const [key, value] of Object.entries(s3.env)) process.env[key] = value
+      const place = s3.url.replace('/states?', '/models/demo?')
+      const client = await S3Client.open(place)
+      for (const file of readdirSync(demoModelPath(), { recursive: true, withFileTypes: true })) {
+        if (!file.isFile()) continue
+        const path = join(file.parentPath, file.name)
+        const name = path
+          .slice(demoModelPath().length)
+          .replace(/^[\\/]/, '')
+          .replaceAll('\\', '/')
+        await client.request('PUT', name, [200], { body: new Uint8Array(readFileSync(path)) })
+      }
+      const folder = await openRemoteFolder(place, { cacheBytes: 0 })
+      expect(await folder.readText('config.json')).toBe(readFileSync(join(demoModelPath(), 'config.json'), 'utf8'))
+      expect((await answer(place)).text).toBe((await answer(demoModelPath())).text)
+    } finally {
+      await s3.stop()
+    }
+  })
+})
