@@ -162,7 +162,7 @@ function syntheticModel(name, layers) {
     config,
     tensors,
     weights,
-    experts: { layout, files, checksums: null },
+    experts: { layout, layouts: files.map(() => layout), files, checksums: null },
     fingerprint: name,
     async close() {},
   }

@@ -2,8 +2,9 @@
 // and on a busy machine a barrier waits for whoever the system has put aside. All workers are taken as long as they do
 // not wait for each other much. When they do, or when steps are so short that a trial costs nobody anything, the next smaller
 // team is tried against them for a few steps; when there are fewer than all, now and then the next larger one. Where there are
-// many, a smaller team is tried once in any case: readers and the thread that asks for tokens want processors, too, and who
-// lacks one makes all others wait. The faster by median is kept for a while, longer each time nothing changes.
+// many, the first team is two smaller than all, and its neighbours are tried once in any case: readers and the thread that asks
+// for tokens want processors, too, and who lacks one makes all others wait. The faster by median is kept for a while, longer
+// each time nothing changes.
 // A state machine without a clock of its own. Results never depend on it.
 import { median } from '../../experts/median.js'
 
@@ -18,6 +19,7 @@ const SHORT_STEP = 0.005 // seconds
 const SLOWER = 1.5 // steps this much slower than they were end a hold
 const WINDOW = 8 // steps
 const MANY = 8 // workers
+const SPARE = 2 // processors that others may want, where there are many
 
 export class TeamGovernor {
   /** Workers that the coming step should run on. */
@@ -28,15 +30,14 @@ export class TeamGovernor {
   private hold = WINDOW
   private expected = Number.POSITIVE_INFINITY // seconds per step of the chosen size
   private recent: { readonly seconds: number; readonly waited: number }[] = []
-
   private readonly sizes: readonly number[] // of teams, ascending
-  private mayBeTooMany: boolean // nobody has tried fewer
+  private isUntried: boolean // where there are many
 
   constructor(private readonly most: number) {
     this.sizes = teamSizes(most)
-    this.mayBeTooMany = most >= MANY
-    this.chosen = most
-    this.size = most
+    this.isUntried = most >= MANY
+    this.chosen = this.isUntried ? most - SPARE : most
+    this.size = this.chosen
   }
 
   /** A step on `size` workers took this long, of which the leader spent this share waiting for the others. */
@@ -68,9 +69,9 @@ export class TeamGovernor {
     const sizes = [this.chosen]
     const waitsMuch = median(this.recent.map(step => step.waited)) > MUCH_WAITING
     const isShort = median(this.recent.map(step => step.seconds)) < SHORT_STEP
-    if (at > 0 && (waitsMuch || isShort || this.mayBeTooMany)) sizes.push(this.sizes[at - 1])
+    if (at > 0 && (waitsMuch || isShort || this.isUntried)) sizes.push(this.sizes[at - 1])
     if (this.chosen < this.most) sizes.push(this.sizes[at + 1])
-    this.mayBeTooMany = false
+    this.isUntried = false
     if (sizes.length > 1) this.begin(sizes)
   }
 
@@ -96,12 +97,13 @@ export class TeamGovernor {
   }
 }
 
-/** 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, and all. */
+/** 1, 2, 3, 4, 6, 8, 12, 16, 24 and so on, all, and where there are many all but two. */
 function teamSizes(most: number): number[] {
   const sizes: number[] = []
   for (let size = 1; size < most; size *= 2) {
     sizes.push(size)
     if (size > 1 && 1.5 * size < most) sizes.push(1.5 * size)
   }
-  return [...sizes, most]
+  if (most >= MANY) sizes.push(most - SPARE)
+  return [...new Set([...sizes, most])].sort((a, b) => a - b)
 }
