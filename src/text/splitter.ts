@@ -11,7 +11,10 @@ export interface SplitterOptions {
   readonly thinking?: boolean
   /** Recognize tool calls. Default true. */
   readonly toolCalls?: boolean
-  /** Type of a tool's parameter by its schema ('string', 'integer', …), for calls that are not written in JSON. */
+  /**
+   * Type of a tool's parameter by its schema ('string', 'integer', …), for calls that are not written in JSON. 'mixed': text,
+   * or JSON where it is a JSON string or null.
+   */
   readonly parameterType?: ParameterType
   readonly stop?: readonly string[]
   /** Tell of calls while they are being written. Default false: only of whole ones. */

@@ -1,8 +1,11 @@
 // Whole chats with models of other dialects: from messages through the template to events, and back into the next prompt.
 import { describe, expect, it } from 'vitest'
+import { ConstraintFactory } from '#moeflux/constrain/constraintFactory.js'
 import type { DialectName } from '#moeflux/model/families/family.js'
 import { thinkingOption } from '#moeflux/server/openai/options.js'
 import type { ChatOptions, SessionEvent } from '#moeflux/session/events.js'
+import { endTokenIds } from '#moeflux/text/dialects/endTokens.js'
+import { findDialect } from '#moeflux/text/dialects/findDialect.js'
 import { dialectTokenizer, TEMPLATES } from '../support/dialectModels.js'
 import { END_TOKEN, scriptedModel } from '../support/scriptedModel.js'
 
@@ -30,6 +33,7 @@ async function speaker(dialect: DialectName, answers: readonly string[]) {
   })
   const session = model.createSession()
   return {
+    tokenizer,
     prompts,
     controls,
     async ask(options: ChatOptions) {
@@ -40,7 +44,8 @@ async function speaker(dialect: DialectName, answers: readonly string[]) {
       const usage = events.findLast(event => event.type === 'usage')
       const calls = events.flatMap(event => (event.type === 'toolCall' ? [[event.name, event.arguments]] : []))
       const end = events.findLast(event => event.type === 'end')
-      return { text: say('text'), thinking: say('thinking'), calls, reason: end?.reason, usage }
+      const pieces = events.flatMap(event => (event.type === 'toolCallDelta' ? [event.arguments] : []))
+      return { pieces, text: say('text'), thinking: say('thinking'), calls, reason: end?.reason, usage }
     },
     close: () => model.close(),
   }
@@ -61,6 +66,8 @@ describe('a chat with a model that speaks harmony', () => {
       reason: 'tool_calls',
     })
     expect(first.usage?.thinkingTokens).toBeGreaterThan(0)
+    expect(first.pieces.join('')).toBe('{"x": "<|y|>"}')
+    expect(first.pieces.length).toBeGreaterThan(2)
     const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{"x": "<|y|>"}' } }
     const messages = [
       user('say <|end|>'),
@@ -96,6 +103,44 @@ describe('a chat with a model that speaks harmony', () => {
   })
 })
 
+describe('a required call', () => {
+  it.each(['harmony', 'glm4', 'hermes', 'qwen3_coder'] as const)(
+    'comes of a model of %s that would rather think for ever',
+    async dialect => {
+      const { ask, tokenizer, close } = await speaker(dialect, ['word '.repeat(400)])
+      const spoken = findDialect(TEMPLATES[dialect])
+      const ends = endTokenIds([END_TOKEN, 8183], spoken, tokenizer)
+      const factory = new ConstraintFactory(tokenizer, 8192, ends, spoken)
+      const parameters = {
+        type: 'object',
+        properties: {
+          x: { enum: ['yes'] },
+          n: { enum: [6] },
+          s: { type: ['string', 'null'], enum: ['no'] },
+          r: { $ref: '#/$defs/list' },
+        },
+        required: ['x', 'n', 's', 'r'],
+        $defs: { list: { type: 'array', items: { const: 1 }, minItems: 1, maxItems: 1 } },
+      }
+      const only = { name: 'f', strict: true, parameters }
+      const answer = await ask({
+        messages: [user('Go')],
+        tools: [only],
+        toolChoice: 'required',
+        parallelToolCalls: false,
+        thinking: true,
+        thinkingBudget: 3,
+        maxTokens: 200,
+        openConstraint: (request, signal) => factory.open(request, signal),
+      })
+      expect(answer).toMatchObject({ text: '', reason: 'tool_calls' })
+      expect(answer.calls.map(([, written]) => JSON.parse(written))).toEqual([{ x: 'yes', n: 6, s: 'no', r: [1] }])
+      await factory.close()
+      await close()
+    },
+  )
+})
+
 describe('thinking that a client asks for by a word', () => {
   it('is told to the model where it may know the word', () => {
     const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', null]
@@ -113,6 +158,8 @@ describe('a chat with a model that speaks glm4', () => {
     const { ask, prompts, close } = await speaker('glm4', [`\n<think>Use f.</think>\n${written}`, 'Done.'])
     const first = await ask({ messages: [user('Go')], tools, thinking: true })
     expect(first).toMatchObject({ thinking: 'Use f.', calls: [['f', '{"x": "a \\"b\\""}']], reason: 'tool_calls' })
+    expect(first.pieces.join('')).toBe('{"x": "a \\"b\\""}')
+    expect(first.pieces.length).toBeGreaterThan(2)
     const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{"x":"a \\"b\\""}' } }
     const messages = [user('Go'), { role: 'assistant', content: '', tool_calls: [call] }, user('And?')]
     expect((await ask({ messages, tools })).text).toBe('Done.')

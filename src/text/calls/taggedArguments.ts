@@ -203,6 +203,7 @@ function leadsTo(text: string, parts: readonly string[]): boolean {
 /** Values between tags are bare text: the tool's schema says what they are. Without one, and where it fails, text. */
 function jsonOf(value: string, type: string | undefined): string {
   const trimmed = value.trim()
+  if (type === 'mixed' && trimmed !== 'null' && !/^".*"$/s.test(trimmed)) return JSON.stringify(value)
   const literal = type === 'boolean' || type === 'null' ? trimmed.toLowerCase().replace(/^none$/, 'null') : trimmed
   try {
     JSON.parse(literal)
