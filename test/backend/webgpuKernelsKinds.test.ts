@@ -147,7 +147,7 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       const length = past + tokens
       const inputs = randomFloats(random, length * stride, 2)
       const norms = randomFloats(random, 2 * headDim).map(value => value + 1.5)
-      const sinks = randomFloats(random, heads, 3)
+      const sinks = randomFloats(random, heads, 3).map(value => value + 3)
       const want = attend(config, shape, inputs, norms, sinks).subarray(past * heads * headDim)
 
       const { device } = arena
@@ -178,7 +178,13 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       await arena.run(await attentionReduceOp(arena.exact, config, shape, reduced, splits), { tokens })
       expectClose(await arena.floats(split, want.length), want, KERNEL, 'split')
     })
-    await fc.assert(property, { numRuns: 5 })
+    // As gpt_oss has them, and what it has not.
+    const oss = { outputGate: false, qkNorm: false, sinks: true, isWhole: true, window: 3, yarn: true }
+    const other = { outputGate: true, qkNorm: true, sinks: false, isWhole: false, window: null, yarn: false }
+    const sizes = { share: 2, past: 63, seed: 1 }
+    const drawn = [oss, { ...oss, window: null }, other]
+    const examples = drawn.map((kinds): [typeof kinds & typeof sizes] => [{ ...kinds, ...sizes }])
+    await fc.assert(property, { numRuns: 5, examples })
   })
 
   test('a bias by column, for one token and for many', async () => {
