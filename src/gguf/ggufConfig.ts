@@ -1,44 +1,48 @@
 // config.json and generation_config.json, made of a GGUF file's metadata. What a config may say is checked where configs are
 // read; here only what that reader cannot see: settings of GGUF that have no field there.
 import { FormatError } from '../errors.js'
+import type { Family } from '../model/families/family.js'
+import type { GgufMetadata, GgufTensorNames } from '../model/families/ggufSource.js'
+import { families, familyOfArchitecture } from '../model/families/index.js'
 import type { GgufFields } from './ggufFields.js'
 import { show } from './ggufHeader.js'
-
-/** `general.architecture` of models that run, with the model_type that they are. */
-export const ARCHITECTURES: ReadonlyMap<string, string> = new Map([['qwen35moe', 'qwen3_5_moe_text']])
 
 const DEFAULT_INTERVAL = 4
 
 export type JsonFields = Readonly<Record<string, unknown>>
 
-export interface ConfigTensors {
+export interface ConfigTensors extends GgufTensorNames {
   readonly vocabSize: number // rows of the embedding
-  readonly hasHead: boolean // a matrix of its own for the logits
 }
 
-export function checkArchitecture(fields: GgufFields): string {
+export function checkArchitecture(fields: GgufFields): Family {
   const architecture = fields.get('general.architecture')
-  if (typeof architecture === 'string' && ARCHITECTURES.has(architecture)) return architecture
-  const known = [...ARCHITECTURES.keys()].join(', ')
+  const family = familyOfArchitecture(architecture)
+  if (family !== undefined) return family
+  const known = families.map(({ gguf }) => gguf.architecture).join(', ')
   const detail = `general.architecture is ${show(architecture)}; of GGUF files these run: ${known}`
   throw new FormatError('UNSUPPORTED_MODEL', fields.file, detail)
 }
 
-export function configOf(fields: GgufFields, { vocabSize, hasHead }: ConfigTensors): JsonFields {
-  const architecture = checkArchitecture(fields)
-  const key = (name: string) => `${architecture}.${name}`
-  const number = (name: string) => fields.number(key(name))
-  refuseOtherMath(fields, key)
+export function configOf(fields: GgufFields, tensors: ConfigTensors): JsonFields {
+  const { gguf } = checkArchitecture(fields)
+  const key = (name: string) => `${gguf.architecture}.${name}`
+  const metadata: GgufMetadata = {
+    number: name => fields.number(key(name)),
+    optionalNumber: name => fields.optionalNumber(key(name)),
+    get: name => fields.get(key(name)),
+    fail: (name, want) => fields.fail(key(name), want),
+  }
+  const { number, optionalNumber } = metadata
   const headDim = number('attention.key_length')
-  const valueLength = fields.optionalNumber(key('attention.value_length'))
-  if (valueLength !== undefined && valueLength !== headDim) fields.fail(key('attention.value_length'), String(headDim))
-  const layers = number('block_count') - (fields.optionalNumber(key('nextn_predict_layers')) ?? 0)
-  const valueHeads = number('ssm.time_step_rank')
+  const valueLength = optionalNumber('attention.value_length')
+  if (valueLength !== undefined && valueLength !== headDim) metadata.fail('attention.value_length', String(headDim))
+  const layers = number('block_count') - (optionalNumber('nextn_predict_layers') ?? 0)
   return {
-    model_type: ARCHITECTURES.get(architecture),
+    model_type: gguf.modelType,
     hidden_size: number('embedding_length'),
     num_hidden_layers: layers,
-    ...layerKinds(fields, key, layers),
+    ...(metadata.get('ssm.state_size') === undefined ? {} : layerKinds(fields, key, layers)),
     num_attention_heads: perLayerNumber(fields, key('attention.head_count')),
     num_key_value_heads: perLayerNumber(fields, key('attention.head_count_kv')),
     head_dim: headDim,
@@ -46,20 +50,12 @@ export function configOf(fields: GgufFields, { vocabSize, hasHead }: ConfigTenso
     rope_parameters: {
       rope_type: ropeType(fields, key),
       rope_theta: shortest(number('rope.freq_base')),
-      partial_rotary_factor: number('rope.dimension_count') / headDim,
+      partial_rotary_factor: (optionalNumber('rope.dimension_count') ?? headDim) / headDim,
     },
-    vocab_size: vocabSize,
-    tie_word_embeddings: !hasHead,
+    vocab_size: tensors.vocabSize,
+    tie_word_embeddings: !tensors.has('output.weight'),
     max_position_embeddings: number('context_length'),
-    num_experts: number('expert_count'),
-    num_experts_per_tok: number('expert_used_count'),
-    moe_intermediate_size: number('expert_feed_forward_length'),
-    shared_expert_intermediate_size: number('expert_shared_feed_forward_length'),
-    linear_conv_kernel_dim: number('ssm.conv_kernel'),
-    linear_key_head_dim: number('ssm.state_size'),
-    linear_num_key_heads: number('ssm.group_count'),
-    linear_num_value_heads: valueHeads,
-    linear_value_head_dim: number('ssm.inner_size') / valueHeads,
+    ...gguf.configOf(metadata, tensors),
   }
 }
 
@@ -79,15 +75,6 @@ export function generationConfigOf(fields: GgufFields): JsonFields {
     return value === undefined ? [] : [[name, shortest(value)]]
   })
   return { eos_token_id: [...new Set([...named, ...usual])], ...Object.fromEntries(given) }
-}
-
-function refuseOtherMath(fields: GgufFields, key: (name: string) => string): void {
-  const gating = fields.optionalNumber(key('expert_gating_func')) ?? 1
-  if (gating > 1) fields.fail(key('expert_gating_func'), '1 (softmax)')
-  if (fields.get(key('expert_weights_norm')) === false) fields.fail(key('expert_weights_norm'), 'true')
-  const scale = fields.optionalNumber(key('expert_weights_scale')) ?? 1
-  if (scale !== 0 && scale !== 1) fields.fail(key('expert_weights_scale'), '1')
-  if ((fields.optionalNumber(key('expert_group_count')) ?? 1) > 1) fields.fail(key('expert_group_count'), '1')
 }
 
 /** Given layer by layer, or by an interval. */

@@ -55,7 +55,7 @@ export function modelConfigOf(file: GgufFile): ModelConfig {
 
 function configFields(file: GgufFile, fields: GgufFields) {
   const vocabSize = file.tensors.get('token_embd.weight')?.shape[0] ?? 0
-  return configOf(fields, { vocabSize, hasHead: file.tensors.has('output.weight') })
+  return configOf(fields, { vocabSize, has: name => file.tensors.has(name) })
 }
 
 function textsOf(file: GgufFile): Map<string, string> {

@@ -2,7 +2,10 @@
 // another order, A_log as -exp(A_log), gates without their one row. Names and shapes; the bytes are read elsewhere.
 import { TensorError } from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
-import { PROJECTIONS, type Projection, projectionShape } from '../model/expertLayout.js'
+import { hasExpertBiases, PROJECTIONS, type Projection, projectionShape } from '../model/expertLayout.js'
+import type { Family, SourceRows } from '../model/families/family.js'
+import type { GgufSource } from '../model/families/ggufSource.js'
+import { familyNamed } from '../model/families/index.js'
 import { widenFloats } from '../model/floats.js'
 import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { FloatType } from '../model/tensors.js'
@@ -56,12 +59,24 @@ const LAYER_NAMES: ReadonlyMap<string, string> = new Map([
   ['mlp.shared_expert.gate_proj', 'ffn_gate_shexp.weight'],
   ['mlp.shared_expert.up_proj', 'ffn_up_shexp.weight'],
   ['mlp.shared_expert.down_proj', 'ffn_down_shexp.weight'],
+  ['mlp.gate_proj', 'ffn_gate.weight'],
+  ['mlp.up_proj', 'ffn_up.weight'],
+  ['mlp.down_proj', 'ffn_down.weight'],
+  ['self_attn.q_proj.bias', 'attn_q.bias'],
+  ['self_attn.k_proj.bias', 'attn_k.bias'],
+  ['self_attn.v_proj.bias', 'attn_v.bias'],
+  ['self_attn.o_proj.bias', 'attn_output.bias'],
+  ['self_attn.sinks', 'attn_sinks.weight'],
+  ['mlp.gate.bias', 'ffn_gate_inp.bias'],
+  ['mlp.gate.e_score_correction_bias', 'exp_probs_b.bias'],
 ])
 
-export function ggufNameOf(packedName: string): string {
+/** `own`: of the family, before the usual ones. */
+export function ggufNameOf(packedName: string, own: GgufSource['names'] = {}): string {
   const match = /^model\.layers\.(\d+)\.(.*)$/.exec(packedName)
   if (match === null) return TOP_NAMES.get(packedName)!
-  return `blk.${match[1]}.${LAYER_NAMES.get(match[2])!}`
+  const [, layer, name] = match
+  return `blk.${layer}.${own[name] ?? LAYER_NAMES.get(name)!}`
 }
 
 export function nameTensors(file: GgufFile, config: ModelConfig): NamedTensors {
@@ -72,18 +87,28 @@ export function nameTensors(file: GgufFile, config: ModelConfig): NamedTensors {
       ...specs.flatMap(spec => (spec.kind === 'matrix' ? names.matrix(spec) : [])),
       ...PROJECTIONS.flatMap(projection => names.experts(projection)),
     ],
-    vectors: specs.flatMap(spec => (spec.kind === 'vector' ? names.vector(spec) : [])),
+    vectors: [
+      ...specs.flatMap(spec => (spec.kind === 'vector' ? names.vector(spec) : [])),
+      ...(hasExpertBiases(config) ? PROJECTIONS.flatMap(projection => names.expertBiases(projection)) : []),
+    ],
   }
 }
 
 class TensorNames {
+  private readonly family: Family
+
   constructor(
     private readonly file: GgufFile,
     private readonly config: ModelConfig,
-  ) {}
+  ) {
+    this.family = familyNamed(config.family)
+  }
 
-  matrix({ name, rows, cols }: MatrixSpec): NamedMatrix {
-    const tensor = this.find(ggufNameOf(name))
+  matrix(spec: MatrixSpec): NamedMatrix {
+    const { name, rows, cols } = spec
+    const part = this.file.tensors.has(this.nameOf(name)) ? null : this.family.source.rowsOf?.(name, this.config)
+    if (part) return this.partOf(spec, part)
+    const tensor = this.find(this.nameOf(name))
     // The quantizer leaves the one row of a gate out.
     const isRow = rows === 1 && tensor.shape.length === 1
     checkShape(tensor, isRow ? [cols] : [rows, cols])
@@ -91,8 +116,20 @@ class TensorNames {
     return { name, stack: null, matrix: new RelaidMatrix(tensor, rows, cols, targetOf(tensor, cols, order), order) }
   }
 
+  /** Rows of a matrix that holds others as well. */
+  private partOf({ name, rows, cols }: MatrixSpec, part: SourceRows): NamedMatrix {
+    const tensor = this.find(this.nameOf(part.name))
+    checkShape(tensor, [part.rows, cols])
+    const order = { rowOf: part.rowOf }
+    return { name, stack: null, matrix: new RelaidMatrix(tensor, rows, cols, targetOf(tensor, cols, order), order) }
+  }
+
+  private nameOf(packedName: string): string {
+    return ggufNameOf(packedName, this.family.gguf.names)
+  }
+
   vector({ name, length }: VectorSpec): NamedVector {
-    const tensor = this.find(ggufNameOf(name))
+    const tensor = this.find(this.nameOf(name))
     const { linearConvDim, linearConvKernel } = this.config
     const isConv = name.endsWith('conv1d.weight')
     checkShape(tensor, isConv ? [linearConvDim, linearConvKernel] : [length])
@@ -113,14 +150,28 @@ class TensorNames {
 
   /** A projection of all experts, in each layer. */
   experts(projection: Projection): NamedMatrix[] {
-    const { numLayers, numExperts } = this.config
+    const { moeLayers, numExperts } = this.config
     const [rows, cols] = projectionShape(this.config, projection)
-    return Array.from({ length: numLayers }, (_, layer) => {
+    return moeLayers.map(layer => {
       const { tensor, order } = this.expertTensor(layer, projection, rows, cols)
       return {
         name: `model.layers.${layer}.mlp.switch_mlp.${projection}_proj`,
         stack: numExperts,
         matrix: new RelaidMatrix(tensor, numExperts * rows, cols, targetOf(tensor, cols), order),
+      }
+    })
+  }
+
+  expertBiases(projection: Projection): NamedVector[] {
+    const { moeLayers, numExperts } = this.config
+    const shape = [numExperts, projectionShape(this.config, projection)[0]]
+    return moeLayers.map(layer => {
+      const tensor = this.find(`blk.${layer}.ffn_${projection}_exps.bias`)
+      checkShape(tensor, shape)
+      return {
+        name: `model.layers.${layer}.mlp.switch_mlp.${projection}_proj.bias`,
+        shape,
+        read: () => readFloats(tensor),
       }
     })
   }
@@ -143,7 +194,8 @@ class TensorNames {
   private orderOf(name: string): MatrixOrder {
     const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim } = this.config
     const perKey = linearValueHeads / linearKeyHeads
-    if (perKey === 1 || !name.includes('.linear_attn.')) return {}
+    const isTiled = this.family.gguf.hasTiledHeads === true && perKey > 1
+    if (!isTiled || !name.includes('.linear_attn.')) return {}
     const headOf = (head: number) => (head % perKey) * linearKeyHeads + Math.floor(head / perKey)
     const byHead = (size: number, first: number) => (row: number) => {
       if (row < first) return row

@@ -1,10 +1,10 @@
-// A GGUF file of mixed precision (Q4_K, and Q6_K in some layers) against another implementation's logits, computed from the
-// file's own values, which are kept to the bit. The model is random and small, which makes it chaotic: int8 activations move
-// its logits by some percent.
+// GGUF files against another implementation's logits, computed from the files' own values, which are kept to the bit: one of
+// mixed precision (Q4_K, and Q6_K in some layers) with experts; dense ones with a codebook type, and in three parts. The
+// models are random and small, which makes them chaotic: int8 activations move their logits by some percent.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { openModel } from '#moeflux/session/openModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { backends } from '../support/backends.js'
@@ -14,12 +14,17 @@ import { repository } from '../support/packedFiles.js'
 
 const VOCABULARY = 1024
 const data = (name: string) => join(repository, 'test/data/gguf', name)
-const folder = mkdtempSync(join(tmpdir(), 'moeflux-gguf-'))
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-beforeAll(async () => {
-  await packFolder(data('tiny-moe-Q4_K_M.gguf'), folder)
-})
+const files = [
+  { file: 'tiny-moe-Q4_K_M.gguf', golden: 'golden.safetensors', logits: 'logits_Q4_K_M', family: 'qwen3_5_moe' },
+  { file: 'tiny-dense-IQ4_XS.gguf', golden: 'golden-dense.safetensors', logits: 'logits_IQ4_XS', family: 'qwen3_5' },
+  {
+    file: 'tiny-dense-Q4_0-00001-of-00003.gguf',
+    golden: 'golden-dense.safetensors',
+    logits: 'logits_Q4_0',
+    family: 'qwen3_5',
+  },
+]
 
 const rows = [
   { name: 'reference', tokens: 64, least: 0.9999999, most: 5e-4 },
@@ -28,19 +33,28 @@ const rows = [
   { name: 'webgpu exact', tokens: 6, least: 0.9999999, most: 2e-3 },
 ]
 
-test.each(rows)('$name', async ({ name, tokens, least, most }) => {
-  const goldens = readTensors(data('golden.safetensors'))
-  const ids = [...(goldens.get('ids') as Int32Array)].slice(0, tokens)
-  const want = (goldens.get('logits_Q4_K_M') as Float32Array).subarray(0, tokens * VOCABULARY)
-  const model = await openModel(folder, backends.find(backend => backend.name === name)!.options)
-  try {
-    const evaluated = await model.createContext().evaluate(ids, { logits: 'all' })
-    const logits = evaluated.logits as Float32Array
-    expect(cosine(logits, want)).toBeGreaterThan(least)
-    expect(largestDifference(logits, want)).toBeLessThan(most)
-  } finally {
-    await model.close()
-  }
+describe.each(files)('$file', ({ file, golden, logits: key, family }) => {
+  const folder = mkdtempSync(join(tmpdir(), 'moeflux-gguf-'))
+  const goldens = readTensors(data(golden))
+  afterAll(() => rmSync(folder, { recursive: true, force: true }))
+  beforeAll(async () => {
+    await packFolder(data(file), folder)
+  })
+
+  test.each(rows)('$name', async ({ name, tokens, least, most }) => {
+    const ids = [...(goldens.get('ids') as Int32Array)].slice(0, tokens)
+    const want = (goldens.get(key) as Float32Array).subarray(0, ids.length * VOCABULARY)
+    const model = await openModel(folder, backends.find(backend => backend.name === name)!.options)
+    try {
+      expect(model.config.family).toBe(family)
+      const evaluated = await model.createContext().evaluate(ids, { logits: 'all' })
+      const logits = evaluated.logits as Float32Array
+      expect(cosine(logits, want)).toBeGreaterThan(least)
+      expect(largestDifference(logits, want)).toBeLessThan(most)
+    } finally {
+      await model.close()
+    }
+  })
 })
 
 function largestDifference(got: Float32Array, want: Float32Array): number {

@@ -72,3 +72,18 @@ export async function readFloatTensors(path: string): Promise<Map<string, Float3
     await source.close()
   }
 }
+
+/** Values of all tensors of a table, by name. */
+export function tensorValues(tensors: object, bytes: Uint8Array): Map<string, Float32Array> {
+  const out = new Map<string, Float32Array>()
+  const walk = (value: unknown): void => {
+    if (Array.isArray(value)) value.forEach(walk)
+    else if (value !== null && typeof value === 'object') {
+      const tensor = value as Matrix & Vector
+      if (typeof tensor.name !== 'string') Object.values(value).forEach(walk)
+      else out.set(tensor.name, 'rows' in value ? matrixValues(tensor, bytes) : vectorValues(tensor, bytes))
+    }
+  }
+  walk(tensors)
+  return out
+}

@@ -15,7 +15,11 @@ export function tinyConfig(): Record<string, unknown> {
 }
 
 export function tinyTensors(): Tensors {
-  const file = readFileSync(join(tinySource, 'model.safetensors'))
+  return readTensorTable(readFileSync(join(tinySource, 'model.safetensors')))
+}
+
+/** The tensors of a safetensors file. */
+export function readTensorTable(file: Buffer): Tensors {
   const length = Number(file.readBigUInt64LE(0))
   const header = JSON.parse(file.toString('utf8', 8, 8 + length)) as Record<
     string,

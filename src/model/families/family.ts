@@ -2,6 +2,7 @@
 // layers, how tensors are called, and which dialect the models speak. All else follows from the shapes.
 import type { ConfigFields } from '../configFields.js'
 import type { LayerShape, RopeShape } from '../layers.js'
+import type { GgufSource } from './ggufSource.js'
 
 export type DialectName = 'qwen3_5' | 'qwen3_coder' | 'hermes' | 'glm4' | 'harmony'
 
@@ -15,6 +16,7 @@ export interface Family {
   readonly zeroCentredNorms: boolean
   readShapes(fields: ConfigFields, base: BaseShapes): FamilyShapes
   readonly source: SourceNames
+  readonly gguf: GgufSource
 }
 
 /** How checkpoints differ from the packed folder, whose names are those of `tensorPlan.ts`. */

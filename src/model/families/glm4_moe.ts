@@ -1,7 +1,9 @@
 // GLM-4.5 and 4.6: attention with biases and half of each head rotated; the first layers dense, then experts chosen by a
 // sigmoid with a bias, within the best groups, beside an ungated shared expert.
+import type { Json } from '../configFields.js'
 import type { AttentionShape, DenseShape, LayerShape, MoeShape } from '../layers.js'
 import { type Family, NO_DELTA } from './family.js'
+import { type GgufMetadata, type GgufTensorNames, ggufExperts } from './ggufSource.js'
 import { MAX_EXPERTS, readRope } from './readShapes.js'
 
 export const glm4_moe: Family = {
@@ -10,6 +12,7 @@ export const glm4_moe: Family = {
   dialect: 'glm4',
   zeroCentredNorms: false,
   source: { renames: [[/\.mlp\.shared_experts\./, '.mlp.shared_expert.']], fusedExperts: 'stacked' },
+  gguf: { architecture: 'glm4moe', modelType: 'glm4_moe', configOf: ggufFields },
 
   readShapes(fields, { numLayers, headDim }) {
     fields.mustBe('hidden_act', 'silu')
@@ -62,3 +65,25 @@ export const glm4_moe: Family = {
     }
   },
 }
+
+function ggufFields(metadata: GgufMetadata, tensors: GgufTensorNames): Json {
+  const { num_experts, ...sizes } = ggufExperts(metadata)
+  const gating = metadata.optionalNumber('expert_gating_func') ?? SIGMOID
+  if (gating !== SIGMOID) metadata.fail('expert_gating_func', `${SIGMOID} (sigmoid)`)
+  return {
+    ...sizes,
+    n_routed_experts: num_experts,
+    n_shared_experts: metadata.number('expert_shared_count'),
+    n_group: metadata.optionalNumber('expert_group_count') ?? 1,
+    topk_group: metadata.optionalNumber('expert_group_used_count') ?? 1,
+    routed_scaling_factor: metadata.optionalNumber('expert_weights_scale') ?? 1,
+    norm_topk_prob: metadata.get('expert_weights_norm') !== false,
+    first_k_dense_replace: metadata.number('leading_dense_block_count'),
+    intermediate_size: metadata.number('feed_forward_length'),
+    attention_bias: tensors.has('blk.0.attn_q.bias'),
+    use_qk_norm: tensors.has('blk.0.attn_q_norm.weight'),
+  }
+}
+
+/** llama.cpp's number for it. */
+const SIGMOID = 2

@@ -5,6 +5,7 @@ import { UnsupportedModelError } from '../../errors.js'
 import type { ConfigFields } from '../configFields.js'
 import type { AttentionShape, LayerShape, MoeShape } from '../layers.js'
 import { type Family, NO_DELTA } from './family.js'
+import { ggufExperts } from './ggufSource.js'
 import { MAX_EXPERTS, readRope } from './readShapes.js'
 
 export const gpt_oss: Family = {
@@ -18,6 +19,28 @@ export const gpt_oss: Family = {
       [/\.mlp\.experts\.(gate|up|down)_proj\./, '.mlp.switch_mlp.$1_proj.'],
     ],
     fusedExperts: 'alternating',
+  },
+  gguf: {
+    architecture: 'gpt-oss',
+    modelType: 'gpt_oss',
+    configOf(metadata) {
+      const { num_experts, moe_intermediate_size, ...sizes } = ggufExperts(metadata)
+      return {
+        ...sizes,
+        num_local_experts: num_experts,
+        intermediate_size: moe_intermediate_size,
+        sliding_window: metadata.number('attention.sliding_window'),
+        rope_parameters: {
+          rope_type: 'yarn',
+          rope_theta: metadata.number('rope.freq_base'),
+          beta_fast: 32,
+          beta_slow: 1,
+          truncate: false,
+          factor: metadata.number('rope.scaling.factor'),
+          original_max_position_embeddings: metadata.number('rope.scaling.original_context_length'),
+        },
+      }
+    },
   },
 
   readShapes(fields, { numLayers, headDim }) {

@@ -18,6 +18,11 @@ export function familyOf(modelType: unknown, field = 'model_type'): Family {
   throw new UnsupportedModelError(field, modelType, `one of ${known}`)
 }
 
+/** The family of a GGUF file's `general.architecture`, or undefined. */
+export function familyOfArchitecture(architecture: unknown): Family | undefined {
+  return families.find(({ gguf }) => gguf.architecture === architecture)
+}
+
 /** The family that a config was read by. */
 export function familyNamed(name: string): Family {
   return families.find(family => family.name === name)!

@@ -2,6 +2,7 @@
 // block. Nothing is streamed.
 import type { DenseShape } from '../layers.js'
 import { type Family, NO_EXPERTS } from './family.js'
+import { ggufDelta } from './ggufSource.js'
 import { readHybridMixers } from './hybridMixers.js'
 
 export const qwen3_5: Family = {
@@ -10,6 +11,12 @@ export const qwen3_5: Family = {
   dialect: 'qwen3_5',
   zeroCentredNorms: true,
   source: { renames: [], fusedExperts: 'stacked' },
+  gguf: {
+    architecture: 'qwen35',
+    modelType: 'qwen3_5_text',
+    hasTiledHeads: true,
+    configOf: metadata => ({ intermediate_size: metadata.number('feed_forward_length'), ...ggufDelta(metadata) }),
+  },
 
   readShapes(fields, base) {
     const { mixers, ...rest } = readHybridMixers(fields, base)

@@ -2,6 +2,7 @@
 // shared expert.
 import { type AttentionShape, type LayerShape, SOFTMAX_ROUTER } from '../layers.js'
 import { type Family, NO_DELTA, NO_EXPERTS } from './family.js'
+import { ggufExperts, refuseOtherRouters } from './ggufSource.js'
 import { MAX_EXPERTS, readRope } from './readShapes.js'
 
 export const qwen3_moe: Family = {
@@ -10,6 +11,15 @@ export const qwen3_moe: Family = {
   dialect: 'hermes',
   zeroCentredNorms: false,
   source: { renames: [], fusedExperts: 'stacked' },
+  gguf: {
+    architecture: 'qwen3moe',
+    modelType: 'qwen3_moe',
+    names: { 'post_attention_layernorm.weight': 'ffn_norm.weight' },
+    configOf(metadata) {
+      refuseOtherRouters(metadata)
+      return { ...ggufExperts(metadata), norm_topk_prob: true }
+    },
+  },
 
   readShapes(fields, { numLayers, headDim }) {
     fields.mustBe('hidden_act', 'silu')

@@ -1,6 +1,7 @@
 // Qwen3-Next (80B-A3B, Coder-Next): layers as in qwen3_5_moe, but the delta net's inputs are packed by key head: q, k, v and z
 // of each in one projection, b and a in another. Their rows are sorted out when packing.
 import type { DeltaSizes, Family, SourceRows } from './family.js'
+import { ggufDelta, ggufExperts, refuseOtherRouters } from './ggufSource.js'
 import { readHybridMixers } from './hybridMixers.js'
 import { readSharedExpertSizes, SHARED_EXPERT_MOE } from './sharedExpertMoe.js'
 
@@ -10,6 +11,16 @@ export const qwen3_next: Family = {
   dialect: 'hermes',
   zeroCentredNorms: true,
   source: { renames: [], fusedExperts: 'stacked', rowsOf },
+  gguf: {
+    architecture: 'qwen3next',
+    modelType: 'qwen3_next',
+    names: { 'linear_attn.in_proj_ba': 'ssm_ba.weight' },
+    configOf(metadata) {
+      refuseOtherRouters(metadata)
+      const shared = metadata.number('expert_shared_feed_forward_length')
+      return { ...ggufExperts(metadata), shared_expert_intermediate_size: shared, ...ggufDelta(metadata) }
+    },
+  },
 
   readShapes(fields, base) {
     const { mixers, ...rest } = readHybridMixers(fields, base)
