@@ -1,0 +1,172 @@
+// Three replicas, a Redis, HAProxy, and clients that hold conversations over them, while everything that can break does: the
+// store is killed, hangs, is full and has damaged objects, a replica is killed in its answers, another is stopped in order.
+// Counts answers, wrong ones (the same conversation must always get the same answer), errors, and times to the first token.
+//
+//   node scripts/scaleOut/faults.mjs [--clients 64] [--seconds 60]
+import { spawn } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { Redis } from 'ioredis'
+import { freePort, startHaproxy, startRedis } from './servers.mjs'
+
+const option = (name, fallback) => {
+  const at = process.argv.indexOf(`--${name}`)
+  return at < 0 ? fallback : Number(process.argv[at + 1])
+}
+const clients = option('clients', 64)
+const seconds = option('seconds', 60)
+const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
+
+async function startReplica(port, store) {
+  const args = [
+    'serve',
+    '--port',
+    String(port),
+    '--threads',
+    '1',
+    '--store',
+    store,
+    '--parallel',
+    '16',
+    '--max-queue',
+    '256',
+  ]
+  const child = spawn(process.execPath, [main, ...args, '--grace', '20s', '--drain', '2500ms'], { stdio: 'ignore' })
+  const ended = new Promise(resolve => child.once('exit', code => resolve(code)))
+  for (let tries = 0; tries < 600; tries++) {
+    const isReady = await fetch(`http://127.0.0.1:${port}/ready`).then(
+      response => response.ok,
+      () => false,
+    )
+    if (isReady) break
+    await pause(100)
+  }
+  return { child, port, ended }
+}
+
+let redis = await startRedis()
+const ports = [await freePort(), await freePort(), await freePort()]
+const replicas = await Promise.all(ports.map(port => startReplica(port, redis.url)))
+const balancer = await startHaproxy(ports)
+const answers = new Map() // what a conversation got when it was first held
+const phases = new Map()
+let phase = 'well'
+let isOver = false
+const count = (name, by = 1) => {
+  const now = phases.get(phase) ?? { first: [] }
+  now[name] = (now[name] ?? 0) + by
+  phases.set(phase, now)
+  return now
+}
+
+async function ask(messages, session) {
+  const began = performance.now()
+  let first = null
+  let text = ''
+  try {
+    const response = await fetch(`${balancer.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-session-id': session },
+      body: JSON.stringify({ messages, max_tokens: 6, temperature: 0, stream: true }),
+      signal: AbortSignal.timeout(60_000),
+    })
+    if (response.status !== 200) return count(`status ${response.status}`) && null
+    let rest = ''
+    let isDone = false
+    for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
+      rest += chunk
+      const lines = rest.split('\n')
+      rest = lines.pop()
+      for (const line of lines) {
+        if (line === 'data: [DONE]') isDone = true
+        else if (line.startsWith('data: ')) {
+          const event = JSON.parse(line.slice(6))
+          if (event.error) return count('error event') && null
+          first ??= performance.now() - began
+          text += event.choices[0]?.delta?.content ?? ''
+        }
+      }
+    }
+    if (!isDone) return count('cut off') && null
+  } catch (error) {
+    return count(error.name === 'TimeoutError' ? 'HUNG' : 'connection lost') && null
+  }
+  const key = JSON.stringify(messages)
+  const known = answers.get(key)
+  answers.set(key, known ?? text)
+  const now = count(known === undefined || known === text ? 'answered' : 'WRONG')
+  now.first.push(first)
+  return text
+}
+
+async function client(number) {
+  for (let round = 0; !isOver; round++) {
+    // A few conversations that all hold, so that answers can be compared, each time by another session.
+    const topic = (number * 7 + round) % 12
+    const messages = [
+      { role: 'system', content: 'You tell stories to children and never tire. '.repeat(3) },
+      { role: 'user', content: `Tell me story number ${topic}.` },
+    ]
+    for (let turn = 0; turn < 3 && !isOver; turn++) {
+      const text = await ask(messages, `${number}-${round}-${turn % 2}`) // every other turn lands elsewhere
+      if (text === null) break
+      messages.push({ role: 'assistant', content: text }, { role: 'user', content: `And then, ${turn}?` })
+    }
+  }
+}
+
+const scale = seconds / 60
+const at = async (name, second, work) => {
+  await pause(Math.max(0, began + second * 1000 * scale - performance.now()))
+  phase = name
+  await work()
+}
+const began = performance.now()
+const running = Promise.all(Array.from({ length: clients }, (_, number) => client(number)))
+await at('store killed', 10, () => redis.stop())
+await at('store back', 16, async () => {
+  redis = await startRedis({ port: redis.port })
+})
+await at('store hangs', 22, () => redis.child.kill('SIGSTOP'))
+await at('store goes on', 28, () => redis.child.kill('SIGCONT'))
+const admin = new Redis({ port: redis.port })
+admin.on('error', () => {})
+await at('store full', 32, () => admin.config('SET', 'maxmemory', '1mb', 'maxmemory-policy', 'noeviction'))
+await at('bytes flipped', 37, async () => {
+  await admin.config('SET', 'maxmemory', '0')
+  for (const key of await admin.keys('moeflux:*')) await admin.setrange(key, 300, 'damaged')
+})
+await at('replica killed', 43, async () => {
+  replicas[0].child.kill('SIGKILL')
+  replicas[0] = await startReplica(ports[0], redis.url)
+})
+await at('rolling restart', 50, async () => {
+  for (const i of [1, 2]) {
+    replicas[i].child.kill('SIGTERM')
+    const code = await replicas[i].ended
+    if (code !== 0) count(`replica exit ${code}`)
+    replicas[i] = await startReplica(ports[i], redis.url)
+  }
+})
+await pause(Math.max(0, began + seconds * 1000 - performance.now()))
+isOver = true
+await running
+for (const [name, { first, ...counts }] of phases) {
+  const sorted = first.toSorted((a, b) => a - b)
+  const share = part => Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0)
+  console.log(JSON.stringify({ phase: name, ...counts, firstTokenMs: { p50: share(0.5), p99: share(0.99) } }))
+}
+for (const port of ports) {
+  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
+  console.log(
+    port,
+    text
+      .match(/^moeflux_(store_(lookups|states|trouble)|prefix_lookups)_total\{.*$/gm)
+      ?.join(' ')
+      .replaceAll('moeflux_', ''),
+  )
+}
+for (const { child } of replicas) child.kill('SIGKILL')
+admin.disconnect()
+await Promise.all([balancer.stop(), redis.stop()])
+process.exit(0)

@@ -1,0 +1,160 @@
+// What stored states cost, with the shapes of a real model and no weights: rows are made up as they are read, and compared as
+// they come back. Writes and restores 1k, 8k and 32k tokens of 35B-A3B on a folder, Redis and S3; with --long, a conversation
+// of 200 turns whose state passes 4 GiB, on a folder.
+//
+//   node scripts/scaleOut/stateCosts.mjs [--long] [--tokens 1024,8192,32768]
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { presets } from '#moeflux/model/presets.js'
+import { convStateSize, kvRowSize, recurrentStateSize } from '#moeflux/model/sizes.js'
+import { FolderStore } from '#moeflux/states/folderStore.js'
+import { openStore } from '#moeflux/states/openStore.js'
+import { PagedStates } from '#moeflux/states/pagedStates.js'
+import { startRedis, startS3 } from './servers.mjs'
+
+const { config } = presets.a3b
+const tokensOf = length => Array.from({ length }, (_, i) => (i * 7919) % config.vocabSize)
+
+/** Row `token` of a layer: a value that says which it is, at both ends. */
+function rowsOf(layer, part, start, rows) {
+  const size = kvRowSize(config)
+  const out = new Float32Array(rows * size).fill(0.5)
+  for (let row = 0; row < rows; row++) {
+    out[row * size] = (start + row) * 64 + layer + (part === 'keys' ? 0 : 0.25)
+    out[(row + 1) * size - 1] = out[row * size]
+  }
+  return out
+}
+
+const recurrent = layer => ({
+  kind: 'linear_attention',
+  conv: new Float32Array(convStateSize(config)).fill(layer),
+  recurrent: new Float32Array(recurrentStateSize(config)).fill(layer + 0.5),
+})
+
+class MadeUpContext {
+  async adopt(kept) {
+    this.length = kept.tokens.length
+  }
+  async readState(work) {
+    return await work({
+      length: this.length,
+      exportLayer: async layer => recurrent(layer),
+      exportRows: async (layer, part, start, rows) => rowsOf(layer, part, start, rows),
+    })
+  }
+  async importState(_, fill) {
+    await fill({
+      rows(layer, part, start, rows) {
+        const want = rowsOf(layer, part, start, rows.length / kvRowSize(config))
+        if (
+          Buffer.compare(Buffer.from(want.buffer), Buffer.from(rows.buffer, rows.byteOffset, rows.byteLength)) !== 0
+        ) {
+          throw new Error(`wrong rows of layer ${layer} at ${start}`)
+        }
+      },
+      linear(layer, state) {
+        if (state.recurrent.some(value => value !== layer + 0.5)) throw new Error(`wrong state of layer ${layer}`)
+      },
+    })
+  }
+  async close() {}
+}
+
+const model = { config, fingerprint: 'made up', expertsPerToken: 8, createContext: () => new MadeUpContext() }
+const limited = work => work(new AbortController().signal)
+const MB = bytes => Math.round(bytes / 1e6)
+
+async function measure(name, store, lengths) {
+  for (const length of lengths) {
+    const states = new PagedStates(store, model, `c${length}`, 'f32')
+    const tokens = tokensOf(length)
+    let began = performance.now()
+    const { bytes } = await states.save({ tokens }, '', limited)
+    const saveMs = performance.now() - began
+    began = performance.now()
+    const read = await states.restore(
+      new MadeUpContext(),
+      states.names(tokens, ''),
+      tokens,
+      new AbortController().signal,
+    )
+    const restoreMs = performance.now() - began
+    console.log(
+      JSON.stringify({
+        store: name,
+        tokens: length,
+        MB: MB(bytes),
+        saveMs: Math.round(saveMs),
+        restoreMs: Math.round(restoreMs),
+        exact: read === bytes,
+      }),
+    )
+  }
+}
+
+async function longConversation() {
+  const folder = mkdtempSync(join(tmpdir(), 'moeflux-long-'))
+  try {
+    const store = new FolderStore(folder, { budget: 64e9 })
+    const states = new PagedStates(store, model, 'long', 'f32')
+    const turns = 200
+    const perTurn = 560 // tokens: 200 turns are 112,000
+    let newPages = 0
+    let most = 0
+    for (let turn = 1; turn <= turns; turn++) {
+      const { objects, bytes } = await states.save({ tokens: tokensOf(turn * perTurn) }, '', limited)
+      // The state before is of no use any more: a store would let it go.
+      if (turn > 1)
+        await store.remove(await states.names(tokensOf((turn - 1) * perTurn), '').state((turn - 1) * perTurn))
+      newPages += objects - 1
+      most = Math.max(most, bytes)
+    }
+    const tokens = tokensOf(turns * perTurn)
+    const began = performance.now()
+    const bytes = await states.restore(
+      new MadeUpContext(),
+      states.names(tokens, ''),
+      tokens,
+      new AbortController().signal,
+    )
+    const seconds = (performance.now() - began) / 1000
+    console.log(
+      JSON.stringify({
+        turns,
+        tokens: tokens.length,
+        stateGB: bytes / 1e9,
+        pages: newPages,
+        mostMBWrittenInATurn: MB(most),
+        restoreSeconds: Math.round(seconds),
+        exact: bytes === states.bytesOf(tokens.length) + objectOverhead(newPages + 1),
+      }),
+    )
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** Header, name and checksum of each object. */
+const objectOverhead = objects =>
+  (objects - 1) * (32 + Math.ceil('long/kv-'.length + 64) + 32) +
+  (32 + Math.ceil(('long/state-'.length + 64) / 4) * 4 + 32)
+
+if (process.argv.includes('--long')) await longConversation()
+else {
+  const at = process.argv.indexOf('--tokens')
+  const lengths = at < 0 ? [1024, 8192, 32_768] : process.argv[at + 1].split(',').map(Number)
+  const folder = mkdtempSync(join(tmpdir(), 'moeflux-costs-'))
+  await measure('folder', new FolderStore(folder, { budget: 64e9 }), lengths)
+  rmSync(folder, { recursive: true, force: true })
+  const redis = await startRedis()
+  const store = await openStore(redis.url)
+  await measure('redis', store, lengths)
+  await store.close()
+  await redis.stop()
+  const s3 = await startS3()
+  Object.assign(process.env, s3.env)
+  await measure('s3rver', await openStore(s3.url), lengths)
+  await s3.stop()
+}
