@@ -30,7 +30,7 @@ const { values, positionals } = parseArgs({
 })
 
 /** Each case: what one call does, in what unit, and the calls themselves (a function of the call's number). */
-function cases({ kernels, reader }, pool, work) {
+function cases({ kernels, reader, fill }, pool, work) {
   const out = []
   const scratch = work + 60 * MB
   const add = (name, unit, perCall, call) => out.push({ name, unit, perCall, call })
@@ -99,6 +99,9 @@ function cases({ kernels, reader }, pool, work) {
     const act = work + tokens * cols * 4
     const y = act + tokens * record
     const { bits, group, kernel } = format
+    // Random exponents would be subnormal numbers, which are slow: these are 2^-8.
+    const powers = work + 56 * MB
+    fill?.(powers, sizes.scales, 120)
     kernels.prepareBlocks(act, record, work, cols * 4, cols, bits, group, blockShift(format), 0, tokens)
     const slice = Math.min(rows, Math.max(32, Math.round(4e6 / (cols * tokens))))
     const slices = Math.floor(rows / slice)
@@ -106,7 +109,8 @@ function cases({ kernels, reader }, pool, work) {
     add(`qkv ${precision} ${name} ${rows}x${cols} T=${tokens}`, tokens === 1 ? 'GB/s' : 'GMAC/s', perCall, i => {
       const w = pool + (Math.floor(i / slices) % count) * size
       const begin = (i % slices) * slice
-      const of = [y, rows * 4, 0, w, w + sizes.weight, kernel, span, cols, begin, begin + slice]
+      const scales = format.scale === 'E8M0' ? powers : w + sizes.weight
+      const of = [y, rows * 4, 0, w, scales, kernel, span, cols, begin, begin + slice]
       if (precision === 'fast') kernels.matmulBlocks(...of, act, record, 0, tokens, scratch)
       else kernels.matmulBlocksExact(...of, work, cols * 4, 0, tokens, scratch)
     })
@@ -231,7 +235,11 @@ async function runThread({ module, reader, memory, index, only, seconds, control
   const read = new WebAssembly.Instance(reader, { env: { memory } }).exports.read
   const pool = MB
   const work = pool + POOL + index * WORK
-  const { list, prepare } = cases({ kernels, reader: read }, pool, work)
+  const { list, prepare } = cases(
+    { kernels, reader: read, fill: (at, size, byte) => new Uint8Array(memory.buffer, at, size).fill(byte) },
+    pool,
+    work,
+  )
   prepare(memory.buffer)
   const { call } = list[only]
   // Warm up until the optimizing compiler's code runs. Then time bursts of a fraction of a millisecond and take the

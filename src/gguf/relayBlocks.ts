@@ -47,18 +47,10 @@ export function relayBlocks(
   unpackBlocks(form, type, bytes, codes)
   const sizes = blockSizes(values / cols, cols, format, span)
   const out = { weight: new Uint8Array(sizes.weight), scales: new Uint8Array(sizes.scales) }
-  packBlockCodes(storedNumbers(format, codes.codes), format.bits, out.weight)
+  packBlockCodes(format, codes.codes, out.weight)
   if (form.products === null) copyScales(format, type, bytes, out.scales)
   else copyProducts(form, type, bytes, span, out.scales)
   return out
-}
-
-/** What codes are stored as: places in the book, or codes shifted to be positive. */
-function storedNumbers({ book, offset }: BlockFormat, codes: Int8Array): Uint8Array {
-  if (book === null) return Uint8Array.from(codes, code => code + offset)
-  const places = new Uint8Array(256)
-  for (let i = book.length - 1; i >= 0; i--) places[book[i] & 255] = i
-  return Uint8Array.from(codes, code => places[code & 255])
 }
 
 /** A half or an exponent at the start of each block. */

@@ -151,13 +151,20 @@ export function unpackBlockCodes<T extends Int8Array | Float32Array | Float64Arr
   return out
 }
 
-/** Packs stored numbers (not codes) into bytes, low bits first. */
-export function packBlockCodes(stored: Uint8Array, bits: 2 | 4 | 8, out: Uint8Array): void {
+/** Packs codes into bytes, low bits first. */
+export function packBlockCodes({ bits, book, offset }: BlockFormat, codes: Int8Array, out: Uint8Array): void {
+  const stored = new Uint8Array(256) // by the code's own bits
+  for (let q = 2 ** bits - 1; q >= 0; q--) stored[(book === null ? q - offset : book[q]) & 255] = q
+  const length = out.length
   let at = 0
-  for (let i = 0; i < out.length; i++) {
-    let byte = 0
-    for (let shift = 0; shift < 8; shift += bits) byte |= stored[at++] << shift
-    out[i] = byte
+  if (bits === 8) for (let i = 0; i < length; i++) out[i] = stored[codes[i] & 255]
+  else if (bits === 4) {
+    for (let i = 0; i < length; i++, at += 2) out[i] = stored[codes[at] & 255] | (stored[codes[at + 1] & 255] << 4)
+  } else {
+    for (let i = 0; i < length; i++, at += 4) {
+      const low = stored[codes[at] & 255] | (stored[codes[at + 1] & 255] << 2)
+      out[i] = low | (stored[codes[at + 2] & 255] << 4) | (stored[codes[at + 3] & 255] << 6)
+    }
   }
 }
 

@@ -48,7 +48,7 @@ function unpack<C, G, S>(
   const s = scales + scaleBytes<S, G>(span, cols) * <usize>row
   let scale = scratch + TILE_RECORDS
   const minima = <usize>((cols + 127) >> 7) * (512 / (16 * sizeof<G>()))
-  widenScales<S, G>(s, span, cols, scale, scratch)
+  widenScales<S, G, u16>(s, span, cols, scale, scratch)
   const shift = i32x4.splat(offset)
   const mask = i8x16.splat(sizeof<C>() == 1 ? 3 : 15)
   let from = w

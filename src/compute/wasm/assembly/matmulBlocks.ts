@@ -6,7 +6,7 @@
 // One token: codes are unpacked as they are needed. More: a row is unpacked once into scratch, codes as bytes and scales as
 // floats, and meets them in turn.
 import {
-  iq4High, iq4Low, loadBytes4, loadPowers4, lookUp, mxfp4Book, recordUnit, scaleBytes, spanBytes, splatHalf, UNIT, unitBytes,
+  iq4High, iq4Low, loadBytes4, loadNormalPowers4, loadPowers4, lookUp, mxfp4Book, recordUnit, scaleBytes, spanBytes, splatHalf, twoFactors, UNIT, unitBytes,
 } from './blockLayout'
 import { TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout'
 import { dotBytes, loadFloats4, madd, sumLanes } from './simd'
@@ -40,7 +40,22 @@ function rows<C, G, S>(
 ): void {
   const rowBytes = unitBytes<C>() * <usize>cols / UNIT
   const rowScales = scaleBytes<S, G>(span, cols)
-  for (let row = <usize>rowBegin; row < <usize>rowEnd; row++) {
+  let first = <usize>rowBegin
+  if (tokens == 1 && sizeof<G>() == 2 && !(sizeof<C>() == 4 && isSigned<C>()) && !(cols & 127)) {
+    // Two rows share the loads of activations. They are far from each other, as in matmulPaired.
+    const half = <usize>(rowEnd - rowBegin) >> 1
+    const out = <usize>load<u32>(scratch, TILE_ADDRESSES)
+    const record = <usize>load<u32>(scratch)
+    for (const middle = first + half; first < middle; first++) {
+      const next = first + half
+      twoRows<C, S>(
+        weight + first * rowBytes, half * rowBytes, scales + first * rowScales, half * rowScales, span, cols, record,
+        out + (first << 2), out + (next << 2), scratch,
+      )
+    }
+    first += half
+  }
+  for (let row = first; row < <usize>rowEnd; row++) {
     const w = weight + row * rowBytes
     const s = scales + row * rowScales
     if (tokens == 1) {
@@ -107,6 +122,90 @@ function rowOne<C, G, S>(w: usize, s: usize, span: i32, cols: i32, record: usize
   return sumLanes(acc)
 }
 
+/** `rowOne` for two rows in groups of 32, the second so many bytes further on. */
+function twoRows<C, S>(
+  w: usize, nextRow: usize, s: usize, nextScale: usize, span: i32, cols: i32, record: usize, out: usize, out2: usize,
+  scratch: usize,
+): void {
+  const mask = i8x16.splat(15)
+  if (isSigned<C>()) v128.store(scratch, mxfp4Book(), TILE_ACCUMULATORS + 96)
+  const book = isSigned<C>() ? v128.load(scratch, TILE_ACCUMULATORS + 96) : mask
+  let acc = f32x4.splat(0)
+  let acc2 = f32x4.splat(0)
+  let x = record
+  let w2 = w + nextRow
+  let s2 = s + nextScale
+  const end = x + <usize>(cols >> 7) * recordUnit(32)
+  // Where scales are products: those of a span, of one unit or two.
+  const bytes = sizeof<S>() == 1 ? spanBytes<S, u16>(span) : 0
+  const groups = sizeof<S>() == 1 ? <usize>(span >> 5) : 0
+  const header: usize = isSigned<S>() ? 2 : 4
+  let factor = f32x4.splat(0)
+  let factor2 = f32x4.splat(0)
+  let minima = f32x4.splat(0)
+  let minima2 = f32x4.splat(0)
+  let at: usize = 0
+  do {
+    // Stores keep the compiler from loading all at once, for which there are not enough registers.
+    const sums = unitSums<C>(w, x, mask, book)
+    v128.store(scratch, sums, TILE_ACCUMULATORS) // read by nobody
+    const sums2 = unitSums<C>(w2, x, mask, book)
+    v128.store(scratch, sums2, TILE_ACCUMULATORS) // read by nobody
+    if (sizeof<S>() == 1 && at == 0) {
+      const factors = twoFactors(s, s2)
+      factor = v128.shuffle<i32>(factors, factors, 0, 0, 0, 0)
+      minima = v128.shuffle<i32>(factors, factors, 1, 1, 1, 1)
+      factor2 = v128.shuffle<i32>(factors, factors, 2, 2, 2, 2)
+      minima2 = v128.shuffle<i32>(factors, factors, 3, 3, 3, 3)
+    }
+    const scale = fourScales<S, u8>(s + (sizeof<S>() == 1 ? header + at : 0), factor)
+    const scale2 = fourScales<S, u8>(s2 + (sizeof<S>() == 1 ? header + at : 0), factor2)
+    const xScale = v128.load(x, 128)
+    const xSum = v128.load(x, 144)
+    acc = madd(f32x4.convert_i32x4_s(sums), f32x4.mul(scale, xScale), acc)
+    acc2 = madd(f32x4.convert_i32x4_s(sums2), f32x4.mul(scale2, xScale), acc2)
+    acc = madd(isMinima<S>() ? fourMinima<u8>(s + header + at, groups, minima) : scale, xSum, acc)
+    acc2 = madd(isMinima<S>() ? fourMinima<u8>(s2 + header + at, groups, minima2) : scale2, xSum, acc2)
+    w += unitBytes<C>()
+    w2 += unitBytes<C>()
+    x += recordUnit(32)
+    if (sizeof<S>() == 1) {
+      at += 4
+      if (at == groups) {
+        at = 0
+        s += bytes
+        s2 += bytes
+      }
+    } else {
+      s += sizeof<S>() == 2 ? 8 : 4
+      s2 += sizeof<S>() == 2 ? 8 : 4
+    }
+  } while (x < end)
+  store<f32>(out, sumLanes(acc))
+  store<f32>(out2, sumLanes(acc2))
+}
+
+// @ts-ignore: decorator
+@inline
+function unitSums<C>(w: usize, x: usize, mask: v128, book: v128): v128 {
+  return quarters<C>(halfUnit<C, u8>(w, x, mask, book), halfUnit<C, u16>(w, x, mask, book))
+}
+
+/** Two groups of 32, the first of a unit (H = u8) or the last (u16), as `halves`. */
+// @ts-ignore: decorator
+@inline
+function halfUnit<C, H>(w: usize, x: usize, mask: v128, book: v128): v128 {
+  if (sizeof<H>() == 1) return halves(group32<C, u8, u8>(w, x, mask, book), group32<C, u8, u16>(w, x, mask, book))
+  return halves(group32<C, u8, u32>(w, x, mask, book), group32<C, u8, u64>(w, x, mask, book))
+}
+
+/** Codes below 16: sixteen products fit 16 bits, else eight (of at most 31). */
+// @ts-ignore: decorator
+@inline
+function quarters<C>(ab: v128, cd: v128): v128 {
+  return sizeof<C>() == 2 && !isSigned<C>() ? quarters16(ab, cd) : quarters32(ab, cd)
+}
+
 /** The codes and scales of a unit that is not whole, with zeros behind them. */
 // @ts-ignore: decorator
 @inline
@@ -151,7 +250,7 @@ function isMinima<S>(): bool {
 function fourScales<S, E>(s: usize, factor: v128): v128 {
   if (sizeof<E>() == 2) return v128.load(s)
   if (sizeof<S>() == 2) return loadFloats4(s, true)
-  if (sizeof<S>() == 4) return loadPowers4(s)
+  if (sizeof<S>() == 4) return loadNormalPowers4(s)
   return f32x4.mul(loadBytes4(s), factor)
 }
 
@@ -181,9 +280,7 @@ function sums32<C, E>(w: usize, x: usize, mask: v128, book: v128, book2: v128, p
   const c = group32<C, E, u32>(w, x, mask, book)
   const d = group32<C, E, u64>(w, x, mask, book)
   const cd = halves(c, d)
-  // Codes below 16: sixteen products fit 16 bits, else eight (of at most 31).
-  if (sizeof<C>() == 2 && !isSigned<C>()) return quarters16(ab, cd)
-  return quarters32(ab, cd)
+  return quarters<C>(ab, cd)
 }
 
 /** [a, a, a, a, b, b, b, b] of 16 bits, each the sum of two lanes. */
@@ -327,7 +424,7 @@ function expandedFloats<G>(cols: i32): usize {
 function expand<C, G, S>(w: usize, s: usize, span: i32, cols: i32, scratch: usize): void {
   const mask = i8x16.splat(sizeof<C>() == 1 ? 3 : 15)
   const floats = scratch + TILE_RECORDS
-  widenScales<S, G>(s, span, cols, floats, scratch)
+  widenScales<S, G, u8>(s, span, cols, floats, scratch)
   const units = paddedUnits(cols)
   const plane = units << 7
   let to = floats + 2 * expandedFloats<G>(cols)
@@ -368,8 +465,8 @@ function expand<C, G, S>(w: usize, s: usize, span: i32, cols: i32, scratch: usiz
   }
 }
 
-/** A row's scales as floats, then (a row of floats further on) its minima. */
-export function widenScales<S, G>(s: usize, span: i32, cols: i32, to: usize, scratch: usize): void {
+/** A row's scales as floats, then (a row of floats further on) its minima. P: u16 has subnormal ones too. */
+export function widenScales<S, G, P>(s: usize, span: i32, cols: i32, to: usize, scratch: usize): void {
   const minima = expandedFloats<G>(cols)
   if (sizeof<S>() == 1) {
     const groups = <usize>(span / <i32>(16 * sizeof<G>()))
@@ -388,7 +485,7 @@ export function widenScales<S, G>(s: usize, span: i32, cols: i32, to: usize, scr
     return
   }
   for (let left = cols >> 7; left > 0; left--) {
-    v128.store(to, sizeof<S>() == 2 ? loadFloats4(s, true) : loadPowers4(s))
+    v128.store(to, sizeof<S>() == 2 ? loadFloats4(s, true) : sizeof<P>() == 1 ? loadNormalPowers4(s) : loadPowers4(s))
     s += sizeof<S>() == 2 ? 8 : 4
     to += 16
   }
@@ -399,7 +496,7 @@ export function widenScales<S, G>(s: usize, span: i32, cols: i32, to: usize, scr
       if (sizeof<S>() == 2) store<u16>(tail + (i << 1), load<u16>(s + (i << 1)))
       else store<u8>(tail + i, load<u8>(s + i))
     }
-    v128.store(to, sizeof<S>() == 2 ? loadFloats4(tail, true) : loadPowers4(tail))
+    v128.store(to, sizeof<S>() == 2 ? loadFloats4(tail, true) : sizeof<P>() == 1 ? loadNormalPowers4(tail) : loadPowers4(tail))
   }
 }
 
