@@ -183,9 +183,12 @@ function leaveInTime(cli: Cli, ms: number): void {
   setTimeout(leave, ms).unref()
 }
 
-/** Several keys are separated by spaces. */
+/** Several keys are separated by commas: a key may hold blanks. */
 function keysOf(variable: string | undefined): string[] | undefined {
-  const keys = (variable ?? '').split(/\s+/).filter(Boolean)
+  const keys = (variable ?? '')
+    .split(',')
+    .map(key => key.trim())
+    .filter(key => key !== '')
   return keys.length > 0 ? keys : undefined
 }
 
