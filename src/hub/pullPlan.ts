@@ -74,6 +74,7 @@ async function checkGguf(
 function weightBytes(files: ReadonlyMap<string, HubFile>, gguf: GgufChoice | null): number {
   if (gguf !== null) return gguf.parts.reduce((sum, { size }) => sum + size, 0)
   let total = 0
-  for (const { path, size } of files.values()) if (path.endsWith('.safetensors')) total += size
+  // Folders hold the same weights in other forms, which nobody downloads.
+  for (const { path, size } of files.values()) if (/^[^/]+\.safetensors$/.test(path)) total += size
   return total
 }

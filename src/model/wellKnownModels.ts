@@ -35,6 +35,46 @@ export const WELL_KNOWN_MODELS: readonly WellKnownModel[] = [
     hub: 'mlx-community/Qwen3.5-397B-A17B-4bit',
     preset: 'a17b',
   },
+  {
+    names: ['qwen3-30b', 'qwen3-30b-a3b', 'qwen3:30b'],
+    title: 'Qwen3-30B-A3B',
+    hub: 'mlx-community/Qwen3-30B-A3B-4bit',
+    preset: 'qwen3-30b-a3b',
+  },
+  {
+    names: ['qwen3-coder-30b', 'qwen3-coder', 'qwen3-coder:30b'],
+    title: 'Qwen3-Coder-30B-A3B',
+    hub: 'mlx-community/Qwen3-Coder-30B-A3B-Instruct-4bit',
+  },
+  {
+    names: ['qwen3-coder-next', 'qwen3-coder-next:80b'],
+    title: 'Qwen3-Coder-Next',
+    hub: 'mlx-community/Qwen3-Coder-Next-4bit',
+    preset: 'qwen3-coder-next',
+  },
+  {
+    names: ['qwen3-next-80b', 'qwen3-next', 'qwen3-next:80b'],
+    title: 'Qwen3-Next-80B-A3B',
+    hub: 'mlx-community/Qwen3-Next-80B-A3B-Instruct-4bit',
+  },
+  {
+    names: ['glm-4.5-air', 'glm4.5-air'],
+    title: 'GLM-4.5-Air',
+    hub: 'mlx-community/GLM-4.5-Air-4bit',
+    preset: 'glm-4.5-air',
+  },
+  {
+    names: ['gpt-oss-20b', 'gpt-oss', 'gpt-oss:20b'],
+    title: 'gpt-oss-20b',
+    hub: 'openai/gpt-oss-20b',
+    preset: 'gpt-oss-20b',
+  },
+  {
+    names: ['gpt-oss-120b', 'gpt-oss:120b'],
+    title: 'gpt-oss-120b',
+    hub: 'openai/gpt-oss-120b',
+    preset: 'gpt-oss-120b',
+  },
 ]
 
 export function findWellKnown(name: string): WellKnownModel | null {

