@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { gatedMoe } from '#moeflux/model/gatedMoe.js'
 import type { Matrix } from '#moeflux/model/tensors.js'
 import { blocksOf, parseChecksums } from '#moeflux/storage/blockChecksums.js'
 import { blockHash } from '#moeflux/storage/blockHash.js'
@@ -10,6 +9,7 @@ import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
+import { gatedMoe } from '../support/gatedMoe.js'
 import {
   demoSource,
   hashFolder,
