@@ -13,7 +13,10 @@ import { openStore } from '#moeflux/states/openStore.js'
 import { PagedStates } from '#moeflux/states/pagedStates.js'
 import { startRedis, startS3 } from './servers.mjs'
 
-const { config } = presets.a3b
+// The long conversation has a small recurrent part, as each turn writes one: 200 of them are not what is to be shown.
+const isLong = process.argv.includes('--long')
+const { config: a3b } = presets.a3b
+const config = isLong ? { ...a3b, linearValueHeads: 1, linearConvDim: 256 } : a3b
 const tokensOf = length => Array.from({ length }, (_, i) => (i * 7919) % config.vocabSize)
 
 /** Row `token` of a layer: a value that says which it is, at both ends. */
@@ -141,7 +144,7 @@ const objectOverhead = objects =>
   (objects - 1) * (32 + Math.ceil('long/kv-'.length + 64) + 32) +
   (32 + Math.ceil(('long/state-'.length + 64) / 4) * 4 + 32)
 
-if (process.argv.includes('--long')) await longConversation()
+if (isLong) await longConversation()
 else {
   const at = process.argv.indexOf('--tokens')
   const lengths = at < 0 ? [1024, 8192, 32_768] : process.argv[at + 1].split(',').map(Number)
