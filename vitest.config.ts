@@ -4,6 +4,8 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 // Each takes half a minute or more: one of them that begins last would keep everybody waiting.
 const LONG = [
   'server/soak',
+  'backend/webgpuLayerKinds',
+  'model/families',
   'model/perplexity',
   'model/sequences',
   'backend/webgpuBackend',
@@ -17,6 +19,9 @@ const LONG = [
   'backend/wasmPositions',
   'browser/webgpuBands',
   'hub/pull',
+  'hub/runAndPull',
+  'backend/webgpuKernelsKinds',
+  'server/replicas',
 ].map(name => `/test/${name}.test.ts`)
 
 class LongestFirst extends BaseSequencer {
@@ -38,7 +43,7 @@ export default defineConfig({
     hookTimeout: 120_000,
     expect: { poll: { timeout: 10_000 } },
     pool: 'forks',
-    maxWorkers: 2,
+    maxWorkers: 3, // many tests wait for processes, servers and timers
     sequence: { sequencer: LongestFirst },
   },
 })

@@ -43,7 +43,8 @@ export function estimateGpu(
   expertsPerToken = config.expertsPerToken,
 ): GpuEstimate {
   const plan = planFor(config, bytes, machine, planned, expertsPerToken)
-  const { gpuSlots: gpu, memorySlots: memory, diskExperts: disk, missing, line } = plan
+  const { gpuSlots: gpu, diskExperts: disk, missing, line } = plan
+  const memory = Math.min(plan.memorySlots, config.moeLayers.length * config.numExperts - gpu - disk)
   const about = { gpuBytes: machine.gpuBytes, missing, line, experts: { gpu, memory, disk } }
   if (missing > 0) return { ...about, tokensPerSecond: null }
   const load = loadOf(config, plan, expertsPerToken)

@@ -168,7 +168,9 @@ function splitText(
   const fixed = `GPU: ${gigabytes(fixedBytes)} weights and state`
   if (allExperts(model) === 0) return fixed
   const gpu = `${fixed}, ${experts(gpuSlots, model.slotBytes)}`
-  const memory = host === null ? '' : `; memory: ${memorySlots === 0 ? '0' : experts(memorySlots, host.slotBytes)}`
+  const below = Math.min(memorySlots, allExperts(model) - gpuSlots) // the other slots hold who passes through the GPU
+  const held = host && `${below.toLocaleString('en-US')} experts (${gigabytes(memorySlots * host.slotBytes)})`
+  const memory = host === null ? '' : `; memory: ${memorySlots === 0 ? '0' : held}`
   return `${gpu}${memory}; disk: ${diskExperts.toLocaleString('en-US')}`
 }
 
