@@ -152,7 +152,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       for (var stage = 0u; stage < STAGE; stage++) {
         if (firstUnit + stage >= units) { break; }
         let s = xScale[stage * TOKEN_QUADS + ty];
+#if GROUP == 16
         for (var half = 0u; half < HALVES; half++) {
+#else
+        { // a loop that is known to run once is slower nevertheless (docs/performance.md)
+          const half = 0u;
+#endif
           var dot0 = vec4<i32>();
           var dot1 = vec4<i32>();
           var dot2 = vec4<i32>();
@@ -160,7 +165,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #if GROUP == 16
           var total = vec4<i32>();
 #endif
-          for (var word = half * 4u; word < (half + 1u) * 8u / HALVES; word++) {
+          for (var i = 0u; i < 8u / HALVES; i++) {
+            let word = half * 4u + i;
             let w = wTile[(stage * 8u + word) * ROW_QUADS + tx];
             let a = xTile[(stage * 8u + word) * TOKEN_QUADS + ty];
             dot0 += vec4<i32>(dot4(w.x, a.x), dot4(w.y, a.x), dot4(w.z, a.x), dot4(w.w, a.x));
