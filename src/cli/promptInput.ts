@@ -5,6 +5,7 @@ import { UsageError } from '../errors.js'
 import { readRegular } from '../storage/regularFile.js'
 
 const WAITING_MS = 3000
+const SOCKET_MS = 1000 // other programs leave such a stdin open and never write to it
 
 export interface PromptSource {
   /** Not quoted, a prompt is several words; one '-' asks for stdin. */
@@ -35,7 +36,8 @@ export async function readPromptIfAny(source: PromptSource): Promise<string | nu
   for (const file of files) shown.push(`<file name="${file}">\n${await readText(file)}\n</file>`)
   const hasOther = said !== '' || files.length > 0
   if (asksStdin || (hasOther ? isPiped() : !process.stdin.isTTY)) {
-    const piped = (await readStdin(source.signal, source.onWait)).replace(/\r?\n$/, '')
+    const patience = hasOther && isSocket() ? SOCKET_MS : undefined
+    const piped = (await readStdin(source.signal, source.onWait, patience)).replace(/\r?\n$/, '')
     if (piped.trim() !== '') shown.push(piped)
     else if (asksStdin) throw new UsageError('the prompt is empty')
   }
@@ -53,6 +55,10 @@ function isPiped(): boolean {
   }
 }
 
+function isSocket(): boolean {
+  return fstatSync(0).isSocket()
+}
+
 /** A file as text; what cannot be text is refused, and not sent as mojibake. */
 async function readText(file: string): Promise<string> {
   const bytes = await readRegular(file)
@@ -63,18 +69,30 @@ async function readText(file: string): Promise<string> {
   throw new UsageError(`${file}: is not a text file`)
 }
 
-export async function readStdin(signal: AbortSignal, onWait?: (line: string) => void): Promise<string> {
+/** `patience`: so long for the first bytes, in milliseconds; then there is nothing. */
+export async function readStdin(
+  signal: AbortSignal,
+  onWait?: (line: string) => void,
+  patience?: number,
+): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
   const stop = () => process.stdin.destroy()
   const wait = () => onWait?.('waiting for stdin, which is a pipe; < /dev/null says that nothing comes')
-  const timer = setTimeout(wait, WAITING_MS)
+  let hasWaited = false
+  const giveUp = () => {
+    hasWaited = true
+    stop()
+  }
+  const timer = patience === undefined ? setTimeout(wait, WAITING_MS) : setTimeout(giveUp, patience)
   signal.addEventListener('abort', stop, { once: true })
   try {
     for await (const chunk of process.stdin) {
       clearTimeout(timer)
       text += decoder.decode(chunk as Uint8Array, { stream: true })
     }
+  } catch (error) {
+    if (!hasWaited) throw error // it was closed by who waited
   } finally {
     clearTimeout(timer)
     signal.removeEventListener('abort', stop)

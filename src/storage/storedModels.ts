@@ -9,6 +9,7 @@ import { readMetadata } from './openPacked.js'
 import { JOURNAL_NAME, METADATA_NAME } from './packedNames.js'
 
 const SHELVES = ['models', 'packed', 'synthetic'] as const
+const SMALL_BYTES = 4096
 const BLOCK_BYTES = 512 // what `stat` counts in, everywhere
 
 export interface StoredModel {
@@ -70,8 +71,10 @@ async function diskBytes(folders: readonly string[]): Promise<number> {
   for (const folder of folders) {
     for (const file of await readdir(folder, { withFileTypes: true, recursive: true }).catch(() => [])) {
       const info = file.isFile() ? await stat(join(file.parentPath, file.name)).catch(() => null) : null
-      // Some file systems count no blocks of small files.
-      if (info !== null) bytes += Math.min(info.size, info.blocks > 0 ? info.blocks * BLOCK_BYTES : info.size)
+      // Some file systems keep small files elsewhere and count no blocks of them; a large one without any is empty.
+      if (info === null) continue
+      const hasBlocks = info.blocks > 0 || info.size > SMALL_BYTES
+      bytes += Math.min(info.size, hasBlocks ? info.blocks * BLOCK_BYTES : info.size)
     }
   }
   return bytes

@@ -45,7 +45,8 @@ async function holdAfter(bytes: number): Promise<void> {
       return new Promise(() => {})
     }
   })
-  for (let seen = -1, now = writtenBytes(); now !== seen; now = writtenBytes()) {
+  // A busy machine may let the one who writes wait for longer than this looks away.
+  for (let seen = -1, now = writtenBytes(); now !== seen || now < 0.5 * bytes; now = writtenBytes()) {
     seen = now
     await new Promise(resolve => setTimeout(resolve, 700)) // what is on its way
   }
