@@ -1,10 +1,10 @@
-// The soak of scripts/soak.mjs in two minutes: clients that hang up, bombs, long prompts, cut files and a dying store at
+// The soak of scripts/soak.mjs in a minute and a half: clients that hang up, bombs, long prompts, cut files and a dying store at
 // once, and every answer that is known compared. Another test file computes on the same processors meanwhile, so that
 // of /health's 250 ms and 1 s (--shared) the time does not count in which its thread stood in line for one.
 import { expect, test } from 'vitest'
 import { problemLines, type ScriptProblem, scriptReport } from '../support/scriptReport.js'
 
-const MINUTES = 1.25 // before and after it the right answers are asked for
+const MINUTES = 0.75 // before and after it the right answers are asked for
 
 interface SoakReport {
   readonly requests: number
