@@ -39,11 +39,11 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     passWithNoTests: false,
-    testTimeout: 60_000,
+    testTimeout: 120_000,
     hookTimeout: 120_000,
     expect: { poll: { timeout: 10_000 } },
     pool: 'forks',
-    maxWorkers: 3, // many tests wait for processes, servers and timers
+    maxWorkers: 2,
     sequence: { sequencer: LongestFirst },
   },
 })

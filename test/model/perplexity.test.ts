@@ -39,11 +39,11 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
 
 /**
  * Tokens of each text that a backend sees from its beginning: probabilities there do not depend on what follows. An emulated
- * GPU sees little, and plain JavaScript all of one text.
+ * GPU sees little, and plain JavaScript the beginning of each text.
  */
 function lengthsSeen({ isSlow, name }: BackendRow, rows: number, length: number): number[] {
   if (isSlow) return [40]
-  return Array.from({ length: rows }, (_, row) => (name === 'reference' && row > 0 ? Math.min(256, length) : length))
+  return new Array<number>(rows).fill(name === 'reference' ? Math.min(256, length) : length)
 }
 
 async function tokenLogprobs(model: Model, ids: readonly number[]): Promise<number[]> {
