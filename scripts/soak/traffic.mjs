@@ -132,7 +132,7 @@ const MAKERS = {
     const chat = { messages: [user('Hi')], max_tokens: 2 }
     const path = random.pick(['/v1/chat/completions', '/v1/messages'])
     return random.pick([
-      { path, json: { ...chat, max_tokens: -1 }, statuses: [400, ...BUSY] },
+      { path, json: { ...chat, max_tokens: -2 }, statuses: [400, ...BUSY] },
       { path, json: { ...chat, messages: 'Hi' }, statuses: [400, ...BUSY] },
       { path, json: { ...chat, messages: [] }, statuses: [400, ...BUSY] },
       { path, json: { ...chat, temperature: 'hot' }, statuses: [400, ...BUSY] },
