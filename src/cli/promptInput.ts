@@ -82,6 +82,7 @@ export async function readStdin(
   let hasWaited = false
   const giveUp = () => {
     hasWaited = true
+    onWait?.('nothing came through stdin, which is open: going on without it')
     stop()
   }
   const timer = patience === undefined ? setTimeout(wait, WAITING_MS) : setTimeout(giveUp, patience)

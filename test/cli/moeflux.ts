@@ -12,6 +12,8 @@ export interface Finished {
 
 export interface MoefluxOptions {
   readonly input?: string
+  /** Stdin is a pipe that nobody writes to and nobody closes. */
+  readonly leavesOpen?: boolean
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
 }
@@ -21,7 +23,7 @@ export function moeflux(args: readonly string[], options: MoefluxOptions = {}): 
     const child = spawn(process.execPath, [MAIN, ...args], {
       cwd: options.cwd,
       env: { ...process.env, ...options.env },
-      stdio: [options.input === undefined ? 'ignore' : 'pipe', 'pipe', 'pipe'],
+      stdio: [options.input === undefined && !options.leavesOpen ? 'ignore' : 'pipe', 'pipe', 'pipe'],
     })
     let stdout = ''
     let stderr = ''
@@ -29,6 +31,6 @@ export function moeflux(args: readonly string[], options: MoefluxOptions = {}): 
     child.stderr?.setEncoding('utf8').on('data', text => (stderr += text))
     child.on('error', reject)
     child.on('close', code => resolve({ code, stdout, stderr }))
-    child.stdin?.end(options.input)
+    if (!options.leavesOpen) child.stdin?.end(options.input)
   })
 }

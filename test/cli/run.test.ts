@@ -136,6 +136,14 @@ describe('moeflux run', () => {
   })
 
   // Windows opens no folder as a file.
+  it.skipIf(process.platform === 'win32')('goes on without a stdin that another program left open', async () => {
+    const args = ['run', '--temp', '0', '-n', '4', 'Who are you?']
+    const [open, closed] = await Promise.all([moeflux(args, { leavesOpen: true }), moeflux(args)])
+    expect(open).toMatchObject({ code: 0, stdout: closed.stdout })
+    expect(open.stderr).toContain('nothing came through stdin')
+    expect(closed.stderr).not.toContain('stdin')
+  })
+
   it.skipIf(process.platform === 'win32')('says that stdin is a folder', async () => {
     const folder = openSync(import.meta.dirname, 'r')
     for (const args of [['run'], ['eval', '--text-file', '-']]) {
