@@ -177,21 +177,16 @@ export class ExpertCache {
     return this.markAhead(this.take(layer, expert, firstSlot + best))
   }
 
-  /** The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. */
-  slotToTake(layer: number): number {
+  /**
+   * The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. `stays`: one for
+   * somebody who shall stay, and not that of one who is offered.
+   */
+  slotToTake(layer: number, stays = false): number {
     const { policy, empty, firstSlot, mayEvict, isClosed } = this.pools[this.poolOfLayer[layer]]
     if (isClosed) return -1
     if (empty.length > 0) return empty[empty.length - 1]
-    const victim = policy.victim(layer, mayEvict)
-    return victim < 0 ? -1 : firstSlot + victim
-  }
-
-  /** The same for one who shall stay: not the slot of one who is offered. */
-  slotToKeep(layer: number): number {
-    const { policy, empty, firstSlot, mayEvict, isClosed } = this.pools[this.poolOfLayer[layer]]
-    if (isClosed) return -1
-    if (empty.length > 0) return empty[empty.length - 1]
-    const victim = policy.victim(layer, slot => !this.isOffered(firstSlot + slot) && mayEvict(slot))
+    const mayTake = stays ? (slot: number) => !this.isOffered(firstSlot + slot) && mayEvict(slot) : mayEvict
+    const victim = policy.victim(layer, mayTake)
     return victim < 0 ? -1 : firstSlot + victim
   }
 

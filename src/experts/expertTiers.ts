@@ -250,7 +250,7 @@ export class ExpertTiers {
       bestKeys[pool] = key
       bestRates[pool] = rate
     }
-    let chosen: ExpertName | null = null
+    let chosen: (ExpertName & { readonly slot: number }) | null = null
     let most = this.leastGain
     let fills = false
     for (let pool = 0; pool < bestKeys.length; pool++) {
@@ -261,7 +261,7 @@ export class ExpertTiers {
       // Used so little it cannot win enough, unless nobody has to leave; to ask who would have to is most of the work here.
       const mayBeVacant = this.mayHaveFillers[pool] === 1 || this.gpu.hasEmpty(name.layer)
       if (rate <= most && !mayBeVacant && policy !== 'lru') continue
-      const slot = this.gpu.slotToKeep(name.layer)
+      const slot = this.gpu.slotToTake(name.layer, true)
       if (slot < 0) continue
       const left = this.gpu.nameOf(slot)
       // Nobody is there, or somebody whom nobody has ever used; one use does not tell them apart.
@@ -272,7 +272,7 @@ export class ExpertTiers {
       const gain =
         policy === 'lru' ? Number.POSITIVE_INFINITY : isVacant ? NOBODY_LEAVES + rate : rate - this.rateOf(left)
       if (gain <= most) continue
-      chosen = name
+      chosen = { ...name, slot }
       most = gain
       fills = isFill
     }
@@ -359,8 +359,7 @@ export class ExpertTiers {
     }
   }
 
-  private promote({ layer, expert }: ExpertName): Promotion {
-    const slot = this.gpu.slotToKeep(layer)
+  private promote({ layer, expert, slot }: ExpertName & { readonly slot: number }): Promotion {
     const left = this.gpu.nameOf(slot)
     this.gpu.claimAhead(layer, expert, slot)
     if (left !== null) this.offerCopy(left, false)

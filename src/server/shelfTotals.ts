@@ -1,6 +1,6 @@
 // What all models of a server have done together, for its metrics: those that are in memory, and those that were, so that a
 // counter never falls when a model is unloaded.
-import type { ModelStats } from '../compute/stats.js'
+import { type ModelStats, NO_EXPERT_STATS } from '../compute/stats.js'
 import { expertCount } from '../model/sizes.js'
 import type { SessionState } from '../session/session.js'
 import type { LoadedModel } from './loadedModel.js'
@@ -50,26 +50,14 @@ const NO_SESSION: SessionState = {
 }
 
 const NO_STATS: ModelStats = {
+  ...NO_EXPERT_STATS,
   tokens: 0,
   promptTokens: 0,
   decodeTokens: 0,
   steps: 0,
-  expertHits: 0,
-  expertMisses: 0,
-  prefetchHits: 0,
-  prefetchReads: 0,
-  prefetchWastedBytes: 0,
-  bytesRead: 0,
-  readSeconds: 0,
-  readBusySeconds: 0,
-  readLatencyMs: [],
-  stallSeconds: 0,
   computeSeconds: 0,
   phaseSeconds: {},
   residentBytes: 0,
-  expertSlots: 0,
-  expertSlotsUsed: 0,
-  expertMemory: 0,
   tiers: null,
 }
 

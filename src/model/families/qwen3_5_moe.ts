@@ -1,9 +1,7 @@
 // Qwen3.5 and 3.6 with experts (35B-A3B to 397B-A17B): gated delta nets with full attention in every fourth layer, and in
 // every layer routed experts beside a gated shared one.
 import type { Family } from './family.js'
-import { ggufDelta, ggufExperts, refuseOtherRouters } from './ggufSource.js'
-import { readHybridMixers } from './hybridMixers.js'
-import { readSharedExpertSizes, SHARED_EXPERT_MOE } from './sharedExpertMoe.js'
+import { ggufHybridMoe, readHybridMoe } from './sharedExpertMoe.js'
 
 export const qwen3_5_moe: Family = {
   name: 'qwen3_5_moe',
@@ -15,16 +13,8 @@ export const qwen3_5_moe: Family = {
     architecture: 'qwen35moe',
     modelType: 'qwen3_5_moe_text',
     hasTiledHeads: true,
-    configOf(metadata) {
-      refuseOtherRouters(metadata)
-      const shared = metadata.number('expert_shared_feed_forward_length')
-      return { ...ggufExperts(metadata), shared_expert_intermediate_size: shared, ...ggufDelta(metadata) }
-    },
+    configOf: ggufHybridMoe,
   },
 
-  readShapes(fields, base) {
-    const { mixers, ...rest } = readHybridMixers(fields, base)
-    const layers = mixers.map(mixer => ({ mixer, feedForward: SHARED_EXPERT_MOE }))
-    return { layers, ...rest, ...readSharedExpertSizes(fields) }
-  },
+  readShapes: readHybridMoe,
 }

@@ -1,9 +1,7 @@
 // Qwen3-Next (80B-A3B, Coder-Next): layers as in qwen3_5_moe, but the delta net's inputs are packed by key head: q, k, v and z
 // of each in one projection, b and a in another. Their rows are sorted out when packing.
 import type { DeltaSizes, Family, SourceRows } from './family.js'
-import { ggufDelta, ggufExperts, refuseOtherRouters } from './ggufSource.js'
-import { readHybridMixers } from './hybridMixers.js'
-import { readSharedExpertSizes, SHARED_EXPERT_MOE } from './sharedExpertMoe.js'
+import { ggufHybridMoe, readHybridMoe } from './sharedExpertMoe.js'
 
 export const qwen3_next: Family = {
   name: 'qwen3_next',
@@ -15,18 +13,10 @@ export const qwen3_next: Family = {
     architecture: 'qwen3next',
     modelType: 'qwen3_next',
     names: { 'linear_attn.in_proj_ba': 'ssm_ba.weight' },
-    configOf(metadata) {
-      refuseOtherRouters(metadata)
-      const shared = metadata.number('expert_shared_feed_forward_length')
-      return { ...ggufExperts(metadata), shared_expert_intermediate_size: shared, ...ggufDelta(metadata) }
-    },
+    configOf: ggufHybridMoe,
   },
 
-  readShapes(fields, base) {
-    const { mixers, ...rest } = readHybridMixers(fields, base)
-    const layers = mixers.map(mixer => ({ mixer, feedForward: SHARED_EXPERT_MOE }))
-    return { layers, ...rest, ...readSharedExpertSizes(fields) }
-  },
+  readShapes: readHybridMoe,
 }
 
 /** Per key head: q, k, then v and z of its value heads; b of its value heads, then a of them. */

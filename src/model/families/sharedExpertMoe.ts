@@ -1,10 +1,13 @@
-// The feed-forward block of Qwen3-Next and Qwen3.5 with experts: a softmax router, and a gated shared expert beside it.
+// What Qwen3-Next and Qwen3.5 with experts have in common: hybrid mixers, and in every layer a softmax router with a gated shared
+// expert beside its experts.
 import type { ConfigFields } from '../configFields.js'
 import { type MoeShape, SOFTMAX_ROUTER } from '../layers.js'
-import type { ExpertSizes } from './family.js'
+import type { ExpertSizes, Family } from './family.js'
+import { ggufDelta, ggufExperts, refuseOtherRouters } from './ggufSource.js'
+import { readHybridMixers } from './hybridMixers.js'
 import { MAX_EXPERTS } from './readShapes.js'
 
-export const SHARED_EXPERT_MOE: MoeShape = {
+const SHARED_EXPERT_MOE: MoeShape = {
   kind: 'moe',
   router: SOFTMAX_ROUTER,
   shared: 'gated',
@@ -12,7 +15,7 @@ export const SHARED_EXPERT_MOE: MoeShape = {
   expertBias: false,
 }
 
-export function readSharedExpertSizes(fields: ConfigFields): ExpertSizes {
+function readSharedExpertSizes(fields: ConfigFields): ExpertSizes {
   fields.mustBe('hidden_act', 'silu')
   fields.mustBe('norm_topk_prob', true)
   fields.mustBe('decoder_sparse_step', 1)
@@ -23,4 +26,16 @@ export function readSharedExpertSizes(fields: ConfigFields): ExpertSizes {
     moeIntermediateSize: fields.size('moe_intermediate_size'),
     sharedExpertIntermediateSize: fields.size('shared_expert_intermediate_size'),
   }
+}
+
+export const readHybridMoe: Family['readShapes'] = (fields, base) => {
+  const { mixers, ...rest } = readHybridMixers(fields, base)
+  const layers = mixers.map(mixer => ({ mixer, feedForward: SHARED_EXPERT_MOE }))
+  return { layers, ...rest, ...readSharedExpertSizes(fields) }
+}
+
+export const ggufHybridMoe: NonNullable<Family['gguf']>['configOf'] = metadata => {
+  refuseOtherRouters(metadata)
+  const shared = metadata.number('expert_shared_feed_forward_length')
+  return { ...ggufExperts(metadata), shared_expert_intermediate_size: shared, ...ggufDelta(metadata) }
 }
