@@ -1,6 +1,7 @@
 // The page: the list of conversations, the bar, the chosen views, and what lies above them.
 import { ChatView } from './chat/chatView.js'
 import { Sidebar } from './chat/sidebar.js'
+import { ConnectionBar } from './connectionBar.js'
 import { KeyDialog } from './dialogs/keyDialog.js'
 import { ModelDialog } from './dialogs/modelDialog.js'
 import { SettingsDialog } from './dialogs/settingsDialog.js'
@@ -35,6 +36,7 @@ export function AppView() {
         )}
         <div class="stage">
           <TopBar />
+          <ConnectionBar />
           <main>
             {view !== 'engine' && <ChatView />}
             {view !== 'chat' && <LazyEngineView />}

@@ -57,6 +57,10 @@ function ModelButton() {
     label = engine.shape.model
     where = engine.place === 'tab' ? 'in this tab' : 'on the server'
     state = 'ready'
+    if (!isTab && server.status === 'lost') {
+      where = 'not reachable'
+      state = 'bad'
+    }
   } else if (isTab && tab.status === 'loading') {
     label = tab.entry.name
     const { loaded = 0, total = 0 } = tab.progress ?? {}

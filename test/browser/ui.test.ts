@@ -72,7 +72,7 @@ describe('chat through the server', () => {
     await page.locator('.message.user').first().hover()
     await page.getByRole('button', { name: 'Edit this message' }).click()
     await page.getByLabel('Edit your message').fill('Tell me about a big red truck')
-    await page.getByRole('button', { name: 'Send as a new branch' }).click()
+    await page.keyboard.press('Enter') // as in the field for messages
     await answered(page)
     expect(await page.locator('.bubble').textContent()).toBe('Tell me about a big red truck')
     await page.getByRole('button', { name: 'Previous version' }).click()
@@ -139,6 +139,8 @@ describe('chat through the server', () => {
     await page.getByRole('button', { name: 'More for The owl' }).click()
     await page.getByRole('menuitem', { name: 'Delete' }).click()
     await expect.poll(() => page.locator('.conversation').count()).toBe(0)
+    const [notice, composer] = await Promise.all(['.notice', '.composer'].map(name => page.locator(name).boundingBox()))
+    expect((notice?.y ?? 0) + (notice?.height ?? 0)).toBeLessThanOrEqual(composer?.y ?? 0)
     await page.getByLabel('File to import').setInputFiles(path)
     await expect.poll(() => page.locator('.conversation').count()).toBe(1)
     await page.close()
@@ -234,6 +236,24 @@ describe('the page', () => {
     await page.close()
     expect(foreign).toEqual([])
     expect(browser.problems).toEqual([])
+  })
+
+  test('dialogs begin in their field and end in sight; keys for letters of a Mac stay letters', async () => {
+    const page = await browser.open()
+    await page.addInitScript(() => Object.defineProperty(navigator, 'platform', { value: 'MacIntel' }))
+    await page.goto(server.url)
+    await ready(page)
+    await page.locator('#composer').focus()
+    for (const key of ['Alt+C', 'Alt+E', 'Alt+N', 'Alt+S']) await page.keyboard.press(key)
+    expect(await page.locator('dialog').count()).toBe(0)
+    expect(await page.getByRole('tab', { selected: true }).innerText()).toBe('Chat')
+    await page.keyboard.press('Control+Shift+S')
+    const done = await page.getByRole('button', { name: 'Done' }).boundingBox()
+    expect((done?.y ?? 9999) + (done?.height ?? 0)).toBeLessThanOrEqual(800)
+    await page.keyboard.type('Be brief')
+    await page.keyboard.press('Enter')
+    expect(await page.getByLabel('System prompt of').inputValue()).toBe('Be brief\n')
+    await page.close()
   })
 
   test.each(['light', 'dark'] as const)('has no serious accessibility finding in %s', async scheme => {

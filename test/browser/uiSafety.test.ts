@@ -277,7 +277,11 @@ describe('when the server fails', () => {
     expect(await lastAnswer(page)).toMatch(/^One two/)
     await page.getByRole('button', { name: 'Try again' }).click()
     await failure(page, 'The server does not answer').waitFor()
+    await page.getByText('Looking for it').waitFor()
+    expect(await page.locator('.model-button .state').getAttribute('class')).toContain('bad')
     await start({ serve: { port: server.port } })
+    await ready(page) // by itself
+    expect(await page.getByText('Looking for it').count()).toBe(0)
     await page.getByRole('button', { name: 'Try again' }).click()
     await expect.poll(() => lastAnswer(page), { timeout: 5000 }).toBe('All is well.')
     await page.close()
@@ -286,8 +290,8 @@ describe('when the server fails', () => {
   test('a key is asked for once and kept in the tab', async () => {
     const page = await open(await start({ serve: { apiKey: 'open sesame' } }))
     await page.getByRole('dialog', { name: 'API key' }).waitFor()
-    await page.getByLabel('Key', { exact: true }).fill('wrong')
-    await page.getByRole('button', { name: 'Use this key' }).click()
+    await page.keyboard.type('wrong') // the cursor is in the field
+    await page.keyboard.press('Enter')
     await page.getByText('This key is not right.').waitFor()
     await page.getByLabel('Key', { exact: true }).fill('open sesame')
     await page.getByRole('button', { name: 'Use this key' }).click()

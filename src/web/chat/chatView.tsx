@@ -5,6 +5,7 @@ import { branch } from '../state/conversation.js'
 import * as format from '../ui/format.js'
 import { Icon, Logo } from '../ui/icons.js'
 import { LoadingBar } from '../ui/loadingBar.js'
+import { useTellHeight } from '../ui/useTellHeight.js'
 import { Composer } from './composer.js'
 import { MessageView } from './messageView.js'
 
@@ -19,6 +20,7 @@ const EXAMPLES = [
 export function ChatView() {
   const app = useApp()
   const scroller = useRef<HTMLDivElement>(null)
+  const foot = useTellHeight('--foot')
   const [isAway, setAway] = useState(false)
   const conversation = app.conversations.current.value
   const live = (conversation && app.answers.live.value.get(conversation.id)) ?? null
@@ -71,7 +73,7 @@ export function ChatView() {
             ))}
         </div>
       </div>
-      <div class="chat-foot">
+      <div class="chat-foot" ref={foot}>
         {isAway && (
           <button
             type="button"

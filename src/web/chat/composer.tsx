@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { useApp } from '../state/app.js'
 import { Icon } from '../ui/icons.js'
+import { isSendKey } from './sendKey.js'
 
 export function Composer() {
   const app = useApp()
@@ -40,8 +41,7 @@ export function Composer() {
   }
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === 'Escape' && live) live.stop()
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return
-    if (settings.sendKey === 'ctrl-enter' && !event.ctrlKey && !event.metaKey) return
+    if (!isSendKey(event, settings)) return
     event.preventDefault()
     send()
   }

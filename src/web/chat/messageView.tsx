@@ -7,6 +7,7 @@ import * as format from '../ui/format.js'
 import { Icon } from '../ui/icons.js'
 import { FailureNotice } from './failureNotice.js'
 import { copyText, MarkdownText } from './markdownText.js'
+import { isSendKey } from './sendKey.js'
 
 const OTHER_TAB_MS = 5000
 
@@ -27,7 +28,7 @@ function UserMessage({ conversation, message, isBusy }: Props) {
   if (edited !== null) {
     const submit = (event: Event) => {
       event.preventDefault()
-      if (edited.trim() === '') return
+      if (edited.trim() === '' || isBusy) return
       setEdited(null)
       void app.answers.send(conversation.id, edited.trim(), message.parent)
     }
@@ -42,7 +43,7 @@ function UserMessage({ conversation, message, isBusy }: Props) {
             onInput={event => setEdited(event.currentTarget.value)}
             onKeyDown={event => {
               if (event.key === 'Escape') setEdited(null)
-              if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) submit(event)
+              if (isSendKey(event, app.settings.value)) submit(event)
             }}
           />
           <div class="row end">

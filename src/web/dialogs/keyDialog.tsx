@@ -28,6 +28,7 @@ export function KeyDialog({ onClose }: { onClose(): void }) {
           <span>Key</span>
           <input
             type="password"
+            data-focus
             autocomplete="off"
             value={key}
             aria-invalid={problem !== null}

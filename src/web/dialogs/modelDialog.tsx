@@ -36,7 +36,7 @@ function ServerCard({ onClose }: { onClose(): void }) {
       <div class="card-head">
         <Icon name="server" size={22} />
         <div>
-          <h3>{server.status === 'ready' ? server.engine.shape.model : 'The server'}</h3>
+          <h3>{server.status === 'ready' || server.status === 'lost' ? server.engine.shape.model : 'The server'}</h3>
           <p>On the server</p>
         </div>
         {server.status === 'ready' && <Choice isChosen={isChosen} onChoose={() => engines.choose('server')} />}
@@ -47,7 +47,7 @@ function ServerCard({ onClose }: { onClose(): void }) {
         </p>
       )}
       {server.status === 'connecting' && <p class="detail">Looking for it …</p>}
-      {server.status === 'failed' && (
+      {(server.status === 'failed' || server.status === 'lost') && (
         <div class="row">
           <p class="problem">{server.failure.message}</p>
           {server.failure.kind === 'unauthorized' ? (

@@ -7,6 +7,7 @@ export function SettingsDialog({ onClose }: { onClose(): void }) {
   const app = useApp()
   const settings = app.settings.value
   const conversation = app.conversations.current.value
+  const isPointed = matchMedia('(hover: hover)').matches // else a keyboard would come up and hide the settings
   const setSystem = (system: string) => {
     if (conversation) app.conversations.update(conversation.id, current => ({ ...current, system }))
     else app.change({ system })
@@ -17,6 +18,7 @@ export function SettingsDialog({ onClose }: { onClose(): void }) {
         <label class="field">
           <span>System prompt {conversation ? 'of this chat' : 'of new chats'}</span>
           <textarea
+            data-focus={isPointed ? true : undefined}
             rows={4}
             placeholder="How the model should answer"
             value={conversation ? conversation.system : settings.system}

@@ -1,16 +1,20 @@
 // What the keyboard does.
-import { SHORTCUTS } from '../state/shortcuts.js'
+import { useApp } from '../state/app.js'
+import { keysOf, SHORTCUTS } from '../state/shortcuts.js'
 import { Dialog } from '../ui/dialog.js'
 
 const FURTHER: readonly [string, string][] = [
-  ['Enter', 'Send'],
-  ['Shift+Enter', 'New line'],
   ['Esc', 'Stop the answer, close a dialog'],
   ['Arrows', 'In the heat map: move from expert to expert'],
 ]
 
 export function ShortcutsDialog({ onClose }: { onClose(): void }) {
-  const rows = [...SHORTCUTS.map(({ keys, label }) => [keys, label] as const), ...FURTHER]
+  const isEnter = useApp().settings.value.sendKey === 'enter'
+  const sending = [
+    [isEnter ? 'Enter' : 'Ctrl+Enter', 'Send'],
+    [isEnter ? 'Shift+Enter' : 'Enter', 'New line'],
+  ] as const
+  const rows = [...SHORTCUTS.map(shortcut => [keysOf(shortcut), shortcut.label] as const), ...sending, ...FURTHER]
   return (
     <Dialog title="Keyboard" onClose={onClose}>
       <dl class="shortcuts">

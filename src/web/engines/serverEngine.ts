@@ -6,6 +6,7 @@ import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type 
 import { eventData } from './eventLines.js'
 
 const RECONNECT_MS = 1500
+const HEALTH_MS = 4000 // after which a server that says nothing counts as gone
 
 /** The key that the server asks for, where it does; kept until the tab is closed. */
 export class ServerKey {
@@ -31,10 +32,11 @@ export class ServerEngine implements ChatEngine {
   private constructor(
     readonly shape: EngineShape,
     private readonly key: ServerKey,
+    private readonly onLost: () => void,
   ) {}
 
   /** Null where the page came from a host that is no moeflux server. */
-  static async connect(key: ServerKey): Promise<ServerEngine | null> {
+  static async connect(key: ServerKey, onLost: () => void): Promise<ServerEngine | null> {
     const response = await ask('engine', { headers: key.headers })
     if (response.status === 404 || !response.headers.get('content-type')?.includes('json')) return null
     if (!response.ok) throw await failureOf(response)
@@ -50,7 +52,11 @@ export class ServerEngine implements ChatEngine {
       layerKinds: body.layer_kinds,
       contextLength: body.context_length,
     }
-    return new ServerEngine(shape, key)
+    return new ServerEngine(shape, key, onLost)
+  }
+
+  equals({ shape }: ServerEngine): boolean {
+    return JSON.stringify(shape) === JSON.stringify(this.shape)
   }
 
   async *chat({ messages, settings }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
@@ -71,6 +77,9 @@ export class ServerEngine implements ChatEngine {
         stream_options: { include_usage: true },
       }),
       signal,
+    }).catch(error => {
+      if (!signal.aborted) this.onLost()
+      throw error
     })
     if (!response.ok || response.body === null) throw await failureOf(response)
     let first = 0
@@ -106,6 +115,7 @@ export class ServerEngine implements ChatEngine {
       }
     } catch (error) {
       if (signal.aborted || error instanceof EngineFailure) throw error
+      this.onLost()
       throw new EngineFailure('unreachable', 'The connection to the server broke off in the middle of the answer.')
     }
     if (reason === null) {
@@ -137,6 +147,7 @@ export class ServerEngine implements ChatEngine {
       }
       if (signal.aborted) return
       onState(false)
+      this.onLost()
       await new Promise(resolve => setTimeout(resolve, RECONNECT_MS))
     }
   }
@@ -149,6 +160,16 @@ export async function ask(path: string, options: RequestInit): Promise<Response>
   } catch (error) {
     if (options.signal?.aborted) throw error
     throw new EngineFailure('unreachable', 'The server does not answer. Is moeflux serve still running?')
+  }
+}
+
+/** Whether a moeflux server answers at all: one whose model has failed does, a proxy in front of none does not. */
+export async function isServerThere(): Promise<boolean> {
+  try {
+    const response = await fetch(new URL('health', document.baseURI), { signal: AbortSignal.timeout(HEALTH_MS) })
+    return response.headers.get('content-type')?.includes('json') === true
+  } catch {
+    return false
   }
 }
 

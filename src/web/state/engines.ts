@@ -6,6 +6,7 @@ import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
 import { ask, ServerEngine, type ServerKey } from '../engines/serverEngine.js'
 import type { TabEngine, TabProgress } from '../engines/tabEngine.js'
 import type { Failure } from './conversation.js'
+import { ServerWatch } from './serverWatch.js'
 import type { Settings } from './settings.js'
 
 export type Place = 'server' | 'tab'
@@ -13,6 +14,8 @@ export type Place = 'server' | 'tab'
 export type ServerState =
   | { readonly status: 'connecting' | 'none' }
   | { readonly status: 'ready'; readonly engine: ServerEngine }
+  /** It was there; it is looked for until it is back. */
+  | { readonly status: 'lost'; readonly engine: ServerEngine; readonly failure: Failure }
   | { readonly status: 'failed'; readonly failure: Failure }
 
 export type TabState =
@@ -35,9 +38,15 @@ export class Engines {
     const { value: server } = this.server
     const { value: tab } = this.tab
     if (this.place.value === 'tab') return tab.status === 'ready' ? tab.engine : null
-    return server.status === 'ready' ? server.engine : null
+    return server.status === 'ready' || server.status === 'lost' ? server.engine : null
   })
   private loading: AbortController | null = null
+  private readonly watch = new ServerWatch({
+    isWanted: () => this.place.value === 'server',
+    state: () => this.server.value,
+    onGone: () => this.lose(),
+    connect: () => this.connect(),
+  })
 
   constructor(
     private readonly key: ServerKey,
@@ -50,6 +59,7 @@ export class Engines {
     this.place.value = this.storage.getItem(PLACE_KEY) === 'tab' ? 'tab' : 'server'
     await Promise.all([this.connect(), this.listModels()])
     if (this.server.value.status === 'none') this.place.value = 'tab'
+    else this.watch.start()
     if (this.models.value.length === 0) this.place.value = 'server'
     const last = this.models.value.find(({ path }) => path === this.storage.getItem(LOADED_KEY))
     if (this.place.value === 'tab' && last) await this.load(last)
@@ -57,8 +67,11 @@ export class Engines {
 
   /** Looks for the server, again where it was gone. */
   async connect(): Promise<void> {
+    const { value: before } = this.server
     try {
-      const engine = await ServerEngine.connect(this.key)
+      const found = await ServerEngine.connect(this.key, () => void this.watch.look())
+      // The same model goes on where it was: whoever watches it keeps what was seen.
+      const engine = before.status === 'lost' && found?.equals(before.engine) ? before.engine : found
       this.server.value = engine === null ? { status: 'none' } : { status: 'ready', engine }
       if (engine === null) this.storage.setItem(NO_SERVER_KEY, 'yes')
       else this.storage.removeItem(NO_SERVER_KEY)
@@ -68,8 +81,21 @@ export class Engines {
         this.server.value = { status: 'none' }
         return
       }
-      this.server.value = { status: 'failed', failure: { kind, message } }
+      const failure = { kind, message }
+      this.server.value =
+        before.status === 'lost' && kind === 'unreachable' ? { ...before, failure } : { status: 'failed', failure }
     }
+  }
+
+  /** The server went away, perhaps for a moment. */
+  private lose(): void {
+    const { value } = this.server
+    if (value.status !== 'ready') return
+    const failure: Failure = {
+      kind: 'unreachable',
+      message: 'The server does not answer. Is moeflux serve still running?',
+    }
+    this.server.value = { status: 'lost', engine: value.engine, failure }
   }
 
   async useKey(key: string): Promise<void> {

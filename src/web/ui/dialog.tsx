@@ -1,4 +1,5 @@
-// A modal dialog of the browser's own kind: focus stays inside, Escape closes it, and focus goes back afterwards.
+// A modal dialog of the browser's own kind: focus stays inside, Escape closes it, and focus goes back afterwards. It begins
+// in the field that is marked with `data-focus`, or on no control at all: Enter must not close what was just opened.
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import { Icon } from './icons.js'
@@ -14,6 +15,9 @@ export function Dialog({ title, children, onClose }: Props) {
   useEffect(() => {
     const before = document.activeElement as HTMLElement | null
     dialog.current?.showModal()
+    const body = dialog.current?.querySelector<HTMLElement>('.dialog-body')
+    const field = dialog.current?.querySelector<HTMLElement>('[data-focus]') ?? body
+    field?.focus()
     return () => before?.focus?.()
   }, [])
   return (
@@ -27,7 +31,7 @@ export function Dialog({ title, children, onClose }: Props) {
         if (event.target === dialog.current) onClose()
       }}
     >
-      <div class="dialog-body">
+      <div class="dialog-body" tabIndex={-1}>
         <header>
           <h2 id="dialog-title">{title}</h2>
           <button type="button" class="icon-button" aria-label="Close" onClick={onClose}>
