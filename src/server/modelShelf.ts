@@ -34,6 +34,7 @@ export interface ShelfOptions {
   /** Loading failed because other models have taken the memory. */
   readonly isShortage: (error: unknown) => boolean
   readonly onEvent?: (line: string) => void
+  readonly now?: () => number // ms
 }
 
 interface Slot<L extends Loadable> {
@@ -44,6 +45,7 @@ interface Slot<L extends Loadable> {
   lastUsed: number
   isRetiring: boolean // another waits for its room: takes no new requests
   timer: ReturnType<typeof setTimeout> | null
+  shortages: { readonly beside: readonly Slot<L>[]; readonly until: number }[] // did not fit beside these
 }
 
 interface Waiter<L extends Loadable> {
@@ -52,12 +54,13 @@ interface Waiter<L extends Loadable> {
   refuse(error: unknown): void
 }
 
+const SHORTAGE_MS = 600_000 // then it is tried again: what else took memory may be gone
+
 export class ModelShelf<L extends Loadable> {
   private readonly slots: Map<string, Slot<L>>
   private waiters: Waiter<L>[] = []
   private clock = 0
   private isMoving = false // one model at a time is loaded or unloaded
-  private mostLoaded: number
   private closed = false
   readonly counters = { loads: 0, unloads: 0, failures: 0 }
 
@@ -65,13 +68,8 @@ export class ModelShelf<L extends Loadable> {
     offers: readonly Offer<L>[],
     private readonly options: ShelfOptions,
   ) {
-    this.mostLoaded = options.mostLoaded
-    this.slots = new Map(
-      offers.map(offer => [
-        offer.id,
-        { offer, state: 'unloaded', loaded: null, uses: 0, lastUsed: 0, isRetiring: false, timer: null },
-      ]),
-    )
+    const fresh = { state: 'unloaded', loaded: null, uses: 0, lastUsed: 0, isRetiring: false } as const
+    this.slots = new Map(offers.map(offer => [offer.id, { offer, ...fresh, timer: null, shortages: [] }]))
   }
 
   get list(): readonly { readonly offer: Offer<L>; readonly state: ShelfState; readonly loaded: L | null }[] {
@@ -145,7 +143,7 @@ export class ModelShelf<L extends Loadable> {
         rest.push(waiter)
         if (slot.state !== 'unloaded' || wanted.has(slot)) continue
         wanted.add(slot)
-        this.makeRoomFor(wanted)
+        this.makeRoomFor(slot, wanted.size)
       }
     }
     this.waiters = rest
@@ -155,20 +153,29 @@ export class ModelShelf<L extends Loadable> {
       void this.unload(gone)
       return
     }
-    const next = rest.find(({ slot }) => slot.state === 'unloaded' && this.inMemory < this.mostLoaded)
-    if (next !== undefined) void this.load(next.slot)
+    const next = rest.find(({ slot }) => slot.state === 'unloaded')
+    if (next !== undefined && this.fits(next.slot, 1, this.inMemory)) void this.load(next.slot)
   }
 
-  private get inMemory(): number {
-    return [...this.slots.values()].filter(({ state }) => state !== 'unloaded').length
+  private get inMemory(): Slot<L>[] {
+    return [...this.slots.values()].filter(({ state }) => state !== 'unloaded')
+  }
+
+  /** Whether there is room for `count` more of which this is one, as far as is known, beside those. */
+  private fits(slot: Slot<L>, count: number, beside: readonly Slot<L>[]): boolean {
+    if (beside.length + count > this.options.mostLoaded) return false
+    slot.shortages = slot.shortages.filter(({ until }) => this.now() <= until)
+    return !slot.shortages.some(shortage => shortage.beside.every(other => beside.includes(other)))
+  }
+
+  private now(): number {
+    return this.options.now?.() ?? performance.now()
   }
 
   /** The one used longest ago has to go: now, if it is idle, or when its last answer ends. */
-  private makeRoomFor(wanted: ReadonlySet<Slot<L>>): void {
-    const staying = [...this.slots.values()].filter(
-      ({ state, isRetiring }) => state === 'loading' || (state === 'loaded' && !isRetiring),
-    )
-    if (staying.length + wanted.size <= this.mostLoaded) return
+  private makeRoomFor(slot: Slot<L>, count: number): void {
+    const staying = this.inMemory.filter(({ state, isRetiring }) => state !== 'unloading' && !isRetiring)
+    if (this.fits(slot, count, staying)) return
     const candidates = staying.filter(({ state, offer }) => state === 'loaded' && !offer.isPinned)
     const victim = candidates.sort((a, b) => Number(a.uses > 0) - Number(b.uses > 0) || a.lastUsed - b.lastUsed)[0]
     if (victim !== undefined) victim.isRetiring = true
@@ -218,10 +225,11 @@ export class ModelShelf<L extends Loadable> {
       if (loaded.hasFailed) this.refuseAll(slot, new Error(`${id} failed while it was loaded`))
     } catch (error) {
       slot.state = 'unloaded'
-      const others = [...this.slots.values()].filter(other => other.state === 'loaded' && !other.offer.isPinned)
+      const canGive = this.inMemory.some(other => !other.offer.isPinned)
       // Where others have the memory, it is theirs to give; else nobody's waiting helps.
-      if (this.options.isShortage(error) && others.length > 0 && !this.closed) this.mostLoaded = this.inMemory
-      else this.refuseAll(slot, error)
+      if (this.options.isShortage(error) && canGive && !this.closed) {
+        slot.shortages.push({ beside: this.inMemory, until: this.now() + SHORTAGE_MS })
+      } else this.refuseAll(slot, error)
     }
     this.isMoving = false
     if (slot.state === 'loaded' && !this.waiters.some(waiter => waiter.slot === slot)) this.unloadLater(slot)

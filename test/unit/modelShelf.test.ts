@@ -121,6 +121,37 @@ describe('a shelf of models', () => {
     ;(await alone.acquire('c')).release()
   })
 
+  it('learns which models do not fit together, and forgets it after a while', async () => {
+    const world = new World()
+    let now = 0
+    const shelf = world.shelf(['big', 'one', 'two'], { mostLoaded: Number.POSITIVE_INFINITY, now: () => now })
+    const tried: string[] = []
+    let isShort = true
+    world.onLoad = id => {
+      tried.push(id)
+      if (isShort && world.inMemory.size > 0 && (id === 'big' || world.inMemory.has('big'))) {
+        throw new Error('no memory')
+      }
+    }
+    const use = async (id: string) => {
+      tried.length = 0
+      ;(await shelf.acquire(id)).release()
+      return [...tried]
+    }
+    await use('one')
+    expect(await use('big')).toEqual(['big', 'big']) // not beside the other, but in its place
+    expect(await use('one')).toEqual(['one', 'one'])
+    await use('two')
+    expect([...world.inMemory]).toEqual(['one', 'two']) // room for two again, as they are small
+    expect(await use('big')).toEqual(['big', 'big']) // beside neither of them: told once more, of the other
+    expect(await use('one')).toEqual(['one']) // known by now
+    expect(await use('big')).toEqual(['big'])
+    isShort = false
+    now = 600_001
+    expect(await use('one')).toEqual(['one'])
+    expect([...world.inMemory].sort()).toEqual(['big', 'one'])
+  })
+
   it('loads again what has failed, refuses what fails at once, and forgets who left', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })
