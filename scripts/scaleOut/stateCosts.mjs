@@ -11,6 +11,7 @@ import { convStateSize, kvRowSize, recurrentStateSize } from '#moeflux/model/siz
 import { FolderStore } from '#moeflux/states/folderStore.js'
 import { openStore } from '#moeflux/states/openStore.js'
 import { PagedStates } from '#moeflux/states/pagedStates.js'
+import { STORED_PAGE_TOKENS } from '#moeflux/states/stateNames.js'
 import { startRedis, startS3 } from './servers.mjs'
 
 // The long conversation has a small recurrent part, as each turn writes one: 200 of them are not what is to be shown.
@@ -19,12 +20,15 @@ const { config: a3b } = presets.a3b
 const config = isLong ? { ...a3b, linearValueHeads: 1, linearConvDim: 256 } : a3b
 const tokensOf = length => Array.from({ length }, (_, i) => (i * 7919) % config.vocabSize)
 
-/** Row `token` of a layer: a value that says which it is, at both ends. */
+/** A value that says which row of which layer it is, at both ends of the row; the rest is filled once. */
+const mark = (layer, part, row) => row * 64 + layer + (part === 'keys' ? 0 : 0.25)
+const size = kvRowSize(config)
+const page = new Float32Array(STORED_PAGE_TOKENS * size).fill(0.5)
+
 function rowsOf(layer, part, start, rows) {
-  const size = kvRowSize(config)
-  const out = new Float32Array(rows * size).fill(0.5)
+  const out = page.slice(0, rows * size)
   for (let row = 0; row < rows; row++) {
-    out[row * size] = (start + row) * 64 + layer + (part === 'keys' ? 0 : 0.25)
+    out[row * size] = mark(layer, part, start + row)
     out[(row + 1) * size - 1] = out[row * size]
   }
   return out
@@ -36,6 +40,7 @@ const recurrent = layer => ({
   recurrent: new Float32Array(recurrentStateSize(config)).fill(layer + 0.5),
 })
 
+/** Takes what comes into memory as a backend does, and looks at the ends of each row. */
 class MadeUpContext {
   async adopt(kept) {
     this.length = kept.tokens.length
@@ -48,17 +53,22 @@ class MadeUpContext {
     })
   }
   async importState(_, fill) {
+    const kept = new Float32Array(Math.max(page.length, recurrentStateSize(config)))
     await fill({
       rows(layer, part, start, rows) {
-        const want = rowsOf(layer, part, start, rows.length / kvRowSize(config))
-        if (
-          Buffer.compare(Buffer.from(want.buffer), Buffer.from(rows.buffer, rows.byteOffset, rows.byteLength)) !== 0
-        ) {
-          throw new Error(`wrong rows of layer ${layer} at ${start}`)
+        kept.set(rows)
+        for (let row = 0; row < rows.length / size; row++) {
+          const want = mark(layer, part, start + row)
+          if (kept[row * size] !== want || kept[(row + 1) * size - 1] !== want) {
+            throw new Error(`wrong rows of layer ${layer} at ${start}`)
+          }
         }
       },
       linear(layer, state) {
-        if (state.recurrent.some(value => value !== layer + 0.5)) throw new Error(`wrong state of layer ${layer}`)
+        kept.set(state.recurrent)
+        if (kept[0] !== layer + 0.5 || kept[state.recurrent.length - 1] !== layer + 0.5) {
+          throw new Error(`wrong state of layer ${layer}`)
+        }
       },
     })
   }
@@ -68,6 +78,15 @@ class MadeUpContext {
 const model = { config, fingerprint: 'made up', expertsPerToken: 8, createContext: () => new MadeUpContext() }
 const limited = work => work(new AbortController().signal)
 const MB = bytes => Math.round(bytes / 1e6)
+
+/** The bytes of a state and nothing done with them: what the store and its client take, one page after the other. */
+async function readOnly(store, states, tokens) {
+  const names = states.names(tokens, '')
+  const began = performance.now()
+  await store.get([await names.state(tokens.length)])
+  for (let page = 1; page <= tokens.length / STORED_PAGE_TOKENS; page++) await store.get([await names.page(page)])
+  return performance.now() - began
+}
 
 async function measure(name, store, lengths) {
   for (const length of lengths) {
@@ -84,6 +103,7 @@ async function measure(name, store, lengths) {
       new AbortController().signal,
     )
     const restoreMs = performance.now() - began
+    const readMs = await readOnly(store, states, tokens)
     console.log(
       JSON.stringify({
         store: name,
@@ -91,6 +111,7 @@ async function measure(name, store, lengths) {
         MB: MB(bytes),
         saveMs: Math.round(saveMs),
         restoreMs: Math.round(restoreMs),
+        readMs: Math.round(readMs),
         exact: read === bytes,
       }),
     )

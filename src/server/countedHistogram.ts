@@ -2,7 +2,8 @@
 import { Histogram, type HistogramConfiguration } from 'prom-client'
 
 export interface CountedBuckets {
-  readonly counts: readonly number[] // of values below the bound, and not below the one before
+  readonly labels?: Readonly<Record<string, string>>
+  readonly counts: readonly number[] // of values up to the bound, and above the one before; one more: above the last
   readonly bounds: readonly number[]
   readonly sum: number
 }
@@ -10,7 +11,7 @@ export interface CountedBuckets {
 export class CountedHistogram extends Histogram {
   constructor(
     private readonly about: HistogramConfiguration<string>,
-    private readonly read: () => CountedBuckets,
+    private readonly read: () => readonly CountedBuckets[],
   ) {
     super(about)
   }
@@ -18,21 +19,22 @@ export class CountedHistogram extends Histogram {
   /** What the registry asks for. */
   async getForPromString() {
     const { name, help } = this.about
-    const { counts, bounds, sum } = this.read()
-    let below = 0
-    const bucket = (le: number | string, value: number) => ({ metricName: `${name}_bucket`, labels: { le }, value })
-    const values = bounds.map((bound, i) => bucket(bound, (below += counts[i] ?? 0)))
-    return {
-      name,
-      help,
-      type: 'histogram',
-      aggregator: 'sum',
-      values: [
-        ...values,
-        bucket('+Inf', below),
-        { metricName: `${name}_sum`, labels: {}, value: sum },
-        { metricName: `${name}_count`, labels: {}, value: below },
-      ],
-    }
+    return { name, help, type: 'histogram', aggregator: 'sum', values: this.read().flatMap(each => values(name, each)) }
   }
+}
+
+function values(name: string, { labels = {}, counts, bounds, sum }: CountedBuckets) {
+  let below = 0
+  const bucket = (le: number | string) => ({ metricName: `${name}_bucket`, labels: { ...labels, le }, value: below })
+  const buckets = bounds.map((bound, i) => {
+    below += counts[i] ?? 0
+    return bucket(bound)
+  })
+  below += counts[bounds.length] ?? 0
+  return [
+    ...buckets,
+    bucket('+Inf'),
+    { metricName: `${name}_sum`, labels, value: sum },
+    { metricName: `${name}_count`, labels, value: below },
+  ]
 }

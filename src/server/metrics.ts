@@ -19,7 +19,7 @@ export interface MetricsSources {
 
 /** The engine's own histogram has steps of twice the time. */
 function readTimes({ readLatencyMs: counts, readSeconds: sum }: ModelStats) {
-  return { counts, sum, bounds: counts.map((_, step) => 2 ** step / 8 / 1000) }
+  return [{ counts, sum, bounds: counts.map((_, step) => 2 ** step / 8 / 1000) }]
 }
 
 export class Metrics {

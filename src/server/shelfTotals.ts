@@ -67,11 +67,11 @@ function together<T>(parts: readonly (T | null)[]): T | null {
   return sum
 }
 
-/** Numbers are added, wherever they are; what is no number is the first's, or true where either is. */
-function addUp(a: unknown, b: unknown): unknown {
+/** Numbers are added, wherever they are, or the longest taken; what is no number is the first's, or true where either is. */
+function addUp(a: unknown, b: unknown, name = ''): unknown {
   if (a === null || a === undefined) return b
   if (b === null || b === undefined) return a
-  if (typeof a === 'number') return a + (b as number)
+  if (typeof a === 'number') return name.startsWith('longest') ? Math.max(a, b as number) : a + (b as number)
   if (typeof a === 'boolean') return a || b
   if (Array.isArray(a)) {
     const other = b as unknown[]
@@ -80,7 +80,7 @@ function addUp(a: unknown, b: unknown): unknown {
   if (typeof a !== 'object') return a
   const [first, second] = [a as Record<string, unknown>, b as Record<string, unknown>]
   const keys = new Set([...Object.keys(first), ...Object.keys(second)])
-  return Object.fromEntries([...keys].map(key => [key, addUp(first[key], second[key])]))
+  return Object.fromEntries([...keys].map(key => [key, addUp(first[key], second[key], key)]))
 }
 
 function past<T>(value: T, name = ''): T {

@@ -2,6 +2,8 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
 import type { SessionState } from '../session/session.js'
 import type { TierState } from '../session/stateStores.js'
+import { WAIT_BOUNDS } from '../states/storeTier.js'
+import { CountedHistogram } from './countedHistogram.js'
 
 type Values = (tier: TierState) => Record<string, number>
 
@@ -34,7 +36,7 @@ const COUNTERS: readonly [name: string, help: string, label: string, values: Val
     'states_total',
     'States written, and not written because too many waited, it was too late, or the store failed',
     'result',
-    ({ counters }) => ({ written: counters.states, dropped: counters.dropped }),
+    ({ counters }) => ({ written: counters.statesWritten, dropped: counters.dropped }),
   ],
   [
     'trouble_total',
@@ -42,6 +44,12 @@ const COUNTERS: readonly [name: string, help: string, label: string, values: Val
     'kind',
     ({ counters }) => ({ damaged: counters.damaged, write: counters.writeErrors }),
   ],
+]
+
+const GAUGES: readonly [name: string, help: string, value: (tier: TierState) => number][] = [
+  ['pending', 'States that wait to be written', ({ pending }) => pending],
+  ['skipped', '1 while a store that did not answer is left alone', ({ isSkipped }) => Number(isSkipped)],
+  ['longest_wait_seconds', 'The longest time that an answer waited for it', tier => tier.counters.longestWaitSeconds],
 ]
 
 export function addStoreMetrics(registry: Registry, session: () => SessionState): void {
@@ -70,32 +78,21 @@ export function addStoreMetrics(registry: Registry, session: () => SessionState)
       },
     })
   }
-  new Counter({
-    name: 'moeflux_store_wait_seconds_total',
-    help: 'Time that answers waited for a store',
-    labelNames: ['tier'],
-    registers,
-    collect() {
-      this.reset()
-      for (const { label, counters } of session().tiers) this.inc({ tier: label }, counters.lookupSeconds)
-    },
-  })
-  new Gauge({
-    name: 'moeflux_store_pending',
-    help: 'States that wait to be written',
-    labelNames: ['tier'],
-    registers,
-    collect() {
-      for (const { label, pending } of session().tiers) this.set({ tier: label }, pending)
-    },
-  })
-  new Gauge({
-    name: 'moeflux_store_skipped',
-    help: '1 while a store that did not answer is left alone',
-    labelNames: ['tier'],
-    registers,
-    collect() {
-      for (const { label, isSkipped } of session().tiers) this.set({ tier: label }, Number(isSkipped))
-    },
-  })
+  const waits = { name: 'moeflux_store_wait_seconds', help: 'Time that answers waited for a store', registers }
+  new CountedHistogram(waits, () =>
+    session().tiers.map(({ label, counters }) => {
+      return { labels: { tier: label }, counts: counters.waits, bounds: WAIT_BOUNDS, sum: counters.waitSeconds }
+    }),
+  )
+  for (const [name, help, value] of GAUGES) {
+    new Gauge({
+      name: `moeflux_store_${name}`,
+      help,
+      labelNames: ['tier'],
+      registers,
+      collect() {
+        for (const tier of session().tiers) this.set({ tier: tier.label }, value(tier))
+      },
+    })
+  }
 }

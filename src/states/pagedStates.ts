@@ -1,14 +1,28 @@
 // States in a store, as pages and recurrent parts: which objects a state has, how they are written so that only new ones
-// travel, and how they become the state of a context again. One page at a time is in memory, however long a state is.
+// travel, and how they become the state of a context again. A few pages at a time are in memory, however long a state is.
 // Knows no patience: how long all this may take is the tier's business.
+import type { StateImport } from '../compute/backend.js'
 import type { Context } from '../engine/context.js'
 import type { KeptState } from '../engine/keptState.js'
 import type { EngineModel } from '../engine/model.js'
 import { SnapshotError } from '../errors.js'
 import type { PrefixStore } from './prefixStore.js'
 import { STORED_PAGE_TOKENS, StateNames } from './stateNames.js'
-import { decodeObject, encodeObject, type ObjectShape, objectBytes, type StoredBody } from './stateObjects.js'
+import {
+  checkObject,
+  encodeObject,
+  type ObjectShape,
+  objectBytes,
+  type StoredBody,
+  unpackObject,
+} from './stateObjects.js'
 import { untilAborted } from './timeLimit.js'
+import { workAhead } from './workAhead.js'
+
+interface Stored {
+  readonly name: string
+  readonly shape: ObjectShape
+}
 
 export interface Written {
   readonly objects: number
@@ -26,7 +40,9 @@ export class BrokenStateError extends Error {
   }
 }
 
-const PAGES_AT_ONCE = 4
+const PAGES_AT_ONCE = 4 // that are asked for together
+const READS_AT_ONCE = 2 // so that one group travels while another is checked
+const WRITES_AT_ONCE = 2
 const KNOWN_MS = 600_000 // a page that was there a while ago need not be asked for
 const KNOWN_PAGES = 65_536
 
@@ -63,25 +79,29 @@ export class PagedStates {
   /** The context becomes the stored state; it is as it was where that fails. Returns the bytes that were read. */
   async restore(context: Context, names: StateNames, tokens: readonly number[], signal: AbortSignal): Promise<number> {
     let bytes = 0
+    const pages = Math.floor(tokens.length / STORED_PAGE_TOKENS)
+    const groups: Stored[][] = [[{ name: await names.state(tokens.length), shape: stateShape(tokens.length) }]]
+    for (let first = 0; first < pages; first += PAGES_AT_ONCE) {
+      const numbers = Array.from({ length: Math.min(PAGES_AT_ONCE, pages - first) }, (_, i) => first + i)
+      groups.push(await Promise.all(numbers.map(async i => ({ name: await names.page(i + 1), shape: pageShape(i) }))))
+    }
+    const fetchGroup = async (group: Stored[]) => {
+      const found = await untilAborted(
+        this.store.get(
+          group.map(({ name }) => name),
+          signal,
+        ),
+        signal,
+      )
+      return await Promise.all(group.map((wanted, i) => this.checked(wanted, found[i])))
+    }
     await context.importState(tokens, async into => {
-      const take = async (wanted: readonly { name: string; shape: ObjectShape }[]) => {
-        const names = wanted.map(({ name }) => name)
-        const found = await untilAborted(this.store.get(names, signal), signal)
-        for (const [i, { name, shape }] of wanted.entries()) {
-          const object = found[i]
-          if (object === null) throw this.broken(name, null)
-          bytes += object.length
-          await decodeObject(object, name, into, this.model.config, shape, this.body).catch(error => {
-            throw error instanceof SnapshotError ? this.broken(name, error) : error
-          })
-          if (!shape.recurrent) this.remember(name)
+      for await (const objects of workAhead(groups, READS_AT_ONCE, fetchGroup)) {
+        for (const object of objects) {
+          signal.throwIfAborted()
+          object.unpackInto(into)
+          bytes += object.bytes
         }
-      }
-      await take([{ name: await names.state(tokens.length), shape: stateShape(tokens.length) }])
-      const pages = Math.floor(tokens.length / STORED_PAGE_TOKENS)
-      for (let first = 0; first < pages; first += PAGES_AT_ONCE) {
-        const numbers = Array.from({ length: Math.min(PAGES_AT_ONCE, pages - first) }, (_, i) => first + i)
-        await take(await Promise.all(numbers.map(async i => ({ name: await names.page(i + 1), shape: pageShape(i) }))))
       }
     })
     return bytes
@@ -108,23 +128,49 @@ export class PagedStates {
       if (found[i]) this.remember(name)
     })
     if (isThere) return { objects: 0, bytes: 0, shared: pages + 1 }
-    const missing = [...unknown.filter((_, i) => !found[i]), last]
+    const missing = unknown.filter((_, i) => !found[i])
     let bytes = 0
     const context = this.model.createContext({ maxCheckpoints: 0 })
     try {
       await context.adopt(kept)
       await context.readState(async state => {
-        for (const { name, shape } of missing) {
+        const put = async ({ name, shape }: Stored) => {
           const object = await encodeObject(name, state, this.model.config, shape, this.body)
           await limited(signal => this.store.put(name, object, signal))
           bytes += object.length
           if (!shape.recurrent) this.remember(name)
         }
+        for await (const _ of workAhead(missing, WRITES_AT_ONCE, put));
+        await put(last)
       })
     } finally {
       await context.close()
     }
-    return { objects: missing.length, bytes, shared: pages + 1 - missing.length }
+    return { objects: missing.length + 1, bytes, shared: pages - missing.length }
+  }
+
+  /** What came for a name, if it is what the name says. */
+  private async checked(
+    { name, shape }: Stored,
+    object: Uint8Array | null,
+  ): Promise<{ bytes: number; unpackInto(into: StateImport): void }> {
+    if (object === null) throw this.broken(name, null)
+    const { config } = this.model
+    const orBroken = (error: unknown): never => {
+      throw error instanceof SnapshotError ? this.broken(name, error) : error
+    }
+    await checkObject(object, name, config, shape, this.body).catch(orBroken)
+    if (!shape.recurrent) this.remember(name)
+    return {
+      bytes: object.length,
+      unpackInto: into => {
+        try {
+          unpackObject(object, name, into, config, shape, this.body)
+        } catch (error) {
+          orBroken(error)
+        }
+      },
+    }
   }
 
   private broken(name: string, damage: SnapshotError | null): BrokenStateError {

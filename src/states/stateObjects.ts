@@ -42,13 +42,12 @@ export async function encodeObject(
   body: StoredBody,
 ): Promise<Uint8Array> {
   const named = new TextEncoder().encode(name)
-  const bodyStart = HEADER_BYTES + pad4(named.length)
-  const checked = bodyStart + objectBytes(config, shape, body)
+  const checked = bodyStart(name) + objectBytes(config, shape, body)
   const out = new Uint8Array(checked + CHECKSUM_BYTES)
   const fields = [MAGIC, VERSION, BODIES.indexOf(body), shape.start, shape.rows, Number(shape.recurrent), named.length]
   out.set(new Uint8Array(Uint32Array.from(fields).buffer))
   out.set(named, HEADER_BYTES)
-  let at = bodyStart
+  let at = bodyStart(name)
   const put = (values: Float32Array, narrow = false) => {
     const bytes = narrow ? halves(values) : new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
     out.set(bytes, at)
@@ -70,17 +69,15 @@ export async function encodeObject(
   return out
 }
 
-/** Checks everything, then puts the values where they belong. Throws SnapshotError. */
-export async function decodeObject(
+/** Throws SnapshotError unless these are the bytes that were written under this name. */
+export async function checkObject(
   bytes: Uint8Array,
   name: string,
-  into: StateImport,
   config: ModelConfig,
   shape: ObjectShape,
   body: StoredBody,
 ): Promise<void> {
-  const bodyStart = HEADER_BYTES + pad4(name.length)
-  const checked = bodyStart + objectBytes(config, shape, body)
+  const checked = bodyStart(name) + objectBytes(config, shape, body)
   if (bytes.length !== checked + CHECKSUM_BYTES) {
     const want = checked + CHECKSUM_BYTES
     throw new SnapshotError('BadEnvelope', `an object of ${bytes.length} bytes, want ${want}`, {
@@ -98,12 +95,24 @@ export async function decodeObject(
   if (own !== name || !fields.every((want, i) => view.getUint32(i * 4, true) === want)) {
     throw new SnapshotError('OtherModel', 'the stored object is another than its name says')
   }
-  let at = bodyStart
+}
+
+/** Puts the values of a checked object where they belong. Throws SnapshotError where one is not finite. */
+export function unpackObject(
+  bytes: Uint8Array,
+  name: string,
+  into: StateImport,
+  config: ModelConfig,
+  shape: ObjectShape,
+  body: StoredBody,
+): void {
+  const aligned = bytes.byteOffset % 4 === 0 ? bytes : bytes.slice() // large ones are looked at where they are
+  let at = bodyStart(name)
   const take = (count: number, layer: number, narrow = false): Float32Array => {
-    const values = new Float32Array(count)
     const size = count * (narrow ? 2 : 4)
-    if (narrow) widenFloats('BF16', bytes.subarray(at, at + size), values)
-    else new Uint8Array(values.buffer).set(bytes.subarray(at, at + size))
+    const values = narrow
+      ? widened(aligned.subarray(at, at + size))
+      : new Float32Array(aligned.buffer, aligned.byteOffset + at, count)
     at += size
     return needFinite(values, layer)
   }
@@ -116,6 +125,16 @@ export async function decodeObject(
       into.linear(layer, { conv, recurrent: take(recurrentStateSize(config), layer) })
     }
   }
+}
+
+function widened(halves: Uint8Array): Float32Array {
+  const values = new Float32Array(halves.length / 2)
+  widenFloats('BF16', halves, values)
+  return values
+}
+
+function bodyStart(name: string): number {
+  return HEADER_BYTES + pad4(name.length)
 }
 
 function halves(values: Float32Array): Uint8Array {

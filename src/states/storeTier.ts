@@ -30,8 +30,10 @@ export interface TierCounters {
   damaged: number
   restoredTokens: number
   bytesRead: number
-  lookupSeconds: number // that answers waited for the store
-  states: number // written
+  waitSeconds: number // that answers waited for the store before their first token
+  waits: number[] // answers that waited so long, by WAIT_BOUNDS; the last: longer
+  longestWaitSeconds: number
+  statesWritten: number
   objects: number // written
   objectsShared: number // of states that were written, but were there already
   bytesWritten: number
@@ -46,6 +48,9 @@ interface Job {
   readonly bounded: boolean
   readonly done: () => void
 }
+
+/** Seconds. */
+export const WAIT_BOUNDS: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 1, 2.5, 5, 10]
 
 const SLOWEST_BYTES_PER_MS = 100_000 // a store that is slower than 100 MB/s is not waited for
 const WORTH_READING = 16 // tokens that a stored state must be ahead of what is known
@@ -122,7 +127,7 @@ export class StoreTier {
       this.warnOnce(`the ${this.options.label} store is not read for a while: ${(error as Error).message}`)
       return null
     } finally {
-      counters.lookupSeconds += (performance.now() - started) / 1000
+      this.countWait((performance.now() - started) / 1000)
     }
   }
 
@@ -189,6 +194,14 @@ export class StoreTier {
     return null
   }
 
+  private countWait(seconds: number): void {
+    const { counters } = this
+    const step = WAIT_BOUNDS.findIndex(bound => seconds <= bound)
+    counters.waits[step < 0 ? WAIT_BOUNDS.length : step]++
+    counters.waitSeconds += seconds
+    counters.longestWaitSeconds = Math.max(counters.longestWaitSeconds, seconds)
+  }
+
   private async work(): Promise<void> {
     await Promise.resolve() // `running` is set before anything ends
     for (let job = this.jobs.shift(); job !== undefined; job = this.jobs.shift()) {
@@ -210,7 +223,7 @@ export class StoreTier {
       const states = await limited(() => this.states())
       await this.removing // or what is damaged would pass for being there
       const { objects, bytes, shared } = await states.save(state, scope, limited)
-      if (objects > 0) counters.states++
+      if (objects > 0) counters.statesWritten++
       counters.objects += objects
       counters.objectsShared += shared
       counters.bytesWritten += bytes
@@ -264,8 +277,10 @@ function emptyCounters(): TierCounters {
     damaged: 0,
     restoredTokens: 0,
     bytesRead: 0,
-    lookupSeconds: 0,
-    states: 0,
+    waitSeconds: 0,
+    waits: new Array(WAIT_BOUNDS.length + 1).fill(0),
+    longestWaitSeconds: 0,
+    statesWritten: 0,
     objects: 0,
     objectsShared: 0,
     bytesWritten: 0,

@@ -2,6 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import type { ModelStats } from '#moeflux/compute/stats.js'
 import { Metrics } from '#moeflux/server/metrics.js'
+import type { TierState } from '#moeflux/session/stateStores.js'
+import { WAIT_BOUNDS } from '#moeflux/states/storeTier.js'
 
 const stats: ModelStats = {
   tokens: 0,
@@ -27,9 +29,9 @@ const stats: ModelStats = {
   tiers: null,
 }
 
-function textOf(own: ModelStats): Promise<string> {
+function textOf(own: ModelStats, tiers: readonly TierState[] = []): Promise<string> {
   const found = { memory: 0, disk: 0, shared: 0, nowhere: 0 }
-  const session = () => ({ running: 0, waiting: 0, states: 0, bytes: 0, byteBudget: 1, found, tiers: [] })
+  const session = () => ({ running: 0, waiting: 0, states: 0, bytes: 0, byteBudget: 1, found, tiers })
   const models = () => ({ loaded: 1, loads: 1, unloads: 0 })
   const sources = {
     stats: () => own,
@@ -65,6 +67,24 @@ describe('metrics', () => {
     const text = await textOf(stats)
     expect(text).toContain('moeflux_prefetch_reads_total 7\n')
     expect(text).toContain('moeflux_prefetch_wasted_bytes_total 500\n')
+  })
+
+  it('has what answers waited for a store, by how long, and the longest', async () => {
+    const waits = [3, 0, 0, 0, 0, 2, ...new Array(WAIT_BOUNDS.length - 6).fill(0), 1]
+    const counters = { waits, waitSeconds: 12.5, longestWaitSeconds: 12.1 } as TierState['counters']
+    const text = await textOf(stats, [{ label: 'shared', pending: 0, isSkipped: true, counters }])
+    for (const line of [
+      'moeflux_store_wait_seconds_bucket{tier="shared",le="0.005"} 3',
+      'moeflux_store_wait_seconds_bucket{tier="shared",le="0.2"} 5',
+      'moeflux_store_wait_seconds_bucket{tier="shared",le="10"} 5',
+      'moeflux_store_wait_seconds_bucket{tier="shared",le="+Inf"} 6',
+      'moeflux_store_wait_seconds_sum{tier="shared"} 12.5',
+      'moeflux_store_wait_seconds_count{tier="shared"} 6',
+      'moeflux_store_longest_wait_seconds{tier="shared"} 12.1',
+      'moeflux_store_skipped{tier="shared"} 1',
+    ]) {
+      expect(text).toContain(`${line}\n`)
+    }
   })
 
   it('has experts by tier, where they were found and who computed them', async () => {

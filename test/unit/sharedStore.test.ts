@@ -3,6 +3,7 @@
 import { afterEach, describe, expect, it } from 'vitest'
 import type { StoreOptions } from '#moeflux/session/stateStores.js'
 import { Breaker } from '#moeflux/states/breaker.js'
+import { workAhead } from '#moeflux/states/workAhead.js'
 import type { ChatMessage } from '#moeflux/text/messages.js'
 import { MemoryStore, never } from '../support/memoryStore.js'
 import { answering, scriptedModel } from '../support/scriptedModel.js'
@@ -257,7 +258,27 @@ describe('a store in trouble', () => {
     expect(asked.tier().counters.dropped).toBeGreaterThan(0)
     release()
     await asked.written()
-    expect(asked.tier().counters.states).toBeLessThanOrEqual(9)
+    expect(asked.tier().counters.statesWritten).toBeLessThanOrEqual(9)
+  })
+})
+
+describe('work that is begun ahead of its turn', () => {
+  it('comes in order, so much at once, and has ended when its taker gives up', async () => {
+    let running = 0
+    let most = 0
+    const work = async (item: number) => {
+      most = Math.max(most, ++running)
+      for (let pause = 6 - item; pause > 0; pause--) await new Promise(resolve => setImmediate(resolve))
+      running--
+      if (item === 4) throw new Error('the fourth')
+      return item
+    }
+    const taken: number[] = []
+    const take = async () => {
+      for await (const item of workAhead([1, 2, 3, 4, 5, 6], 3, work)) taken.push(item)
+    }
+    await expect(take()).rejects.toThrow('the fourth')
+    expect({ taken, running, most }).toEqual({ taken: [1, 2, 3], running: 0, most: 3 })
   })
 })
 
