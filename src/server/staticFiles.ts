@@ -15,6 +15,7 @@ const TYPES = new Map([
   ['.png', 'image/png'],
   ['.ico', 'image/x-icon'],
   ['.wasm', 'application/wasm'],
+  ['.woff2', 'font/woff2'],
   ['.webmanifest', 'application/manifest+json'],
 ])
 

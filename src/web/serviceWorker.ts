@@ -17,12 +17,15 @@ interface WorkerScope {
   addEventListener(type: 'install' | 'activate', listener: (event: ExtendableEvent) => void): void
   addEventListener(type: 'fetch', listener: (event: FetchEvent) => void): void
 }
-declare const __PRECACHE__: readonly string[] // filled in by the build
+// Filled in by the build.
+declare const __PRECACHE__: readonly string[]
+declare const __ON_DEMAND__: readonly string[] // kept when they are first asked for
 
 const worker = self as unknown as WorkerScope
 const CACHE = 'moeflux-__VERSION__'
 const scope = worker.registration.scope
 const shell = new Set(__PRECACHE__.map(path => new URL(path, scope).href))
+const onDemand = new Set(__ON_DEMAND__.map(path => new URL(path, scope).href))
 
 worker.addEventListener('install', event => {
   event.waitUntil(
@@ -49,7 +52,7 @@ worker.addEventListener('fetch', event => {
   const url = new URL(request.url)
   url.hash = ''
   url.search = ''
-  if (request.method !== 'GET' || !shell.has(url.href)) return
+  if (request.method !== 'GET' || !(shell.has(url.href) || onDemand.has(url.href))) return
   event.respondWith(request.mode === 'navigate' ? page(request, url.href) : asset(request, url.href))
 })
 
@@ -67,8 +70,12 @@ async function page(request: Request, url: string): Promise<Response> {
 
 /** Names of assets hold a hash of what is in them: a kept one is never out of date. */
 async function asset(request: Request, url: string): Promise<Response> {
-  const kept = await (await caches.open(CACHE)).match(url)
-  return isolated(kept ?? (await fetch(request)))
+  const cache = await caches.open(CACHE)
+  const kept = await cache.match(url)
+  if (kept !== undefined) return isolated(kept)
+  const response = await fetch(request)
+  if (response.ok && onDemand.has(url)) await cache.put(url, response.clone()).catch(() => {}) // no room: asked for again
+  return isolated(response)
 }
 
 function isolated(response: Response): Response {

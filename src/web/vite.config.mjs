@@ -9,6 +9,27 @@ const root = fileURLToPath(new URL('.', import.meta.url))
 
 const QUIET = { bundlerTimings: false } // which are news of slow machines only
 
+/**
+ * KaTeX as this page can use it. Every browser that runs the page reads WOFF2: the same fonts in older formats are left out.
+ * And styles are set as properties, as it does nearly everywhere: the page's CSP takes none from attributes.
+ */
+function fitKatex() {
+  const olderFonts = /, ?url\([^)]+\.(?:woff|ttf)\) format\("\w+"\)/g
+  const attribute = 'node.setAttribute(attr, this.attributes[attr]);'
+  const property = `if (attr === 'style') node.style.cssText = this.attributes[attr]; else ${attribute}`
+  return {
+    name: 'moeflux-katex',
+    enforce: 'pre',
+    transform(code, id) {
+      if (id.endsWith('/katex.css')) return code.replaceAll(olderFonts, '')
+      return id.endsWith('/katex.mjs') ? code.replaceAll(attribute, property) : null
+    },
+  }
+}
+
+/** What only some visits need; kept on the device once it was asked for. */
+const ON_DEMAND = /katex/i
+
 /** Tells the service worker which files make up this build. */
 function precache() {
   return {
@@ -18,10 +39,13 @@ function precache() {
       const worker = Object.values(bundle).find(chunk => chunk.fileName === 'sw.js')
       // The page asks for no grammars: their worker, half of all bytes, is not worth keeping.
       const files = Object.keys(bundle).filter(name => name !== 'sw.js' && !/\.map$|grammar\.worker/.test(name))
-      const names = ['./', ...files.filter(name => name !== 'index.html').map(name => `./${name}`), './icon.svg']
+      const names = ['./', ...files.filter(name => name !== 'index.html').map(name => `./${name}`), './icon.svg'].sort()
       const contents = Object.values(bundle).map(chunk => chunk.code ?? chunk.source)
       const version = createHash('sha256').update(contents.map(String).join('\0')).digest('hex').slice(0, 12)
-      worker.code = worker.code.replace('__PRECACHE__', JSON.stringify(names.sort())).replace('__VERSION__', version)
+      worker.code = worker.code
+        .replace('__PRECACHE__', JSON.stringify(names.filter(name => !ON_DEMAND.test(name))))
+        .replace('__ON_DEMAND__', JSON.stringify(names.filter(name => ON_DEMAND.test(name))))
+        .replace('__VERSION__', version)
     },
   }
 }
@@ -60,7 +84,7 @@ export default defineConfig({
   publicDir: 'public',
   logLevel: 'warn',
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
-  plugins: [precache(), reportSize(), noteBundled()],
+  plugins: [fitKatex(), precache(), reportSize(), noteBundled()],
   worker: { format: 'es', plugins: () => [noteBundled()], rollupOptions: { checks: QUIET } },
   build: {
     outDir: fileURLToPath(new URL('../../dist/web', import.meta.url)),

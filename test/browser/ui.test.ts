@@ -1,15 +1,14 @@
 // The web UI as `moeflux serve` serves it, in a real browser: chat, branches, what is kept, and the engine view.
 import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import type { Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { encodeFrame } from '#moeflux/engine/frameCodec.js'
 import { type ServerProcess, startServer } from '../server/serverProcess.js'
 import { type Browser, launchChromium } from '../support/chromium.js'
+import { findings } from './accessibility.js'
 import { answered, ask, DOG_STORY, lastAnswer, ready, useSettings } from './uiPage.js'
 
 const GREEDY = { temperature: 0, maxTokens: 60 }
-const axeSource = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 
 vi.setConfig({ testTimeout: 120_000 }) // a busy machine draws slowly
 
@@ -282,20 +281,3 @@ describe('the page', () => {
     await page.close()
   })
 })
-
-/** Serious and critical findings of axe-core. */
-async function findings(page: Page): Promise<string[]> {
-  await page.evaluate(axeSource)
-  return await page.evaluate(async () => {
-    const { axe } = globalThis as unknown as { axe: { run(): Promise<{ violations: Violation[] }> } }
-    interface Violation {
-      readonly id: string
-      readonly impact: string
-      readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[]
-    }
-    const { violations } = await axe.run()
-    return violations
-      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
-      .flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`))
-  })
-}

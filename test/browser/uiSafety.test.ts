@@ -1,5 +1,5 @@
-// What a hostile model, prompt or file could try through the web UI, and what the page does when the server fails it. The
-// model answers by script, behind a real server.
+// The web UI with a model that answers by script, behind a real server: what people write and read, what a hostile model,
+// prompt or file could try, and what the page does when the server fails it.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -10,7 +10,9 @@ import { type Browser, launchChromium } from '../support/chromium.js'
 import { repository } from '../support/packedFiles.js'
 import { answering, END_TOKEN, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
 import { demoTokenizer } from '../support/textTools.js'
-import { answered, ask, lastAnswer, ready } from './uiPage.js'
+import { findings } from './accessibility.js'
+import { answered, ask, lastAnswer, ready, useSettings } from './uiPage.js'
+import { arePicturesWanted, missingPictures, SIZES, takePictures } from './uiPictures.js'
 
 const HOSTILE = [
   '<script>pwn(1)</script>',
@@ -79,8 +81,9 @@ async function hostileModel(ending = ''): Promise<RunningServer> {
   })
 }
 
-async function open({ url }: RunningServer): Promise<Page> {
+async function open({ url }: RunningServer, settings: Record<string, unknown> = {}): Promise<Page> {
   const page = await browser.open()
+  await useSettings(page, settings)
   await page.addInitScript(() => {
     const calls: unknown[] = []
     Object.assign(globalThis, { pwned: calls, pwn: (which: unknown) => calls.push(which) })
@@ -127,6 +130,10 @@ describe('hostile text does nothing', () => {
     await ask(page, 'Say it')
     await answered(page)
     expect(await lastAnswer(page)).toContain('<script>pwn(1)</script>') // shown as text
+    const links = page.locator('.markdown a')
+    const safe = page.locator('.markdown a[target=_blank][rel="noopener noreferrer nofollow"]')
+    expect(await links.count()).toBeGreaterThan(0)
+    expect(await safe.count()).toBe(await links.count())
     await expectHarmless(page)
     await page.close()
   })
@@ -194,6 +201,164 @@ describe('hostile text does nothing', () => {
     }
     expect(await page.locator('.conversation').count()).toBe(before)
     rmSync(folder, { recursive: true })
+    await page.close()
+  })
+})
+
+const PAPER = [
+  'The area under a bell curve is known: \\(\\int_{-\\infty}^{\\infty} e^{-x^2}\\,dx = \\sqrt{\\pi}\\).',
+  'A router gives each expert \\(i\\) a weight:',
+  '\\[\ng_i(x) = \\frac{e^{w_i \\cdot x}}{\\sum_{j \\in \\mathrm{TopK}} e^{w_j \\cdot x}}\n\\]',
+  'and with \\(\\vec{y}\\) for what they say together',
+  '$$\n\\vec{y} = \\sum_{i=1}^{K} g_i(x)\\, E_i(x)\n$$',
+  '- [x] read the paper\n- [ ] check its numbers\n- and write it up',
+  '| experts | read | share |\n| :-- | --: | :-: |\n| 8 | 1,024 | 3% |\n| 128 | 64 | 50% |',
+  'It costs \\$5, not \\$6. Bad: \\(\\notacommand{\\)',
+].join('\n\n')
+
+describe('what people write and read', () => {
+  test('files go with a message, formulas are typeset, an answer that was cut off goes on', async () => {
+    const prompts: string[] = []
+    const answer = (prompt: string) => {
+      if (prompts.at(-1) !== prompt) prompts.push(prompt)
+      return PAPER
+    }
+    const page = await open(await start({ answer }), { maxTokens: 170 })
+    await page.setViewportSize(SIZES.desktop)
+    await ready(page)
+    const scripts = () =>
+      page.evaluate(() => performance.getEntriesByType('resource').filter(({ name }) => /katex/i.test(name)).length)
+    expect(await scripts()).toBe(0)
+
+    // By the button, by dropping and by pasting; what is no text is refused.
+    await page.getByLabel('Files to attach').setInputFiles([
+      { name: 'notes.md', mimeType: 'text/markdown', buffer: Buffer.from('# Notes\n\nThe owl sleeps.\n') },
+      { name: 'photo.jpg', mimeType: 'image/jpeg', buffer: Buffer.from([0xff, 0xd8, 0xff, 0xe0, 0, 1]) },
+    ])
+    await page.getByText('photo.jpg is not a text file: the model reads text only.').waitFor()
+    for (const [type, name] of [
+      ['drop', 'dropped.csv'],
+      ['paste', 'pasted.txt'],
+    ]) {
+      await page.locator('#composer').evaluate(
+        (field, [type, name]) => {
+          const data = new DataTransfer()
+          data.items.add(new File([`from ${name}`], name))
+          const how = { bubbles: true, cancelable: true }
+          const event =
+            type === 'drop'
+              ? new DragEvent('drop', { ...how, dataTransfer: data })
+              : new ClipboardEvent('paste', { ...how, clipboardData: data })
+          field.dispatchEvent(event)
+        },
+        [type, name],
+      )
+      await page.getByText(name, { exact: true }).waitFor()
+    }
+    await page.getByRole('button', { name: 'Remove dropped.csv' }).click()
+    await page.reload()
+    await ready(page)
+    expect(await page.locator('.composer .attachment-name').allTextContents()).toEqual(['notes.md', 'pasted.txt'])
+    const long = `Explain it to me. ${'It is about experts and routers. '.repeat(60)}`.trim()
+    await ask(page, long)
+    await answered(page)
+    expect(prompts[0]).toContain(
+      'File: notes.md\n```\n# Notes\n\nThe owl sleeps.\n```\n\nFile: pasted.txt\n```\nfrom pasted.txt\n```\n\nExplain it',
+    )
+    expect(await page.locator('.composer .attachment').count()).toBe(0)
+    expect((await page.locator('.bubble').innerText()).length).toBeLessThan(long.length)
+    await page.getByRole('button', { name: `Show all ${long.length.toLocaleString('en')} characters` }).click()
+    expect(await page.locator('.bubble').innerText()).toContain(long)
+    await page.getByText('notes.md', { exact: true }).click()
+    await page.getByRole('region', { name: 'Text of notes.md' }).getByText('The owl sleeps.').waitFor()
+    await page.getByText('notes.md', { exact: true }).click()
+    await page.getByRole('button', { name: 'Show less' }).click()
+
+    // The rest of the answer comes in the same message, and the whole is what the model says in one go.
+    expect(await page.locator('.usage').textContent()).toMatch(/^170 tokens/)
+    await page.getByRole('button', { name: 'Continue', exact: true }).click()
+    await page.locator('.cut-off').waitFor({ state: 'detached' })
+    await answered(page)
+    expect(Number.parseInt((await page.locator('.usage').textContent()) ?? '', 10)).toBeGreaterThan(300)
+    expect(await page.locator('.message.assistant').count()).toBe(1)
+    expect(prompts).toHaveLength(1)
+    const markdown = page.locator('.message.assistant .markdown')
+    await markdown.locator('.math.drawn .katex').first().waitFor()
+    expect(await scripts()).toBeGreaterThan(0)
+    expect(await markdown.locator('.math.drawn.displayed').count()).toBe(2)
+    expect(await markdown.locator('.math.drawn:not(.displayed)').count()).toBe(3)
+    expect(await markdown.locator('.math.plain').allTextContents()).toEqual(['\\notacommand{'])
+    expect(await markdown.locator('annotation').first().textContent()).toContain('\\int_{-\\infty}')
+    expect(await markdown.innerText()).toContain('It costs $5, not $6.')
+    // The arrow of a vector, whose width is a style of its own.
+    const arrow = await markdown.locator('.math.displayed .vec svg, .math.displayed .accent svg').boundingBox()
+    expect(arrow?.width).toBeGreaterThan(4)
+    expect(arrow?.width).toBeLessThan(16)
+    // Typeset: the sum's limits stand above and below it, at a size of their own.
+    expect(
+      await markdown
+        .locator('.katex-display')
+        .first()
+        .evaluate(each => each.clientHeight),
+    ).toBeGreaterThan(40)
+    expect(await markdown.locator('.box').evaluateAll(all => all.map(each => each.ariaLabel))).toEqual([
+      'done',
+      'to do',
+    ])
+    const cells = await markdown.locator('td').evaluateAll(all => all.map(each => getComputedStyle(each).textAlign))
+    expect(cells.slice(0, 3)).toEqual(['left', 'right', 'center'])
+
+    await page.getByRole('button', { name: /^More for Explain/ }).click()
+    await page.getByRole('menuitem', { name: 'Pin', exact: true }).click()
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await ask(page, 'Another one')
+    await answered(page)
+    const titles = () => page.locator('.conversation-title').allInnerTexts()
+    await expect
+      .poll(async () => (await titles()).map(title => title.trim().slice(0, 7)))
+      .toEqual(['Explain', 'Another'])
+    expect(await page.getByRole('region', { name: 'Pinned' }).locator('li').count()).toBe(1)
+    await page.locator('.conversation-title').first().click()
+
+    for (const scheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme: scheme, reducedMotion: 'reduce' })
+      expect(await findings(page), scheme).toEqual([])
+    }
+    if (arePicturesWanted('attachments', 'formulas')) {
+      await takePictures(page, 'formulas')
+      await page
+        .getByLabel('Files to attach')
+        .setInputFiles([
+          { name: 'routing.ts', mimeType: 'text/plain', buffer: Buffer.from('export const topK = 8\n'.repeat(60)) },
+        ])
+      await page.locator('#composer').fill('And what does this file do?')
+      const top = () => page.locator('.messages').evaluate(element => void (element.scrollTop = 0))
+      await takePictures(page, 'attachments', top)
+    }
+    expect(missingPictures('attachments', 'formulas')).toEqual([])
+    expect(browser.problems).toEqual([])
+    await page.close()
+  })
+
+  test('a formula can do nothing but be drawn', async () => {
+    const hostile = [
+      '\\(\\href{javascript:pwn(40)}{x} \\url{https://evil.example}\\)',
+      '\\(\\includegraphics[height=1em]{https://evil.example/a.png}\\)',
+      '\\(\\htmlStyle{background:url(https://evil.example/b)}{x} \\htmlClass{dialog}{y} \\htmlData{on=pwn}{z}\\)',
+      '\\(\\text{<img src=x onerror=pwn(41)>}\\) \\(\\rule{10000em}{10000em}\\)',
+      '\\[\\def\\a{\\a\\a}\\a\\]',
+    ].join('\n\n')
+    const page = await open(await start({ answer: () => hostile }))
+    await ready(page)
+    await ask(page, 'Formulas')
+    await answered(page)
+    await page.locator('.math.drawn').first().waitFor()
+    expect(await page.locator('.markdown a, .markdown img').count()).toBe(0)
+    expect(await page.evaluate(() => (globalThis as unknown as { pwned: unknown[] }).pwned)).toEqual([])
+    expect(foreign).toEqual([])
+    // As wide as it may be, and within its line.
+    const width = await page.locator('.column').evaluate(element => element.scrollWidth - element.clientWidth)
+    expect(width).toBeLessThanOrEqual(0)
     await page.close()
   })
 })

@@ -1,28 +1,18 @@
-// Pictures of the web UI for the documentation: made where they are missing, or anew with MOEFLUX_SCREENSHOTS=1.
-import { existsSync, mkdirSync } from 'node:fs'
-import { join } from 'node:path'
-import type { Page } from 'playwright-core'
+// Pictures of the chat and the engine view for the documentation, with the built-in model at work.
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type ServerProcess, startServer } from '../server/serverProcess.js'
 import { postJson } from '../server/sse.js'
 import { type Browser, launchChromium } from '../support/chromium.js'
-import { repository } from '../support/packedFiles.js'
 import { answered, ask, ready, useSettings } from './uiPage.js'
+import { arePicturesWanted, missingPictures, SIZES, takePictures } from './uiPictures.js'
 
-const FOLDER = join(repository, 'docs/images')
-const SIZES = { desktop: { width: 1360, height: 860 }, phone: { width: 390, height: 844 } }
-const SCHEMES = ['light', 'dark'] as const
 const STORIES = ['Tell me a story about a little dog', 'Tell me a story about a girl and the big sea']
-const files = ['chat', 'engine'].flatMap(view =>
-  SCHEMES.flatMap(scheme => Object.keys(SIZES).map(size => `${view}-${scheme}-${size}.png`)),
-)
-const isWanted = process.env.MOEFLUX_SCREENSHOTS !== undefined || files.some(file => !existsSync(join(FOLDER, file)))
+const isWanted = arePicturesWanted('chat', 'engine')
 
 let server: ServerProcess
 let browser: Browser
 beforeAll(async () => {
   if (!isWanted) return
-  mkdirSync(FOLDER, { recursive: true })
   // Half of the experts fit, so that there is something to stream.
   server = await startServer(['--expert-memory', '7MB'])
   browser = await launchChromium()
@@ -55,17 +45,5 @@ test('there is a picture of each view, in light and dark, on a desktop and a pho
     }
     await takePictures(page, 'engine')
   }
-  for (const file of files) expect(existsSync(join(FOLDER, file)), file).toBe(true)
+  expect(missingPictures('chat', 'engine')).toEqual([])
 }, 180_000)
-
-async function takePictures(page: Page, view: string): Promise<void> {
-  for (const [size, viewport] of Object.entries(SIZES)) {
-    await page.setViewportSize(viewport)
-    for (const scheme of SCHEMES) {
-      await page.emulateMedia({ colorScheme: scheme })
-      await page.waitForTimeout(150)
-      await page.screenshot({ path: join(FOLDER, `${view}-${scheme}-${size}.png`) })
-    }
-  }
-  await page.setViewportSize(SIZES.desktop)
-}

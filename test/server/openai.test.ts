@@ -70,6 +70,22 @@ describe('chat completions', () => {
     expect(new Set(chunks.map(chunk => chunk.id)).size).toBe(1)
   })
 
+  it('go on with an answer that was cut off', async () => {
+    const begun = (await client.chat.completions.create({ ...greedy, max_tokens: 5 })).choices[0].message.content
+    const goOn = async (messages: unknown[], fields = {}) => {
+      const body = { ...greedy, max_tokens: 7, messages, continue_final_message: true, ...fields }
+      return await client.chat.completions.create(body as typeof greedy)
+    }
+    const whole = await client.chat.completions.create(greedy)
+    const rest = await goOn([...story, { role: 'assistant', content: begun }])
+    expect(`${begun}${rest.choices[0].message.content}`).toBe(whole.choices[0].message.content)
+    await expect(goOn(story)).rejects.toMatchObject({ status: 400, message: expect.stringContaining('last message') })
+    const thinking = { chat_template_kwargs: { enable_thinking: true } }
+    await expect(goOn([...story, { role: 'assistant', content: begun }], thinking)).rejects.toMatchObject({
+      status: 400,
+    })
+  })
+
   it('repeat a seed and give n choices', async () => {
     const options = { model, messages: story, max_tokens: 8, temperature: 1.2, seed: 7, n: 3 }
     const [first, second] = [

@@ -1,10 +1,13 @@
 // What the web UI keeps and shows, without a browser: branches of conversations, files of them, the engine's history.
 import fc from 'fast-check'
+import { Marked } from 'marked'
 import { describe, expect, test } from 'vitest'
 import type { ModelStats } from '#moeflux/compute/stats.js'
 import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
 import { decodeFrame, encodeFrame } from '#moeflux/engine/frameCodec.js'
 import { mergeFrames } from '#moeflux/engine/mergeFrames.js'
+import { mathExtension } from '../../src/web/chat/math.js'
+import { type Attachment, attachFiles, decodeText, promptText } from '../../src/web/state/attachments.js'
 import {
   append,
   branch,
@@ -18,6 +21,7 @@ import {
 import { fromJson, ImportError, toJson, toMarkdown } from '../../src/web/state/conversationFile.js'
 import type { ConversationStore } from '../../src/web/state/conversationStore.js'
 import { Conversations } from '../../src/web/state/conversations.js'
+import { Drafts } from '../../src/web/state/drafts.js'
 import { EngineHistory } from '../../src/web/state/engineHistory.js'
 import { latencyShare } from '../../src/web/state/latency.js'
 
@@ -164,6 +168,120 @@ function frame(fields: Partial<EngineFrame>, stats: Partial<ModelStats> = {}): E
     stats: { expertHits: 0, expertMisses: 0, ...stats } as ModelStats,
   }
 }
+
+describe('files of a message', () => {
+  const file = (name: string, content: string | Uint8Array<ArrayBuffer>) => new File([content], name)
+  const attach = (files: File[], before: Attachment[] = []) => attachFiles(files, () => before)
+
+  test('text is taken, whatever its encoding; anything else is refused in one line', async () => {
+    const utf16 = Uint8Array.from([0xff, 0xfe, 0x68, 0, 0xe9, 0])
+    const taken = await attach([file('a.md', '# A\r\nB'), file('b.txt', utf16)])
+    expect(taken).toEqual({
+      attachments: [
+        { name: 'a.md', text: '# A\nB' },
+        { name: 'b.txt', text: 'hé' },
+      ],
+      problem: null,
+    })
+    const before = [{ name: 'kept', text: 'kept' }]
+    const refused: [File, string][] = [
+      [file('picture.png', Uint8Array.from([0x89, 0x50, 0x4e, 0x47])), 'is not a text file'],
+      [file('zeros.bin', Uint8Array.from([65, 0, 66])), 'is not a text file'],
+      [file('nothing.txt', ' \n'), 'is empty'],
+      [file('large.txt', 'x'.repeat(2 ** 20 + 1)), 'is too large'],
+    ]
+    for (const [each, reason] of refused) {
+      const { attachments, problem } = await attach([each, file('fine.txt', 'fine')], before)
+      expect(problem).toContain(`${each.name} ${reason}`)
+      expect(attachments).toEqual([...before, { name: 'fine.txt', text: 'fine' }])
+    }
+    expect(decodeText(new Uint8Array(0))).toBe('')
+  })
+
+  test('ten of them, and two megabytes', async () => {
+    const ten = await attach(Array.from({ length: 11 }, (_, i) => file(`${i}`, 'x')))
+    expect(ten.attachments).toHaveLength(10)
+    expect(ten.problem).toContain('10 was not added: a message takes 10 files')
+    const large = await attach(Array.from({ length: 3 }, (_, i) => file(`${i}`, 'x'.repeat(2 ** 20))))
+    expect(large.attachments).toHaveLength(2)
+    expect(large.problem).toContain('2 MB together')
+  })
+
+  test('the model sees each under its name, in a fence that its text cannot end', () => {
+    expect(promptText('What is it?', [{ name: 'a\nb.md', text: 'one\n' }])).toBe(
+      'File: a b.md\n```\none\n```\n\nWhat is it?',
+    )
+    const text = fc.array(fc.constantFrom('`', '\n', 'x', '````')).map(parts => parts.join(''))
+    fc.assert(
+      fc.property(text, content => {
+        const [, fence, ...lines] = promptText('', [{ name: 'f', text: content }]).split('\n')
+        expect(lines.findIndex(line => line.startsWith(fence))).toBe(lines.length - 1)
+        expect(lines.slice(0, -1).join('\n')).toBe(content.replace(/\n$/, ''))
+      }),
+    )
+    expect(promptText('Just words.')).toBe('Just words.')
+  })
+
+  test('go through a file of conversations, with what is pinned', () => {
+    const sent = { ...message('a', null), text: '', attachments: [{ name: 'n.txt', text: 'inside' }] }
+    const conversation = { ...append(newConversation('', 1), sent), pinned: true }
+    expect(conversation.title).toBe('n.txt')
+    expect(matches(conversation, 'n.txt')).toBe(true)
+    const [read] = fromJson(toJson([conversation]))
+    expect(read.pinned).toBe(true)
+    expect(read.messages[0].attachments).toEqual(sent.attachments)
+    expect(toMarkdown(conversation)).toContain('File: n.txt\n```\ninside\n```')
+    const odd = { ...sent, attachments: [{ name: 7, text: 'x' }, null, 'x', { name: 'y' }] }
+    const text = toJson([{ ...conversation, messages: [odd as unknown as Message] }])
+    expect(fromJson(text)[0].messages[0].attachments).toBeUndefined()
+  })
+
+  test('that are not sent yet stay, also where the storage is full', () => {
+    const kept = new Map<string, string>()
+    const storage = {
+      getItem: (key: string) => kept.get(key) ?? null,
+      setItem(key: string, value: string) {
+        if (value.length > 100) throw new DOMException('full', 'QuotaExceededError')
+        kept.set(key, value)
+      },
+    } as unknown as Storage
+    const [small, large] = [[{ name: 's', text: 's' }], [{ name: 'l', text: 'l'.repeat(100) }]]
+    const drafts = new Drafts(storage)
+    drafts.setText('a', 'words')
+    drafts.setFiles('a', small)
+    drafts.setFiles('b', large)
+    expect([drafts.files('a'), drafts.files('b'), drafts.files(null)]).toEqual([small, large, []])
+    const reloaded = new Drafts(storage)
+    expect([reloaded.text('a'), reloaded.files('a'), reloaded.files('b')]).toEqual(['words', small, []])
+    for (const id of ['a', 'b']) drafts.clear(id)
+    expect([drafts.text('a'), drafts.files('a'), drafts.files('b')]).toEqual(['', [], []])
+  })
+})
+
+describe('formulas in Markdown', () => {
+  const marked = new Marked(mathExtension)
+  const formulas = (text: string) =>
+    [...String(marked.parse(text)).matchAll(/<(div|span) class="math( displayed)?">([^<]*)</g)].map(
+      ([, tag, displayed, tex]) => `${tag}${displayed ?? ''}: ${tex}`,
+    )
+
+  test('are found in lines and on their own, and nowhere else', () => {
+    expect(formulas('An \\(x_1\\) and *an \\(a < b\\)*.')).toEqual(['span: x_1', 'span: a &lt; b'])
+    expect(formulas('So\n\\[\na\n+ b\n- c\n\\]\nit is.')).toEqual(['div displayed: a\n+ b\n- c'])
+    expect(formulas('$$\ny = x^2\n$$')).toEqual(['div displayed: y = x^2'])
+    expect(formulas('Inside $$a$$ a line, and 1. \\[b\\] too')).toEqual(['span displayed: a', 'span displayed: b'])
+    expect(formulas('1. first:\n   \\[\n   x\n   \\]\n2. second')).toEqual(['div displayed: x'])
+    for (const plain of ['It costs $5 or $6.', '`\\(x\\)`', '```\n$$x$$\n```', '\\[ not closed', '$$$$', '\\(\\)']) {
+      expect(formulas(plain), plain).toEqual([])
+    }
+  })
+
+  test('that never end cost no more than their text', () => {
+    const started = performance.now()
+    expect(formulas('$$ \\[ \\( '.repeat(1000))).not.toBeNull()
+    expect(performance.now() - started).toBeLessThan(3000)
+  })
+})
 
 describe('the engine in the page', () => {
   test('frames survive the wire', () => {

@@ -4,6 +4,7 @@ import type { EventStream } from '../../session/eventStream.js'
 import type { ChatOptions, SessionEvent, TokenLogprobs, ToolCallEvent, Usage } from '../../session/events.js'
 import type { ChatMessage } from '../../text/messages.js'
 import { withoutImages } from '../absentImages.js'
+import { ApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
@@ -31,9 +32,10 @@ export async function chatCompletions(c: Context, service: Service): Promise<Res
 }
 
 export function chatOptions(request: ChatRequest, service: Served, signal: AbortSignal): ChatOptions {
+  const messages = withoutImages(request.messages as readonly ChatMessage[], service.images)
   return {
     ...samplingOptions(request, service.model.vocabSize),
-    messages: withoutImages(request.messages as readonly ChatMessage[], service.images),
+    ...(request.continue_final_message ? goingOn(messages) : { messages }),
     tools: request.tools ?? undefined,
     toolChoice: toolChoice(request.tool_choice),
     parallelToolCalls: request.parallel_tool_calls ?? undefined,
@@ -46,6 +48,18 @@ export function chatOptions(request: ChatRequest, service: Served, signal: Abort
     templateVariables: request.chat_template_kwargs ?? undefined,
     signal,
   }
+}
+
+/** The last message is the beginning of the answer. */
+function goingOn(messages: readonly ChatMessage[]): Pick<ChatOptions, 'messages' | 'prefill'> {
+  const last = messages.at(-1)
+  if (last?.role !== 'assistant' || last.tool_calls?.length || typeof last.content !== 'string') {
+    throw new ApiError(
+      'invalid_request',
+      'continue_final_message: want a last message of the assistant, of plain text and without tool calls',
+    )
+  }
+  return { messages: messages.slice(0, -1), prefill: last.content }
 }
 
 interface Head {

@@ -94,6 +94,7 @@ export const chatRequest = z.object({
   reasoning_effort: z.string().nullish(),
   thinking_budget: z.number().int().min(0).nullish(),
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
+  continue_final_message: z.boolean().nullish(),
   modalities: z.array(z.literal('text', { error: 'only text is supported' })).nullish(),
   audio: refused('audio'),
   functions: refused('functions (use tools)'),

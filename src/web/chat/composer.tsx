@@ -1,21 +1,29 @@
-// Where the user writes. What is typed survives a reload, a failed answer and a look at another conversation.
+// Where the user writes. What is typed and attached survives a reload, a failed answer and a look at another conversation.
 import { useEffect, useRef, useState } from 'preact/hooks'
 import { useApp } from '../state/app.js'
+import { attachFiles } from '../state/attachments.js'
 import { Icon } from '../ui/icons.js'
+import { AttachmentList } from './attachmentList.js'
 import { isSendKey } from './sendKey.js'
+import { useFileDrop } from './useFileDrop.js'
 
 export function Composer() {
   const app = useApp()
   const field = useRef<HTMLTextAreaElement>(null)
+  const picker = useRef<HTMLInputElement>(null)
   const id = app.conversations.currentId.value
-  const [text, setText] = useState(() => app.conversations.draft(id))
+  const { drafts } = app.conversations
+  const [text, setText] = useState(() => drafts.text(id))
+  const [files, setFiles] = useState(() => drafts.files(id))
   const focusAsked = app.focusComposer.value
   const live = id === null ? undefined : app.answers.live.value.get(id)
   const settings = app.settings.value
+  const isEmpty = text.trim() === '' && files.length === 0
 
   // Another conversation, or a draft put there for the user.
   useEffect(() => {
-    setText(app.conversations.draft(id))
+    setText(drafts.text(id))
+    setFiles(drafts.files(id))
     if (matchMedia('(hover: hover)').matches || focusAsked > 0) field.current?.focus()
   }, [id, focusAsked])
 
@@ -29,15 +37,28 @@ export function Composer() {
 
   const write = (value: string) => {
     setText(value)
-    app.conversations.setDraft(id, value)
+    drafts.setText(id, value)
   }
+  const attach = async (added: Iterable<File>) => {
+    const { attachments, problem } = await attachFiles(added, () => drafts.files(id))
+    drafts.setFiles(id, attachments)
+    if (app.conversations.currentId.value === id) setFiles(attachments)
+    if (problem !== null) app.notify(problem)
+  }
+  const remove = (index: number) => {
+    const left = files.filter((_, i) => i !== index)
+    drafts.setFiles(id, left)
+    setFiles(left)
+    field.current?.focus()
+  }
+  const isDropping = useFileDrop(attach)
   const send = () => {
-    const wanted = text.trim()
-    if (wanted === '' || live) return
+    if (isEmpty || live) return
     const conversation = app.conversations.current.value ?? app.conversations.begin(settings.system)
-    app.conversations.setDraft(id, '')
+    drafts.clear(id)
     setText('')
-    void app.answers.send(conversation.id, wanted, conversation.head)
+    setFiles([])
+    void app.answers.send(conversation.id, text.trim(), conversation.head, files)
   }
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key === 'Escape' && live) live.stop()
@@ -45,26 +66,56 @@ export function Composer() {
     event.preventDefault()
     send()
   }
+  const onPaste = (event: ClipboardEvent) => {
+    const pasted = [...(event.clipboardData?.files ?? [])]
+    // Programs that copy text may add a picture of it.
+    if (pasted.length === 0 || event.clipboardData?.types.includes('text/plain')) return
+    event.preventDefault()
+    void attach(pasted)
+  }
 
   return (
     <form
-      class="composer"
+      class={`composer${isDropping ? ' dropping' : ''}`}
       onSubmit={event => {
         event.preventDefault()
         send()
       }}
     >
+      <AttachmentList attachments={files} onRemove={remove} />
       <textarea
         ref={field}
         id="composer"
         rows={1}
-        placeholder="Ask anything"
+        placeholder={isDropping ? 'Drop text files here' : 'Ask anything'}
         aria-label="Your message"
         value={text}
         onInput={event => write(event.currentTarget.value)}
         onKeyDown={onKeyDown}
+        onPaste={onPaste}
       />
       <div class="composer-bar">
+        <button
+          type="button"
+          class="chip round"
+          aria-label="Attach text files"
+          title="Attach text files"
+          onClick={() => picker.current?.click()}
+        >
+          <Icon name="attach" size={16} />
+        </button>
+        <input
+          ref={picker}
+          type="file"
+          multiple
+          class="visually-hidden"
+          aria-label="Files to attach"
+          tabIndex={-1}
+          onChange={event => {
+            void attach([...(event.currentTarget.files ?? [])])
+            event.currentTarget.value = ''
+          }}
+        />
         <button
           type="button"
           class={`chip${settings.thinking ? ' on' : ''}`}
@@ -85,7 +136,7 @@ export function Composer() {
             <Icon name="stop" />
           </button>
         ) : (
-          <button type="submit" class="send" aria-label="Send" title="Send" disabled={text.trim() === ''}>
+          <button type="submit" class="send" aria-label="Send" title="Send" disabled={isEmpty}>
             <Icon name="send" />
           </button>
         )}

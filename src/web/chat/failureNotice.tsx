@@ -18,7 +18,9 @@ export function FailureNotice({ conversation, message, failure }: Props) {
   const elsewhere = () => {
     const asked = branch(conversation, message.parent).at(-1)
     app.newChat()
-    app.conversations.setDraft(app.conversations.currentId.value, asked?.text ?? '')
+    const { currentId, drafts } = app.conversations
+    drafts.setText(currentId.value, asked?.text ?? '')
+    drafts.setFiles(currentId.value, asked?.attachments ?? [])
     app.focusComposer.value++
   }
   const { kind } = failure

@@ -5,6 +5,7 @@ import DOMPurify from 'dompurify'
 import { Marked, type Token, type Tokens } from 'marked'
 import { escapeHtml } from './escapeHtml.js'
 import { highlight } from './highlight.js'
+import { mathExtension } from './math.js'
 
 const SAFE_LINK = /^(https?:|mailto:)/i
 
@@ -18,7 +19,11 @@ const marked = new Marked({
       return link(href, this.parser.parseInline(tokens))
     },
     code: ({ text, lang }: Tokens.Code) => codeBlock(text, lang ?? ''),
-    checkbox: ({ checked }: Tokens.Checkbox) => (checked ? '☑ ' : '☐ '),
+    listitem({ task, tokens }: Tokens.ListItem) {
+      return `<li${task ? ' class="task"' : ''}>${this.parser.parse(tokens)}</li>`
+    },
+    checkbox: ({ checked }: Tokens.Checkbox) =>
+      `<span class="box${checked ? ' done' : ''}" role="img" aria-label="${checked ? 'done' : 'to do'}"></span>`,
     table(token: Tokens.Table) {
       const cells = (row: Tokens.TableCell[]) => row.map(cell => this.tablecell(cell)).join('')
       const body = token.rows.map(row => this.tablerow({ text: cells(row) })).join('')
@@ -27,6 +32,7 @@ const marked = new Marked({
     },
   },
 })
+marked.use(mathExtension)
 
 const PURIFY = {
   ALLOWED_TAGS:
@@ -37,6 +43,8 @@ const PURIFY = {
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: SAFE_LINK,
+  // Which hold no address, so that they need not look like one.
+  ADD_URI_SAFE_ATTR: ['start', 'align', 'type', 'rel', 'target', 'tabindex', 'aria-label'],
 }
 
 export interface Block {

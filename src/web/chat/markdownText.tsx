@@ -1,6 +1,7 @@
 // A text in Markdown, drawn block by block so that a growing answer redraws its last block only.
-import { useMemo, useRef } from 'preact/hooks'
+import { useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { type Block, renderBlocks } from './markdown.js'
+import { drawMath } from './mathDrawing.js'
 
 const COPIED_MS = 1500
 
@@ -10,10 +11,14 @@ export function MarkdownText({ text, isGrowing }: { text: string; isGrowing?: bo
     before.current = renderBlocks(text, before.current)
     return before.current
   }, [text])
+  const drawn = useRef<HTMLDivElement>(null)
+  useLayoutEffect(() => {
+    if (drawn.current) drawMath(drawn.current)
+  }, [blocks])
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: the buttons inside are reached by key on their own
     // biome-ignore lint/a11y/noStaticElementInteractions: listens for the buttons inside
-    <div class={`markdown${isGrowing ? ' growing' : ''}`} onClick={copyCode}>
+    <div ref={drawn} class={`markdown${isGrowing ? ' growing' : ''}`} onClick={copyCode}>
       {blocks.map((block, i) => (
         // sanitized by renderBlocks
         <div key={`${i}`} class="block" dangerouslySetInnerHTML={{ __html: block.html }} />

@@ -5,7 +5,9 @@ import { useApp } from '../state/app.js'
 import { type Conversation, type Message, showBranch, siblings } from '../state/conversation.js'
 import * as format from '../ui/format.js'
 import { Icon } from '../ui/icons.js'
+import { AttachmentList } from './attachmentList.js'
 import { FailureNotice } from './failureNotice.js'
+import { FoldedText } from './foldedText.js'
 import { copyText, MarkdownText } from './markdownText.js'
 import { isSendKey } from './sendKey.js'
 
@@ -30,11 +32,12 @@ function UserMessage({ conversation, message, isBusy }: Props) {
       event.preventDefault()
       if (edited.trim() === '' || isBusy) return
       setEdited(null)
-      void app.answers.send(conversation.id, edited.trim(), message.parent)
+      void app.answers.send(conversation.id, edited.trim(), message.parent, message.attachments)
     }
     return (
       <article class="message user" aria-label="Your message">
         <form class="edit" onSubmit={submit}>
+          <AttachmentList attachments={message.attachments ?? []} />
           <textarea
             aria-label="Edit your message"
             value={edited}
@@ -60,7 +63,8 @@ function UserMessage({ conversation, message, isBusy }: Props) {
   }
   return (
     <article class="message user" aria-label="Your message">
-      <div class="bubble">{message.text}</div>
+      <AttachmentList attachments={message.attachments ?? []} />
+      {message.text !== '' && <FoldedText text={message.text} />}
       <div class="actions">
         <Branches conversation={conversation} message={message} />
         <CopyButton text={message.text} />
@@ -91,8 +95,7 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
       {live !== null && text === '' && !isThinking && <Waiting />}
       {live === null && message.end === undefined && <p class="hint">{unfinished(conversation)}</p>}
       {live === null && text === '' && message.end === 'stop' && <p class="hint">The model said nothing.</p>}
-      {message.end === 'stopped' && <p class="hint">Stopped.</p>}
-      {message.end === 'length' && <p class="hint">The answer reached its token limit.</p>}
+      {live === null && <CutOff conversation={conversation} message={message} isBusy={isBusy} />}
       {message.end === 'failed' && message.failure && (
         <FailureNotice conversation={conversation} message={message} failure={message.failure} />
       )}
@@ -114,6 +117,29 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
         </div>
       )}
     </article>
+  )
+}
+
+/** An answer that somebody or a limit has ended can go on, once there is some of it. */
+function CutOff({ conversation, message, isBusy }: Omit<Props, 'live'>) {
+  const app = useApp()
+  if (message.end !== 'stopped' && message.end !== 'length') return null
+  const hint = message.end === 'stopped' ? 'Stopped.' : 'The answer reached its token limit.'
+  return (
+    <div class="row cut-off">
+      <p class="hint">{hint}</p>
+      {message.text !== '' && message.parent !== null && (
+        <button
+          type="button"
+          class="chip"
+          disabled={isBusy}
+          onClick={() => void app.answers.goOn(conversation.id, message)}
+        >
+          <Icon name="more" size={16} />
+          Continue
+        </button>
+      )}
+    </div>
   )
 }
 

@@ -137,11 +137,17 @@ function ConversationRow({ conversation }: { conversation: Conversation }) {
         }}
       >
         {isLive && <span class="pulse" role="img" aria-label="being answered" />}
+        {conversation.pinned && <Icon name="pin" size={14} />}
         {conversation.title}
       </button>
       <MenuButton
         label={`More for ${conversation.title}`}
         items={[
+          {
+            icon: 'pin',
+            label: conversation.pinned ? 'Unpin' : 'Pin',
+            act: () => app.conversations.update(conversation.id, current => ({ ...current, pinned: !current.pinned })),
+          },
           { icon: 'edit', label: 'Rename', act: () => setTitle(conversation.title) },
           {
             icon: 'save',
@@ -215,14 +221,16 @@ function ImportExport() {
 
 function groups(list: readonly Conversation[]): [string, Conversation[]][] {
   const today = new Date().setHours(0, 0, 0, 0)
-  const nameOf = ({ updatedAt }: Conversation) => {
+  const nameOf = ({ pinned, updatedAt }: Conversation) => {
+    if (pinned) return 'Pinned'
     if (updatedAt >= today) return 'Today'
     if (updatedAt >= today - DAY_MS) return 'Yesterday'
     if (updatedAt >= today - 7 * DAY_MS) return 'Last week'
     return 'Earlier'
   }
   const byName = new Map<string, Conversation[]>()
-  for (const conversation of list) {
+  const pinnedFirst = list.toSorted((a, b) => Number(b.pinned ?? false) - Number(a.pinned ?? false))
+  for (const conversation of pinnedFirst) {
     const name = nameOf(conversation)
     byName.set(name, [...(byName.get(name) ?? []), conversation])
   }

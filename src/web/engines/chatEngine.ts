@@ -18,6 +18,8 @@ export interface EngineShape {
 export interface ChatRequest {
   readonly messages: readonly { readonly role: 'system' | 'user' | 'assistant'; readonly content: string }[]
   readonly settings: Settings
+  /** What there is of the answer already: the events go on from there, without thinking. Empty: nothing. */
+  readonly begun: string
 }
 
 export type ChatEvent =

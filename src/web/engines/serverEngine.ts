@@ -59,20 +59,22 @@ export class ServerEngine implements ChatEngine {
     return JSON.stringify(shape) === JSON.stringify(this.shape)
   }
 
-  async *chat({ messages, settings }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+  async *chat({ messages, settings, begun }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
     const asked = performance.now()
     const response = await ask('v1/chat/completions', {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...this.key.headers },
       body: JSON.stringify({
-        messages,
+        ...(begun === ''
+          ? { messages }
+          : { messages: [...messages, { role: 'assistant', content: begun }], continue_final_message: true }),
         temperature: settings.temperature,
         top_p: settings.topP,
         top_k: settings.topK,
         min_p: settings.minP,
         seed: settings.seed,
         max_tokens: settings.maxTokens,
-        chat_template_kwargs: { enable_thinking: settings.thinking },
+        chat_template_kwargs: { enable_thinking: settings.thinking && begun === '' },
         stream: true,
         stream_options: { include_usage: true },
       }),

@@ -64,7 +64,7 @@ export class TabEngine implements ChatEngine {
     }
   }
 
-  async *chat({ messages, settings }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+  async *chat({ messages, settings, begun }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
     const { temperature, topP, topK, minP, seed, maxTokens, thinking } = settings
     const stream = this.session.chat({
       messages,
@@ -74,7 +74,8 @@ export class TabEngine implements ChatEngine {
       minP: minP ?? undefined,
       seed: seed ?? undefined,
       maxTokens: maxTokens ?? undefined,
-      thinking,
+      thinking: thinking && begun === '',
+      prefill: begun,
       signal,
     })
     try {

@@ -2,6 +2,7 @@
 // only its message is drawn again; the conversation gets it every now and then and at the end.
 import { type Signal, signal } from '@preact/signals'
 import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
+import { type Attachment, promptText } from './attachments.js'
 import { type AnswerUsage, append, branch, change, type Message, newId } from './conversation.js'
 import type { Conversations } from './conversations.js'
 import type { Settings } from './settings.js'
@@ -28,11 +29,18 @@ export class Answers {
     private readonly engine: () => ChatEngine | null,
     /** For people who do not see the screen. */
     private readonly announce: (line: string) => void,
+    private readonly warn: (line: string) => void,
   ) {}
 
   /** Sends what the user wrote, after `parent`: the end of the branch, or the message before an edited one. */
-  async send(conversationId: string, text: string, parent: string | null): Promise<void> {
-    const message: Message = { id: newId(), parent, role: 'user', text, createdAt: Date.now() }
+  async send(
+    conversationId: string,
+    text: string,
+    parent: string | null,
+    attachments: readonly Attachment[] = [],
+  ): Promise<void> {
+    const files = attachments.length > 0 && { attachments }
+    const message: Message = { id: newId(), parent, role: 'user', text, createdAt: Date.now(), ...files }
     this.conversations.update(conversationId, conversation => append(conversation, message))
     await this.answer(conversationId, message.id)
   }
@@ -44,9 +52,22 @@ export class Answers {
     const by = engine
       ? `${engine.shape.model} · ${engine.place === 'tab' ? 'in this tab' : 'on the server'}`
       : undefined
-    const id = newId()
+    const message: Message = { id: newId(), parent, role: 'assistant', text: '', createdAt: Date.now(), by }
+    this.conversations.update(conversationId, conversation => append(conversation, message))
+    await this.write(conversationId, message, engine)
+  }
+
+  /** Goes on with an answer that was cut off, where it ended. If that fails it stays as it was. */
+  async goOn(conversationId: string, message: Message): Promise<void> {
+    if (this.live.value.has(conversationId) || message.text === '') return
+    this.conversations.update(conversationId, conversation => change(conversation, message.id, { end: undefined }))
+    await this.write(conversationId, message, this.engine())
+  }
+
+  private async write(conversationId: string, message: Message, engine: ChatEngine | null): Promise<void> {
+    const { id, parent, text: begun } = message
     const controller = new AbortController()
-    const draft = new AnswerDraft()
+    const draft = new AnswerDraft(message)
     const live: LiveAnswer = {
       messageId: id,
       text: draft.shownText,
@@ -55,8 +76,6 @@ export class Answers {
       startedAt: performance.now(),
       stop: () => controller.abort(),
     }
-    const message: Message = { id, parent, role: 'assistant', text: '', createdAt: Date.now(), by }
-    this.conversations.update(conversationId, conversation => append(conversation, message))
     this.setLive(conversationId, live)
     const keep = (fields: Partial<Message>) =>
       this.conversations.update(conversationId, conversation =>
@@ -70,10 +89,14 @@ export class Answers {
       const system = conversation.system.trim()
       const messages = [
         ...(system === '' ? [] : [{ role: 'system' as const, content: system }]),
-        ...branch(conversation, parent).map(({ role, text }) => ({ role, content: text })),
+        ...branch(conversation, parent).map(each => ({
+          role: each.role,
+          content: promptText(each.text, each.attachments),
+        })),
       ]
       let end: Message['end'] = 'stop'
-      for await (const event of engine.chat({ messages, settings: this.settings.value }, controller.signal)) {
+      const request = { messages, settings: this.settings.value, begun }
+      for await (const event of engine.chat(request, controller.signal)) {
         if (event.type === 'text') draft.addText(event.text)
         else if (event.type === 'thinking') draft.addThinking(event.text)
         else if (event.type === 'usage') draft.usage = event.usage
@@ -85,6 +108,9 @@ export class Answers {
       if (controller.signal.aborted) {
         keep({ end: 'stopped' })
         this.announce('The answer was stopped.')
+      } else if (begun !== '') {
+        keep({ end: message.end })
+        this.warn(failureOf(error).message)
       } else {
         keep({ end: 'failed', failure: failureOf(error) }) // which its message announces
       }
@@ -113,20 +139,40 @@ function failureOf(error: unknown) {
   return { kind: 'other' as const, message: error instanceof Error ? error.message : String(error) }
 }
 
+/** What an answer cost that was written in two goes. The prompt of the second holds what came before. */
+function inAll(before: AnswerUsage | undefined, now: AnswerUsage | undefined): AnswerUsage | undefined {
+  if (before === undefined || now === undefined) return now ?? before
+  return {
+    ...now,
+    promptTokens: before.promptTokens || now.promptTokens,
+    cachedTokens: before.cachedTokens,
+    answerTokens: before.answerTokens + now.answerTokens,
+    answerSeconds: before.answerSeconds + now.answerSeconds,
+  }
+}
+
 /** Text as it comes, shown a few times a second: tokens may come faster than a screen draws. */
 class AnswerDraft {
-  readonly shownText = signal('')
-  readonly shownThinking = signal('')
+  readonly shownText: Signal<string>
+  readonly shownThinking: Signal<string>
   readonly isThinking = signal(false)
   usage: AnswerUsage | undefined
-  private text = ''
-  private thinking = ''
+  private text: string
+  private thinking: string
   private thinkingStarted = 0
   private thinkingSeconds: number | undefined
   private timer: ReturnType<typeof setTimeout> | null = null
   private readonly begun = performance.now()
   private firstAt = 0
   private pieces = 0
+
+  constructor(private readonly before: Message) {
+    this.text = before.text
+    this.thinking = before.thinking ?? ''
+    this.thinkingSeconds = before.thinkingSeconds
+    this.shownText = signal(this.text)
+    this.shownThinking = signal(this.thinking)
+  }
 
   addText(text: string): void {
     if (this.isThinking.value) {
@@ -157,7 +203,11 @@ class AnswerDraft {
           answerSeconds: (performance.now() - this.firstAt) / 1000,
         }
       : this.usage
-    return { text, usage, ...(thinking !== '' && { thinking, thinkingSeconds: thinkingSeconds ?? this.soFar() }) }
+    return {
+      text,
+      usage: inAll(this.before.usage, usage),
+      ...(thinking !== '' && { thinking, thinkingSeconds: thinkingSeconds ?? this.soFar() }),
+    }
   }
 
   close(): void {

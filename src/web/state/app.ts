@@ -53,6 +53,7 @@ export class App {
       this.settings,
       () => this.engines.active.value,
       line => this.announce(line),
+      line => this.notify(line),
     )
     this.feed = new EngineFeed(this.engines.active, this.view)
   }

@@ -1,12 +1,15 @@
 // A conversation: messages that know what they answer, and which branch is shown. Editing a message or asking for another
 // answer adds a branch and loses nothing. Pure: every function returns a new conversation.
 
+import type { Attachment } from './attachments.js'
+
 export interface Message {
   readonly id: string
   readonly parent: string | null
   readonly role: 'user' | 'assistant'
   readonly text: string
   readonly createdAt: number // milliseconds
+  readonly attachments?: readonly Attachment[] // of the user's
   readonly thinking?: string
   readonly thinkingSeconds?: number
   /** How an answer ended; missing while it is being written. */
@@ -35,6 +38,7 @@ export interface Conversation {
   readonly id: string
   readonly title: string
   readonly titled: boolean // by the user
+  readonly pinned?: boolean // stays at the top of the list
   readonly createdAt: number
   readonly updatedAt: number
   readonly system: string
@@ -90,7 +94,7 @@ export function append(conversation: Conversation, message: Message): Conversati
   }
   return conversation.titled || message.role !== 'user' || message.parent !== null
     ? next
-    : { ...next, title: titleFrom(message.text) }
+    : { ...next, title: titleFrom(message.text || (message.attachments?.[0]?.name ?? '')) }
 }
 
 export function change(conversation: Conversation, id: string, fields: Partial<Message>): Conversation {
@@ -117,6 +121,10 @@ export function titleFrom(text: string): string {
 /** Whether any of it contains all words of a query. */
 export function matches(conversation: Conversation, query: string): boolean {
   const words = query.toLowerCase().split(/\s+/).filter(Boolean)
-  const text = [conversation.title, ...conversation.messages.map(message => message.text)].join('\n').toLowerCase()
+  const said = conversation.messages.flatMap(({ text, attachments = [] }) => [
+    text,
+    ...attachments.map(({ name }) => name),
+  ])
+  const text = [conversation.title, ...said].join('\n').toLowerCase()
   return words.every(word => text.includes(word))
 }

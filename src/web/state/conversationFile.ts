@@ -1,5 +1,6 @@
 // Conversations as files: JSON that can be imported again, and Markdown to read. What is imported comes from anywhere, so
 // every field is checked and copied one by one; text stays text.
+import { type Attachment, MAX_FILES, promptText } from './attachments.js'
 import { type AnswerUsage, branch, type Conversation, type Message, newId } from './conversation.js'
 
 const FORMAT = 'moeflux-conversations'
@@ -19,7 +20,7 @@ export function toMarkdown(conversation: Conversation): string {
     if (message.thinking) {
       parts.push(`<details><summary>Thinking</summary>\n\n${message.thinking.trim()}\n\n</details>`)
     }
-    parts.push(message.text.trim())
+    parts.push(promptText(message.text.trim(), message.attachments))
   }
   return `${parts.join('\n\n')}\n`
 }
@@ -60,6 +61,7 @@ function readConversation(value: unknown, where: string): Conversation {
     id: newId(),
     title: textOf(fields.title, 'Imported chat').slice(0, 200),
     titled: fields.titled === true,
+    ...(fields.pinned === true && { pinned: true }),
     createdAt: numberOf(fields.createdAt, now),
     updatedAt: numberOf(fields.updatedAt, now),
     system: textOf(fields.system, ''),
@@ -86,12 +88,21 @@ function readMessage(value: unknown, where: string, ids: Map<string, string>): M
     role,
     text: fields.text,
     createdAt: numberOf(fields.createdAt, Date.now()),
+    ...(role === 'user' && attachmentsOf(fields.attachments)),
     ...(typeof fields.thinking === 'string' && { thinking: fields.thinking }),
     ...(typeof fields.thinkingSeconds === 'number' && { thinkingSeconds: numberOf(fields.thinkingSeconds, 0) }),
     ...(role === 'assistant' && { end: end === 'length' || end === 'stopped' ? end : 'stop' }),
     ...(typeof fields.by === 'string' && { by: fields.by.slice(0, 200) }),
     ...usageOf(fields.usage),
   }
+}
+
+function attachmentsOf(value: unknown): { attachments?: readonly Attachment[] } {
+  const list = (Array.isArray(value) ? value : []).slice(0, MAX_FILES).flatMap(each => {
+    const { name, text } = asObject(each) ?? {}
+    return typeof name === 'string' && typeof text === 'string' ? [{ name: name.slice(0, 200), text }] : []
+  })
+  return list.length === 0 ? {} : { attachments: list }
 }
 
 function usageOf(value: unknown): { usage?: AnswerUsage } {

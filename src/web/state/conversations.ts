@@ -3,9 +3,9 @@
 import { computed, effect, type ReadonlySignal, signal } from '@preact/signals'
 import { type Conversation, newConversation } from './conversation.js'
 import type { ConversationStore } from './conversationStore.js'
+import { Drafts } from './drafts.js'
 
 const SAVE_MS = 250
-const DRAFTS_KEY = 'moeflux.drafts'
 const CURRENT_KEY = 'moeflux.current'
 
 export class Conversations {
@@ -14,6 +14,7 @@ export class Conversations {
   readonly current: ReadonlySignal<Conversation | null> = computed(
     () => this.all.value.find(({ id }) => id === this.currentId.value) ?? null,
   )
+  readonly drafts: Drafts
   private readonly unsaved = new Set<string>()
   private saving: readonly string[] = []
   private readonly removed = new Set<string>()
@@ -24,11 +25,13 @@ export class Conversations {
   private written: Promise<void> = Promise.resolve()
 
   constructor(
-    private readonly storage: Storage,
+    storage: Storage,
     /** Of this tab alone. */
     private readonly tabStorage: Storage,
     private readonly onWarning: (line: string) => void,
-  ) {}
+  ) {
+    this.drafts = new Drafts(storage)
+  }
 
   async load(store: ConversationStore): Promise<void> {
     this.store = store
@@ -83,25 +86,10 @@ export class Conversations {
     for (const id of ids) {
       this.removed.add(id)
       this.unsaved.delete(id)
-      this.setDraft(id, '')
+      this.drafts.clear(id)
     }
     if (this.current.value === null) this.currentId.value = null
     await this.store?.remove(ids)
-  }
-
-  draft(id: string | null): string {
-    return this.drafts()[id ?? ''] ?? ''
-  }
-
-  setDraft(id: string | null, text: string): void {
-    const drafts = this.drafts()
-    if (text === '') delete drafts[id ?? '']
-    else drafts[id ?? ''] = text
-    try {
-      this.storage.setItem(DRAFTS_KEY, JSON.stringify(drafts))
-    } catch {
-      // storage refused or full: the text stays in its field
-    }
   }
 
   /** Writes at once what waits to be written. */
@@ -131,13 +119,5 @@ export class Conversations {
     this.removed.delete(id) // an undone deletion
     this.changes.set(id, ++this.clock)
     this.timer ??= setTimeout(() => void this.flush(), SAVE_MS)
-  }
-
-  private drafts(): Record<string, string> {
-    try {
-      return JSON.parse(this.storage.getItem(DRAFTS_KEY) ?? '{}')
-    } catch {
-      return {}
-    }
   }
 }
