@@ -178,14 +178,14 @@ export class ExpertCache {
   }
 
   /**
-   * The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. `stays`: one for
-   * somebody who shall stay, and not that of one who is offered.
+   * The slot that a claim while `layer` is computed would get: an empty one, or that of who must leave; -1: none. `mayLeave`:
+   * who may, besides being neither in use nor on its way.
    */
-  slotToTake(layer: number, stays = false): number {
+  slotToTake(layer: number, mayLeave?: (slot: number) => boolean): number {
     const { policy, empty, firstSlot, mayEvict, isClosed } = this.pools[this.poolOfLayer[layer]]
     if (isClosed) return -1
     if (empty.length > 0) return empty[empty.length - 1]
-    const mayTake = stays ? (slot: number) => !this.isOffered(firstSlot + slot) && mayEvict(slot) : mayEvict
+    const mayTake = mayLeave ? (slot: number) => mayEvict(slot) && mayLeave(firstSlot + slot) : mayEvict
     const victim = policy.victim(layer, mayTake)
     return victim < 0 ? -1 : firstSlot + victim
   }

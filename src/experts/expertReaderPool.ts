@@ -88,6 +88,19 @@ export class ExpertReaderPool {
     }
   }
 
+  /** Takes back a read that has not begun: it neither resolves nor rejects. False: it has begun, and will end. */
+  callOff(file: number, offset: number): boolean {
+    const isIt = (read: Asked) => read.file === file && read.offset === offset
+    const at = this.queue.findIndex(isIt)
+    if (at >= 0) return this.queue.splice(at, 1).length > 0
+    const entry = [...this.waiting].find(([, read]) => isIt(read))?.[0]
+    if (entry === undefined || !this.ring.cancel(entry)) return false
+    this.waiting.delete(entry)
+    this.free.push(entry)
+    this.submit()
+    return true
+  }
+
   /** Lets the reads that have begun end; all others are rejected. */
   async close(): Promise<void> {
     this.closed = true

@@ -96,6 +96,7 @@ export class ExpertTiers {
   private readonly mayHaveFillers: Uint8Array // [pools], 0: there are none for sure
   private readonly bestKeys: Int32Array // [pools], of a promotion
   private readonly bestRates: Float64Array // [pools]
+  private readonly isNoPassage = (slot: number) => !this.gpu.isOffered(slot)
   private credit = 0 // bytes that may go up now
   private fills = 0 // experts that may go into empty slots now
 
@@ -261,7 +262,7 @@ export class ExpertTiers {
       // Used so little it cannot win enough, unless nobody has to leave; to ask who would have to is most of the work here.
       const mayBeVacant = this.mayHaveFillers[pool] === 1 || this.gpu.hasEmpty(name.layer)
       if (rate <= most && !mayBeVacant && policy !== 'lru') continue
-      const slot = this.gpu.slotToTake(name.layer, true)
+      const slot = this.gpu.slotToTake(name.layer, this.isNoPassage)
       if (slot < 0) continue
       const left = this.gpu.nameOf(slot)
       // Nobody is there, or somebody whom nobody has ever used; one use does not tell them apart.
@@ -342,6 +343,20 @@ export class ExpertTiers {
     const isFree = left === null || this.memory.isOffered(slot)
     if (!isFree && this.rates.isFresh(left.layer * this.shape.experts + left.expert)) return -1
     return this.memory.claimAhead(layer, expert)
+  }
+
+  /**
+   * The same for one of a prompt's next layer that is nearly sure to be wanted. Who leaves for it is a copy, or one whose turn
+   * has just been: not one that this pass may still want. `isServed`: nor is one of the present layer wanted any more that
+   * is not pinned.
+   */
+  readNext(layer: number, expert: number, isServed: boolean): number {
+    if (this.isHeld(layer, expert)) return -1
+    const { memory } = this
+    const present = layer - 1
+    const last = isServed ? present : present - 1
+    const slot = memory.slotToTake(present, at => memory.isOffered(at) || memory.layerOf(at) <= last)
+    return slot < 0 ? -1 : memory.claimAhead(layer, expert, slot)
   }
 
   /** Whether the expert is on the GPU or in memory, or on its way there. */

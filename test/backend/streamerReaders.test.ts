@@ -247,6 +247,29 @@ describe('reader pool', () => {
     await pool.close()
   })
 
+  it('takes back a read that has not begun, here or in the ring, and no other', async () => {
+    const faults = new ReadFaults()
+    const { pool, bank } = poolOn(faults, 3, true)
+    faults.pickAndHold(0)
+    const first = pool.read(0, 0, expertSize, 0, 0, 'demand')
+    while (!faults.isWaiting) await new Promise(resolve => setTimeout(resolve, 1))
+    const ended: number[] = []
+    const ahead = [1, 2, 3, 4].map(async e => {
+      await pool.read(0, e * expertSize, expertSize, 0, e * expertSize, 'prefetch')
+      ended.push(e)
+    })
+    expect([0, 1, 4, 5].map(e => pool.callOff(0, e * expertSize))).toEqual([false, true, true, false])
+    faults.letGo()
+    await Promise.all([first, ahead[1], ahead[2]])
+    // Its entry is used again: it is read once, as what it is then.
+    await pool.read(1, 5 * expertSize, expertSize, 0, 5 * expertSize, 'demand')
+    expect(ended.toSorted()).toEqual([2, 3])
+    expect(pool.totals.bytes).toBe(4 * expertSize)
+    const firstBytes = [0, 1, 2, 3, 4, 5].map(e => new Uint8Array(bank.buffer)[e * expertSize])
+    expect(firstBytes).toEqual([byteOf(0, 0), 0, byteOf(0, 2), byteOf(0, 3), 0, byteOf(1, 5)])
+    await pool.close()
+  })
+
   it('rejects a failed read by name, and whatever has not begun when it closes', async () => {
     const faults = new ReadFaults()
     const { pool } = poolOn(faults)

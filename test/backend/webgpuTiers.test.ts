@@ -111,6 +111,42 @@ test('where little is missing, submissions of several layers, in pieces, give wh
   }
 }, 60_000)
 
+test('a prompt finds in memory what was on disk when the layer before began', { timeout: 120_000 }, async () => {
+  const { numLayers, vocabSize } = model.packed.config
+  const disk = new ReadFaults()
+  const prompts = { uploadFromTokens: 3 }
+  const way = (threads: number) => ({ ...hybridWay(threads), prompts })
+  const backend = await openTiered(model.packed, { gpu: least, memory: 12 }, { readFaults: disk.buffer }, { way })
+  try {
+    await backend.loaded()
+    disk.set('none', { delayMs: 3 })
+    const random = seededRandom(8)
+    const sequences = [backend.createSequence(), oracle.createSequence()]
+    let wanted = 0
+    for (let chunk = 0; chunk < 4; chunk++) {
+      const tokens = Array.from({ length: 8 }, () => Math.floor(random() * vocabSize))
+      const [[got], [want]] = await Promise.all(
+        [backend, oracle].map((one, i) =>
+          one.step([{ sequence: sequences[i], tokens, phase: 'prompt', output: 'last' }], { routing: true }),
+        ),
+      )
+      expectClose(got.logits as Float32Array, want.logits as Float32Array, KERNEL)
+      const perLayer = tokens.length * model.packed.config.expertsPerToken
+      const routing = got.routing as Uint16Array
+      for (let layer = 0; layer < numLayers; layer++) {
+        wanted += new Set(routing.subarray(layer * perLayer, (layer + 1) * perLayer)).size
+      }
+    }
+    const { prefetchHits, prefetchReads, tiers } = backend.stats()
+    const told = JSON.stringify({ wanted, prefetchHits, prefetchReads, tiers })
+    expect((tiers?.gpu.hits ?? 0) + (tiers?.memory.hits ?? 0) + (tiers?.disk.hits ?? 0), told).toBe(wanted)
+    expect(prefetchHits, told).toBeGreaterThan(wanted / 6)
+    for (const sequence of sequences) sequence.release()
+  } finally {
+    await backend.close()
+  }
+})
+
 describe('what the engine does', () => {
   test('follows from what it measures when it is opened, and it says so', { timeout: 120_000 }, async () => {
     const notices: string[] = []

@@ -1,5 +1,6 @@
 // Guesses what a layer's router will pick while the layer before still computes: runs the router on the residual stream as
 // it is now, which is close to what it will be. Layers are counted among those with experts. The leader's alone, for a few rows; a wrong guess costs a read.
+import { countPicks, mostPicked } from '../../experts/mostPicked.js'
 import { PreviousExperts } from '../../experts/previousExperts.js'
 import { ChoiceRule } from './choiceRule.js'
 import { type Lane, type Need, needsOf } from './lane.js'
@@ -78,11 +79,9 @@ export class EarlyRouter {
     for (let first = 0; first < sampled; first += PRIVATE_ROWS) {
       const count = Math.min(PRIVATE_ROWS, sampled - first)
       this.route(layer, first * step, count, step)
-      for (const expert of this.picks.subarray(0, count * model.expertsPerToken)) {
-        counts.set(expert, (counts.get(expert) ?? 0) + 1)
-      }
+      countPicks(this.picks.subarray(0, count * model.expertsPerToken), counts)
     }
-    return [...counts.keys()].sort((a, b) => (counts.get(b) as number) - (counts.get(a) as number))
+    return mostPicked(counts)
   }
 
   /** Picks for so many rows of the present step, every `step`-th from the first on. */

@@ -280,6 +280,11 @@ export class ExpertSlots implements GuessedSlots {
     return this.#moves.size > 0 || this.#claims?.holdsMemory === true
   }
 
+  /** Whether every expert that the present request wants has a slot, or had one. */
+  get isServed(): boolean {
+    return this.#core.isServed
+  }
+
   /** Commands have used these experts, all of them being in slots when they were submitted. */
   touch(layer: number, experts: Iterable<number>): void {
     for (const expert of experts) {

@@ -79,5 +79,5 @@ function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tun
 function promptBytes(config: ModelConfig, k: number, tokens: number): number {
   const choices = config.moeLayers.length * tokens * k * 4
   const rows = tokens * config.hiddenSize * 4
-  return choices + 2 * rows + tokens * k * 12
+  return choices + 2 * rows + tokens * k * 16
 }

@@ -23,6 +23,18 @@ export interface HostExperts extends GuessedSlots {
    */
   compute(layer: number, hidden: Float32Array, pairs: readonly HostPair[], signal?: AbortSignal): Promise<Float32Array>
   /**
+   * Whether a prompt shall tell what its next layer will want, so that it is read meanwhile; to be asked before `layer` asks
+   * for its experts.
+   */
+  helpsNext(layer: number): boolean
+  /**
+   * A prompt has asked for so many experts of the layer before this one, on both sides: has those read that this one will
+   * want. `guess`: the surest first.
+   */
+  readNextLayer(layer: number, wanted: number, guess: readonly number[]): void
+  /** Nothing more is read for coming layers: a prompt has ended, or is given up. */
+  endAhead(): void
+  /**
    * Waits for the threads that compute, without giving way to anything else, where they are at work and may be expected to
    * end soon: a turn of the event loop would be heard of later than they end.
    */

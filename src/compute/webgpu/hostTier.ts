@@ -8,6 +8,7 @@ import type { ExpertName } from '../../experts/expertCache.js'
 import type { ReadPriority } from '../../experts/expertReaderPool.js'
 import type { ExpertTiers } from '../../experts/expertTiers.js'
 import { MemoryClaims } from '../../experts/memoryClaims.js'
+import { PromptAhead } from '../../experts/promptAhead.js'
 import { expertsToBring, type PromptRule } from '../../experts/promptShare.js'
 import type { GuessedSlots } from '../../experts/readAhead.js'
 import type { ReadTotals } from '../../experts/readCounters.js'
@@ -24,6 +25,8 @@ const FILLING = 8 // of those, where memory is filled beside everything else
 export interface SlotReader {
   read(file: number, offset: number, size: number, bank: number, target: number, priority: ReadPriority): Promise<void>
   promote(file: number, offset: number): void
+  /** Takes back a read that has not begun, which then never settles. False: it will end. */
+  callOff(file: number, offset: number): boolean
   readonly totals: ReadTotals
   close(): Promise<void>
 }
@@ -32,6 +35,8 @@ export interface SlotReader {
 export interface SlotsAbove {
   callOffMoves(): boolean
   readonly holdsMemory: boolean
+  readonly isServed: boolean // what the present layer wants there has slots
+  readonly stats: StreamerStats
 }
 
 export class HostTier implements HostExperts, GuessedSlots, TierLink {
@@ -39,9 +44,11 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
   above: SlotsAbove | null = null
   private isFilling = false
   private isMakingRoom = false
+  private passing = 0 // reads past memory that somebody waits for
   private filled = 0 // experts that were looked at, in the order of `fillNext`
   private readonly core: StreamerCore
   private readonly streamer: AsyncStreamer
+  private readonly ahead: PromptAhead
 
   constructor(
     readonly tiers: ExpertTiers,
@@ -57,16 +64,32 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
         const { layer, expert } = this.nameOf(slot)
         reader.promote(layer, expert * expertSize)
       },
-      callOff: () => false, // it may have begun
+      // Who goes up from there waits for it. Others would not be read again.
+      callOff: (slot: number) => {
+        const { layer, expert } = this.nameOf(slot)
+        const mayGo = this.ahead.isOwn(slot) && !tiers.memory.isPinned(slot)
+        return mayGo && reader.callOff(layer, expert * expertSize)
+      },
     }
     this.core = new StreamerCore(tiers.memory, orders, {
       claims: new MemoryClaims(tiers, () => this.makeRoom()),
       othersHold: () => this.above?.holdsMemory === true,
+      onOver: (slot: number) => {
+        this.ahead.ended(slot)
+        this.streamer.changed()
+      },
       aheadLimit: MOST_AHEAD,
       expertSize,
       fileNames,
     })
     this.streamer = new AsyncStreamer(this.core)
+    const most = Math.min(MOST_AHEAD, Math.max(1, tiers.memory.slots >> 1))
+    const gpu = {
+      isServed: () => this.above?.isServed !== false,
+      isReading: () => this.passing > 0,
+      stallSeconds: () => this.above?.stats.stallSeconds ?? 0,
+    }
+    this.ahead = new PromptAhead(tiers, this.core, gpu, most)
   }
 
   get failure(): DeviceLostError | null {
@@ -131,11 +154,18 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
         const slot = memory.slotOf(layer, expert)
         if (slot >= 0 && !memory.isReady(slot)) {
           const isComing = () => memory.slotOf(layer, expert) === slot && !memory.isReady(slot)
+          if (priority === 'demand') this.reader.promote(layer, expert * this.expertSize)
           await this.streamer.settled(() => !isComing() || this.streamer.isOver)
         }
         const bytes = this.bytesOf(layer, expert)
-        if (bytes === null) return other.read(layer, expert, target, priority)
-        copyShared(bytes, target)
+        if (bytes !== null) return copyShared(bytes, target)
+        const isWaited = priority === 'demand' ? 1 : 0
+        this.passing += isWaited
+        try {
+          await other.read(layer, expert, target, priority)
+        } finally {
+          this.passing -= isWaited
+        }
       },
       promote: (layer, expert) => other.promote(layer, expert),
       isLocal: other.isLocal,
@@ -154,7 +184,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
   }
 
   onFreed(): void {
-    if (!this.isMakingRoom) this.core.goOn()
+    if (!this.isMakingRoom) this.goOn()
     this.streamer.changed()
   }
 
@@ -216,7 +246,20 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
     return this.core.reading
   }
 
+  helpsNext(layer: number): boolean {
+    return !this.holdsRest && this.ahead.wantsHelp(layer)
+  }
+
+  readNextLayer(layer: number, wanted: number, guess: readonly number[]): void {
+    if (!this.streamer.isOver) this.ahead.begin(layer, wanted, guess)
+  }
+
+  endAhead(): void {
+    this.ahead.end()
+  }
+
   async close(): Promise<void> {
+    this.ahead.end()
     this.streamer.end(new ClosedError('model'))
     await this.reader.close()
     await this.streamer.settled(() => this.core.reading === 0)
@@ -231,6 +274,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
       return await this.workers.compute(layer, hidden, this.entriesOf(this.core.take(entries.size), entries))
     } finally {
       this.core.release()
+      this.ahead.goOn()
     }
   }
 
@@ -246,6 +290,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
       const rows = await this.workers.compute(layer, hidden, this.entriesOf(slots, entries))
       sum = sum === null ? rows : add(sum, rows)
     }
+    this.ahead.goOn()
     return sum as Float32Array
   }
 
@@ -265,9 +310,15 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
 
   private ended(slot: number, fault: ReadFault | null): void {
     this.core.ended(slot, fault)
-    this.core.goOn()
+    this.goOn()
     this.streamer.changed()
     this.onRead?.()
+  }
+
+  /** Slots may have become free: first for those who wait. */
+  private goOn(): void {
+    this.core.goOn()
+    this.ahead.goOn()
   }
 
   private nameOf(slot: number): ExpertName {

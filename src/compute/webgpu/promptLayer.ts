@@ -43,6 +43,10 @@ export interface PromptMoe {
   readonly place: number // among the layers with experts
   /** hidden += mixerOut, norm, router, top K, shared expert. */
   readonly router: Op
+  /** What this layer would choose from the rows that a layer before it has so far: hidden += mixerOut, norm, router, top K. */
+  readonly early: Op
+  /** The same as `router` after the `early` of another layer, which has added mixerOut. */
+  readonly routerAfterEarly: Op
   /** The experts in the slot table, or those of the present wave. */
   readonly experts: Op
   readonly expertsOfWave: Op
@@ -87,7 +91,7 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
         bias: mixer.kind === 'full_attention' ? mixer.outBias : null,
       }),
     ]),
-    feedForwardOps(parts, weights, norm(weights.postNorm, space.mixerOut)),
+    feedForwardOps(parts, weights, norm(weights.postNorm, space.mixerOut), norm(weights.postNorm, null)),
   ])
   return { mixer: mixerOp, feedForward }
 }
@@ -95,7 +99,8 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
 async function feedForwardOps(
   parts: LayerParts,
   { feedForward }: LayerWeights,
-  norm: Promise<Op>,
+  norm: Promise<Op>, // after adding mixerOut
+  normAlone: Promise<Op>,
 ): Promise<PromptMoe | PromptDense> {
   const { gpu, config, space } = parts
   if (feedForward.kind === 'dense') {
@@ -105,17 +110,19 @@ async function feedForwardOps(
   const { place, shape, shared, selectionBias } = feedForward
   const { slots } = expertsOf(parts)
   const product = productOf(space, space.shape.logitsStride, 'router')
-  const [router, experts, expertsOfWave, combine] = await Promise.all([
-    all([
-      norm,
-      matMulOp(gpu, feedForward.router, space.normed, space.logits, {
-        ...product,
-        bias: feedForward.routerBias,
-        exact: true,
-      }),
-      topKOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: slots.table }, place, null),
-      ...(shared === null ? [] : [blockOps(parts, shared, shape.activation, space.sharedOut)]),
-    ]),
+  const choose = all([
+    matMulOp(gpu, feedForward.router, space.normed, space.logits, {
+      ...product,
+      bias: feedForward.routerBias,
+      exact: true,
+    }),
+    topKOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: slots.table }, place, null),
+  ])
+  const sharedExpert = shared === null ? [] : [blockOps(parts, shared, shape.activation, space.sharedOut)]
+  const [router, early, routerAfterEarly, experts, expertsOfWave, combine] = await Promise.all([
+    all([norm, choose, ...sharedExpert]),
+    all([norm, choose]),
+    all([normAlone, choose, ...sharedExpert]),
     expertOps(parts, feedForward, slots.table),
     expertOps(parts, feedForward, slots.waveTable),
     combineOp(
@@ -126,7 +133,7 @@ async function feedForwardOps(
       config.hiddenSize,
     ),
   ])
-  return { kind: 'moe', place, router, experts, expertsOfWave, combine }
+  return { kind: 'moe', place, router, early, routerAfterEarly, experts, expertsOfWave, combine }
 }
 
 async function all(ops: readonly Promise<Op>[]): Promise<Op> {

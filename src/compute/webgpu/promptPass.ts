@@ -1,7 +1,8 @@
 // Evaluates runs of any length through all layers with the prompt's kernels. Layers whose experts are all in slots are
 // recorded back to back; where some may be missing, the routing comes back to the host once per layer, and the experts
 // come in waves. Where the host computes too, it takes the missing experts that have few tokens, while those with many are
-// brought.
+// brought; and where experts are on disk, what the next layer will want is guessed by its router, run early, and read meanwhile.
+import { countPicks, mostPicked } from '../../experts/mostPicked.js'
 import type { ModelConfig } from '../../model/config.js'
 import { addRowsOp } from './addRows.js'
 import { embedOp } from './embed.js'
@@ -48,6 +49,7 @@ export class PromptPass {
   #embed!: Op
   #addRows!: Op
   #layers!: readonly PromptLayer[]
+  #moe!: readonly PromptMoe[] // the layers with experts
 
   private constructor(parts: LayerParts, profiler: Profiler | null, prefetch: boolean) {
     this.#gpu = parts.gpu
@@ -55,7 +57,7 @@ export class PromptPass {
     this.#space = parts.space
     this.#slots = parts.slots
     this.#profiler = profiler
-    this.#prefetch = prefetch && parts.host === null // who decides for both sides has rules of its own
+    this.#prefetch = prefetch
     const size = Math.max(16, parts.config.moeLayers.length * parts.space.shape.maxTokens * parts.space.shape.k * 4)
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
     const { device } = parts.gpu
@@ -79,6 +81,7 @@ export class PromptPass {
     pass.#embed = await embedOp(gpu, weights.embed, space.tokenInfo, space.hidden)
     pass.#addRows = await addRowsOp(gpu, pass.#hostRows, space.mlpOut, parts.config.hiddenSize)
     pass.#layers = await Promise.all(layers)
+    pass.#moe = pass.#layers.flatMap(({ feedForward }) => (feedForward.kind === 'moe' ? [feedForward] : []))
     return pass
   }
 
@@ -95,6 +98,7 @@ export class PromptPass {
       await this.#run(recorder, size, options)
     } finally {
       this.#slots.endAhead()
+      this.#host?.endAhead()
     }
   }
 
@@ -111,12 +115,14 @@ export class PromptPass {
       const { feedForward } = ops
       if (feedForward.kind === 'dense') feedForward.block(recorder, size)
       else {
-        feedForward.router(recorder, size)
+        const guessed = tap === undefined ? this.#guess(recorder, size, feedForward) : null
+        if (guessed === null) feedForward.router(recorder, size)
+        else feedForward.routerAfterEarly(recorder, size)
         if (tap) {
           recorder.submit()
           await tap.afterRouter(layer)
         }
-        await this.#experts(recorder, size, feedForward, signal)
+        await this.#experts(recorder, size, feedForward, guessed, signal)
       }
       // The GPU begins while the host records the rest.
       if (layer % SUBMIT_LAYERS === 0) recorder.submit()
@@ -133,9 +139,24 @@ export class PromptPass {
     recorder.submit()
   }
 
-  async #experts(recorder: Recorder, size: StepSize, ops: PromptMoe, signal?: AbortSignal): Promise<void> {
+  /** Where that helps: what the next layer with experts will choose, by the rows as they are now. null: nothing is guessed. */
+  #guess(recorder: Recorder, size: StepSize, { place }: PromptMoe): PromptMoe | null {
+    const next = this.#moe.at(place + 1) ?? null
+    const helps = this.#prefetch && this.#host?.helpsNext(place) === true
+    if (!helps || next === null || this.#slots.isResident(place)) return null
+    next.early(recorder, size)
+    return next
+  }
+
+  async #experts(
+    recorder: Recorder,
+    size: StepSize,
+    ops: PromptMoe,
+    guessed: PromptMoe | null,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     if (this.#slots.isResident(ops.place)) ops.experts(recorder, size)
-    else if (this.#host !== null) return this.#share(this.#host, recorder, size, ops, signal)
+    else if (this.#host !== null) return this.#share(this.#host, recorder, size, ops, guessed, signal)
     else {
       recorder.submit()
       const wanted = new Set(await this.readChoice(size.tokens, ops.place))
@@ -147,7 +168,8 @@ export class PromptPass {
 
   async #bring(recorder: Recorder, size: StepSize, ops: PromptMoe, experts: Iterable<number>, signal?: AbortSignal) {
     const wanted = [...experts].sort((a, b) => a - b)
-    for await (const _ of this.#slots.waves(ops.place, wanted, { ahead: this.#prefetch, signal })) {
+    const ahead = this.#prefetch && this.#host === null // who decides for both sides reads into memory
+    for await (const _ of this.#slots.waves(ops.place, wanted, { ahead, signal })) {
       ops.expertsOfWave(recorder, size)
       recorder.submit()
     }
@@ -159,15 +181,15 @@ export class PromptPass {
     recorder: Recorder,
     size: StepSize,
     ops: PromptMoe,
+    guessed: PromptMoe | null,
     signal: AbortSignal | undefined,
   ): Promise<void> {
     const { place: layer } = ops
     recorder.submit()
-    const { choice, mixing, weights, hidden } = await this.#readLayer(size.tokens, layer)
+    const { choice, mixing, weights, guess, hidden } = await this.#readLayer(size.tokens, layer, guessed)
     signal?.throwIfAborted()
     const { k } = this.#space.shape
-    const counts = new Map<number, number>()
-    for (const expert of choice) counts.set(expert, (counts.get(expert) ?? 0) + 1)
+    const counts = countPicks(choice)
     const missing = new Map([...counts].filter(([expert]) => !this.#slots.isShown(layer, expert)))
     const brought = host.toBring(missing)
     const hosts = new Set([...missing.keys()].filter(expert => !brought.has(expert)))
@@ -181,13 +203,11 @@ export class PromptPass {
     computing?.catch(() => {}) // awaited below
     try {
       if (pairs.length > 0) this.#gpu.device.queue.writeBuffer(this.#space.mixing, 0, mixing)
-      await this.#bring(
-        recorder,
-        size,
-        ops,
-        [...counts.keys()].filter(expert => !hosts.has(expert)),
-        signal,
-      )
+      const ours = [...counts.keys()].filter(expert => !hosts.has(expert))
+      const bringing = this.#bring(recorder, size, ops, ours, signal)
+      // Both sides have asked for theirs: what they want is pinned, or waits for its turn.
+      if (guessed !== null) host.readNextLayer(guessed.place, counts.size, mostPicked(countPicks(guess)))
+      await bringing
       ops.combine(recorder, size)
       if (computing === null) return
       recorder.submit()
@@ -198,15 +218,20 @@ export class PromptPass {
     }
   }
 
-  /** What a layer's router has chosen, by what weights, and the rows that its experts get; [tokens, …]. */
-  async #readLayer(tokens: number, layer: number) {
+  /** What a layer's router has chosen, by what weights, what is guessed of another, and the rows that its experts get; [tokens, …]. */
+  async #readLayer(tokens: number, layer: number, guessed: PromptMoe | null) {
     const { maxTokens, k } = this.#space.shape
     const mixingAt = tokens * k * 4
+    const guessAt = tokens * k * 12
+    const guesses = guessed === null ? 0 : tokens * k
     const rowsAt = this.#rowsAt(tokens)
     const width = this.#config.hiddenSize
     const recorder = new Recorder(this.#gpu.device, null)
     recorder.copy(this.#space.choice, layer * maxTokens * k * 4, this.#layerReadback, 0, mixingAt)
     recorder.copy(this.#space.mixing, 0, this.#layerReadback, mixingAt, tokens * k * 8)
+    if (guessed !== null) {
+      recorder.copy(this.#space.choice, guessed.place * maxTokens * k * 4, this.#layerReadback, guessAt, guesses * 4)
+    }
     recorder.copy(this.#space.hidden, 0, this.#layerReadback, rowsAt, tokens * width * 4)
     recorder.submit()
     const bytes = await readMapped(this.#layerReadback, rowsAt + tokens * width * 4)
@@ -214,13 +239,14 @@ export class PromptPass {
       choice: new Uint32Array(bytes, 0, tokens * k),
       mixing: new Uint8Array(bytes, mixingAt, tokens * k * 8),
       weights: new Float32Array(bytes, mixingAt, tokens * k * 2), // the same bytes: slot, weight
+      guess: new Uint32Array(bytes, guessAt, guesses),
       hidden: new Float32Array(bytes, rowsAt, tokens * width),
     }
   }
 
-  /** After so many tokens' choice and mixing. */
+  /** After so many tokens' choice, mixing and guess. */
   #rowsAt(tokens: number): number {
-    return tokens * this.#space.shape.k * 12
+    return tokens * this.#space.shape.k * 16
   }
 
   embed(recorder: Recorder, size: StepSize): void {

@@ -21,6 +21,7 @@ function sourceSlotReader({ files }: ExpertFiles, memories: readonly WebAssembly
       return meter.measure(size, onRetry => readPatiently(files[file], offset, bytes, { signal, onRetry }))
     },
     promote() {}, // sources have no order of their own
+    callOff: () => false, // it has begun
     get totals() {
       return meter.totals
     },
