@@ -126,7 +126,7 @@ export class BrowserSession {
 
 interface Started {
   readonly signal?: AbortSignal
-  readonly onPromptProgress?: (done: number, total: number) => void
+  readonly onPromptProgress?: (done: number, total: number, cached: number) => void
 }
 
 function startStream(client: EngineClient, session: number | null, how: StreamRequest['how'], options: Started) {

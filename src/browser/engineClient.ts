@@ -14,14 +14,14 @@ export interface EngineListeners {
 interface Pending {
   settle(result: { readonly value: unknown } | { readonly error: unknown }): void
   event?(event: SessionEvent): void
-  promptProgress?(done: number, total: number): void
+  promptProgress?(done: number, total: number, cached: number): void
 }
 
 export interface StreamRequest {
   readonly session: number | null
   readonly how: 'chat' | 'complete' | 'generate'
   readonly options: object
-  readonly onPromptProgress?: (done: number, total: number) => void
+  readonly onPromptProgress?: (done: number, total: number, cached: number) => void
 }
 
 export class EngineClient {
@@ -142,7 +142,7 @@ export class EngineClient {
     else {
       const pending = this.pending.get(message.id)
       if (message.kind === 'event') pending?.event?.(message.event)
-      else if (message.kind === 'promptProgress') pending?.promptProgress?.(message.done, message.total)
+      else if (message.kind === 'promptProgress') pending?.promptProgress?.(message.done, message.total, message.cached)
       else {
         this.pending.delete(message.id)
         pending?.settle(message.kind === 'error' ? { error: unpackError(message.error) } : { value: message.value })

@@ -141,7 +141,8 @@ export class EngineService {
         ...message.options,
         signal: cancel.signal,
         onPromptProgress: promptProgress
-          ? (done: number, total: number) => this.post({ kind: 'promptProgress', id, done, total })
+          ? (done: number, total: number, cached: number) =>
+              this.post({ kind: 'promptProgress', id, done, total, cached })
           : undefined,
       }
       for await (const event of this.start(message, options)) {

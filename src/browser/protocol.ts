@@ -101,7 +101,13 @@ export type FromEngine =
   | { readonly kind: 'result'; readonly id: number; readonly value: unknown }
   | { readonly kind: 'error'; readonly id: number; readonly error: PackedError }
   | { readonly kind: 'event'; readonly id: number; readonly event: SessionEvent }
-  | { readonly kind: 'promptProgress'; readonly id: number; readonly done: number; readonly total: number }
+  | {
+      readonly kind: 'promptProgress'
+      readonly id: number
+      readonly done: number
+      readonly total: number
+      readonly cached: number
+    }
   | { readonly kind: 'progress'; readonly progress: Progress }
   | { readonly kind: 'notice'; readonly line: string }
   | { readonly kind: 'frame'; readonly frame: EngineFrame }

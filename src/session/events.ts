@@ -25,8 +25,8 @@ export interface AnswerOptions extends SamplerOptions {
   /** Only requests of the same scope share states of prompts. Without it, all of the session that have none. */
   readonly cacheScope?: string
   readonly signal?: AbortSignal
-  /** Prompt tokens evaluated so far, of those that are not in the cache. */
-  readonly onPromptProgress?: (done: number, total: number) => void
+  /** Prompt tokens evaluated so far, of those that are not in the cache; told before the first of them, too. */
+  readonly onPromptProgress?: (done: number, total: number, cached: number) => void
 }
 
 export interface ChatOptions extends AnswerOptions {

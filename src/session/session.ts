@@ -273,13 +273,15 @@ export class Session {
       promptSeconds: ((answering || performance.now()) - started) / 1000,
       answerSeconds: answering ? (performance.now() - answering) / 1000 : 0,
     })
+    let final: Usage | null = null
     let outcome = 'cut off'
     let answered: readonly number[] | null = null // all tokens, where another process would get the same ones
     try {
       const resumed = await this.cache.resume(context, prompt, signal)
       cached = context.length
       missed = this.cache.explainMiss(prompt, cached)
-      const onProgress = (done: number) => options.onPromptProgress?.(done - cached, prompt.ids.length - cached)
+      const onProgress = (done: number) => options.onPromptProgress?.(done - cached, prompt.ids.length - cached, cached)
+      onProgress(cached)
       const logits = await this.cache.evaluate(context, prompt, resumed, signal, onProgress)
       written = Math.max(0, lastShared(prompt) - cached)
       answering = performance.now()
@@ -309,13 +311,14 @@ export class Session {
       const isRepeated = await this.remember(prompt, progress, signal)
       await this.cache.keep(context, context.tokens, 'answer', resumed.conversation, prompt.scope)
       if (isRepeated) answered = [...context.tokens]
-      yield { type: 'usage', ...usage() }
+      final = usage()
+      yield { type: 'usage', ...final }
       yield { type: 'end', reason: progress.reason, stopSequence: progress.stopSequence }
     } catch (error) {
       outcome = signal.aborted ? 'aborted' : `failed: ${(error as Error).message}`
       throw error
     } finally {
-      this.options.onLog?.(requestLine(usage(), missed, outcome))
+      this.options.onLog?.(requestLine(final ?? usage(), missed, outcome))
       this.cache.offer(prompt, answered)
       await context.close()
     }

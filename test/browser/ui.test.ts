@@ -51,8 +51,15 @@ describe('chat through the server', () => {
       return (await response.json()).choices[0].message.content as string
     }, body)
     expect(text.replace(/\s+/g, ' ').trim()).toBe(reply.replace(/\s+/g, ' ').trim())
-    await expect.poll(() => page.locator('.usage').textContent()).toMatch(/^60 tokens · \d+ tok\/s · \d+ in the prompt/)
+    await expect
+      .poll(() => page.locator('.usage').textContent())
+      .toMatch(/^60 tokens · \d+ tok\/s · first after [\d.]+ s · \d+ in the prompt/)
     expect(await page.locator('.hint').textContent()).toContain('token limit')
+    // The same speed as in the server's log: both are by the server's clock.
+    const shown = Number(/· (\d+) tok\/s/.exec((await page.locator('.usage').textContent()) ?? '')?.[1])
+    const logged = Number(/answer 60, decode ([\d.]+) tok\/s/.exec(server.log())?.[1])
+    expect(shown).toBe(Math.round(logged))
+    expect(await page.getByRole('meter', { name: 'Context' }).getAttribute('title')).toMatch(/^\d+ of [\d,]+ tokens/)
 
     await page.getByLabel('Your message', { exact: true }).last().fill('not sent yet')
     await page.reload()

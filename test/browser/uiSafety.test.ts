@@ -387,6 +387,30 @@ test('a page over plain HTTP in a local network can do without what browsers the
   await page.close()
 })
 
+/** What is held on to must not hold on to a test that has failed. */
+const orAborted = (held: Promise<void>, signal?: AbortSignal) =>
+  Promise.race([held, new Promise<void>(resolve => signal?.addEventListener('abort', () => resolve(), { once: true }))])
+
+test('a long prompt shows how far it is, from the first part of it on', async () => {
+  let release = () => {}
+  const held = new Promise<void>(resolve => (release = resolve))
+  let steps = 0
+  const page = await open(await start({ onStep: (_, signal) => (++steps === 3 ? orAborted(held, signal) : undefined) })) // 64 tokens a step
+  await ready(page)
+  await ask(page, 'word '.repeat(300))
+  const reading = page.locator('.reading')
+  await expect.poll(() => reading.innerText(), { timeout: 10_000 }).toContain('64 of')
+  const [, share, done, total] = /(\d+)%\s*([\d,]+) of ([\d,]+) tokens/.exec(await reading.innerText()) ?? []
+  expect(Number(done)).toBe(64)
+  expect(Number(share)).toBe(Math.floor((64 / Number(total)) * 100)) // of all that is to be read
+  expect(await reading.innerText()).toMatch(/about \d+ s left/)
+  expect(await page.getByRole('meter', { name: 'Context' }).getAttribute('aria-valuenow')).toBe(total)
+  release()
+  await answered(page)
+  expect(await reading.count()).toBe(0)
+  await page.close()
+})
+
 describe('when the server fails', () => {
   test('a queue that is full is told, and trying again goes on', async () => {
     let release = () => {}

@@ -47,6 +47,29 @@ describe('models', () => {
 })
 
 describe('chat completions', () => {
+  it('tell how far a prompt is and what the answer took, to those who ask', async () => {
+    const ask = async (more: object) => {
+      const response = await fetch(`${server.url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { authorization: 'Bearer secret', 'content-type': 'application/json' },
+        body: JSON.stringify({ ...greedy, stream: true, stream_options: { include_usage: true }, ...more }),
+      })
+      const events = (await response.text()).split('\n\n').filter(event => event.startsWith('data: {'))
+      return events.map(event => JSON.parse(event.slice(6)))
+    }
+    const messages = [{ role: 'user', content: `Once ${'and again '.repeat(80)}` }]
+    const chunks = await ask({ messages, return_progress: true })
+    const told = chunks.flatMap(chunk => chunk.prompt_progress ?? [])
+    const { usage, timings } = chunks.at(-1)
+    const total = usage.prompt_tokens
+    expect(told[0]).toEqual({ total, cache: expect.any(Number), processed: told[0].cache, time_ms: 0 })
+    expect(told.at(-1)).toMatchObject({ total, processed: total })
+    expect(timings).toMatchObject({ predicted_n: 12, prompt_n: total - told[0].cache, cache_n: told[0].cache })
+    expect(timings.predicted_ms).toBeGreaterThan(0)
+    const plain = await ask({})
+    expect(plain.some(chunk => 'prompt_progress' in chunk || 'timings' in chunk)).toBe(false)
+  })
+
   it('answer, whole and streamed, with the same text', async () => {
     const whole = await client.chat.completions.create(greedy)
     expect(whole).toMatchObject({ object: 'chat.completion', model, _request_id: expect.stringMatching(/^req_/) })

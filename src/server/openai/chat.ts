@@ -1,7 +1,7 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
 import type { Context } from 'hono'
-import type { EventStream } from '../../session/eventStream.js'
 import type { ChatOptions, SessionEvent, TokenLogprobs, ToolCallEvent, Usage } from '../../session/events.js'
+import { type PromptProgress, withPromptProgress } from '../../session/promptProgress.js'
 import type { ChatMessage } from '../../text/messages.js'
 import { withoutImages } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
@@ -13,6 +13,7 @@ import { mergeStreams } from '../mergeStreams.js'
 import type { Served, Service } from '../service.js'
 import { type Visit, visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, tokenLimit, toolChoice } from './options.js'
+import { progressBody, timingsBody } from './promptProgress.js'
 import { type ChatRequest, chatRequest } from './schemas.js'
 import { errorEvent, finishReason, logprobsBody, tokenLogprobsBody, usageBody } from './shapes.js'
 
@@ -21,12 +22,26 @@ export async function chatCompletions(c: Context, service: Service): Promise<Res
   const answer = async (stay: Visit, request: ChatRequest, service: Served) => {
     const count = placesFor(request)
     const options = { ...chatOptions(request, service, stay.signal), cacheScope: stay.scope }
-    const streams = Array.from({ length: count }, (_, i) =>
-      service.session.chat({ ...options, seed: options.seed === undefined ? undefined : options.seed + i }),
-    )
+    const open = (i: number, more: Partial<ChatOptions> = {}) =>
+      service.metrics.watch(
+        service.session.chat({
+          ...options,
+          seed: options.seed === undefined ? undefined : options.seed + i,
+          ...more,
+        }),
+      )
     const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? service.modelId }
-    if (request.stream) return await stay.stream(streamChunks(streams, request, head, service), errorEvent)
-    return jsonAnswer(c, await wholeAnswer(streams, request, head, service))
+    if (!request.stream) {
+      const answers = Array.from({ length: count }, (_, i) => open(i))
+      return jsonAnswer(c, await wholeAnswer(answers, request, head))
+    }
+    // All choices have the same prompt: the first tells how far it is.
+    const streams = Array.from({ length: count }, (_, i) =>
+      request.return_progress && i === 0
+        ? withPromptProgress(onPromptProgress => open(i, { onPromptProgress }))
+        : open(i),
+    )
+    return await stay.stream(streamChunks(streams, request, head), errorEvent)
   }
   return await visit(c, service, chatRequest, placesFor, answer, errorEvent)
 }
@@ -68,8 +83,8 @@ interface Head {
   readonly model: string
 }
 
-async function wholeAnswer(streams: readonly EventStream[], request: ChatRequest, head: Head, service: Service) {
-  const answers = await Promise.all(streams.map(stream => collect(service.metrics.watch(stream))))
+async function wholeAnswer(streams: readonly AsyncIterable<SessionEvent>[], request: ChatRequest, head: Head) {
+  const answers = await Promise.all(streams.map(collect))
   return {
     id: head.id,
     object: 'chat.completion',
@@ -123,15 +138,14 @@ function callDelta(event: ToolCallEvent, index: number): object | null {
 }
 
 async function* streamChunks(
-  streams: readonly EventStream[],
+  streams: readonly AsyncIterable<SessionEvent | PromptProgress>[],
   request: ChatRequest,
   head: Head,
-  service: Service,
 ): AsyncGenerator<ServerSentEvent> {
   const withUsage = request.stream_options?.include_usage === true
   const usages: Usage[] = []
   const calls = streams.map(() => 0)
-  const chunk = (choices: unknown[], usage: unknown = null): ServerSentEvent => ({
+  const chunk = (choices: unknown[], usage: unknown = null, more: object = {}): ServerSentEvent => ({
     data: JSON.stringify({
       id: head.id,
       object: 'chat.completion.chunk',
@@ -140,6 +154,7 @@ async function* streamChunks(
       system_fingerprint: null,
       choices,
       ...(withUsage && { usage }),
+      ...more,
     }),
   })
   const choice = (index: number, delta: unknown, finish: string | null, logprobs?: readonly TokenLogprobs[]) => ({
@@ -149,12 +164,13 @@ async function* streamChunks(
     finish_reason: finish,
   })
   const begun = streams.map(() => false)
-  for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
+  for await (const { index, value: event } of mergeStreams(streams)) {
     if (!begun[index]) {
       begun[index] = true
       yield chunk([choice(index, { role: 'assistant', content: '', refusal: null }, null)])
     }
     if (event.type === 'usage') usages[index] = event
+    else if (event.type === 'promptProgress') yield chunk([], null, { prompt_progress: progressBody(event) })
     else if (event.type === 'text') yield chunk([choice(index, { content: event.text }, null, event.logprobs)])
     else if (event.type === 'thinking') {
       yield chunk([choice(index, { reasoning_content: event.text }, null, event.logprobs)])
@@ -165,6 +181,7 @@ async function* streamChunks(
       if (call !== null) yield chunk([choice(index, { tool_calls: [call] }, null, event.logprobs)])
     }
   }
-  if (withUsage) yield chunk([], usageBody(usages))
+  const timings = request.return_progress ? { timings: timingsBody(usages[0]) } : {}
+  if (withUsage) yield chunk([], usageBody(usages), timings)
   yield { data: '[DONE]' }
 }

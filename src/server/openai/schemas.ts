@@ -84,6 +84,7 @@ export const chatRequest = z.object({
   stop,
   stream: z.boolean().nullish(),
   stream_options: streamOptions,
+  return_progress: z.boolean().nullish(),
   logprobs: z.boolean().nullish(),
   top_logprobs: z.number().int().min(0).max(20).nullish(),
   response_format: responseFormat,

@@ -4,6 +4,7 @@ import { useApp } from '../state/app.js'
 import { attachFiles } from '../state/attachments.js'
 import { Icon } from '../ui/icons.js'
 import { AttachmentList } from './attachmentList.js'
+import { ContextMeter } from './contextMeter.js'
 import { isSendKey } from './sendKey.js'
 import { useFileDrop } from './useFileDrop.js'
 
@@ -131,6 +132,7 @@ export function Composer() {
           Settings
         </button>
         <span class="grow" />
+        <ContextMeter />
         {live ? (
           <button type="button" class="send stop" aria-label="Stop the answer" title="Stop (Esc)" onClick={live.stop}>
             <Icon name="stop" />

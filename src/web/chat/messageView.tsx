@@ -10,6 +10,7 @@ import { FailureNotice } from './failureNotice.js'
 import { FoldedText } from './foldedText.js'
 import { copyText, MarkdownText } from './markdownText.js'
 import { isSendKey } from './sendKey.js'
+import { Waiting } from './waiting.js'
 
 const OTHER_TAB_MS = 5000
 
@@ -92,7 +93,7 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
     <article class="message assistant" aria-label="Answer" aria-busy={live !== null}>
       {thinking && <Thinking text={thinking} seconds={message.thinkingSeconds} isLive={isThinking} />}
       {text !== '' && <MarkdownText text={text} isGrowing={live !== null} />}
-      {live !== null && text === '' && !isThinking && <Waiting />}
+      {live !== null && text === '' && !isThinking && <Waiting live={live} />}
       {live === null && message.end === undefined && <p class="hint">{unfinished(conversation)}</p>}
       {live === null && text === '' && message.end === 'stop' && <p class="hint">The model said nothing.</p>}
       {live === null && <CutOff conversation={conversation} message={message} isBusy={isBusy} />}
@@ -148,19 +149,6 @@ function unfinished({ updatedAt }: Conversation): string {
   return Date.now() - updatedAt < OTHER_TAB_MS ? 'Being written in another tab …' : 'This answer was interrupted.'
 }
 
-function Waiting() {
-  return (
-    <p class="waiting">
-      <span class="dots" aria-hidden="true">
-        <i />
-        <i />
-        <i />
-      </span>
-      <span class="visually-hidden">The model is reading the prompt.</span>
-    </p>
-  )
-}
-
 function Thinking({ text, seconds, isLive }: { text: string; seconds?: number; isLive: boolean }) {
   const label = isLive ? 'Thinking …' : seconds === undefined ? 'Thought' : `Thought for ${format.seconds(seconds)}`
   return (
@@ -182,7 +170,8 @@ function UsageLine({ message: { usage, by } }: { message: Message }) {
     usage.promptTokens > 0
       ? `${format.count(usage.promptTokens)} in the prompt${usage.cachedTokens > 0 ? `, ${format.count(usage.cachedTokens)} cached` : ''}`
       : null
-  const parts = [`${format.count(usage.answerTokens)} tokens`, speed, prompt].filter(part => part !== null)
+  const first = usage.firstSeconds === undefined ? null : `first after ${format.seconds(usage.firstSeconds)}`
+  const parts = [`${format.count(usage.answerTokens)} tokens`, speed, first, prompt].filter(part => part !== null)
   return (
     <span class="usage" title={by}>
       {parts.join(' · ')}

@@ -23,6 +23,14 @@ export interface ChatRequest {
 }
 
 export type ChatEvent =
+  /** Before the first token: the model is loaded (bytes), or the prompt read (tokens). */
+  | {
+      readonly type: 'progress'
+      readonly kind: 'loading' | 'prompt'
+      readonly done: number
+      readonly total: number
+      readonly cached: number
+    }
   | { readonly type: 'text'; readonly text: string }
   | { readonly type: 'thinking'; readonly text: string }
   | { readonly type: 'usage'; readonly usage: AnswerUsage }

@@ -77,6 +77,7 @@ export class ServerEngine implements ChatEngine {
         chat_template_kwargs: { enable_thinking: settings.thinking && begun === '' },
         stream: true,
         stream_options: { include_usage: true },
+        return_progress: true,
       }),
       signal,
     }).catch(error => {
@@ -92,6 +93,7 @@ export class ServerEngine implements ChatEngine {
         if (data === '[DONE]') break
         const chunk = JSON.parse(data)
         if (chunk.error) throw bodyFailure(chunk.error, 0)
+        if (chunk.prompt_progress) yield progressOf(chunk.prompt_progress)
         const choice = chunk.choices?.[0]
         const { content, reasoning_content: thinking } = choice?.delta ?? {}
         if (content || thinking) {
@@ -109,8 +111,9 @@ export class ServerEngine implements ChatEngine {
               promptTokens: chunk.usage.prompt_tokens,
               cachedTokens: chunk.usage.prompt_tokens_details?.cached_tokens ?? 0,
               answerTokens: chunk.usage.completion_tokens,
-              promptSeconds: ((first || now) - asked) / 1000,
-              answerSeconds: first ? (last - first) / 1000 : 0,
+              // By the server's clock, where it tells: what the network adds is not the model's.
+              promptSeconds: seconds(chunk.timings?.prompt_ms) ?? ((first || now) - asked) / 1000,
+              answerSeconds: seconds(chunk.timings?.predicted_ms) ?? (first ? (last - first) / 1000 : 0),
             },
           }
         }
@@ -153,6 +156,14 @@ export class ServerEngine implements ChatEngine {
       await new Promise(resolve => setTimeout(resolve, RECONNECT_MS))
     }
   }
+}
+
+function progressOf({ processed = 0, total = 0, cache = 0 }: Record<string, number>): ChatEvent {
+  return { type: 'progress', kind: 'prompt', done: processed - cache, total: total - cache, cached: cache }
+}
+
+function seconds(milliseconds: unknown): number | null {
+  return typeof milliseconds === 'number' ? milliseconds / 1000 : null
 }
 
 /** Asks the server that the page came from. */

@@ -8,6 +8,7 @@ import {
   openModel,
 } from '#moeflux/browser/index.js'
 import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
+import { withPromptProgress } from '#moeflux/session/promptProgress.js'
 import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
 import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type EngineShape } from './chatEngine.js'
 
@@ -66,21 +67,24 @@ export class TabEngine implements ChatEngine {
 
   async *chat({ messages, settings, begun }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
     const { temperature, topP, topK, minP, seed, maxTokens, thinking } = settings
-    const stream = this.session.chat({
-      messages,
-      temperature: temperature ?? undefined,
-      topP: topP ?? undefined,
-      topK: topK ?? undefined,
-      minP: minP ?? undefined,
-      seed: seed ?? undefined,
-      maxTokens: maxTokens ?? undefined,
-      thinking: thinking && begun === '',
-      prefill: begun,
-      signal,
-    })
+    const open = (onPromptProgress: (done: number, total: number, cached: number) => void) =>
+      this.session.chat({
+        messages,
+        temperature: temperature ?? undefined,
+        topP: topP ?? undefined,
+        topK: topK ?? undefined,
+        minP: minP ?? undefined,
+        seed: seed ?? undefined,
+        maxTokens: maxTokens ?? undefined,
+        thinking: thinking && begun === '',
+        prefill: begun,
+        signal,
+        onPromptProgress,
+      })
     try {
-      for await (const event of stream) {
+      for await (const event of withPromptProgress(open)) {
         if (event.type === 'text' || event.type === 'thinking') yield { type: event.type, text: event.text }
+        else if (event.type === 'promptProgress') yield { ...event, type: 'progress', kind: 'prompt' }
         else if (event.type === 'usage') yield { type: 'usage', usage: event }
         else if (event.type === 'end') yield { type: 'end', reason: event.reason === 'length' ? 'length' : 'stop' }
       }

@@ -2,6 +2,7 @@
 // only its message is drawn again; the conversation gets it every now and then and at the end.
 import { type Signal, signal } from '@preact/signals'
 import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
+import { type AnswerStage, nextStage } from './answerStage.js'
 import { type Attachment, promptText } from './attachments.js'
 import { type AnswerUsage, append, branch, change, type Message, newId } from './conversation.js'
 import type { Conversations } from './conversations.js'
@@ -16,6 +17,7 @@ export interface LiveAnswer {
   readonly thinking: Signal<string>
   readonly isThinking: Signal<boolean>
   readonly startedAt: number // performance.now()
+  readonly stage: Signal<AnswerStage | null> // until the first token
   stop(): void
 }
 
@@ -74,6 +76,7 @@ export class Answers {
       thinking: draft.shownThinking,
       isThinking: draft.isThinking,
       startedAt: performance.now(),
+      stage: signal(null),
       stop: () => controller.abort(),
     }
     this.setLive(conversationId, live)
@@ -100,6 +103,7 @@ export class Answers {
         if (event.type === 'text') draft.addText(event.text)
         else if (event.type === 'thinking') draft.addThinking(event.text)
         else if (event.type === 'usage') draft.usage = event.usage
+        else if (event.type === 'progress') live.stage.value = nextStage(live.stage.value, event, performance.now())
         else end = event.reason
       }
       keep({ end })
@@ -148,6 +152,7 @@ function inAll(before: AnswerUsage | undefined, now: AnswerUsage | undefined): A
     cachedTokens: before.cachedTokens,
     answerTokens: before.answerTokens + now.answerTokens,
     answerSeconds: before.answerSeconds + now.answerSeconds,
+    firstSeconds: before.firstSeconds,
   }
 }
 
@@ -202,7 +207,7 @@ class AnswerDraft {
           promptSeconds: (this.firstAt - this.begun) / 1000,
           answerSeconds: (performance.now() - this.firstAt) / 1000,
         }
-      : this.usage
+      : this.usage && { ...this.usage, ...(this.firstAt > 0 && { firstSeconds: (this.firstAt - this.begun) / 1000 }) }
     return {
       text,
       usage: inAll(this.before.usage, usage),

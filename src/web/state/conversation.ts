@@ -32,6 +32,7 @@ export interface AnswerUsage {
   readonly answerTokens: number
   readonly promptSeconds: number
   readonly answerSeconds: number
+  readonly firstSeconds?: number // from the question to the first token, as the user saw it
 }
 
 export interface Conversation {

@@ -116,6 +116,7 @@ function usageOf(value: unknown): { usage?: AnswerUsage } {
       answerTokens: read('answerTokens'),
       promptSeconds: read('promptSeconds'),
       answerSeconds: read('answerSeconds'),
+      ...(typeof fields.firstSeconds === 'number' && { firstSeconds: read('firstSeconds') }),
     },
   }
 }

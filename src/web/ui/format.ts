@@ -29,6 +29,12 @@ export function seconds(value: number): string {
   return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`
 }
 
+/** No more precise than a guess can be. */
+export function timeLeft(seconds: number): string {
+  if (seconds < 60) return `${Math.max(1, Math.ceil(seconds))} s`
+  return seconds < 5400 ? `${Math.ceil(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`
+}
+
 export function rate(tokens: number, time: number): string | null {
   if (tokens < 2 || time <= 0) return null
   const value = tokens / time
