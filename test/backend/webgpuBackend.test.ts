@@ -6,13 +6,14 @@ import type { Backend, Precision, StepRun } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
 import { createChecked } from '#moeflux/compute/webgpu/gpuMemory.js'
-import { openWebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
+import { type KernelKind, openWebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { EXACT_LOGITS, expectClose, expectSameBits, FAST_LOGITS, KERNEL } from '../support/bands.js'
 import { Goldens } from '../support/goldens.js'
+import { GuardedGpu } from '../support/guardedGpu.js'
 import { demoModel, packTiny } from '../support/models.js'
 import { seededRandom } from '../support/random.js'
 import { type RandomFormat, type RandomShape, randomModel } from '../support/randomModel.js'
@@ -82,12 +83,15 @@ describe('random models against the reference', () => {
       const reference = await openReferenceBackend(packed, options)
       const want = await logitsOf(reference, tokens.slice(0, 9), tokens.slice(9))
       const expertMemory = 4 * shape.k * packed.experts.layout.expertSize + 4096
-      const backend = await open(packed, 'exact', { chunkTokens: 16 }, { expertMemory })
+      const guards = new GuardedGpu()
+      const gpu = { chunkTokens: 16, onDevice: guards.onDevice }
+      const backend = await open(packed, 'exact', gpu, { expertMemory })
       try {
         const got = await logitsOf(backend, tokens.slice(0, 9), tokens.slice(9))
         got.forEach((logits, i) => {
           expectClose(logits, want[i], KERNEL, `logits ${i}`)
         })
+        expect(await guards.broken(), 'buffers that kernels wrote beside').toEqual([])
       } finally {
         await backend.close()
         await reference.close()
@@ -230,13 +234,18 @@ describe('an adapter that fails', () => {
     await again.close()
   })
 
-  test('kernels that compute nonsense: portable ones instead, which is said', { timeout }, async () => {
+  test('kernels that compute nonsense: checked ones, then portable ones instead, which is said', {
+    timeout,
+  }, async () => {
     const notices: string[] = []
     const more = { onNotice: (line: string) => notices.push(line) }
-    const onSubgroups = (kernels: string) => (kernels === 'subgroups' ? 0.5 : 0)
-    const backend = await open(packed, 'exact', { chunkTokens: 16, selfTestError: onSubgroups }, more)
-    expect(backend.description).toMatch(/portable, unpacked/)
-    expect(notices.join('\n')).toMatch(/computes wrong numbers: .*; trying again with portable kernels/)
+    const selfTestError = (kernels: KernelKind) => (kernels === 'portable' ? 0 : 0.5)
+    const backend = await open(packed, 'exact', { chunkTokens: 16, selfTestError }, more)
+    expect(backend.description).toMatch(/portable, unpacked, checked/)
+    const again = notices.filter(notice => notice.includes('computes wrong numbers'))
+    expect(again).toHaveLength(2)
+    expect(again[0]).toMatch(/; trying again with every access checked$/)
+    expect(again[1]).toMatch(/; trying again with portable kernels$/)
     await backend.close()
   })
 

@@ -23,7 +23,7 @@ import { createWorkspace, type Workspace } from '#moeflux/compute/webgpu/workspa
 import type { ModelConfig } from '#moeflux/model/config.js'
 import type { Activation, AttentionShape, MoeShape, RouterShape } from '#moeflux/model/layers.js'
 import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
-import { expectClose, KERNEL } from '../support/bands.js'
+import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
 import { GpuArena, packMatrix } from '../support/gpuArena.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
 
@@ -275,13 +275,13 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       const { format, cols } = layout.gate
       const vec = { status, outStride: 2 * width, label: 'test' }
       const { mixing: mix } = from
-      await arena.run(
-        await expertMatVecOp(gpu, pool, layout.stride, format, cols, segments, arena.put(x), mix, k, expertGateUp, vec),
-        { tokens },
-      )
+      const into = [arena.put(x), mix, k, expertGateUp, vec] as const
+      const gateUpOp = await expertMatVecOp(gpu, pool, layout.stride, format, cols, segments, ...into)
+      await arena.run(gateUpOp, { tokens })
       const before = randomFloats(random, tokens * hidden)
       const space = { ...from, shape, expertGateUp, hidden: arena.put(before) } as unknown as Workspace
-      await arena.run(await expertDownOp(gpu, layout, pool, space, { shared, activation }, false), { tokens })
+      const downOp = await expertDownOp(gpu, layout, pool, space, { shared, activation }, false)
+      await arena.run(downOp, { tokens })
       const decoded = await arena.floats(space.hidden, tokens * hidden)
       expectClose(
         decoded.map((value, i) => value - before[i]),
@@ -289,6 +289,18 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
         fast ? FAST : KERNEL,
         'one token',
       )
+
+      // After a miss slots may be anything: nothing is read from there (a gigabyte away, where there is no memory), nothing written.
+      const wild = Math.floor(2 ** 30 / layout.stride)
+      arena.device.queue.writeBuffer(
+        mix,
+        0,
+        mixing.map((word, i) => (i % 2 === 0 ? wild : word)),
+      )
+      arena.device.queue.writeBuffer(status, 0, Uint32Array.of(1))
+      for (const op of [gateUpOp, downOp]) await arena.run(op, { tokens })
+      expectSameBits(await arena.floats(space.hidden, tokens * hidden), decoded, 'after a miss')
+      arena.device.queue.writeBuffer(mix, 0, mixing)
 
       // The same by the kernels of prompts.
       const step = arena.step(tokens)
@@ -314,6 +326,9 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
           : swigluOp(gpu, gateUp, act.values, width, k, activation)),
         await groupedMatMulOp(gpu, pool, down.format, down.cols, [{ ...down, out: 0 }], act, rows, second),
       ]
+      const nobodys = arena.put(new Uint32Array(tokens * k).fill(0x7fc5a5a5))
+      await arena.run(await groupTokensOp(gpu, shape, step, table, nobodys, groups, 0), { tokens })
+      expect((await arena.words(groups, 1))[0], 'an expert that is none is the last').toBe(1)
       for (const op of ops) await arena.run(op, { tokens })
       const out = arena.poisoned(tokens * hidden)
       const sums = { ...from, expertRows: rows, sharedRows: from.sharedOut, out }

@@ -275,7 +275,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       arena.device.queue.writeBuffer(states.buffer(0), stateIn * quads * 4, stateFloats(config, conv, recurrent))
       const poisonState = () =>
         arena.device.queue.writeBuffer(states.buffer(0), stateOut * quads * 4, new Float32Array(quads).fill(Number.NaN))
-      info.write([{ tokens: new Array(tokens).fill(0), position: 5, pages: [], stateIn, stateOut }])
+      info.write([{ tokens: new Array(tokens).fill(0), position: 5, pages: [0], stateIn, stateOut }])
       const pairs = Float32Array.from({ length: 2 * heads }, (_, i) =>
         i % 2 === 0 ? -Math.exp(aLog[i >> 1]) : dtBias[i >> 1],
       )
@@ -311,7 +311,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       for (const [i, value] of norm.entries()) constants[4 * (channels + heads + i)] = value
       const first = inputs.slice(0, columns.stride)
       const one = linearReference(config, first, { taps, aLog, dtBias, norm }, { conv, recurrent })
-      info.write([{ tokens: [0], position: 5, pages: [], stateIn, stateOut }])
+      info.write([{ tokens: [0], position: 5, pages: [0], stateIn, stateOut }])
       poisonState()
       const out = arena.poisoned(heads * valueDim)
       const step = { constants: arena.put(constants), tokenInfo, status: space.status, inputs: arena.put(first), out }

@@ -1,4 +1,5 @@
-// A GPU for kernel tests: a device on SwiftShader, buffers filled from arrays, outputs that begin as NaN.
+// A GPU for kernel tests: a device on SwiftShader, buffers filled from arrays, outputs that begin as NaN, and NaN beside all of
+// them: `close` fails where a kernel wrote there.
 import type { GpuContext, Tuning } from '#moeflux/compute/webgpu/gpuContext.js'
 import { SOFTWARE_TUNING } from '#moeflux/compute/webgpu/gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
@@ -10,6 +11,7 @@ import { Recorder } from '#moeflux/compute/webgpu/recorder.js'
 import './swiftShader.js'
 import type { QuantizedWeights } from '#moeflux/compute/reference/weights.js'
 import { float32ToBfloat16 } from '#moeflux/model/floats.js'
+import { GuardedGpu } from './guardedGpu.js'
 
 const MAP_READ = 1
 const COPY_DST = 8
@@ -19,11 +21,13 @@ export class GpuArena {
   readonly fast: GpuContext
 
   static async open(options: DeviceOptions = {}, tuning: Partial<Tuning> = {}): Promise<GpuArena> {
-    return new GpuArena(await openDevice(options), tuning)
+    const guards = new GuardedGpu()
+    return new GpuArena(await openDevice({ onDevice: guards.onDevice, ...options }), guards, tuning)
   }
 
   private constructor(
     readonly opened: GpuDevice,
+    readonly guards: GuardedGpu,
     tuning: Partial<Tuning>,
   ) {
     const { device, subgroups, packedDot } = opened
@@ -77,8 +81,10 @@ export class GpuArena {
     return { ...part, buffer: this.put(bytes) }
   }
 
-  close(): void {
+  async close(): Promise<void> {
+    const broken = await this.guards.broken()
     this.opened.close()
+    if (broken.length > 0) throw new Error(`kernels wrote beside ${broken.join(', ')}`)
   }
 
   async #bytes(buffer: GPUBuffer, size: number): Promise<ArrayBuffer> {

@@ -2,14 +2,12 @@
 // this module makes Dawn find it in this process. The driver is for Linux on x64; elsewhere the machine's own adapter is
 // used, and where there is none the tests fail instead of skipping themselves.
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 import { repository } from './packedFiles.js'
 
 const RTLD_NODELETE = 0x1000
-const UNCHECKED = 'disable_robustness,disable_polyfills_on_integer_div_and_mod'
 
 /** For processes that a test starts: the environment in which Dawn finds SwiftShader. */
 export function swiftShaderEnvironment(): Record<string, string> {
@@ -21,7 +19,6 @@ export function swiftShaderEnvironment(): Record<string, string> {
 const { VK_ICD_FILENAMES, LD_LIBRARY_PATH } = swiftShaderEnvironment()
 if (VK_ICD_FILENAMES !== undefined) {
   waitGently()
-  spareChecks()
   process.env.VK_ICD_FILENAMES = VK_ICD_FILENAMES
   // The search path of a running process is fixed, so the Vulkan loader is loaded here by its full path. Node finds that
   // it is no addon and closes it, which RTLD_NODELETE turns into nothing; Dawn then gets the loaded one by its name.
@@ -41,14 +38,6 @@ function waitGently(): void {
   const isDawns = (work: unknown) => Function.prototype.toString.call(work).includes('[native code]')
   const gentle = (work: () => void, ...args: []) => (isDawns(work) ? setTimeout(work, 1) : setImmediate(work, ...args))
   globalThis.setImmediate = Object.assign(gentle, { __promisify__: setImmediate.__promisify__ }) as typeof setImmediate
-}
-
-/** Checks of every access that Dawn adds to shaders cost an emulated GPU a fifth of its time; a real one hardly feels them. */
-function spareChecks(): void {
-  const dawn = createRequire(import.meta.url)(join(repository, 'node_modules/webgpu/dist/linux-x64/dawn.node'))
-  const { create } = dawn
-  dawn.create = (options: readonly string[]) =>
-    create(options.map(option => option.replace(/^(enable-dawn-features=.*)$/, `$1,${UNCHECKED}`)))
 }
 
 function unpack(): string {

@@ -24,10 +24,11 @@ struct Shape { rows: u32, cols: u32, weight: u32, scales: u32, biases: u32, slot
 #endif
 
 // One unit of row `row`, counted over the columns of all K experts.
-fn loadAt(token: u32, row: u32, unit: u32) -> UnitLoad {
+fn loadAt(token: u32, row: u32, unit: u32, missed: u32) -> UnitLoad {
   let expertUnits = shape.cols / 32u;
   let column = unit % expertUnits;
-  let slotWords = mixing[token * K + unit / expertUnits].x * shape.slotWords;
+  // After a miss the slot is of another layer, or of none.
+  let slotWords = select(mixing[token * K + unit / expertUnits].x, 0u, missed != 0u) * shape.slotWords;
   let at = (shape.weight + slotWords) / LOAD_WORDS + (row * expertUnits + column) * UNIT_LOADS;
   let slot = slotWords * 2u;
   return loadUnit(at, shape.scales + slot, shape.biases + slot, scaleIndex(row, expertUnits, column));
@@ -59,7 +60,7 @@ fn main(
     let blockUnits = min(BLOCK_UNITS, units - block);
     var early: array<UnitLoad, ROWS>;
     for (var r = 0u; r < ROWS; r++) {
-      early[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + min(member, blockUnits - 1u));
+      early[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + min(member, blockUnits - 1u), missed);
     }
     for (var unit = thread; unit < blockUnits; unit += WG) {
       let rank = (block + unit) / expertUnits;
@@ -79,7 +80,7 @@ fn main(
     }
     for (var unit = member + TEAM; unit < blockUnits; unit += TEAM) {
       var loads: array<UnitLoad, ROWS>;
-      for (var r = 0u; r < ROWS; r++) { loads[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + unit); }
+      for (var r = 0u; r < ROWS; r++) { loads[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + unit, missed); }
       for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(loads[r], unit); }
     }
     workgroupBarrier();

@@ -24,6 +24,8 @@ export interface DeviceOptions {
   readonly subgroups?: boolean
   /** false: unpack int8 products by hand even where WGSL has packed dot products. */
   readonly packedDot?: boolean
+  /** true: let Dawn check every access of a shader, as browsers always do. */
+  readonly checks?: boolean
   /** For tests: gets the device before anything is made on it. */
   readonly onDevice?: (device: GPUDevice) => void
 }
@@ -34,6 +36,7 @@ export interface GpuDevice {
   /** Threads that share a row's sum in mat-vec kernels; no smaller than the largest subgroup. */
   readonly subgroups: { readonly maxSize: number } | null
   readonly packedDot: boolean
+  readonly checks: boolean
   readonly timestamps: boolean
   readonly limits: GPUSupportedLimits
   /** Why the device is gone, once it is. */
@@ -64,7 +67,7 @@ export async function probeAdapters(): Promise<{
 }
 
 export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice> {
-  const found = await findAdapter()
+  const found = await findAdapter(options.checks)
   if ('reason' in found) throw new BackendUnavailableError('webgpu', found.reason, { absent: true })
   let gpu: GPU | null = found.gpu
   const { adapter } = found
@@ -106,6 +109,7 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
     description,
     subgroups: useSubgroups ? { maxSize: description.subgroupSizes![1] } : null,
     packedDot: description.packedDot && options.packedDot !== false,
+    checks: found.checks,
     timestamps,
     limits: device.limits,
     get failure() {
@@ -125,11 +129,18 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
   }
 }
 
-async function findAdapter(): Promise<{ gpu: GPU; adapter: GPUAdapter } | { reason: string }> {
+interface FoundAdapter {
+  readonly gpu: GPU
+  readonly adapter: GPUAdapter
+  readonly checks: boolean // accesses of shaders are
+}
+
+async function findAdapter(wantsChecks = false): Promise<FoundAdapter | { reason: string }> {
   let gpu: GPU | undefined = globalThis.navigator?.gpu
+  const checks = wantsChecks || gpu !== undefined
   if (gpu === undefined && globalThis.process?.versions?.node !== undefined) {
     const { createNodeGpu } = await import('./nodeGpu.js')
-    const created = await createNodeGpu()
+    const created = await createNodeGpu(checks)
     if ('reason' in created) return created
     gpu = created.gpu
   }
@@ -141,7 +152,7 @@ async function findAdapter(): Promise<{ gpu: GPU; adapter: GPUAdapter } | { reas
     return { reason: `asking for an adapter failed: ${(error as Error).message}` }
   }
   if (adapter === null) return { reason: 'no GPU adapter (no driver, or one that WebGPU cannot use)' }
-  return { gpu, adapter }
+  return { gpu, adapter, checks }
 }
 
 function describe(gpu: GPU, adapter: GPUAdapter): AdapterDescription {

@@ -15,13 +15,15 @@ var<workgroup> counts: array<atomic<u32>, EXPERTS>;
 var<workgroup> starts: array<u32, EXPERTS>;
 var<workgroup> tileStarts: array<u32, EXPERTS>;
 
+// Never a wild index, whatever a router has left.
+fn expertOf(pair: u32) -> u32 { return min(choice[which.layer * MAX_TOKENS * K + pair], EXPERTS - 1u); }
+
 @compute @workgroup_size(256)
 fn main(@builtin(local_invocation_index) thread: u32) {
   for (var i = thread; i < EXPERTS; i += WG) { atomicStore(&counts[i], 0u); }
   workgroupBarrier();
   let pairs = step.tokens * K;
-  let base = which.layer * MAX_TOKENS * K;
-  for (var i = thread; i < pairs; i += WG) { atomicAdd(&counts[choice[base + i]], 1u); }
+  for (var i = thread; i < pairs; i += WG) { atomicAdd(&counts[expertOf(i)], 1u); }
   workgroupBarrier();
   if (thread == 0u) {
     var pair = 0u;
@@ -53,7 +55,7 @@ fn main(@builtin(local_invocation_index) thread: u32) {
   }
   workgroupBarrier();
   for (var i = thread; i < pairs; i += WG) {
-    let expert = choice[base + i];
+    let expert = expertOf(i);
     if (slotTable[which.layer * EXPERTS + expert] != MISSING) {
       groups[PAIRS_AT + starts[expert] + atomicAdd(&counts[expert], 1u)] = i;
     }

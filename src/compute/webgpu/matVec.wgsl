@@ -50,7 +50,7 @@ fn main(
   let units = segments.cols / 32u;
 #if EXPERTS
   let token = group.z;
-  let slot = mixing[token * K + group.y].x;
+  let slot = select(mixing[token * K + group.y].x, 0u, missed != 0u); // after a miss it is of another layer, or of none
   let outRow = token * K + group.y;
 #else
   let token = group.y;

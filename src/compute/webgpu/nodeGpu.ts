@@ -3,7 +3,11 @@
 
 // Dawn fills workgroup memory with zeros before every workgroup; our kernels write what they read, and compile and run
 // much faster without (SwiftShader compiles a tiled product in 0.3 s instead of 6).
-const DAWN_OPTIONS = ['enable-dawn-features=disable_workgroup_init']
+const TOGGLES = ['disable_workgroup_init']
+
+// Dawn also puts a check before every access of a shader, and a case for zero before every division. Ours stay inside their
+// buffers by themselves, which tests with poisoned neighbours show (test/support/guardedGpu.ts), and divide by no zero.
+const UNCHECKED = ['disable_robustness', 'disable_polyfills_on_integer_div_and_mod']
 
 /** Where Linux keeps its libraries; Dawn complains on stderr by itself where it finds no Vulkan loader there. */
 const LIBRARY_FOLDERS = ['/usr/lib64', '/usr/lib', '/usr/local/lib', '/lib64', '/lib', '/run/opengl-driver/lib']
@@ -21,13 +25,14 @@ async function hasVulkanLoader(): Promise<boolean> {
   return folders.some(folder => existsSync(`${folder}/libvulkan.so.1`))
 }
 
-/** Dawn's entry point, or null with the reason where the package is missing or does not load here. */
-export async function createNodeGpu(): Promise<{ gpu: GPU } | { reason: string }> {
+/** Dawn's entry point, or the reason where the package is missing or does not load here. */
+export async function createNodeGpu(isChecked: boolean): Promise<{ gpu: GPU } | { reason: string }> {
   if (!(await hasVulkanLoader())) return { reason: 'there is no Vulkan loader (libvulkan.so.1)' }
   const name = 'webgpu' // a variable, so that bundlers for browsers do not look for it
   try {
     const dawn = (await import(/* @vite-ignore */ name)) as { create(options: string[]): GPU }
-    return { gpu: dawn.create(DAWN_OPTIONS) }
+    const toggles = isChecked ? TOGGLES : [...TOGGLES, ...UNCHECKED]
+    return { gpu: dawn.create([`enable-dawn-features=${toggles.join(',')}`]) }
   } catch (error) {
     return { reason: `the optional package 'webgpu' (Dawn) does not load: ${(error as Error).message}` }
   }

@@ -36,12 +36,21 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly chunkTokens?: number
   readonly tuning?: Partial<Tuning>
   /** For tests: an error in what kernels give to the self-test, by the kind of kernels. */
-  readonly selfTestError?: (kernels: 'subgroups' | 'portable') => number
+  readonly selfTestError?: (kernels: KernelKind) => number
   /** For tests: what to do about experts that are not on the GPU, instead of measuring. */
   readonly way?: (threads: number) => TierWay
   /** For tests: whether the GPU shares the machine's memory, and what to leave of its own. */
   readonly isShared?: boolean
   readonly reserve?: number // bytes
+}
+
+export type KernelKind = 'unchecked' | 'subgroups' | 'portable'
+
+/** What is tried where kernels of a kind compute wrong numbers. */
+const FALLBACKS: Record<KernelKind, { readonly how: string; readonly options: DeviceOptions } | null> = {
+  unchecked: { how: 'with every access checked', options: { checks: true } },
+  subgroups: { how: 'with portable kernels', options: { checks: true, subgroups: false, packedDot: false } },
+  portable: null,
 }
 
 /** Attempts to open with ever less. */
@@ -56,10 +65,10 @@ export async function openWebgpuBackend(
   try {
     return await openModestly(packed, options, gpuOptions)
   } catch (error) {
-    const isPlain = gpuOptions.subgroups === false && gpuOptions.packedDot === false
-    if (!(error instanceof SelfTestError) || isPlain) throw error
-    options.onNotice?.(`${error.message}; trying again with portable kernels`)
-    return openModestly(packed, options, { ...gpuOptions, subgroups: false, packedDot: false })
+    const fallback = error instanceof SelfTestError ? FALLBACKS[error.kernels] : null
+    if (fallback === null) throw error
+    options.onNotice?.(`${(error as Error).message}; trying again ${fallback.how}`)
+    return openWebgpuBackend(packed, options, { ...gpuOptions, ...fallback.options })
   }
 }
 
@@ -101,7 +110,19 @@ async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions
   throw failure instanceof RangeError ? new OutOfMemoryError('a buffer', 0, failure.message) : failure
 }
 
-class SelfTestError extends BackendUnavailableError {}
+class SelfTestError extends BackendUnavailableError {
+  constructor(
+    readonly kernels: KernelKind,
+    reason: string,
+  ) {
+    super('webgpu', reason)
+  }
+}
+
+function kindOf({ checks, subgroups, packedDot }: GpuDevice): KernelKind {
+  if (!checks) return 'unchecked'
+  return subgroups === null && !packedDot ? 'portable' : 'subgroups'
+}
 
 async function openParts(
   opened: GpuDevice,
@@ -177,9 +198,9 @@ async function openParts(
     // Where nothing is left on disk, guesses are of no use.
     DecodePass.create(parts, weights, head, profiler, readsAhead && tier?.holdsRest !== true),
   ])
-  const kind = opened.subgroups === null ? 'portable' : 'subgroups'
+  const kind = kindOf(opened)
   const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
-  if (wrong !== null) throw new SelfTestError('webgpu', `${description.name} computes wrong numbers: ${wrong}`)
+  if (wrong !== null) throw new SelfTestError(kind, `${description.name} computes wrong numbers: ${wrong}`)
   // Whoever has room for every expert wants them there, before they are asked for one by one.
   const fills: Promise<void>[] = []
   if (slots.holdsAll && readsAhead) fills.push(slots.fill())

@@ -133,7 +133,7 @@ async function checkLinear({ parts, packed, run }: Check, layers: readonly Layer
   gpu.device.queue.writeBuffer(space.mixerIn, 0, inputs)
   const stateOut = states.take()
   try {
-    const plan = { tokens: [0], position: 0, pages: [], stateIn: EMPTY_STATE, stateOut }
+    const plan = { tokens: [0], position: 0, pages: [0], stateIn: EMPTY_STATE, stateOut }
     new StepInfo(gpu.device, config, space, kv).write([plan])
     const { status, tokenInfo, mixerIn, mixed } = space
     const buffers = { constants: layer.stepConstants, tokenInfo, status, inputs: mixerIn, out: mixed.values }

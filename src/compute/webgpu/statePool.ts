@@ -60,6 +60,7 @@ export class StatePool {
 
   take(): number {
     const slot = this.#free.pop() ?? this.#holders.length
+    if (slot >= this.#pool.cells) throw new Error(`state ${slot} of ${this.#pool.cells} was not reserved`)
     this.#holders[slot] = 1
     return slot
   }

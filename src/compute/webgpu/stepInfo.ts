@@ -2,6 +2,7 @@
 // and the rotary angles.
 import type { ModelConfig } from '../../model/config.js'
 import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequencies.js'
+import { PAGE_TOKENS } from './attentionShape.js'
 import type { KvPool } from './kvPool.js'
 import type { Workspace } from './workspace.js'
 
@@ -36,6 +37,9 @@ export class StepInfo {
     const pages: number[] = []
     let token = 0
     for (const [r, run] of runs.entries()) {
+      const end = run.position + run.tokens.length
+      // Kernels trust the table: a position without a page would be written over somebody else's.
+      if (end > run.pages.length * PAGE_TOKENS) throw new Error(`position ${end} of ${run.pages.length} pages`)
       runWords.set([token, run.tokens.length, run.stateIn, run.stateOut], r * 4)
       for (const [i, id] of run.tokens.entries()) {
         const position = run.position + i

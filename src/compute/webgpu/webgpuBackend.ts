@@ -102,6 +102,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
+    if (opened.checks) paths.push('checked')
     this.description = `webgpu on ${description.name}, ${paths.join(', ')}, ${options.precision}`
   }
 
