@@ -63,10 +63,10 @@ export class WebFolder implements Folder {
   async prepare(options: { readonly expertBits?: 2 }, signal?: AbortSignal): Promise<PackedShapes> {
     const shapes = await readShapes(this, options)
     const { config, layout, set } = shapes
-    const hasExperts = config.moeLayers.length > 0
+    const hasExperts = config.expertLayers.length > 0
     const store = hasExperts ? ((await this.cache?.openRecords(set, layout.expertSize)) ?? null) : null
     this.expertStore = store
-    for (const [place, layer] of config.moeLayers.entries()) {
+    for (const [place, layer] of config.expertLayers.entries()) {
       this.experts.set(expertFileName(set, layer), { place, shapes, store })
     }
     // Where the folder has no list of its files, each is asked for: all at once.

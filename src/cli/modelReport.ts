@@ -36,7 +36,7 @@ function parameterCounts(config: ModelConfig): { total: number; active: number }
   const resident = residentBytes(config, null) / 2
   const expert = expertBytes(config, null) / 2
   return {
-    total: Math.round(resident + config.moeLayers.length * config.numExperts * expert),
+    total: Math.round(resident + config.expertLayers.length * config.numExperts * expert),
     active: Math.round(resident + config.moeLayers.length * config.expertsPerToken * expert),
   }
 }

@@ -26,6 +26,8 @@ export interface BackendOptions {
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays; default true. */
   readonly prefetch?: boolean
+  /** Load the model's head for drafts, where it carries one and the backend can use it. Default false. */
+  readonly drafts?: boolean
   /** Put the time of every kernel into `phaseSeconds`, where that costs speed (webgpu). */
   readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */
@@ -72,6 +74,11 @@ export interface Backend {
   createSequence(): SequenceState
   /** Evaluates all runs together (one expert read serves all) and commits them; atomic. One step at a time. */
   step(runs: readonly StepRun[], options?: StepOptions): Promise<StepOutput[]>
+  /**
+   * Guesses what comes after tokens that are not evaluated yet. Commits nothing, and takes turns with steps. Absent where the
+   * model carries no head, or it is not loaded.
+   */
+  readonly draft?: (requests: readonly DraftRequest[], options?: StepOptions) => Promise<DraftOutput[]>
   /** Evaluates without committing anything, and tells what happened inside. */
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult>
   stats(): ModelStats
@@ -93,6 +100,38 @@ export interface StepRun {
   readonly output: 'none' | 'last' | 'all' | 'argmax'
   /** Memory [vocab] that a backend may return the logits of 'last' in. */
   readonly into?: Float32Array
+  /**
+   * The tokens after the first are guesses. Called once, when all rows are known to be finite and before anything is
+   * committed: says how many of the tokens become part of the sequence, from 1 to all. It must not throw, and the step
+   * cannot fail any more once it was called: who chose at random must not have to choose again. Wants a decode with
+   * output 'all' or 'argmax', and no more than 1 + MOST_GUESSES tokens.
+   */
+  readonly keep?: (rows: GuessedRows) => number | Promise<number>
+}
+
+/** The most guesses that one step checks. */
+export const MOST_GUESSES = 3
+
+/** What came out at each token of a run with guesses. */
+export interface GuessedRows {
+  readonly logits: Float32Array | null // [tokens, vocab] with output 'all'
+  readonly argmax: Int32Array // [tokens]
+}
+
+export interface DraftRequest {
+  readonly sequence: SequenceState
+  /** The token that comes next and is not evaluated yet. */
+  readonly token: number
+  readonly count: number // guesses, 1 to MOST_GUESSES
+  /**
+   * Takes guess `index` from the head's logits [vocab], which are valid during the call; null: no more guesses. Without
+   * it the best token is taken, and no logits leave the backend. It must not throw.
+   */
+  readonly choose?: (logits: Float32Array, index: number) => number | null | Promise<number | null>
+}
+
+export interface DraftOutput {
+  readonly guesses: readonly number[] // none where the head has not seen the last token: after an import
 }
 
 export interface StepOptions {
@@ -103,7 +142,8 @@ export interface StepOptions {
 
 export interface StepOutput {
   readonly logits: Float32Array | null // 'last': [vocab]; 'all': [tokens, vocab]; the caller's own copy
-  readonly argmax: number | null
+  readonly argmax: number | null // at the last token that was kept
+  readonly kept: number // tokens that are part of the sequence now
   readonly routing: Uint16Array | null // [layers with experts, tokens, K], highest weight first
 }
 

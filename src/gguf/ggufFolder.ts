@@ -1,14 +1,14 @@
 // A GGUF file as the folder that the converter reads: its metadata as config.json, tokenizer.json and the like, its tensors as
 // one safetensors file in which everything has its own order and layout again.
 import { ModelNotFoundError } from '../errors.js'
-import { type ModelConfig, parseConfig } from '../model/config.js'
+import { type ModelConfig, parseConfig, withDraftHead } from '../model/config.js'
 import type { ByteSource, Folder } from '../storage/byteSource.js'
 import { CONFIG_NAME, GENERATION_CONFIG_NAME } from '../storage/packedNames.js'
 import { SINGLE_NAME } from '../storage/shardedModel.js'
 import { configOf, generationConfigOf } from './ggufConfig.js'
 import { GgufFields } from './ggufFields.js'
 import { type GgufFile, openGgufFile } from './ggufFile.js'
-import { nameTensors } from './ggufTensors.js'
+import { hasGgufHead, nameTensors } from './ggufTensors.js'
 import { tokenizerOf } from './ggufTokenizer.js'
 import { relaidSource } from './relaidSource.js'
 
@@ -50,7 +50,8 @@ async function openTensors(path: string, open: OpenFile): Promise<ByteSource> {
 
 export function modelConfigOf(file: GgufFile): ModelConfig {
   const fields = new GgufFields(file.metadata, file.name)
-  return parseConfig(configFields(file, fields), generationConfigOf(fields))
+  const config = parseConfig(configFields(file, fields), generationConfigOf(fields))
+  return hasGgufHead(file, config) ? withDraftHead(config) : config
 }
 
 function configFields(file: GgufFile, fields: GgufFields) {

@@ -7,7 +7,7 @@ import type { Family, SourceRows } from '../model/families/family.js'
 import type { GgufSource } from '../model/families/ggufSource.js'
 import { familyNamed } from '../model/families/index.js'
 import { widenFloats } from '../model/floats.js'
-import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
+import { layerPath, listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { FloatType } from '../model/tensors.js'
 import type { GgufFile, PlacedTensor } from './ggufFile.js'
 import { type MatrixOrder, RelaidMatrix, targetOf } from './relaidMatrix.js'
@@ -34,6 +34,13 @@ const TOP_NAMES: ReadonlyMap<string, string> = new Map([
   ['model.embed_tokens', 'token_embd.weight'],
   ['lm_head', 'output.weight'],
   ['model.norm.weight', 'output_norm.weight'],
+])
+
+const HEAD_NAMES: ReadonlyMap<string, string> = new Map([
+  ['mtp.fc', 'nextn.eh_proj.weight'],
+  ['mtp.pre_fc_norm_embedding.weight', 'nextn.enorm.weight'],
+  ['mtp.pre_fc_norm_hidden.weight', 'nextn.hnorm.weight'],
+  ['mtp.norm.weight', 'nextn.shared_head_norm.weight'],
 ])
 
 const LAYER_NAMES: ReadonlyMap<string, string> = new Map([
@@ -71,12 +78,17 @@ const LAYER_NAMES: ReadonlyMap<string, string> = new Map([
   ['mlp.gate.e_score_correction_bias', 'exp_probs_b.bias'],
 ])
 
-/** `own`: of the family, before the usual ones. */
-export function ggufNameOf(packedName: string, own: GgufSource['names'] = {}): string {
-  const match = /^model\.layers\.(\d+)\.(.*)$/.exec(packedName)
-  if (match === null) return TOP_NAMES.get(packedName)!
-  const [, layer, name] = match
-  return `blk.${layer}.${own[name] ?? LAYER_NAMES.get(name)!}`
+/** `own`: of the family, before the usual ones. `layers`: how many there are; the head for drafts is the one after them. */
+export function ggufNameOf(packedName: string, layers: number, own: GgufSource['names'] = {}): string {
+  const [, layer, name] = /^(?:model\.layers\.(\d+)|mtp\.layers\.0)\.(.*)$/.exec(packedName) ?? []
+  if (name !== undefined) return `blk.${layer ?? layers}.${own[name] ?? LAYER_NAMES.get(name)!}`
+  const ofHead = HEAD_NAMES.get(packedName)
+  return ofHead === undefined ? TOP_NAMES.get(packedName)! : `blk.${layers}.${ofHead}`
+}
+
+/** Whether the file carries a head for drafts. */
+export function hasGgufHead(file: GgufFile, { numLayers }: ModelConfig): boolean {
+  return file.tensors.has(ggufNameOf('mtp.fc', numLayers))
 }
 
 export function nameTensors(file: GgufFile, config: ModelConfig): NamedTensors {
@@ -125,7 +137,7 @@ class TensorNames {
   }
 
   private nameOf(packedName: string): string {
-    return ggufNameOf(packedName, this.family.gguf.names)
+    return ggufNameOf(packedName, this.config.numLayers, this.family.gguf.names)
   }
 
   vector({ name, length }: VectorSpec): NamedVector {
@@ -150,12 +162,12 @@ class TensorNames {
 
   /** A projection of all experts, in each layer. */
   experts(projection: Projection): NamedMatrix[] {
-    const { moeLayers, numExperts } = this.config
+    const { expertLayers, numExperts } = this.config
     const [rows, cols] = projectionShape(this.config, projection)
-    return moeLayers.map(layer => {
+    return expertLayers.map(layer => {
       const { tensor, order } = this.expertTensor(layer, projection, rows, cols)
       return {
-        name: `model.layers.${layer}.mlp.switch_mlp.${projection}_proj`,
+        name: `${layerPath(this.config, layer)}mlp.switch_mlp.${projection}_proj`,
         stack: numExperts,
         matrix: new RelaidMatrix(tensor, numExperts * rows, cols, targetOf(tensor, cols), order),
       }
@@ -163,13 +175,13 @@ class TensorNames {
   }
 
   expertBiases(projection: Projection): NamedVector[] {
-    const { moeLayers, numExperts } = this.config
+    const { expertLayers, numExperts } = this.config
     const shape = [numExperts, projectionShape(this.config, projection)[0]]
-    return moeLayers.map(layer => {
+    return expertLayers.map(layer => {
       const tensor = this.find(`blk.${layer}.ffn_${projection}_exps.bias`)
       checkShape(tensor, shape)
       return {
-        name: `model.layers.${layer}.mlp.switch_mlp.${projection}_proj.bias`,
+        name: `${layerPath(this.config, layer)}mlp.switch_mlp.${projection}_proj.bias`,
         shape,
         read: () => readFloats(tensor),
       }

@@ -5,7 +5,7 @@ import { UnsupportedModelError } from '../errors.js'
 import { ConfigFields, isObject, type Json, MAX_LAYERS } from './configFields.js'
 import type { Family, FamilyShapes } from './families/family.js'
 import { familyOf } from './families/index.js'
-import { type LayerKind, moeLayers } from './layers.js'
+import { type LayerKind, type LayerShape, moeLayers } from './layers.js'
 import { parseQuantization, type Quantization } from './quantizationConfig.js'
 
 export interface ModelConfig extends FamilyShapes {
@@ -20,6 +20,10 @@ export interface ModelConfig extends FamilyShapes {
   readonly vocabSize: number
   /** The layers that have experts: what "layer i of the experts" counts by. Empty in a dense model. */
   readonly moeLayers: readonly number[]
+  /** The layer of this model's head for drafts, which counts as layer `numLayers`; null: it carries none. */
+  readonly draftHead: LayerShape | null
+  /** The layers that have a file of experts: `moeLayers`, and the head's where it has experts. */
+  readonly expertLayers: readonly number[]
   readonly layerKinds: readonly LayerKind[] // [numLayers]
   readonly linearConvKernel: number // always 4
   readonly linearConvDim: number // 2 * keyHeads * keyDim + valueHeads * valueDim
@@ -28,6 +32,18 @@ export interface ModelConfig extends FamilyShapes {
   readonly eosTokenIds: readonly number[]
   /** What an MLX folder says of its bits; null for unquantized checkpoints. */
   readonly quantization: Quantization | null
+}
+
+/** A checkpoint carries the head that its family describes: only its tensors tell. */
+export function withDraftHead(config: ModelConfig): ModelConfig {
+  const { headShape, moeLayers: own, numLayers } = config
+  if (headShape === null || config.draftHead !== null) return config
+  const expertLayers = headShape.feedForward.kind === 'moe' ? [...own, numLayers] : own
+  return Object.freeze({ ...config, draftHead: headShape, expertLayers })
+}
+
+export function withoutDraftHead(config: ModelConfig): ModelConfig {
+  return Object.freeze({ ...config, draftHead: null, expertLayers: config.moeLayers })
 }
 
 export function layerKind(config: ModelConfig, layer: number): LayerKind {
@@ -60,6 +76,8 @@ export function parseConfig(json: unknown, generationConfig: unknown = null): Mo
     rmsNormEps: fields.positive('rms_norm_eps', 1e-6),
     vocabSize: fields.size('vocab_size'),
     moeLayers: moeLayers(shapes.layers),
+    draftHead: null,
+    expertLayers: moeLayers(shapes.layers),
     layerKinds: shapes.layers.map(({ mixer }) => mixer.kind),
     linearConvKernel: 4,
     linearConvDim: 2 * linearKeyHeads * linearKeyDim + linearValueHeads * linearValueDim,

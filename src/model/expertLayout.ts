@@ -112,13 +112,13 @@ export function hasExpertBiases(config: ModelConfig): boolean {
 
 /** The layout of each layer that has experts. A record takes as much as the largest layer's: slots serve all layers. */
 export function expertLayouts(config: ModelConfig, tables: ExpertTables, set: string): ExpertLayout[] {
-  const { moeLayers } = config
-  if (tables.length !== 1 && tables.length !== moeLayers.length) {
-    throw new TensorError(set, `has tables of ${tables.length} layers, want 1 or ${moeLayers.length}`)
+  const { expertLayers } = config
+  if (tables.length !== 1 && tables.length !== expertLayers.length) {
+    throw new TensorError(set, `has tables of ${tables.length} layers, want 1 or ${expertLayers.length}`)
   }
   const own = tables.map(parts => expertLayout(config, parts, set))
   const expertSize = Math.max(...own.map(layout => layout.expertSize))
-  return Array.from({ length: Math.max(1, moeLayers.length) }, (_, place) => ({
+  return Array.from({ length: Math.max(1, expertLayers.length) }, (_, place) => ({
     ...own[tables.length === 1 ? 0 : place],
     expertSize,
   }))

@@ -7,6 +7,7 @@ import { FLOAT_BYTES } from './floats.js'
 import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
 import {
   type DensePlan,
+  type DraftHeadPlan,
   type LayerPlan,
   type MatrixSpec,
   type MoePlan,
@@ -17,6 +18,7 @@ import {
 import type {
   ByteRange,
   DenseTensors,
+  DraftHeadTensors,
   FloatType,
   LayerTensors,
   Matrix,
@@ -56,6 +58,7 @@ export function resolveTensors(config: ModelConfig, stored: StoredTensors, file:
     norm: resolver.vector(plan.norm),
     lmHead: plan.lmHead === null ? embed : resolver.matrix(plan.lmHead),
     layers: plan.layers.map((layer, index) => resolver.layer(layer, index)),
+    draftHead: plan.draftHead && resolver.draftHead(plan.draftHead, config.numLayers),
   }
 }
 
@@ -87,6 +90,10 @@ class Resolver {
           : { kind: plan.mixer.kind, shape: plan.mixer.shape, ...this.all(plan.mixer.tensors) },
       feedForward: plan.feedForward.kind === 'moe' ? this.moe(plan.feedForward) : this.dense(plan.feedForward),
     }
+  }
+
+  draftHead({ fc, embeddingNorm, hiddenNorm, layer, norm }: DraftHeadPlan, index: number): DraftHeadTensors {
+    return { ...this.all({ fc, embeddingNorm, hiddenNorm, norm }), layer: this.layer(layer, index) }
   }
 
   private moe({ kind, shape, router, routerBias, selectionBias, shared }: MoePlan): MoeTensors {

@@ -25,9 +25,9 @@ export function expertBytes(config: ModelConfig, format: QuantFormat | null): nu
   return Math.ceil((upAndGate + down + biases) / 64) * 64
 }
 
-/** Experts of all layers. */
+/** Experts of all layers, and of the head for drafts. */
 export function expertCount(config: ModelConfig): number {
-  return config.moeLayers.length * config.numExperts
+  return config.expertLayers.length * config.numExperts
 }
 
 export function allExpertsBytes(config: ModelConfig, format: QuantFormat | null): number {
@@ -66,9 +66,15 @@ export function layersOfKind(config: ModelConfig, kind: ModelConfig['layerKinds'
   return [...config.layerKinds.keys()].filter(layer => config.layerKinds[layer] === kind)
 }
 
-/** K and V of one token over all full-attention layers, in float32. */
+/** The layers that keep keys and values: those with full attention, and the head for drafts. */
+export function kvLayers(config: ModelConfig): number[] {
+  const own = layersOfKind(config, 'full_attention')
+  return config.draftHead === null ? own : [...own, config.numLayers]
+}
+
+/** K and V of one token over all layers that keep them, in float32. */
 export function kvBytesPerToken(config: ModelConfig): number {
-  return fullLayerCount(config) * 2 * kvRowSize(config) * 4
+  return kvLayers(config).length * 2 * kvRowSize(config) * 4
 }
 
 /** Convolution and recurrent state of one sequence over all linear layers, in float32. */

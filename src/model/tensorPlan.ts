@@ -83,32 +83,67 @@ export interface LayerPlan {
   readonly feedForward: MoePlan | DensePlan
 }
 
+export interface DraftHeadPlan {
+  readonly fc: MatrixSpec
+  readonly embeddingNorm: VectorSpec
+  readonly hiddenNorm: VectorSpec
+  readonly layer: LayerPlan
+  readonly norm: VectorSpec
+}
+
 export interface TensorPlan {
   readonly embed: MatrixSpec
   readonly layers: readonly LayerPlan[]
   readonly norm: VectorSpec
   readonly lmHead: MatrixSpec | null // null: tied to the embedding
+  readonly draftHead: DraftHeadPlan | null
+}
+
+/** The tensor by which a head for drafts is known. */
+export const DRAFT_HEAD_MARK = 'mtp.fc.weight'
+
+/** What the names of a layer's tensors begin with. */
+export function layerPath({ numLayers }: ModelConfig, layer: number): string {
+  return layer === numLayers ? 'mtp.layers.0.' : `model.layers.${layer}.`
 }
 
 export function planTensors(config: ModelConfig): TensorPlan {
   const { hiddenSize, vocabSize } = config
   return {
     embed: matrix('model.embed_tokens', vocabSize, hiddenSize),
-    layers: config.layers.map((shape, layer) => planLayer(config, shape, `model.layers.${layer}.`)),
+    layers: config.layers.map((shape, layer) => planLayer(config, shape, layerPath(config, layer))),
     norm: norm(config, 'model.norm.weight', hiddenSize),
     lmHead: config.tieWordEmbeddings ? null : matrix('lm_head', vocabSize, hiddenSize),
+    draftHead: config.draftHead && planDraftHead(config, config.draftHead),
+  }
+}
+
+function planDraftHead(config: ModelConfig, shape: LayerShape): DraftHeadPlan {
+  const { hiddenSize, numLayers } = config
+  return {
+    fc: matrix('mtp.fc', hiddenSize, 2 * hiddenSize),
+    embeddingNorm: norm(config, 'mtp.pre_fc_norm_embedding.weight', hiddenSize),
+    hiddenNorm: norm(config, 'mtp.pre_fc_norm_hidden.weight', hiddenSize),
+    layer: planLayer(config, shape, layerPath(config, numLayers)),
+    norm: norm(config, 'mtp.norm.weight', hiddenSize),
   }
 }
 
 /** The plan as a list, in stored order. */
 export function listSpecs(plan: TensorPlan): TensorSpec[] {
-  const layers = plan.layers.flatMap(({ inputNorm, mixer, postAttentionNorm, feedForward }) => [
+  const { draftHead: head } = plan
+  // Last of all: all other tensors lie where they do in folders without it.
+  const headSpecs = head ? [head.fc, head.embeddingNorm, head.hiddenNorm, ...layerSpecs(head.layer), head.norm] : []
+  return [plan.embed, ...plan.layers.flatMap(layerSpecs), plan.norm, ...present(plan.lmHead), ...headSpecs]
+}
+
+function layerSpecs({ inputNorm, mixer, postAttentionNorm, feedForward }: LayerPlan): TensorSpec[] {
+  return [
     inputNorm,
     ...present(...Object.values<TensorSpec | null>(mixer.tensors)),
     postAttentionNorm,
     ...feedForwardSpecs(feedForward),
-  ])
-  return [plan.embed, ...layers, plan.norm, ...present(plan.lmHead)]
+  ]
 }
 
 function feedForwardSpecs(plan: MoePlan | DensePlan): TensorSpec[] {

@@ -123,11 +123,21 @@ export interface LayerTensors {
   readonly feedForward: MoeTensors | DenseTensors
 }
 
+/** The head that guesses the token after the next one. */
+export interface DraftHeadTensors {
+  readonly fc: Matrix // [hidden, 2 * hidden]; the embedding's half comes first
+  readonly embeddingNorm: Vector // [hidden]
+  readonly hiddenNorm: Vector // [hidden]
+  readonly layer: LayerTensors
+  readonly norm: Vector // [hidden]
+}
+
 export interface ModelTensors {
   readonly embed: Matrix // [vocab, hidden]
   readonly norm: Vector // [hidden]
   readonly lmHead: Matrix // [vocab, hidden]; the same ranges as embed when tied
   readonly layers: readonly LayerTensors[]
+  readonly draftHead: DraftHeadTensors | null
 }
 
 /** One set of experts (the main one or the 2-bit one): every expert of every layer has this layout. */

@@ -100,8 +100,8 @@ class Conversion {
     private readonly configJson: JsonConfig,
     private readonly options: ConvertOptions,
   ) {
-    const { moeLayers, numExperts } = model.config
-    this.expertBytes = plan.expertSets.reduce((sum, set) => sum + moeLayers.length * numExperts * set.expertSize, 0)
+    const { expertLayers, numExperts } = model.config
+    this.expertBytes = plan.expertSets.reduce((sum, set) => sum + expertLayers.length * numExperts * set.expertSize, 0)
     this.total = plan.residentBytes + this.expertBytes
   }
 
@@ -115,7 +115,8 @@ class Conversion {
       throw new TargetError(this.output.location, 'is not empty, and what it holds is not an unfinished conversion')
     }
     const version = this.model.layout === 'gguf' ? GGUF_VERSION : CONVERTER_VERSION
-    const key = JSON.stringify([version, about.source.identity, about.options])
+    const head = this.model.config.draftHead === null ? [] : ['draft head'] // journals are older than heads are packed
+    const key = JSON.stringify([version, about.source.identity, about.options, ...head])
     const journal = await ConversionJournal.open(this.output, key, names)
     const jobs = this.jobs()
     const texts = await this.texts(about.model)
@@ -198,11 +199,16 @@ class Conversion {
 
   /** Which large files there will be, in the order of their checksums: those of each set of experts, then the weights. */
   private largeFiles(): LargeFiles[] {
-    const { moeLayers, numExperts } = this.model.config
+    const { expertLayers, numExperts } = this.model.config
     const experts = this.plan.expertSets.map(({ name, expertSize: recordBytes }) => ({
-      names: moeLayers.map(layer => expertFileName(name, layer)),
+      names: expertLayers.map(layer => expertFileName(name, layer)),
       checksums: expertChecksumsName(name),
-      shape: { files: moeLayers.length, records: numExperts, recordBytes, blockBytes: expertBlockBytes(recordBytes) },
+      shape: {
+        files: expertLayers.length,
+        records: numExperts,
+        recordBytes,
+        blockBytes: expertBlockBytes(recordBytes),
+      },
     }))
     const { residentBytes: recordBytes } = this.plan
     const blockBytes = Math.min(WEIGHTS_BLOCK_BYTES, recordBytes)
@@ -218,7 +224,7 @@ class Conversion {
       const places = PROJECTIONS.map(projection => order.get(model.expert(layer, 0, projection).weight.source) ?? 0)
       return Math.min(...places)
     }
-    const layers = model.config.moeLayers.map(layer => ({ layer, shard: first(layer) }))
+    const layers = model.config.expertLayers.map(layer => ({ layer, shard: first(layer) }))
     return layers.sort((a, b) => a.shard - b.shard || a.layer - b.layer).map(({ layer }) => layer)
   }
 

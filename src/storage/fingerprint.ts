@@ -22,7 +22,7 @@ export async function fingerprintOf(parts: FingerprintParts): Promise<string> {
   const { config, metadata, set, weights, files } = parts
   const shapes = JSON.stringify(shapesOf(config))
   const lines = ['moeflux fingerprint 1', shapes, JSON.stringify([...parts.stored].sort(byName))]
-  const names = [WEIGHTS_NAME, ...config.moeLayers.map(layer => expertFileName(set, layer))]
+  const names = [WEIGHTS_NAME, ...config.expertLayers.map(layer => expertFileName(set, layer))]
   if (metadata !== null && names.every(name => metadata.files.has(name))) {
     for (const name of names) lines.push(`${name} ${metadata.files.get(name)!.sha256}`)
   } else {

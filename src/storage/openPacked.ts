@@ -2,15 +2,16 @@
 // shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
 // Where it has them by blocks, whoever reads weights through what is opened here gets them compared.
 import { FormatError, ModelNotFoundError, OptionError } from '../errors.js'
-import { type ModelConfig, parseConfig } from '../model/config.js'
+import { type ModelConfig, parseConfig, withDraftHead } from '../model/config.js'
 import { defaultExpertFormats, type ExpertTables, expertLayouts, expertParts } from '../model/expertLayout.js'
 import { resolveTensors } from '../model/resolveTensors.js'
+import { DRAFT_HEAD_MARK } from '../model/tensorPlan.js'
 import type { ExpertLayout } from '../model/tensors.js'
 import { type BlockChecksums, type BlockShape, parseChecksums } from './blockChecksums.js'
 import type { ByteSource, Folder } from './byteSource.js'
 import { CheckedSource } from './checkedSource.js'
 import { fingerprintOf, sha256 } from './fingerprint.js'
-import { type Metadata, parseManifest, parseMetadata } from './manifest.js'
+import { type Manifest, type Metadata, parseManifest, parseMetadata } from './manifest.js'
 import { namingFile } from './namingFile.js'
 import type { ExpertFiles, PackedModel } from './packedModel.js'
 import {
@@ -36,9 +37,8 @@ export interface OpenPackedOptions {
 
 export async function openPacked(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedModel> {
   await refuseUnfinished(folder)
-  const { config, metadata, set, layout, layouts } = await readShapes(folder, options)
+  const { config, metadata, manifest, set, layout, layouts } = await readShapes(folder, options)
   const manifestFile = `${folder.location}/${MANIFEST_NAME}`
-  const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), manifestFile)
 
   const opened: ByteSource[] = []
   const open = async (name: string): Promise<ByteSource> => {
@@ -57,7 +57,7 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
     const ofWeights = await checksums(WEIGHTS_CHECKSUMS_NAME, { files: 1, records: 1, recordBytes: plain.size })
     const weights = ofWeights === null ? plain : new CheckedSource(plain, ofWeights, 0)
     const files: ByteSource[] = []
-    for (const layer of config.moeLayers) {
+    for (const layer of config.expertLayers) {
       const file = await open(expertFileName(set, layer))
       const want = config.numExperts * layout.expertSize
       if (file.size !== want) {
@@ -66,7 +66,7 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
       }
       files.push(file)
     }
-    const shape = { files: config.moeLayers.length, records: config.numExperts, recordBytes: layout.expertSize }
+    const shape = { files: config.expertLayers.length, records: config.numExperts, recordBytes: layout.expertSize }
     const ofExperts = files.length === 0 ? null : await checksums(expertChecksumsName(set), shape)
     const experts: ExpertFiles = {
       layout,
@@ -121,18 +121,21 @@ export async function readChecksums(
 export interface PackedShapes {
   readonly config: ModelConfig
   readonly metadata: Metadata | null
+  readonly manifest: Manifest
   readonly set: ExpertSetName
   readonly layout: ExpertLayout // of the first layer that has experts
   readonly layouts: readonly ExpertLayout[]
 }
 
 export async function readShapes(folder: Folder, options: OpenPackedOptions = {}): Promise<PackedShapes> {
-  const config = await readConfig(folder)
+  const text = await readConfig(folder)
   const metadata = await readMetadata(folder)
+  const manifest = parseManifest(await readRequired(folder, MANIFEST_NAME), `${folder.location}/${MANIFEST_NAME}`)
+  const config = manifest.tensors.has(DRAFT_HEAD_MARK) ? withDraftHead(text) : text
   const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
   const tableFile = `${folder.location}/${metadata === null ? CONFIG_NAME : METADATA_NAME}` // where their shapes stand
   const layouts = namingFile(tableFile, () => expertLayouts(config, tablesOf(config, metadata, set), set))
-  return { config, metadata, set, layout: layouts[0], layouts }
+  return { config, metadata, manifest, set, layout: layouts[0], layouts }
 }
 
 /** A conversion that is under way, or was stopped, must not pass for a model. */

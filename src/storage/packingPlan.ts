@@ -15,7 +15,7 @@ import {
 import { FLOAT_BYTES } from '../model/floats.js'
 import { quantizedSizes } from '../model/quantize.js'
 import type { StoredTensor } from '../model/resolveTensors.js'
-import { listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
+import { layerPath, listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { FloatType, QuantGroup } from '../model/tensors.js'
 import type { ExpertSetName } from './packedNames.js'
 import type { SourceMatrix } from './sourceMatrix.js'
@@ -159,13 +159,13 @@ function planExperts(
   quantization: PackingPlan['quantization'],
 ): ExpertSetPlan[] {
   const { config } = source
-  if (config.moeLayers.length === 0) {
+  if (config.expertLayers.length === 0) {
     if (options.experts2bit) throw new OptionError('experts2bit', true, 'false: this model has no experts')
     return []
   }
   const formats: ExpertFormats[] = []
   // Every one is looked at now: an expert that is missing must not be found after hours of work.
-  for (const layer of config.moeLayers) {
+  for (const layer of config.expertLayers) {
     const own = expertFormats(source, layer, 0, quantization)
     formats.push(own)
     for (let expert = 0; expert < config.numExperts; expert++) {
@@ -174,7 +174,7 @@ function planExperts(
         if (hasExpertBiases(config)) source.expertBias(layer, expert, projection)
         const [got, want] = [describe(other[projection]), describe(own[projection])]
         if (got === want) continue
-        const name = `model.layers.${layer}.mlp expert ${expert} ${projection}_proj`
+        const name = `${layerPath(config, layer)}mlp expert ${expert} ${projection}_proj`
         const detail = `is ${got}, but the layer's first expert has ${want}: all must agree`
         throw new TensorError(name, detail, source.sharded.folder.location)
       }
@@ -206,7 +206,7 @@ function twoBitFormats(source: SourceModel, formats: ExpertFormats, options: Pac
   const format = (projection: Projection): MatrixFormat => {
     const main = formats[projection]
     const group = main.kind === 'quantized' ? main.group : (options.groupSize ?? 64)
-    const { cols, name } = source.expert(source.config.moeLayers[0], 0, projection)
+    const { cols, name } = source.expert(source.config.expertLayers[0], 0, projection)
     if (cols % group !== 0) throw new OptionError('groupSize', group, `a divisor of the ${cols} columns of ${name}`)
     return { kind: 'quantized', bits: 2, group, scaleType: 'BF16' }
   }

@@ -2,6 +2,7 @@
 import type { ModelConfig } from '../model/config.js'
 import { type Projection, projectionShape } from '../model/expertLayout.js'
 import type { Family } from '../model/families/family.js'
+import { layerPath } from '../model/tensorPlan.js'
 import type { SourceTensor } from './shardedModel.js'
 import { checkShape, checkType, floatType, type SourceMatrix, type SourceVector, sliceOf } from './sourceMatrix.js'
 
@@ -25,7 +26,7 @@ export class SourceExperts {
   matrix(layer: number, expert: number, projection: Projection): SourceMatrix {
     const { tensors } = this
     const [rows, cols] = projectionShape(this.config, projection)
-    const mlp = `model.layers.${layer}.mlp`
+    const mlp = `${layerPath(this.config, layer)}mlp`
     const stacked = `${mlp}.switch_mlp.${projection}_proj`
     if (tensors.has(`${stacked}.weight`)) {
       return tensors.matrixIn(stacked, rows, cols, this.config.numExperts, expert)
@@ -41,7 +42,7 @@ export class SourceExperts {
     const { tensors } = this
     const { numExperts } = this.config
     const [length] = projectionShape(this.config, projection)
-    const mlp = `model.layers.${layer}.mlp`
+    const mlp = `${layerPath(this.config, layer)}mlp`
     const stacked = `${mlp}.switch_mlp.${projection}_proj.bias`
     const joined = `${mlp}.experts.${projection === 'down' ? 'down_proj' : 'gate_up_proj'}_bias`
     const isStacked = tensors.has(stacked)

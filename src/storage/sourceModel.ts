@@ -3,12 +3,12 @@
 // bytes are, and what they need on the way.
 import { FormatError, TensorError } from '../errors.js'
 import { blockFormat, blockScaleBytes, checkBlock } from '../model/blockFormats.js'
-import type { ModelConfig } from '../model/config.js'
+import { type ModelConfig, withDraftHead } from '../model/config.js'
 import type { Projection } from '../model/expertLayout.js'
 import type { Family } from '../model/families/family.js'
 import { familyNamed } from '../model/families/index.js'
 import { QUANT_BITS, QUANT_GROUPS } from '../model/quantize.js'
-import type { MatrixSpec, VectorSpec } from '../model/tensorPlan.js'
+import { DRAFT_HEAD_MARK, type MatrixSpec, type VectorSpec } from '../model/tensorPlan.js'
 import type { QuantBits, QuantGroup } from '../model/tensors.js'
 import type { ShardedModel, SourceTensor } from './shardedModel.js'
 import { SourceExperts } from './sourceExperts.js'
@@ -22,12 +22,14 @@ export class SourceModel {
   private readonly family: Family
   private readonly experts: SourceExperts
 
+  /** With a head for drafts where the checkpoint carries one. */
+  readonly config: ModelConfig
+
   constructor(
     readonly sharded: ShardedModel,
-    readonly config: ModelConfig,
+    config: ModelConfig,
   ) {
     this.family = familyNamed(config.family)
-    this.experts = new SourceExperts(this, config, this.family)
     for (const tensor of sharded.tensors.values()) {
       const name = packedName(tensor.name, this.family)
       const other = this.tensors.get(name)
@@ -37,6 +39,8 @@ export class SourceModel {
       }
       this.tensors.set(name, tensor)
     }
+    this.config = this.has(DRAFT_HEAD_MARK) ? withDraftHead(config) : config
+    this.experts = new SourceExperts(this, this.config, this.family)
     this.layout = this.detectLayout()
     this.isQuantized = [...this.tensors.keys()].some(name => /[._]scales$/.test(name))
   }

@@ -83,7 +83,7 @@ async function openSets(folder: Folder, metadata: Metadata | null, names: readon
 }
 
 function expertLayers(sets: Sets): readonly number[] | undefined {
-  return sets.values().next().value?.config.moeLayers
+  return sets.values().next().value?.config.expertLayers
 }
 
 /** Files that are there and that the engine would read; all of such names where the model does not open. */
@@ -167,7 +167,7 @@ async function lookAt(
   }
   for (const [set, model] of sets) {
     await look(WEIGHTS_NAME, residentFloats(model))
-    for (const [place, layer] of model.config.moeLayers.entries()) {
+    for (const [place, layer] of model.config.expertLayers.entries()) {
       await look(expertFileName(set, layer), expertFloats(model, place))
     }
   }

@@ -98,8 +98,8 @@ function* sourceFloats(model: SourceModel): Generator<Floats> {
       yield { ...data, type, what: `values of ${name}` }
     }
   }
-  const { moeLayers, numExperts } = model.config
-  for (const layer of moeLayers) {
+  const { expertLayers, numExperts } = model.config
+  for (const layer of expertLayers) {
     for (let expert = 0; expert < numExperts; expert++) {
       for (const projection of PROJECTIONS) yield* matrixFloats(model.expert(layer, expert, projection))
     }

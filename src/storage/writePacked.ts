@@ -88,7 +88,7 @@ async function packExpert(
   record: Uint8Array, // [expertSize]; bytes past the last part stay zero
   context: WriteContext,
 ): Promise<void> {
-  const place = set.tables.length === 1 ? 0 : model.config.moeLayers.indexOf(layer)
+  const place = set.tables.length === 1 ? 0 : model.config.expertLayers.indexOf(layer)
   for (const projection of PROJECTIONS) {
     const offsets = { weight: 0, scales: 0, biases: 0, bias: 0 }
     for (const part of set.tables[place]) if (part.projection === projection) offsets[part.kind] = part.offset

@@ -144,8 +144,8 @@ describe('steps', () => {
       expectSameBits(all.slice(i * vocabSize, (i + 1) * vocabSize), logits, `row ${i}`)
     }
     const best = last.indexOf(last.reduce((a, b) => Math.max(a, b)))
-    expect(await one('argmax')).toEqual({ logits: null, argmax: best, routing: null })
-    expect(await one('none')).toEqual({ logits: null, argmax: null, routing: null })
+    expect(await one('argmax')).toEqual({ logits: null, argmax: best, kept: 50, routing: null })
+    expect(await one('none')).toEqual({ logits: null, argmax: null, kept: 50, routing: null })
   })
 
   test('tell which experts each token used', async () => {

@@ -16,7 +16,7 @@ export interface GoldenPrompt {
 export class Goldens {
   private readonly tensors: ReadonlyMap<string, Float32Array | Int32Array>
 
-  constructor(file: 'demo' | 'tiny') {
+  constructor(file: 'demo' | 'tiny' | 'mtp') {
     this.tensors = readTensors(join(folder, `${file}.safetensors`))
   }
 

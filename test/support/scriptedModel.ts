@@ -169,7 +169,7 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
         const next = output === 'none' ? -1 : options.script(own.tokens)
         const logits = output === 'last' || output === 'all' ? new Float32Array(config.vocabSize) : null
         if (logits) logits[next] = 20
-        return { logits, argmax: output === 'none' ? null : next, routing: null }
+        return { logits, argmax: output === 'none' ? null : next, kept: tokens.length, routing: null }
       })
     },
     stats: () => NO_STATS,

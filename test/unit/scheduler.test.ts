@@ -27,7 +27,12 @@ class FakeBackend {
       if (runs.some(run => run.tokens.includes(POISON))) throw new Error('poison')
       this.steps.push(runs.map(run => `${nameOf(run.sequence)}${run.tokens.length}`).join(' '))
       for (const run of runs) (run.sequence as unknown as FakeSequence).length += run.tokens.length
-      return runs.map(run => ({ logits: null, argmax: run.tokens.at(-1) as number, routing: null }))
+      return runs.map(({ tokens }) => ({
+        logits: null,
+        argmax: tokens.at(-1) as number,
+        kept: tokens.length,
+        routing: null,
+      }))
     } finally {
       this.busy = false
     }

@@ -146,7 +146,7 @@ describe('a full disk', () => {
     const source = await openNodeFolder(demoSource, { links: 'inside' })
     const error = await convert(source, full).catch(error => error)
     expect(error).toBeInstanceOf(DiskFullError)
-    expect(error).toMatchObject({ code: 'DISK_FULL', needed: 18_252_800, free: 1000 })
+    expect(error).toMatchObject({ code: 'DISK_FULL', needed: 20_310_656, free: 1000 })
     expect(readdirSync(output.location)).toEqual([])
   })
 

@@ -7,6 +7,8 @@ export interface AttentionShape {
   readonly headDim: number
   /** The newest positions that count; default all. */
   readonly window?: number | null
+  /** Rows before it hold nothing; default 0. */
+  readonly firstRow?: number
 }
 
 /**
@@ -22,8 +24,8 @@ export function attention(
   shape: AttentionShape,
   sinks: Float32Array | null = null, // [heads], one more logit in each softmax
 ): Float32Array {
-  const { heads, kvHeads, headDim, window } = shape
-  const first = Math.max(0, length - (window ?? length))
+  const { heads, kvHeads, headDim, window, firstRow = 0 } = shape
+  const first = Math.max(firstRow, length - (window ?? length))
   const rowSize = kvHeads * headDim
   const scale = headDim ** -0.5
   const out = new Float32Array(heads * headDim)

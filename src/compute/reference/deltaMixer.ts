@@ -11,13 +11,13 @@ import { rmsNormGated } from './rmsNormGated.js'
 import type { LinearState } from './sequence.js'
 import { takeColumns } from './takeColumns.js'
 
-/** x [tokens, hidden] -> [tokens, hidden]; states after the tokens go into `nextStates`, run by run. */
+/** x [tokens, hidden] -> [tokens, hidden]; states after the tokens go into `nextStates`, a list for each run. */
 export function deltaMixer(
   weights: DeltaWeights,
   x: Float32Array,
   runs: readonly LayerRun[],
   config: ModelConfig,
-  nextStates: (LinearState | null)[],
+  nextStates: LinearState[][],
 ): Float32Array {
   const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim, linearConvDim, rmsNormEps } = config
   const shape = {
@@ -34,9 +34,8 @@ export function deltaMixer(
   const b = matVec(weights.inProjB, x) // [tokens, valueHeads]
   const gates = deltaGates(a, b, weights.aLog, weights.dtBias)
   const out = new Float32Array(z.length) // [tokens, valueHeads, valueDim]
-  for (const run of runs) {
-    const before = run.linear as LinearState
-    const rows = (array: Float32Array, size: number) => array.subarray(run.row * size, (run.row + run.tokens) * size)
+  const advance = (before: LinearState, first: number, tokens: number): LinearState => {
+    const rows = (array: Float32Array, size: number) => array.subarray(first * size, (first + tokens) * size)
     const mixed = conv1d(rows(qkv, linearConvDim), before.conv, weights.conv)
     const q = takeColumns(mixed.out, linearConvDim, 0, keySize)
     const k = takeColumns(mixed.out, linearConvDim, keySize, keySize)
@@ -48,8 +47,16 @@ export function deltaMixer(
       beta: rows(gates.beta, linearValueHeads),
     }
     const recurrent = before.recurrent.slice()
-    out.set(gatedDelta(input, recurrent, shape), run.row * valueSize)
-    nextStates.push({ conv: mixed.state, recurrent })
+    out.set(gatedDelta(input, recurrent, shape), first * valueSize)
+    return { conv: mixed.state, recurrent }
+  }
+  for (const run of runs) {
+    const states: LinearState[] = []
+    const stride = run.guesses ? 1 : run.tokens
+    for (let t = 0; t < run.tokens; t += stride) {
+      states.push(advance(states.at(-1) ?? (run.linear as LinearState), run.row + t, stride))
+    }
+    nextStates.push(states)
   }
   return matVec(weights.outProj, rmsNormGated(out, z, weights.norm, rmsNormEps))
 }

@@ -19,6 +19,10 @@ export interface LayerRun {
   readonly pages: { readonly keys: readonly Float32Array[]; readonly values: readonly Float32Array[] } | null
   /** State before the tokens; only for linear attention. */
   readonly linear: LinearState | null
+  /** The tokens after the first may turn out wrong: the state after each of them is wanted. */
+  readonly guesses?: boolean
+  /** The first row that counts, where earlier ones hold nothing; default 0. */
+  readonly firstRow?: number
 }
 
 export interface LayerContext {
@@ -38,8 +42,8 @@ export type FeedForwardProbe = Pick<
 
 export interface LayerResult {
   readonly probe: Omit<LayerProbe, 'layer'>
-  /** State after the tokens, run by run; null for full attention. */
-  readonly linear: readonly (LinearState | null)[]
+  /** Run by run the state after all tokens, or after each where there are guesses; none for full attention. */
+  readonly linear: readonly (readonly LinearState[])[]
 }
 
 /** hidden [tokens, hidden] */
@@ -52,7 +56,7 @@ export async function forwardLayer(
   const { config } = context
   const { mixer, feedForward } = weights
   const input = rmsNorm(hidden, weights.inputNorm, config.rmsNormEps)
-  const linear: (LinearState | null)[] = []
+  const linear: LinearState[][] = []
   const mixerOut =
     mixer.kind === 'full_attention'
       ? attentionMixer(mixer, input, runs, config)

@@ -40,11 +40,20 @@ export interface LayerWeights {
   readonly feedForward: MoeWeights | DenseWeights
 }
 
+export interface DraftHeadWeights {
+  readonly fc: Weights // [hidden, 2 * hidden]
+  readonly embeddingNorm: Float32Array // [hidden]
+  readonly hiddenNorm: Float32Array // [hidden]
+  readonly layer: LayerWeights
+  readonly norm: Float32Array // [hidden]
+}
+
 export interface ModelWeights {
   readonly embed: Weights // [vocab, hidden]
   readonly norm: Float32Array // [hidden]
   readonly lmHead: Weights // [vocab, hidden]
   readonly layers: readonly LayerWeights[]
+  readonly draftHead: DraftHeadWeights | null
 }
 
 export interface LoadOptions {
@@ -68,8 +77,16 @@ export async function loadModel(packed: PackedModel, options: LoadOptions): Prom
     options.signal?.throwIfAborted()
     layers.push(await loadLayer(layer, matrix, vector))
   }
+  const { draftHead: head } = tensors
+  const draftHead = head && {
+    fc: await matrix(head.fc),
+    embeddingNorm: await vector(head.embeddingNorm),
+    hiddenNorm: await vector(head.hiddenNorm),
+    layer: await loadLayer(head.layer, matrix, vector),
+    norm: await vector(head.norm),
+  }
   report(total)
-  return { embed, norm, lmHead, layers }
+  return { embed, norm, lmHead, layers, draftHead }
 }
 
 async function loadLayer(

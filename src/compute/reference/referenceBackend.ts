@@ -3,12 +3,14 @@
 import { ClosedError, NonFiniteError } from '../../errors.js'
 import { ExpertStore } from '../../experts/expertStore.js'
 import type { ModelConfig } from '../../model/config.js'
-import { areFinite } from '../../model/floats.js'
+import { areFinite, joinFloats } from '../../model/floats.js'
 import type { ExpertLayout } from '../../model/tensors.js'
-import type { PackedModel } from '../../storage/packedModel.js'
+import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
 import type {
   Backend,
   BackendOptions,
+  DraftOutput,
+  DraftRequest,
   LayerProbe,
   ProbeRequest,
   ProbeResult,
@@ -20,22 +22,24 @@ import type {
 import { Breather } from '../breather.js'
 import { type ModelStats, NO_EXPERT_STATS } from '../stats.js'
 import { Turns } from '../turns.js'
+import { headInput, storeHeadRows } from './draftHead.js'
 import { embed } from './embed.js'
 import type { ExpertWeights } from './expert.js'
-import { forwardLayer, type LayerResult } from './forwardLayer.js'
+import { forwardLayer, type LayerContext } from './forwardLayer.js'
 import { loadModel, type ModelWeights } from './loadModel.js'
 import { matVec } from './matVec.js'
 import { planReferenceExperts } from './planExperts.js'
 import { rmsNorm } from './rmsNorm.js'
-import { KvMemory, type LinearState, ReferenceSequence } from './sequence.js'
+import { type DraftState, KvMemory, type LinearState, ReferenceSequence } from './sequence.js'
 import { sliceMatrix, sliceVector } from './weights.js'
 
 const CHUNK_TOKENS = 64
 
 export async function openReferenceBackend(packed: PackedModel, options: BackendOptions): Promise<Backend> {
-  const slots = await planReferenceExperts(packed, options)
-  const weights = await loadModel(packed, options)
-  return new ReferenceBackend(packed, weights, options.expertsPerToken, slots)
+  const model = options.drafts ? packed : withoutHead(packed)
+  const slots = await planReferenceExperts(model, options)
+  const weights = await loadModel(model, options)
+  return new ReferenceBackend(model, weights, options.expertsPerToken, slots)
 }
 
 /** Some tokens of one sequence inside a step. */
@@ -43,7 +47,8 @@ interface ActiveRun {
   readonly sequence: ReferenceSequence
   readonly row: number
   readonly tokens: number
-  readonly next: (LinearState | null)[] // [layers], filled layer by layer
+  readonly guesses: boolean
+  readonly next: (readonly LinearState[])[] // [layers], filled layer by layer
 }
 
 class ReferenceBackend implements Backend {
@@ -52,6 +57,7 @@ class ReferenceBackend implements Backend {
   readonly config: ModelConfig
   readonly description: string
   readonly chunkTokens = CHUNK_TOKENS
+  readonly draft?: Backend['draft']
   private readonly memory: KvMemory
   private readonly store: ExpertStore<ExpertWeights> | null // null: a dense model
   private readonly breather = new Breather()
@@ -70,10 +76,13 @@ class ReferenceBackend implements Backend {
     this.config = packed.config
     this.memory = new KvMemory(packed.config)
     const { layouts } = packed.experts
-    const { moeLayers, numExperts: experts } = packed.config
-    const shape = { layers: moeLayers.length, experts, slots }
+    const { expertLayers, numExperts: experts } = packed.config
+    const shape = { layers: expertLayers.length, experts, slots }
     const decode = (record: Uint8Array, place: number): ExpertWeights => decodeExpert(record, layouts[place])
     this.store = shape.layers === 0 ? null : new ExpertStore(packed.experts, shape, decode)
+    if (weights.draftHead !== null) {
+      this.draft = (requests, options = {}) => this.inTurn(() => this.guessAll(requests, options))
+    }
     this.description = 'reference, plain TypeScript on one thread'
   }
 
@@ -97,7 +106,9 @@ class ReferenceBackend implements Backend {
     const routing = runs.map(run =>
       options.routing ? new Uint16Array(moeLayers.length * run.tokens.length * k) : null,
     )
-    const active = this.reserve(runs.map(run => ({ sequence: run.sequence, tokens: run.tokens.length })))
+    const active = this.reserve(
+      runs.map(({ sequence, tokens, keep }) => ({ sequence, tokens: tokens.length, guesses: keep !== undefined })),
+    )
     try {
       let hidden = embed(this.weights.embed, tokens) // [tokens, hidden]
       for (let layer = 0; layer < numLayers; layer++) {
@@ -112,25 +123,95 @@ class ReferenceBackend implements Backend {
       }
       if (!areFinite(hidden)) throw new NonFiniteError()
       this.phaseStart = performance.now()
-      const outputs: StepOutput[] = []
+      const rows: { logits: Float32Array | null; argmax: Int32Array }[] = []
       for (const [i, run] of active.entries()) {
         const { output } = runs[i]
         let logits: Float32Array | null = null
         if (output !== 'none') {
-          const first = output === 'all' ? run.row : run.row + run.tokens - 1
+          const first = output === 'all' || run.guesses ? run.row : run.row + run.tokens - 1
           logits = this.head(hidden.subarray(first * hiddenSize, (run.row + run.tokens) * hiddenSize)).logits
           if (!areFinite(logits)) throw new NonFiniteError()
         }
-        const last = logits && argmax(logits.subarray(logits.length - vocabSize))
-        outputs.push({ logits: output === 'argmax' ? null : logits, argmax: last, routing: routing[i] })
+        rows.push({ logits: output === 'argmax' ? null : logits, argmax: bestOfRows(logits, vocabSize) })
         await this.endPhase('head', options.signal)
       }
-      for (const run of active) run.sequence.commit(run.tokens, run.next)
-      this.count(runs)
-      return outputs
+      const drafts = active.map((run, i) => this.extendHead(run, runs[i].tokens, hidden))
+      // Nothing can fail from here on.
+      const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
+      active.forEach((run, i) => {
+        const linear = run.next.map(states => states[run.guesses ? kept[i] - 1 : 0] ?? null)
+        run.sequence.commit(kept[i], linear, drafts[i](kept[i]))
+      })
+      this.count(runs, kept)
+      return rows.map(({ logits, argmax }, i) => {
+        const last = argmax[runs[i].keep ? kept[i] - 1 : argmax.length - 1] ?? null
+        return { logits, argmax: last, kept: kept[i], routing: routing[i] }
+      })
     } catch (error) {
       for (const { sequence } of active) sequence.table.trim(sequence.length)
       throw error
+    }
+  }
+
+  /** Adds the rows of a run's tokens to those of the head; the result says what it knows when so many are kept. */
+  private extendHead(
+    run: ActiveRun,
+    tokens: readonly number[],
+    hidden: Float32Array,
+  ): (kept: number) => DraftState | null {
+    if (this.weights.draftHead === null) return () => null
+    const { hiddenSize, numLayers, rmsNormEps } = this.config
+    const { sequence, row } = run
+    const own = hidden.subarray(row * hiddenSize, (row + tokens.length) * hiddenSize)
+    const finalNorm = rmsNorm(own, this.weights.norm, rmsNormEps)
+    const { draft, length } = sequence
+    const skipped = draft === null ? 1 : 0 // nothing is known of the token before the first
+    const known = tokens.slice(skipped)
+    const before = draft === null ? finalNorm : joinFloats([draft.hidden, finalNorm])
+    if (known.length > 0) {
+      const pages = this.memory.layerPages(sequence.table, numLayers)
+      const rows = { row: 0, tokens: known.length, position: length + skipped, pages, linear: null }
+      storeHeadRows(this.weights, known, before.subarray(0, known.length * hiddenSize), rows, this.config)
+    }
+    const firstRow = draft?.firstRow ?? length + 1
+    return kept => ({ hidden: finalNorm.slice((kept - 1) * hiddenSize, kept * hiddenSize), firstRow })
+  }
+
+  private async guessAll(requests: readonly DraftRequest[], { signal }: StepOptions): Promise<DraftOutput[]> {
+    const outputs: DraftOutput[] = []
+    for (const request of requests) outputs.push({ guesses: await this.guess(request, signal) })
+    return outputs
+  }
+
+  private async guess({ sequence, token, count, choose }: DraftRequest, signal?: AbortSignal): Promise<number[]> {
+    const { draftHead } = this.weights
+    const { draft, length, table } = sequence as ReferenceSequence
+    if (draftHead === null || draft === null) return []
+    const { numLayers, rmsNormEps } = this.config
+    const guesses: number[] = []
+    let last = { token, hidden: draft.hidden }
+    this.reserve([{ sequence, tokens: count }])
+    try {
+      while (guesses.length < count) {
+        signal?.throwIfAborted()
+        this.phaseStart = performance.now()
+        const input = headInput(this.weights, [last.token], last.hidden, this.config)
+        const position = length + guesses.length
+        const pages = this.memory.layerPages(table, numLayers)
+        const run = { row: 0, tokens: 1, position, pages, linear: null, firstRow: draft.firstRow }
+        const { probe } = await forwardLayer(draftHead.layer, input, [run], this.layerContext(numLayers, signal))
+        const hidden = rmsNorm(probe.out, draftHead.norm, rmsNormEps)
+        const logits = matVec(this.weights.lmHead, hidden)
+        await this.endPhase('head', signal)
+        if (!areFinite(logits)) break // whatever it is, it is no guess
+        const guess = choose === undefined ? argmax(logits) : await choose(logits, guesses.length)
+        if (guess === null) break
+        guesses.push(guess)
+        last = { token: guess, hidden }
+      }
+      return guesses
+    } finally {
+      table.trim(length)
     }
   }
 
@@ -196,7 +277,8 @@ class ReferenceBackend implements Backend {
   }
 
   residency(): Uint8Array {
-    return this.store?.residency() ?? new Uint8Array(0)
+    const { moeLayers, numExperts } = this.config
+    return this.store?.residency().slice(0, moeLayers.length * numExperts) ?? new Uint8Array(0)
   }
 
   async close(): Promise<void> {
@@ -214,13 +296,13 @@ class ReferenceBackend implements Backend {
   }
 
   /** Makes room for the tokens' K/V rows in every sequence, or in none. */
-  private reserve(runs: readonly { sequence: SequenceState; tokens: number }[]): ActiveRun[] {
+  private reserve(runs: readonly { sequence: SequenceState; tokens: number; guesses?: boolean }[]): ActiveRun[] {
     const active: ActiveRun[] = []
     let row = 0
     try {
-      for (const { sequence, tokens } of runs) {
+      for (const { sequence, tokens, guesses = false } of runs) {
         const own = sequence as ReferenceSequence
-        active.push({ sequence: own, row, tokens, next: [] })
+        active.push({ sequence: own, row, tokens, guesses, next: [] })
         own.table.reserve(own.length, tokens)
         row += tokens
       }
@@ -235,23 +317,28 @@ class ReferenceBackend implements Backend {
     signal?.throwIfAborted()
     this.phaseStart = performance.now()
     const weights = this.weights.layers[layer]
-    const layerRuns = runs.map(({ sequence, row, tokens }) => ({
+    const layerRuns = runs.map(({ sequence, row, tokens, guesses }) => ({
+      guesses,
       row,
       tokens,
       position: sequence.length,
       pages: weights.mixer.kind === 'full_attention' ? this.memory.layerPages(sequence.table, layer) : null,
       linear: sequence.linear[layer],
     }))
-    const result: LayerResult = await forwardLayer(weights, hidden, layerRuns, {
-      config: this.config,
-      expertsPerToken: this.expertsPerToken,
-      takeExperts: wanted => this.store!.take(this.config.moeLayers.indexOf(layer), wanted, signal),
-      phase: name => this.endPhase(name, signal),
-    })
+    const result = await forwardLayer(weights, hidden, layerRuns, this.layerContext(layer, signal))
     runs.forEach((run, i) => {
-      run.next[layer] = result.linear[i] ?? null
+      run.next[layer] = result.linear[i] ?? []
     })
     return result
+  }
+
+  private layerContext(layer: number, signal?: AbortSignal): LayerContext {
+    return {
+      config: this.config,
+      expertsPerToken: this.expertsPerToken,
+      takeExperts: wanted => this.store!.take(this.config.expertLayers.indexOf(layer), wanted, signal),
+      phase: name => this.endPhase(name, signal),
+    }
   }
 
   /** hidden [rows, hidden] */
@@ -267,13 +354,18 @@ class ReferenceBackend implements Backend {
     this.phaseStart = performance.now()
   }
 
-  private count(runs: readonly StepRun[]) {
+  private count(runs: readonly StepRun[], kept: readonly number[]) {
     this.counts.steps++
-    for (const { phase, tokens } of runs) {
-      if (phase === 'prompt') this.counts.promptTokens += tokens.length
-      else this.counts.decodeTokens++
-    }
+    runs.forEach(({ phase }, i) => {
+      this.counts[phase === 'prompt' ? 'promptTokens' : 'decodeTokens'] += kept[i]
+    })
   }
+}
+
+/** logits [rows, vocab] -> the best of each row */
+function bestOfRows(logits: Float32Array | null, vocabSize: number): Int32Array {
+  const rows = (logits?.length ?? 0) / vocabSize
+  return Int32Array.from({ length: rows }, (_, row) => argmax(logits!.subarray(row * vocabSize, (row + 1) * vocabSize)))
 }
 
 /** The index of the largest value; the lowest one among equals. */

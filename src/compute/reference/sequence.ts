@@ -1,7 +1,7 @@
 // The state of one sequence as JavaScript arrays. Recurrent state is never changed in place: a step makes new arrays and
 // commits by taking them, so holding a state is keeping a reference. K/V rows live in shared pages.
 import type { ModelConfig } from '../../model/config.js'
-import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
+import { convStateSize, kvLayers, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
 import {
   type HeldState,
   importWhole,
@@ -17,6 +17,12 @@ export const PAGE_TOKENS = 64
 
 export type LinearState = LinearLayerState
 
+/** What the head for drafts knows of a sequence. Its rows lie in the pages: that of token t is made of t and the hidden row before. */
+export interface DraftState {
+  readonly hidden: Float32Array // [hidden], of the last token, after the model's final norm
+  readonly firstRow: number // rows before it were never computed
+}
+
 /** One page: rows of every full-attention layer, by layer number. */
 interface Page {
   readonly keys: Map<number, Float32Array> // [PAGE_TOKENS, kvHeads * headDim]
@@ -29,11 +35,11 @@ export class KvMemory implements PageMemory {
   readonly pageBytes: number
   private readonly pages = new Map<number, Page>()
   private readonly rowSize: number
-  private readonly layers: readonly number[] // full-attention layers
+  private readonly layers: readonly number[] // full-attention layers, and the head for drafts
 
   constructor(config: ModelConfig) {
     this.rowSize = kvRowSize(config)
-    this.layers = [...config.layerKinds.keys()].filter(i => config.layerKinds[i] === 'full_attention')
+    this.layers = kvLayers(config)
     this.pageBytes = this.layers.length * 2 * PAGE_TOKENS * this.rowSize * 4
   }
 
@@ -71,6 +77,7 @@ export class KvMemory implements PageMemory {
 export class ReferenceSequence implements SequenceState {
   length = 0
   linear: readonly (LinearState | null)[] // [layers], null for full attention
+  draft: DraftState | null = null // null: unknown, as in an empty sequence or after an import
   table: PageTable
 
   constructor(
@@ -86,24 +93,26 @@ export class ReferenceSequence implements SequenceState {
   }
 
   /** What a step does at its very end. */
-  commit(tokens: number, linear: readonly (LinearState | null)[]): void {
+  commit(tokens: number, linear: readonly (LinearState | null)[], draft: DraftState | null): void {
     this.length += tokens
     this.linear = linear
+    this.draft = draft
+    this.table.trim(this.length)
   }
 
   async clear(): Promise<void> {
-    this.become(0, emptyLinear(this.config), new PageTable(this.memory.pool))
+    this.become(0, emptyLinear(this.config), new PageTable(this.memory.pool), null)
   }
 
   clearPredictions(): void {} // this backend predicts nothing
 
   async hold(): Promise<HeldState> {
-    return new ReferenceHeldState(this, this.length, this.linear, this.table.share())
+    return new ReferenceHeldState(this, this.length, this.linear, this.table.share(), this.draft)
   }
 
   async restore(held: HeldState): Promise<void> {
-    const { length, linear, table } = held as ReferenceHeldState
-    this.become(length, linear, table.share())
+    const { length, linear, table, draft } = held as ReferenceHeldState
+    this.become(length, linear, table.share(), draft)
   }
 
   async exportLayer(layer: number): Promise<LayerState> {
@@ -143,7 +152,7 @@ export class ReferenceSequence implements SequenceState {
       linear(layer, { conv, recurrent }) {
         linear[layer] = { conv: conv.slice(), recurrent: recurrent.slice() }
       },
-      commit: () => this.become(length, linear, table),
+      commit: () => this.become(length, linear, table, null),
       drop: () => table.release(),
     }
   }
@@ -153,14 +162,15 @@ export class ReferenceSequence implements SequenceState {
   }
 
   release(): void {
-    this.become(0, [], new PageTable(this.memory.pool))
+    this.become(0, [], new PageTable(this.memory.pool), null)
   }
 
-  private become(length: number, linear: readonly (LinearState | null)[], table: PageTable) {
+  private become(length: number, linear: readonly (LinearState | null)[], table: PageTable, draft: DraftState | null) {
     this.table.release()
     this.length = length
     this.linear = linear
     this.table = table
+    this.draft = draft
   }
 }
 
@@ -170,6 +180,7 @@ class ReferenceHeldState implements HeldState {
     readonly length: number,
     readonly linear: readonly (LinearState | null)[],
     readonly table: PageTable,
+    readonly draft: DraftState | null,
   ) {}
 
   get bytes(): number {

@@ -4,7 +4,7 @@ import { BackendUnavailableError, ClosedError, DeviceLostError, NonFiniteError, 
 import { noReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
-import type { PackedModel } from '../../storage/packedModel.js'
+import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
 import type {
   Backend,
   BackendOptions,
@@ -39,7 +39,8 @@ export async function openWasmBackend(
   options: BackendOptions,
   internals: WasmInternals = {},
 ): Promise<Backend> {
-  return new WasmBackend(await openRuntime(packed, options, internals, options.wasmHost ?? (await findHost())))
+  const host = options.wasmHost ?? (await findHost())
+  return new WasmBackend(await openRuntime(withoutHead(packed), options, internals, host))
 }
 
 async function findHost(): Promise<WasmHost> {
@@ -130,7 +131,7 @@ export class WasmBackend implements Backend {
       const { argmax, logits } = await this.runStep(active, runs, heads, options.signal)
       const outputs = runs.map((run, i): StepOutput => {
         const routing = options.routing ? this.readRouting(active[i].rowStart, run.tokens.length) : null
-        return { logits: logits[i], argmax: argmax[i], routing }
+        return { logits: logits[i], argmax: argmax[i], kept: run.tokens.length, routing }
       })
       for (const { sequence, tokens, next } of active) sequence.commit(tokens.length, next)
       this.counts.steps++

@@ -3,7 +3,7 @@
 
 import { BackendUnavailableError, MemoryPlanError, OutOfMemoryError } from '../../errors.js'
 import { layersOfKind } from '../../model/sizes.js'
-import type { PackedModel } from '../../storage/packedModel.js'
+import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { allExperts } from '../gpuPlan.js'
 import type { TierWay } from '../tierRates.js'
@@ -62,6 +62,7 @@ export async function openWebgpuBackend(
   options: BackendOptions,
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
+  packed = withoutHead(packed)
   try {
     return await openModestly(packed, options, gpuOptions)
   } catch (error) {

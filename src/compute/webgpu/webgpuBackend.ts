@@ -310,6 +310,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
       outputs.push({
         logits: output === 'last' || output === 'all' ? await this.#head.readRow(i) : null,
         argmax: output === 'none' ? null : winners[i],
+        kept: 1,
         routing: options.routing ? this.#routingOf(routing, MAX_DECODE_BATCH, i, 1) : null,
       })
     }
@@ -335,7 +336,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
       const logits = output === 'last' || output === 'all' ? await this.#head.readLogits(rows) : null
       const argmax = output === 'none' ? null : (await this.#head.readArgmax([end]))[0]
       if (argmax === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
-      outputs.push({ logits, argmax, routing: routing && this.#routingOf(routing, size.tokens, row, count) })
+      const picks = routing && this.#routingOf(routing, size.tokens, row, count)
+      outputs.push({ logits, argmax, kept: count, routing: picks })
       options.signal?.throwIfAborted()
       row += count
     }

@@ -50,6 +50,8 @@ export interface FamilyShapes extends ExpertSizes, DeltaSizes {
   readonly layers: readonly LayerShape[]
   readonly rope: RopeShape // that of all layers with full attention: one table of angles serves them
   readonly fullAttentionInterval: number
+  /** The layer of a head for drafts, should a checkpoint of this family carry one; null: it has none, or another kind. */
+  readonly headShape: LayerShape | null
 }
 
 export interface ExpertSizes {

@@ -57,6 +57,7 @@ export const glm4_moe: Family = {
       }),
       rope,
       fullAttentionInterval: 1,
+      headShape: null,
       ...NO_DELTA,
       numExperts,
       expertsPerToken: fields.size('num_experts_per_tok'),

@@ -79,6 +79,7 @@ export const gpt_oss: Family = {
       ),
       rope,
       fullAttentionInterval: 1,
+      headShape: null,
       ...NO_DELTA,
       numExperts: fields.size('num_local_experts', MAX_EXPERTS),
       expertsPerToken: fields.size(fields.has('num_experts_per_tok') ? 'num_experts_per_tok' : 'experts_per_token'),

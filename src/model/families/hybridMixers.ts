@@ -7,6 +7,7 @@ import { readDelta, readLayerKinds, readRope } from './readShapes.js'
 
 export interface HybridMixers extends DeltaSizes {
   readonly mixers: readonly LayerShape['mixer'][]
+  readonly headMixer: AttentionShape | null // of a head for drafts
   readonly rope: RopeShape
   readonly fullAttentionInterval: number
 }
@@ -28,6 +29,8 @@ export function readHybridMixers(fields: ConfigFields, { numLayers, headDim }: B
   const { kinds, interval } = readLayerKinds(fields, numLayers)
   return {
     mixers: kinds.map(kind => (kind === 'full_attention' ? attention : { kind })),
+    // Most exports keep the field though they dropped the head, and some have a head without the field.
+    headMixer: fields.has('mtp_num_hidden_layers') && fields.get('mtp_num_hidden_layers') !== 1 ? null : attention,
     rope,
     fullAttentionInterval: interval,
     ...readDelta(fields),

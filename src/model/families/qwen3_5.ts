@@ -19,10 +19,11 @@ export const qwen3_5: Family = {
   },
 
   readShapes(fields, base) {
-    const { mixers, ...rest } = readHybridMixers(fields, base)
+    const { mixers, headMixer, ...rest } = readHybridMixers(fields, base)
     fields.mustBe('hidden_act', 'silu')
     const width = fields.size('intermediate_size')
     const feedForward: DenseShape = { kind: 'dense', width, activation: { kind: 'silu' } }
-    return { layers: mixers.map(mixer => ({ mixer, feedForward })), ...rest, ...NO_EXPERTS }
+    const headShape = headMixer && { mixer: headMixer, feedForward }
+    return { layers: mixers.map(mixer => ({ mixer, feedForward })), headShape, ...rest, ...NO_EXPERTS }
   },
 }

@@ -52,6 +52,7 @@ export const qwen3_moe: Family = {
       layers: Array.from({ length: numLayers }, () => layer),
       rope,
       fullAttentionInterval: 1,
+      headShape: null,
       ...NO_DELTA,
       ...NO_EXPERTS,
       numExperts: fields.size('num_experts', MAX_EXPERTS),

@@ -1,7 +1,7 @@
 // What Qwen3-Next and Qwen3.5 with experts have in common: hybrid mixers, and in every layer a softmax router with a gated shared
 // expert beside its experts.
 import type { ConfigFields } from '../configFields.js'
-import { type MoeShape, SOFTMAX_ROUTER } from '../layers.js'
+import { type LayerShape, type MoeShape, SOFTMAX_ROUTER } from '../layers.js'
 import type { ExpertSizes, Family } from './family.js'
 import { ggufDelta, ggufExperts, refuseOtherRouters } from './ggufSource.js'
 import { readHybridMixers } from './hybridMixers.js'
@@ -29,9 +29,10 @@ function readSharedExpertSizes(fields: ConfigFields): ExpertSizes {
 }
 
 export const readHybridMoe: Family['readShapes'] = (fields, base) => {
-  const { mixers, ...rest } = readHybridMixers(fields, base)
-  const layers = mixers.map(mixer => ({ mixer, feedForward: SHARED_EXPERT_MOE }))
-  return { layers, ...rest, ...readSharedExpertSizes(fields) }
+  const { mixers, headMixer, ...rest } = readHybridMixers(fields, base)
+  const layerOf = (mixer: LayerShape['mixer']) => ({ mixer, feedForward: SHARED_EXPERT_MOE })
+  const headShape = headMixer && layerOf(headMixer)
+  return { layers: mixers.map(layerOf), headShape, ...rest, ...readSharedExpertSizes(fields) }
 }
 
 export const ggufHybridMoe: NonNullable<Family['gguf']>['configOf'] = metadata => {
