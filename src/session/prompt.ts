@@ -2,6 +2,7 @@
 // lie where the ids on both sides do not depend on each other: at a control token, or one token before a boundary that
 // a merge could cross. Evaluates nothing; rendering and encoding happen in workers, so that nothing waits for them.
 import { ContextLimitError, OptionError } from '../errors.js'
+import { StoreWait } from '../states/storeWait.js'
 import type { ChatRequest, Place, RenderedChat } from '../text/chatRenderer.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
 import type { PreparedChat } from '../text/dialects/dialect.js'
@@ -30,6 +31,10 @@ export interface Prompt {
   readonly scope: string
   /** The prompt ends inside thinking. */
   readonly insideThinking: boolean
+  /** It begins with ids that encoding its text would not give. */
+  readonly hasOwnIds: boolean
+  /** What was waited for stores on its account. */
+  readonly wait: StoreWait
 }
 
 export interface PromptRequest extends ChatRequest {
@@ -37,9 +42,11 @@ export interface PromptRequest extends ChatRequest {
   readonly breakpoints?: readonly Place[]
   /** What the answer begins with. */
   readonly prefill?: string
+  /** Whose answers may be remembered in it; '' for all. */
+  readonly scope?: string
 }
 
-type Encoded = Pick<Prompt, 'ids' | 'sections'>
+type Encoded = Pick<Prompt, 'ids' | 'sections' | 'hasOwnIds'>
 
 const BREAKPOINT: Landmark = 'breakpoint'
 const MAX_BREAKPOINTS = 8 // hints: each costs another look at the text, and the last ones are worth most
@@ -56,8 +63,9 @@ export class PromptBuilder {
 
   /** Throws where it leaves no room in the context for an answer. */
   async build(request: PromptRequest, signal?: AbortSignal): Promise<Prompt> {
-    const { breakpoints = [], prefill = '', ...rest } = request
-    const { chat, places: moved } = this.prepare(rest)
+    const { breakpoints = [], prefill = '', scope = '', ...rest } = request
+    const wait = new StoreWait()
+    const { chat, places: moved } = await this.prepare(rest, scope, wait, signal)
     const asked = breakpoints.slice(-MAX_BREAKPOINTS).map(({ message, characters }) => {
       return { message: moved[message] ?? message, characters, landmark: BREAKPOINT }
     })
@@ -72,7 +80,7 @@ export class PromptBuilder {
     const rendered = await this.template.render(chat, options, signal)
     if ('atLeast' in rendered) throw this.tooLong(rendered.atLeast, true)
     checkPrefill(rendered, prefill)
-    const encoded = await this.encode(rendered, signal)
+    const encoded = await this.encode(rendered, scope, wait, signal)
     const at = async (offset: number, landmark: Landmark): Promise<Landing> => ({
       position: await this.position(rendered, encoded, offset, signal),
       landmark,
@@ -81,7 +89,7 @@ export class PromptBuilder {
     landings.push(await at(rendered.nextTurn, 'promptEnd'), { position: encoded.ids.length, landmark: 'prompt' })
     const { text, mark, insideThinking } = rendered
     const boundaries = await this.boundaries(rendered, encoded, signal)
-    return { ...encoded, text, mark, insideThinking, landings: distinct(landings), boundaries, scope: '' }
+    return { ...encoded, text, mark, insideThinking, landings: distinct(landings), boundaries, scope, wait }
   }
 
   /**
@@ -100,28 +108,37 @@ export class PromptBuilder {
   }
 
   /** The tokens that `build` would give, also where they are past the context. */
-  async count({ breakpoints: _, prefill = '', ...rest }: PromptRequest, signal?: AbortSignal): Promise<number> {
-    const rendered = (await this.template.render(
-      this.prepare(rest).chat,
-      { prefill: wellFormed(prefill) },
-      signal,
-    )) as RenderedChat
+  async count(
+    { breakpoints: _, prefill = '', scope = '', ...rest }: PromptRequest,
+    signal?: AbortSignal,
+  ): Promise<number> {
+    const wait = new StoreWait()
+    const { chat } = await this.prepare(rest, scope, wait, signal)
+    const options = { turns: this.turns, prefill: wellFormed(prefill) }
+    const rendered = (await this.template.render(chat, options, signal)) as RenderedChat
     checkPrefill(rendered, prefill)
     const { text, mark } = rendered
-    const known = this.answers.knownStart(text, mark)
+    const known = await this.answers.ids.knownStart(rendered, scope, wait, signal)
     const after = known === null ? text : text.slice(known.text.length)
     return (known?.ids.length ?? 0) + (await this.workers.count(after, { mark }, signal))
   }
 
   /** The chat with the model's own words as it said them, in the way that its dialect's templates want it. */
-  private prepare(request: ChatRequest): PreparedChat {
-    const chat = { ...request, messages: request.messages.map(message => this.answers.recall(message)) }
+  private async prepare(
+    request: ChatRequest,
+    scope: string,
+    wait: StoreWait,
+    signal?: AbortSignal,
+  ): Promise<PreparedChat> {
+    const chat = { ...request, messages: await this.answers.calls.recall(request.messages, scope, wait, signal) }
     return this.template.dialect.prepare?.(chat) ?? { chat, places: chat.messages.map((_, index) => index) }
   }
 
   /** Ids of the text; where it begins with words of the model's own, those keep the ids that the model gave them. */
-  private async encode({ text, mark }: RenderedChat, signal?: AbortSignal): Promise<Encoded> {
-    const known = this.answers.knownStart(text, mark) ?? { text: '', ids: [], sections: [] }
+  private async encode(rendered: RenderedChat, scope: string, wait: StoreWait, signal?: AbortSignal): Promise<Encoded> {
+    const { text, mark } = rendered
+    const start = await this.answers.ids.knownStart(rendered, scope, wait, signal)
+    const known = start ?? { text: '', ids: [], sections: [] }
     const after = known.text === '' ? text : text.slice(known.text.length)
     const limit = this.contextLength - 1 - known.ids.length
     const { ids, sections, past } = await this.workers.encode(after, { mark }, limit, signal)
@@ -130,7 +147,7 @@ export class PromptBuilder {
       start: start + known.text.length,
       token: token + known.ids.length,
     }))
-    return { ids: [...known.ids, ...ids], sections: [...known.sections, ...moved] }
+    return { ids: [...known.ids, ...ids], sections: [...known.sections, ...moved], hasOwnIds: start !== null }
   }
 
   /** The number of tokens that certainly lie before a place in the text; 0 where the place is unknown. */

@@ -7,6 +7,7 @@ import type { AnswerRequest } from '../constrain/constraintFactory.js'
 import type { ToolSchema } from '../constrain/toolCallGrammar.js'
 import type { EngineModel } from '../engine/model.js'
 import { ClosedError, ContextLimitError, OptionError, TemplateError, TokenizerError } from '../errors.js'
+import { StoreWait } from '../states/storeWait.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
 import type { Dialect } from '../text/dialects/dialect.js'
 import { endTokenIds } from '../text/dialects/endTokens.js'
@@ -101,10 +102,12 @@ export class Session {
       store === undefined ? [] : Array.isArray(store) ? (store as readonly StoreChoice[]) : [store as StoreChoice]
     this.hasStore = choices.length > 0
     this.byteBudget = bytes
-    this.cache = new StateCache(new PrefixCache({ bytes, conversations }), new StateStores(choices, model, warn), warn)
+    const stores = new StateStores(choices, model, warn)
+    this.cache = new StateCache(new PrefixCache({ bytes, conversations }), stores, warn)
     this.slots = new Slots(conversations)
     const { tokenizer, workers } = text
-    this.answers = tokenizer === null || workers === null ? null : new AnswerMemory(tokenizer, workers)
+    const notes = this.hasStore ? stores : null
+    this.answers = tokenizer === null || workers === null ? null : new AnswerMemory(tokenizer, workers, notes)
   }
 
   /** Answers messages through the model's chat template. */
@@ -119,9 +122,9 @@ export class Session {
         thinking: options.thinking,
         variables: options.templateVariables,
         prefill: options.prefill,
+        scope: options.cacheScope,
       }
-      const built = await this.promptBuilder().build(request, signal)
-      const prompt = { ...built, scope: options.cacheScope ?? '' }
+      const prompt = await this.promptBuilder().build(request, signal)
       const splitter = {
         insideThinking: prompt.insideThinking,
         insideText: !!options.prefill,
@@ -159,6 +162,8 @@ export class Session {
         boundaries: this.hasStore ? rawBoundaries(ids.length) : [],
         scope: options.cacheScope ?? '',
         insideThinking: false,
+        hasOwnIds: false,
+        wait: new StoreWait(),
       }
       const wanted: AnswerRequest = {
         responseFormat: options.responseFormat,
@@ -174,12 +179,12 @@ export class Session {
 
   /** The tokens that a chat's prompt has, without evaluating it. */
   async countTokens(
-    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'signal'>,
+    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'cacheScope' | 'signal'>,
   ): Promise<number> {
-    const { thinking, prefill, signal } = options
+    const { thinking, prefill, cacheScope: scope, signal } = options
     const { messages } = plainMessages(options.messages)
     const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
-    return await this.promptBuilder().count({ messages, tools, thinking, prefill }, signal)
+    return await this.promptBuilder().count({ messages, tools, thinking, prefill, scope }, signal)
   }
 
   /** Requests that run now, states kept and their memory, and what the stores did. */
@@ -329,17 +334,17 @@ export class Session {
     const { tokens, calls, text, thinking } = progress
     if (prompt.mark === '' || tokens.length === 0 || this.answers === null) return false
     // An answer is no worse for being forgotten.
-    const isCanonical = await this.answers.rememberIds(prompt, tokens, signal).catch(() => {
+    const isFound = await this.answers.ids.remember(prompt, tokens, signal).catch(() => {
       signal.throwIfAborted()
       return false
     })
-    if (calls.length === 0) return isCanonical && prompt.landings.at(-1)?.landmark === 'promptEnd'
+    if (calls.length === 0) return isFound && prompt.landings.at(-1)?.landmark === 'promptEnd'
     const { thinking: tags, takesWrittenCalls } = this.dialect
     if (!takesWrittenCalls) return false
     const raw = (this.text.tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
     const thought = tags === null ? -1 : raw.indexOf(tags.close)
     const after = tags === null || thought < 0 ? raw : raw.slice(thought + tags.close.length)
-    this.answers.rememberCalls(text, calls, { thinking, text: after.replace(/^\n+/, '') })
+    this.answers.calls.remember(prompt.scope, text, calls, { thinking, text: after.replace(/^\n+/, '') })
     return false
   }
 

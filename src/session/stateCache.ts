@@ -58,6 +58,8 @@ export class StateCache {
       } catch (error) {
         prefill.end()
         throw error
+      } finally {
+        this.stores.countWait(prompt.wait)
       }
     }
   }
@@ -205,13 +207,13 @@ export class StateCache {
   /** From a store, where that has a longer state than `known`. Returns the new conversation, or null. */
   private async resumeStored(
     context: Context,
-    { ids, landings, boundaries, scope }: Prompt,
+    { ids, landings, boundaries, scope, wait }: Prompt,
     known: number,
     signal: AbortSignal,
   ): Promise<number | null> {
     if (this.stores.isEmpty) return null
     const places = [...landings.map(({ position }) => position), ...boundaries]
-    const stored = await this.withRoom(() => this.stores.restore(context, ids, places, known, scope, signal))
+    const stored = await this.withRoom(() => this.stores.restore(context, ids, places, known, scope, wait, signal))
     if (stored === null) return null
     this.found[stored.label]++
     const conversation = this.cache.newConversation()

@@ -9,6 +9,7 @@ import type { PrefixStore } from '../states/prefixStore.js'
 import { NAMESPACE } from '../states/stateNames.js'
 import type { StoredBody } from '../states/stateObjects.js'
 import { StoreTier, type TierCounters, type TierOptions } from '../states/storeTier.js'
+import type { StoreWait } from '../states/storeWait.js'
 import { type PrefixEntry, worthStoring } from './prefixCache.js'
 
 export interface StoreOptions {
@@ -66,14 +67,49 @@ export class StateStores {
     boundaries: readonly number[],
     known: number,
     scope: string,
+    wait: StoreWait,
     signal: AbortSignal,
   ): Promise<{ length: number; label: TierOptions['label'] } | null> {
     let best: { length: number; label: TierOptions['label'] } | null = null
     for (const tier of this.tiers) {
-      const length = await tier.restore(context, ids, boundaries, best?.length ?? known, scope, signal)
+      const length = await tier.restore(context, ids, boundaries, best?.length ?? known, scope, wait, signal)
       if (length !== null) best = { length, label: tier.options.label }
     }
     return best
+  }
+
+  /** What was noted under each of the keys, or null. Throws nothing that has to do with a store. */
+  async recall(
+    keys: readonly string[],
+    scope: string,
+    wait: StoreWait,
+    signal: AbortSignal = new AbortController().signal,
+  ): Promise<unknown[]> {
+    const values: unknown[] = keys.map(() => null)
+    for (const tier of this.tiers) {
+      const open = [...keys.keys()].filter(i => values[i] === null)
+      if (open.length === 0) break
+      const found = await tier.recall(
+        open.map(i => keys[i]),
+        scope,
+        wait,
+        signal,
+      )
+      found?.forEach((value, at) => {
+        values[open[at]] = value
+      })
+    }
+    return values
+  }
+
+  /** Is written when there is time, for others and for later. */
+  note(key: string, scope: string, value: unknown): void {
+    for (const tier of this.tiers) tier.note(key, scope, value)
+  }
+
+  /** All that a request had to wait for before its first token is there, or given up. */
+  countWait(wait: StoreWait): void {
+    for (const tier of this.tiers) tier.countWait(wait)
   }
 
   /** An answer is made: what others may go on from. */

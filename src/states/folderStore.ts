@@ -15,7 +15,7 @@ export interface FolderStoreOptions {
 
 const DEFAULT_BUDGET = 8 * 2 ** 30
 const ABANDONED_MS = 3_600_000
-const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]*\/(kv|state)-[0-9a-f]{64}$/
+const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]*\/(kv|state|note)-[0-9a-f]{64}$/
 const EARLIER = /^[0-9a-f]{8,64}-\d{1,10}-[0-9a-f]{16}\.state$/ // whole states in one file: nobody reads them any more
 const TEMPORARY = /^\..+\.part$/
 const ROOM_CHECK_SHARE = 16 // the folder is looked through after each sixteenth of the budget
@@ -114,7 +114,7 @@ export class FolderStore implements PrefixStore {
   }
 
   private path(name: string): string {
-    if (!NAME.test(name)) throw new OptionError('name', name, 'namespace/kv-… or namespace/state-…') // no path in it
+    if (!NAME.test(name)) throw new OptionError('name', name, 'namespace/kv-…, namespace/state-… or namespace/note-…') // no path in it
     return join(this.location, ...name.split('/'))
   }
 }

@@ -2,8 +2,8 @@
 // write one. Names are short and safe everywhere: letters, digits, '.', '_', '-' and one '/'.
 
 /**
- * Objects are named by what they hold: whoever writes a name again writes the same bytes, and none is ever changed. What
- * fails throws; nothing half-written is ever read. Calls overlap. `signal`: nobody waits for the result any more.
+ * Objects are named by what they hold: whoever writes a name again writes the same bytes, and none is ever changed, but for
+ * small ones (`…/note-…`), of which the last one written counts. What fails throws; nothing half-written is ever read. Calls overlap. `signal`: nobody waits for the result any more.
  */
 export interface PrefixStore {
   /** Where it is, for people; without credentials. */

@@ -6,9 +6,11 @@ import type { KeptState } from '../engine/keptState.js'
 import type { EngineModel } from '../engine/model.js'
 import { OutOfMemoryError } from '../errors.js'
 import { Breaker } from './breaker.js'
-import { BrokenStateError, PagedStates } from './pagedStates.js'
+import { Notes } from './notes.js'
+import { BrokenStateError, PagedStates, type Written } from './pagedStates.js'
 import type { PrefixStore } from './prefixStore.js'
 import type { StoredBody } from './stateObjects.js'
+import type { StoreWait } from './storeWait.js'
 import { TooSlowError, withTimeLimit } from './timeLimit.js'
 
 export interface TierOptions {
@@ -41,11 +43,13 @@ export interface TierCounters {
   dropped: number // states that were not written: too many, too late, or no store
 }
 
+type Limited = <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>
+
 interface Job {
-  readonly state: KeptState
-  readonly scope: string
+  readonly kind: 'state' | 'note'
   readonly since: number
   readonly bounded: boolean
+  readonly write: (states: PagedStates, limited: Limited) => Promise<Written>
   readonly done: () => void
 }
 
@@ -54,7 +58,7 @@ export const WAIT_BOUNDS: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.
 
 const SLOWEST_BYTES_PER_MS = 100_000 // a store that is slower than 100 MB/s is not waited for
 const WORTH_READING = 16 // tokens that a stored state must be ahead of what is known
-const MOST_PENDING = 8 // states
+const MOST_PENDING = { state: 8, note: 64 }
 const OLDEST_MS = 30_000
 const OBJECT_MS = 10_000 // to write an object
 const PROBE_MS = 2_000
@@ -96,52 +100,73 @@ export class StoreTier {
     boundaries: readonly number[],
     known: number,
     scope: string,
+    wait: StoreWait,
     signal: AbortSignal,
   ): Promise<number | null> {
     const lengths = [...new Set(boundaries)]
       .filter(length => length >= known + WORTH_READING && length < ids.length)
       .sort((a, b) => b - a)
     if (lengths.length === 0) return null
-    const { counters } = this
-    if (!this.reading.allows(() => this.probe())) {
-      counters.skipped++
-      return null
-    }
-    counters.lookups++
-    const started = performance.now()
-    try {
-      const length = await this.restoreFirst(context, ids, lengths, scope, started, signal)
-      this.reading.succeeded()
+    return await this.ask(wait, signal, async left => {
+      const { counters } = this
+      counters.lookups++
+      const length = await this.restoreFirst(context, ids, lengths, scope, left, signal)
       if (length === null) counters.misses++
       else {
         counters.hits++
         counters.restoredTokens += length - known
       }
       return length
-    } catch (error) {
-      signal.throwIfAborted()
-      if (error instanceof OutOfMemoryError) throw error
-      if (error instanceof TooSlowError) counters.slow++
-      else counters.errors++
-      this.reading.failed()
-      this.warnOnce(`the ${this.options.label} store is not read for a while: ${(error as Error).message}`)
-      return null
-    } finally {
-      this.countWait((performance.now() - started) / 1000)
+    })
+  }
+
+  /** What was noted under each of the keys, or null; null for all where the store is not asked, or does not answer. */
+  async recall(
+    keys: readonly string[],
+    scope: string,
+    wait: StoreWait,
+    signal: AbortSignal,
+  ): Promise<unknown[] | null> {
+    return await this.ask(wait, signal, async left => {
+      const states = await withTimeLimit(left(), () => this.states(), signal)
+      const onDamaged = (name: string, error: Error) => {
+        this.counters.damaged++
+        this.warn(`a stored note was dropped: ${error.message}`)
+        this.removeLater(states, [name])
+      }
+      const read = (limit: AbortSignal) => this.notes(states).read(keys, scope, onDamaged, limit)
+      return await withTimeLimit(left(), read, signal)
+    })
+  }
+
+  /** Writes a note when it is its turn. */
+  note(key: string, scope: string, value: unknown): void {
+    const write = async (states: PagedStates, limited: Limited) => {
+      const bytes = await limited(signal => this.notes(states).write(key, scope, value, signal))
+      return { objects: 1, bytes, shared: 0 }
     }
+    this.push({ kind: 'note', bounded: true, write, done: () => {} })
+  }
+
+  /** A request has waited so long for this store, before its first token. */
+  countWait(wait: StoreWait): void {
+    const seconds = wait.of(this) / 1000
+    if (seconds === 0) return
+    const { counters } = this
+    const step = WAIT_BOUNDS.findIndex(bound => seconds <= bound)
+    counters.waits[step < 0 ? WAIT_BOUNDS.length : step]++
+    counters.waitSeconds += seconds
+    counters.longestWaitSeconds = Math.max(counters.longestWaitSeconds, seconds)
   }
 
   /** Writes a state when it is its turn, then calls `done`. `bounded`: it is dropped where too many wait. */
   write(state: KeptState, scope: string, bounded: boolean, done: () => void): void {
-    if (this.stopped.signal.aborted || !this.writing.allows(() => this.probe())) {
-      this.counters.dropped++
-      done()
-      return
+    const write = async (states: PagedStates, limited: Limited) => {
+      const written = await states.save(state, scope, limited)
+      if (written.objects > 0) this.counters.statesWritten++
+      return written
     }
-    this.jobs.push({ state, scope, bounded, done, since: performance.now() })
-    const waiting = this.jobs.filter(job => job.bounded)
-    if (waiting.length > MOST_PENDING) this.drop(waiting[0]) // a newer state of a conversation is worth more
-    this.running ??= this.work()
+    this.push({ kind: 'state', bounded, write, done })
   }
 
   /** Resolves when nothing waits to be written any more, or after `ms`. */
@@ -158,18 +183,58 @@ export class StoreTier {
     await withTimeLimit(PROBE_MS, async () => await states?.store.close()).catch(() => {})
   }
 
+  /** Asks for something that an answer waits for; null where the store is left alone, or does not answer in time. */
+  private async ask<T>(
+    wait: StoreWait,
+    signal: AbortSignal,
+    work: (left: () => number) => Promise<T>,
+  ): Promise<T | null> {
+    const { counters } = this
+    if (!this.reading.allows(() => this.probe())) {
+      counters.skipped++
+      return null
+    }
+    const started = performance.now()
+    const until = started + this.options.budgetMs - wait.of(this)
+    try {
+      const result = await work(() => Math.max(0, until - performance.now()))
+      this.reading.succeeded()
+      return result
+    } catch (error) {
+      signal.throwIfAborted()
+      if (error instanceof OutOfMemoryError) throw error
+      if (error instanceof TooSlowError) counters.slow++
+      else counters.errors++
+      this.reading.failed()
+      this.warnOnce(`the ${this.options.label} store is not read for a while: ${(error as Error).message}`)
+      return null
+    } finally {
+      wait.add(this, performance.now() - started)
+    }
+  }
+
+  private push(job: Omit<Job, 'since'>): void {
+    if (this.stopped.signal.aborted || !this.writing.allows(() => this.probe())) {
+      this.counters.dropped++
+      job.done()
+      return
+    }
+    this.jobs.push({ ...job, since: performance.now() })
+    const waiting = this.jobs.filter(({ bounded, kind }) => bounded && kind === job.kind)
+    if (waiting.length > MOST_PENDING[job.kind]) this.drop(waiting[0]) // newer ones of a conversation are worth more
+    this.running ??= this.work()
+  }
+
   private async restoreFirst(
     context: Context,
     ids: readonly number[],
     lengths: readonly number[],
     scope: string,
-    started: number,
+    left: () => number,
     signal: AbortSignal,
   ): Promise<number | null> {
-    const { budgetMs } = this.options
-    const states = await withTimeLimit(budgetMs, () => this.states(), signal)
+    const states = await withTimeLimit(left(), () => this.states(), signal)
     const names = states.names(ids, scope)
-    const left = () => Math.max(0, budgetMs - (performance.now() - started))
     const found = await withTimeLimit(left(), limit => states.find(names, lengths, limit), signal)
     for (const length of found) {
       try {
@@ -186,20 +251,15 @@ export class StoreTier {
         if (!(error instanceof BrokenStateError)) throw error
         if (error.damage !== null) this.counters.damaged++
         this.warn(`a stored state of ${length} tokens was dropped: ${error.message}`)
-        const useless = [...new Set([error.object, await names.state(length)])]
-        const remove = (name: string) => withTimeLimit(PROBE_MS, limit => states.store.remove(name, limit))
-        this.removing = Promise.allSettled([this.removing, ...useless.map(remove)])
+        this.removeLater(states, [...new Set([error.object, await names.state(length)])])
       }
     }
     return null
   }
 
-  private countWait(seconds: number): void {
-    const { counters } = this
-    const step = WAIT_BOUNDS.findIndex(bound => seconds <= bound)
-    counters.waits[step < 0 ? WAIT_BOUNDS.length : step]++
-    counters.waitSeconds += seconds
-    counters.longestWaitSeconds = Math.max(counters.longestWaitSeconds, seconds)
+  private removeLater(states: PagedStates, useless: readonly string[]): void {
+    const remove = (name: string) => withTimeLimit(PROBE_MS, limit => states.store.remove(name, limit))
+    this.removing = Promise.allSettled([this.removing, ...useless.map(remove)])
   }
 
   private async work(): Promise<void> {
@@ -215,15 +275,13 @@ export class StoreTier {
     this.running = null
   }
 
-  private async save({ state, scope }: Job): Promise<void> {
+  private async save({ write }: Job): Promise<void> {
     const { counters } = this
     try {
-      const limited = <T>(work: (signal: AbortSignal) => Promise<T>) =>
-        withTimeLimit(OBJECT_MS, work, this.stopped.signal)
+      const limited: Limited = work => withTimeLimit(OBJECT_MS, work, this.stopped.signal)
       const states = await limited(() => this.states())
       await this.removing // or what is damaged would pass for being there
-      const { objects, bytes, shared } = await states.save(state, scope, limited)
-      if (objects > 0) counters.statesWritten++
+      const { objects, bytes, shared } = await write(states, limited)
       counters.objects += objects
       counters.objectsShared += shared
       counters.bytesWritten += bytes
@@ -251,6 +309,10 @@ export class StoreTier {
       this.opened = null
     })
     return this.opened
+  }
+
+  private notes({ store }: PagedStates): Notes {
+    return new Notes(store, this.options.namespace, this.model.fingerprint)
   }
 
   private async probe(): Promise<void> {

@@ -43,10 +43,17 @@ export interface RenderedChat {
   readonly offsets: readonly number[]
   /** How much of `text` will still be there when an answer and another user message follow; 0 where not asked for. */
   readonly nextTurn: number
-  /** Offsets in `text`: what is still there of the prompt that asked for an earlier answer, and where that answer ends. */
-  readonly turns: readonly { readonly opening: number; readonly end: number }[]
+  readonly turns: readonly EarlierTurn[]
   /** The opening of the answer ends inside thinking. */
   readonly insideThinking: boolean
+}
+
+/** Offsets in the text: what is still there of the prompt that asked for an earlier answer, and where that answer ends. */
+export interface EarlierTurn {
+  readonly opening: number
+  readonly end: number
+  /** All of that prompt is still there. */
+  readonly isWhole: boolean
 }
 
 /** One chat to render. Can be posted. */
@@ -109,7 +116,7 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
     mark,
     offsets: offsets.map(offset => marked.offset(offset)),
     nextTurn: marked.offset(goesOn),
-    turns: earlier.map(({ opening, end }) => ({ opening: marked.offset(opening), end: marked.offset(end) })),
+    turns: earlier.map(turn => ({ ...turn, opening: marked.offset(turn.opening), end: marked.offset(turn.end) })),
     insideThinking: thinkingOpen !== null && opened.text.trimEnd().endsWith(thinkingOpen),
   }
 }
@@ -142,12 +149,14 @@ function answersOf(messages: readonly PlainMessage[], count: number): number[] {
 }
 
 /** What the request for the answer `index` found to be still there in a next turn, as far as it is. */
-function earlierTurn(job: RenderJob, request: ChatRequest, index: number, text: string) {
+function earlierTurn(job: RenderJob, request: ChatRequest, index: number, text: string): EarlierTurn {
   const before = { ...request, messages: request.messages.slice(0, index) }
   const asked = render(job, before)
   const answered = render(job, { ...request, messages: request.messages.slice(0, index + 1), generationPrompt: false })
   const goesOn = 'text' in asked ? commonLength(asked.text, render(job, withNextTurn(before))) : 0
-  return { opening: Math.min(goesOn, commonLength(text, asked)), end: commonLength(text, answered) }
+  const common = commonLength(text, asked)
+  const isWhole = 'text' in asked && common === asked.text.length
+  return { opening: Math.min(goesOn, common), end: commonLength(text, answered), isWhole }
 }
 
 /** Two characters of the private use area that the text does not contain. */

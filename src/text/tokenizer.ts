@@ -3,7 +3,7 @@
 import { TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
 import { checkNesting } from '../storage/strictJson.js'
-import { type AddedToken, AddedTokens } from './addedTokens.js'
+import { type AddedToken, AddedTokens, type FoundToken } from './addedTokens.js'
 import { bytesOfCharacters } from './byteCharacters.js'
 import { buildBytePairTables } from './bytePairs.js'
 import { Detokenizer, type DetokenizerOptions } from './detokenizer.js'
@@ -95,6 +95,11 @@ export class Tokenizer {
 
   addedToken(text: string): AddedToken | null {
     return this.added.get(text)
+  }
+
+  /** The added tokens in a text, from left to right, as an encoder that is told of `mark` takes them. */
+  findAdded(text: string, mark = ''): Iterable<FoundToken> {
+    return this.added.find(text, mark)
   }
 }
 

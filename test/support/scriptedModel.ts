@@ -50,6 +50,7 @@ const config = {
   numLayers: 2,
   layerKinds: ['linear_attention', 'full_attention'],
   moeLayers: [0, 1],
+  expertLayers: [0, 1],
   fullAttentionInterval: 2,
   numKvHeads: 1,
   headDim: 1,

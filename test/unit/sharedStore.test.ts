@@ -6,7 +6,7 @@ import { Breaker } from '#moeflux/states/breaker.js'
 import { workAhead } from '#moeflux/states/workAhead.js'
 import type { ChatMessage } from '#moeflux/text/messages.js'
 import { MemoryStore, never } from '../support/memoryStore.js'
-import { answering, scriptedModel } from '../support/scriptedModel.js'
+import { answering, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
 import { demoTokenizer } from '../support/textTools.js'
 
 const tokenizer = await demoTokenizer()
@@ -20,8 +20,8 @@ afterEach(async () => {
 })
 
 /** A process of its own: a model, a session, and the store that it shares with others. */
-async function replica(store: MemoryStore, options: Partial<StoreOptions> = {}, template?: string) {
-  const { model, alive } = await scriptedModel({ script, template })
+async function replica(store: MemoryStore, options: Partial<StoreOptions> = {}, own: Partial<ScriptedOptions> = {}) {
+  const { model, alive } = await scriptedModel({ script, ...own })
   opened.push(model)
   const warnings: string[] = []
   const session = model.createSession({
@@ -31,6 +31,7 @@ async function replica(store: MemoryStore, options: Partial<StoreOptions> = {}, 
   const tier = () => session.state.tiers[0]
   return {
     session,
+    close: () => model.close(),
     alive,
     warnings,
     tier,
@@ -46,16 +47,22 @@ type Replica = Awaited<ReturnType<typeof replica>>
 
 /** Twelve turns, each answered by the next of `replicas`. */
 async function converse(replicas: readonly Replica[], turns = 12) {
-  const messages = [system, user('How does it begin?')]
-  const answers = []
+  const answers: { text: string; cached: number; fresh: number }[] = []
   for (let turn = 0; turn < turns; turn++) {
     const at = replicas[turn % replicas.length]
-    const answer = await at.chat([...messages])
+    answers.push(await at.chat(conversation(answers)))
     await at.written()
-    answers.push(answer)
-    messages.push({ role: 'assistant', content: answer.text }, user(`And then, in part ${turn}?`))
   }
   return answers
+}
+
+/** The messages after so many answers. */
+function conversation(answers: readonly { text: string }[]): ChatMessage[] {
+  const turns = answers.flatMap(({ text }, turn): ChatMessage[] => [
+    { role: 'assistant', content: text },
+    user(`And then, in part ${turn}?`),
+  ])
+  return [system, user('How does it begin?'), ...turns]
 }
 
 const PLAIN_TEMPLATE = `{% for message in messages %}<|im_start|>{{ message.role }}
@@ -63,15 +70,24 @@ const PLAIN_TEMPLATE = `{% for message in messages %}<|im_start|>{{ message.role
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}`
 
+const THINKING_TEMPLATE = PLAIN_TEMPLATE.replace(
+  '{{ message.content }}',
+  `{% if message.reasoning_content %}<think>
+{{ message.reasoning_content }}
+</think>
+
+{% endif %}{{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}`,
+)
+
 describe('three replicas with one store', () => {
   for (const [name, template] of [
     ['whose histories leave thinking out', undefined],
     ['whose histories are what was said', PLAIN_TEMPLATE],
   ] as const) {
     it(`evaluate no more than one process does, of chats ${name}`, async () => {
-      const alone = await converse([await replica(new MemoryStore(), {}, template)])
+      const alone = await converse([await replica(new MemoryStore(), {}, { template })])
       const store = new MemoryStore()
-      const replicas = await Promise.all([1, 2, 3].map(() => replica(store, {}, template)))
+      const replicas = await Promise.all([1, 2, 3].map(() => replica(store, {}, { template })))
       expect(await converse(replicas)).toEqual(alone)
       expect(replicas.map(({ session }) => session.state.found.shared)).toEqual([3, 4, 4])
       expect(replicas.flatMap(({ warnings }) => warnings)).toEqual([])
@@ -110,6 +126,58 @@ describe('three replicas with one store', () => {
       .flatMap(({ kind, names }) => (kind === 'put' ? names : []))
       .map(name => store.objects.get(name)?.length ?? 0)
     expect(bytesWritten).toBe(sizes.reduce((sum, size) => sum + size, 0))
+  })
+
+  it('make the same prompts where the model wrote other tokens than its text is encoded as', async () => {
+    // Letter by letter in the first answer; all later ones go on from it.
+    const letters = [...'Once upon a time, far away'].flatMap(letter => tokenizer.encode(letter))
+    const odd = answering(tokenizer, prompt => (prompt.includes('part 0') ? `Then ${prompt.length}.` : letters))
+    const own = { template: PLAIN_TEMPLATE, script: odd }
+    const alone = await converse([await replica(new MemoryStore(), {}, own)], 6)
+    expect(alone[0].text).toBe('Once upon a time, far away')
+    const store = new MemoryStore()
+    const replicas = await Promise.all([1, 2, 3].map(() => replica(store, {}, own)))
+    expect(await converse(replicas, 6)).toEqual(alone)
+    // One who has seen nothing of it, five turns later.
+    const late = await replica(store, {}, own)
+    const all = conversation(alone)
+    const lateTurn = await late.chat(all)
+    expect(lateTurn.fresh).toBeLessThan(30)
+    expect([...store.objects.keys()].filter(name => name.includes('/note-'))).toHaveLength(6)
+    // Without the notes it is another prompt, which the answer tells: that is what they are for.
+    for (const name of [...store.objects.keys()]) if (name.includes('/note-')) store.objects.delete(name)
+    const without = await (await replica(store, {}, own)).chat(all)
+    expect(without.cached + without.fresh).toBeLessThan(lateTurn.cached + lateTurn.fresh)
+    // Nor is another scope told.
+    expect((await late.chat(all, 'somebody else')).fresh).toBe(without.cached + without.fresh)
+  })
+
+  it('know how each other’s models wrote their calls, and what they thought before, but not another scope’s', async () => {
+    const call =
+      '<think>\nI must add.\n</think>\n\n<tool_call>\n{ "name":"add",  "arguments": {"b":2, "a":1}}\n</tool_call>'
+    const script = answering(tokenizer, prompt => (prompt.includes('>tool') ? `Three of ${prompt.length}.` : call))
+    const own = { template: THINKING_TEMPLATE, script }
+    const tools = [{ name: 'add', parameters: { type: 'object' } }]
+    const first = [system, user('What is 1 + 2?')]
+    const said: ChatMessage = {
+      role: 'assistant',
+      content: null,
+      tool_calls: [{ function: { name: 'add', arguments: '{"a":1,"b":2}' } }],
+    }
+    const next = [...first, said, { role: 'tool', content: '3' }]
+    const ask = async (at: Replica, messages: ChatMessage[], cacheScope = 'alice') => {
+      const { text, usage } = await at.session.chat({ messages, tools, thinking: true, cacheScope }).answer()
+      await at.written()
+      return { text, tokens: usage.promptTokens }
+    }
+    const one = await replica(new MemoryStore(), {}, own)
+    await ask(one, first)
+    const alone = await ask(one, next)
+    const store = new MemoryStore()
+    const [here, there] = [await replica(store, {}, own), await replica(store, {}, own)]
+    await ask(here, first)
+    expect(await ask(there, next)).toEqual(alone)
+    for (const at of [here, there]) expect((await ask(at, next, 'bob')).tokens).not.toBe(alone.tokens)
   })
 
   it('keep scopes apart, in memory and in the store', async () => {
@@ -194,6 +262,26 @@ describe('a store in trouble', () => {
     }
   })
 
+  it('that hangs when it is asked how an answer was written costs the budget once, and is counted', async () => {
+    const store = new MemoryStore()
+    const own = { template: PLAIN_TEMPLATE }
+    const writer = await replica(store, {}, own)
+    const [first, second] = await converse([writer], 2)
+    const before = store.calls.length
+    store.before = () => never()
+    const asked = await replica(store, { budgetMs: 80 }, own)
+    expect((await asked.chat(conversation([first]))).text).toBe(second.text)
+    expect(store.calls.slice(before).map(({ kind }) => kind)).toEqual(['get']) // no more was asked
+    const { slow, skipped, waits, longestWaitSeconds } = asked.tier().counters
+    expect({ slow, skipped, waits: waits.reduce((sum, count) => sum + count, 0) }).toEqual({
+      slow: 1,
+      skipped: 1,
+      waits: 1,
+    })
+    expect(longestWaitSeconds).toBeGreaterThan(0.07)
+    expect(longestWaitSeconds).toBeLessThan(1.5)
+  })
+
   it('is asked again when it is back, beside the answers', async () => {
     const { store } = await filled()
     let isDown = true
@@ -216,7 +304,7 @@ describe('a store in trouble', () => {
 
   it('with a flipped byte, a cut or a swapped object anywhere gives right answers, and is mended', async () => {
     const damages: ((bytes: Uint8Array) => Uint8Array)[] = [
-      bytes => bytes.map((byte, i) => (i === bytes.length >> 1 ? byte ^ 1 : byte)),
+      flipped,
       bytes => bytes.subarray(0, bytes.length - 3),
       bytes => new Uint8Array(bytes.length),
     ]
@@ -261,6 +349,96 @@ describe('a store in trouble', () => {
     expect(asked.tier().counters.statesWritten).toBeLessThanOrEqual(9)
   })
 })
+
+describe('replicas whose store fails at counted calls, closed and opened anew under load,', () => {
+  // scripts/scaleOut/faults.mjs does the same to processes, with a real store and a balancer.
+  const faulty = (store: MemoryStore) => replica(store, { budgetMs: 60 })
+  const storyOf = (topic: number, answers: readonly string[]): ChatMessage[] => [
+    system,
+    user(`Tell me story number ${topic}.`),
+    ...answers.flatMap((content, turn): ChatMessage[] => [{ role: 'assistant', content }, user(`And then, ${turn}?`)]),
+  ]
+
+  async function rightAnswers(topics: number): Promise<string[][]> {
+    const alone = await replica(new MemoryStore())
+    const all: string[][] = Array.from({ length: topics }, () => [])
+    for (const [topic, answers] of all.entries()) {
+      for (let turn = 0; turn < 3; turn++) answers.push((await alone.chat(storyOf(topic, answers))).text)
+    }
+    return all
+  }
+
+  it('lose nothing but what was in flight on the one that is closed, and answer rightly, whatever the store does', async () => {
+    const right = await rightAnswers(4)
+    const store = new MemoryStore()
+    // Each fault begins at so many calls and ends with the next one.
+    const faults: [from: number, act: (kind: string) => void | Promise<void>][] = [
+      [0, () => {}],
+      [20, () => Promise.reject(new Error('connection refused'))],
+      [24, () => store.objects.clear()], // back, and empty
+      [45, () => never()],
+      [48, () => {}],
+      [60, kind => (kind === 'put' ? Promise.reject(new Error('OOM command not allowed')) : undefined)],
+      [
+        64,
+        () => {
+          for (const [name, bytes] of store.objects) store.objects.set(name, flipped(bytes))
+        },
+      ],
+      [68, () => {}],
+    ]
+    const met = new Set<number>()
+    store.before = (call, kind) => {
+      const fault = faults.findLastIndex(([from]) => call >= from)
+      met.add(fault)
+      return faults[fault][1](kind)
+    }
+    const replicas = await Promise.all([1, 2, 3].map(() => faulty(store)))
+    const closed: Awaited<ReturnType<typeof replica>>[] = []
+    let asked = 0
+    let answered = 0
+    const lost: { code?: string; wasClosed: boolean }[] = []
+    const client = async (number: number) => {
+      // Sessions leave a store alone for a while that has failed: until all faults were met.
+      for (let round = 0; round < 2 || met.size < faults.length; round++) {
+        if (round >= 2) await new Promise(resolve => setTimeout(resolve, 50))
+        const topic = (number + round) % right.length
+        for (let turn = 0; turn < 3; turn++) {
+          const at = replicas[(number + round + turn) % 3]
+          asked++
+          try {
+            const { text } = await at.chat(storyOf(topic, right[topic].slice(0, turn)))
+            expect(text).toBe(right[topic][turn])
+            answered++
+          } catch (error) {
+            lost.push({ code: (error as { code?: string }).code, wasClosed: closed.includes(at) })
+          }
+          await replace(answered)
+        }
+      }
+    }
+    /** At the tenth and twentieth answer one is closed in the middle of others' answers, and another takes its place. */
+    const replace = async (count: number) => {
+      if ((count !== 10 && count !== 20) || closed.length >= count / 10) return
+      const old = replicas[closed.length]
+      closed.push(old)
+      const place = replicas.indexOf(old)
+      const [next] = await Promise.all([faulty(store), old.close()])
+      replicas[place] = next
+    }
+    await Promise.all(Array.from({ length: 6 }, (_, number) => client(number)))
+    expect(closed).toHaveLength(2)
+    expect(lost.filter(({ code, wasClosed }) => code !== 'CLOSED' || !wasClosed)).toEqual([])
+    expect(answered + lost.length).toBe(asked)
+    expect([...met].sort()).toEqual(faults.map((_, i) => i))
+    await Promise.all(replicas.map(({ close }) => close()))
+    for (const { alive } of [...replicas, ...closed]) expect(alive()).toEqual({ sequences: 0, held: 0 })
+  })
+})
+
+function flipped(bytes: Uint8Array): Uint8Array {
+  return bytes.map((byte, i) => (i === bytes.length >> 1 ? byte ^ 1 : byte))
+}
 
 describe('work that is begun ahead of its turn', () => {
   it('comes in order, so much at once, and has ended when its taker gives up', async () => {

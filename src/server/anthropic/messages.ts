@@ -56,8 +56,8 @@ export async function countTokens(c: Context, service: Service): Promise<Respons
     countRequest,
     onePlace,
     async (stay, request, service) => {
-      const { signal } = stay
-      return c.json({ input_tokens: await service.session.countTokens({ ...promptOptions(request, service), signal }) })
+      const options = { ...promptOptions(request, service), cacheScope: stay.scope, signal: stay.signal }
+      return c.json({ input_tokens: await service.session.countTokens(options) })
     },
     errorEvent,
   )
