@@ -25,9 +25,9 @@ export function expertBytes(config: ModelConfig, format: QuantFormat | null): nu
   return Math.ceil((upAndGate + down + biases) / 64) * 64
 }
 
-/** Experts of all layers, and of the head for drafts. */
+/** Experts of all layers; those of a head for drafts are counted where one is loaded. */
 export function expertCount(config: ModelConfig): number {
-  return config.expertLayers.length * config.numExperts
+  return config.moeLayers.length * config.numExperts
 }
 
 export function allExpertsBytes(config: ModelConfig, format: QuantFormat | null): number {

@@ -6,7 +6,7 @@ import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import { blockFormat } from '../../model/blockFormats.js'
 import { FLOAT_BYTES } from '../../model/floats.js'
 import { storedBytes } from '../../model/matrixParts.js'
-import { expertCount, kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
+import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { Matrix } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
@@ -21,7 +21,7 @@ const READS_AT_ONCE = 8
 export async function planReferenceExperts(packed: PackedModel, options: BackendOptions): Promise<number> {
   const { config, tensors, experts } = packed
   const { layout, layouts } = experts
-  const all = expertCount(config)
+  const all = config.expertLayers.length * config.numExperts
   const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
   const wide = Math.max(
     ...layouts.map(({ gate, up, down }) => [gate, up, down].reduce((n, m) => n + widenedBytes(m), 0)),
