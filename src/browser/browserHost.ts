@@ -19,9 +19,11 @@ export interface BrowserWorkers {
 
 export function browserHost(workers: BrowserWorkers): WasmHost {
   const shared = globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer !== 'undefined'
+  const processors = navigator.hardwareConcurrency || 1
   return {
     shared,
-    threads: Math.max(1, Math.min(MOST_THREADS, navigator.hardwareConcurrency || 1)),
+    threads: Math.min(MOST_THREADS, processors),
+    processors,
     memory: () => ({ bytes: tabMemory(), ceiling: Number.POSITIVE_INFINITY, limit: tabMemory(), limitedBy: 'machine' }),
     readers: () => 0, // the engine worker's own event loop
     threadBytes: { compute: 0, reader: 0 }, // of a number that is rough itself

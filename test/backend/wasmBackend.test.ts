@@ -1,5 +1,6 @@
 // What the wasm backend promises beyond the bands that all backends share: the same bits for every cut, batch, number of
 // threads, number of memories and size of the expert cache.
+import { availableParallelism } from 'node:os'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend, BackendOptions, StepOutput } from '#moeflux/compute/backend.js'
 import type { WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
@@ -78,6 +79,15 @@ describe.each(builds)('$simd SIMD, $precision', ({ simd, precision }) => {
       await other.close()
     }
   })
+})
+
+test('a number of threads that was meant for another machine is told and not taken', async () => {
+  const notices: string[] = []
+  const { backend, close } = await openDemoOnWasm({ threads: 1024, onNotice: line => notices.push(line) })
+  const processors = availableParallelism()
+  expect(backend.description).toContain(`wasm, ${processors} thread`)
+  expect(notices.find(line => line.startsWith('1024 threads on'))).toContain(`${processors} will compute`)
+  await close()
 })
 
 describe('the same bits', () => {

@@ -14,6 +14,8 @@ export interface WasmHost {
   readonly shared: boolean
   /** Compute threads where nobody says how many. */
   readonly threads: number
+  /** That the system has for the threads of this process. */
+  readonly processors: number
   /** How much memory there is now. */
   memory(): MemoryFacts
   /** Threads that read experts of so many bytes altogether, where memory is not short. */

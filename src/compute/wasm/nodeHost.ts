@@ -1,5 +1,6 @@
 // Node as a place for the wasm backend: threads of the process, files read by threads of their own.
 
+import { availableParallelism } from 'node:os'
 import { startAsyncReaders } from '../../experts/asyncReaders.js'
 import { availableMemory } from '../../experts/nodeMemory.js'
 import { readersFor, startNodeReaders } from '../../experts/nodeReaders.js'
@@ -12,6 +13,7 @@ export function nodeHost(): WasmHost {
   return {
     shared: true,
     threads: physicalCores(),
+    processors: availableParallelism(),
     memory: () => availableMemory(),
     readers: readersFor,
     threadBytes: { compute: 11e6, reader: 7.5e6 }, // measured, see docs/performance.md

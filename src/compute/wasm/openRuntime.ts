@@ -22,6 +22,7 @@ import { type MemoryPlan, planMemory, SLOT_ALIGN } from './memoryPlan.js'
 import { modelForms, type PlacedModel, placeModel } from './placedModel.js'
 import { HEAD_ROWS, type Rows } from './scratch.js'
 import { SequenceStore } from './sequenceStore.js'
+import { threadCount, threadNotice } from './threadCount.js'
 import type { WasmInternals } from './wasmBackend.js'
 import { WorkerPool } from './workerPool.js'
 
@@ -109,11 +110,12 @@ export async function openRuntime(
   const experts = config.moeLayers.length * config.numExperts
   const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
   const memory = host.memory()
+  const asked = threadCount(options.threads, host.processors)
   const { way, slots, bytes, notice } = planBudget({
     memory,
     ways: wasmWays({
       ...{ config, expertsPerToken, forms, slotBytes, bankLimit },
-      threads: host.shared ? (options.threads ?? host.threads) : 1,
+      threads: host.shared ? (asked ?? host.threads) : 1,
       mayHaveFewerThreads: options.threads === undefined,
       chunks: internals.chunkTokens === undefined ? usual : [internals.chunkTokens],
       readers: files ? host.readers(experts * expertSize) : 0,
@@ -128,9 +130,10 @@ export async function openRuntime(
     tokens: planned.tokens,
     tokenBytes: kvBytesPerToken(config),
     isContext: planned.isContext,
-    threads: { count: options.threads ?? 1, bytes: host.threadBytes.compute },
+    threads: { count: asked ?? 1, bytes: host.threadBytes.compute },
   })
-  if (notice) options.onNotice?.(notice)
+  const threadsNotice = host.shared ? threadNotice(options.threads, host.processors) : null
+  for (const line of [threadsNotice, notice]) if (line) options.onNotice?.(line)
   const { chunkTokens, threads, scratch } = way
   const plan = planMemory({
     config,

@@ -11,6 +11,7 @@ import type { WasmHost } from '../wasm/host.js'
 import { hostSide, hostThreads } from '../wasm/hostSide.js'
 import { HostWorkers } from '../wasm/hostWorkers.js'
 import { expertForms } from '../wasm/placedModel.js'
+import { threadCount, threadNotice } from '../wasm/threadCount.js'
 import { STAGING_BUFFERS } from './expertUploads.js'
 import { HostTier, type SlotReader } from './hostTier.js'
 
@@ -32,10 +33,11 @@ export function hostSideOf(
   const { config, experts } = packed
   const { expertSize } = experts.layout
   const { threads: cores, threadBytes } = host
+  const threads = threadCount(options.threads, host.processors)
   const forms = expertForms(experts.layouts, options.precision)
   return hostSide({
     ...{ config, forms, expertSize, maxRows, memory, cores, threadBytes, readers },
-    ...{ expertsPerToken: options.expertsPerToken, expertMemory: options.expertMemory, threads: options.threads },
+    ...{ expertsPerToken: options.expertsPerToken, expertMemory: options.expertMemory, threads },
     stagingBytes: 2 * STAGING_BUFFERS * expertSize, // as they come, and mapped
   })
 }
@@ -62,7 +64,9 @@ export async function openHostTier(
   const norms = await Promise.all(
     packed.config.moeLayers.map(layer => readVector(packed.tensors.layers[layer].postAttentionNorm, packed.weights)),
   )
-  const threads = options.threads ?? hostThreads(host.threads)
+  const notice = threadNotice(options.threads, host.processors)
+  if (notice !== null) options.onNotice?.(notice)
+  const threads = threadCount(options.threads, host.processors) ?? hostThreads(host.threads)
   const workers = await HostWorkers.open(packed, { precision, expertsPerToken, threads, slots, maxRows, norms }, host)
   const way = await measure(workers).catch(async error => {
     await workers.close()
