@@ -26,8 +26,8 @@ export interface BackendOptions {
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays; default true. */
   readonly prefetch?: boolean
-  /** Load the model's head for drafts, where it carries one and the backend can use it. Default false. */
-  readonly drafts?: boolean
+  /** Load the model's head for drafts, where it carries one and the backend can use it; 'auto': if it may pay. Default false. */
+  readonly drafts?: boolean | 'auto'
   /** Put the time of every kernel into `phaseSeconds`, where that costs speed (webgpu). */
   readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */

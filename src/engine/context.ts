@@ -1,15 +1,17 @@
 // One sequence: its tokens, its calls in order, its checkpoints, and exact rewind. Everything that changes state goes
 // through one queue, so a second call waits for the first; what is wrong with a call is thrown before anything changes.
 // What is evaluated when, together with other contexts, is the scheduler's decision; the math is the backend's.
-import type {
-  Backend,
-  HeldState,
-  ProbeRequest,
-  ProbeResult,
-  SequenceState,
-  StateImport,
-  StepOutput,
-  StepRun,
+import {
+  type Backend,
+  type DraftRequest,
+  type HeldState,
+  MOST_GUESSES,
+  type ProbeRequest,
+  type ProbeResult,
+  type SequenceState,
+  type StateImport,
+  type StepOutput,
+  type StepRun,
 } from '../compute/backend.js'
 import {
   ClosedError,
@@ -43,6 +45,18 @@ export interface EvalOptions {
 export interface TokenOptions extends EvalOptions {
   /** Memory [vocab] for the logits, used token after token: a large vocabulary's are a megabyte each time. */
   readonly into?: Float32Array
+}
+
+export interface GuessOptions extends EvalOptions {
+  /** Default the best token each time. See `DraftRequest`. */
+  readonly choose?: DraftRequest['choose']
+}
+
+export interface CheckOptions extends EvalOptions {
+  /** 'argmax' moves no logits. */
+  readonly output: 'all' | 'argmax'
+  /** How many of the tokens stay: at least the first. Called once, when it is sure that they will. */
+  readonly keep: NonNullable<StepRun['keep']>
 }
 
 export interface PromptOptions extends EvalOptions {
@@ -159,6 +173,40 @@ export class Context {
       return this.advance([token], 'decode', 'argmax', options)
     })
     return argmax as number
+  }
+
+  /** Up to `count` guesses at what follows `token`, which is not evaluated yet. Changes nothing; none where there is no head. */
+  draft(token: number, count: number, options: GuessOptions = {}): Promise<readonly number[]> {
+    return this.enqueue(async () => {
+      this.checkToken(token)
+      const room = this.host.contextLength - this.length - 1
+      const fitting = Math.min(count, room, MOST_GUESSES)
+      if (this.host.backend.draft === undefined || fitting < 1) return []
+      const { choose } = options
+      return await this.withSignal(options.signal, signal =>
+        this.host.scheduler.draft({ sequence: this.sequence, token, count: fitting, choose, signal }),
+      )
+    })
+  }
+
+  /** Evaluates a token together with guesses after it, and keeps what `keep` says; returns how many tokens that is. */
+  evalGuesses(tokens: readonly number[], options: CheckOptions): Promise<number> {
+    return this.enqueue(async () => {
+      this.checkTokens(tokens)
+      const before = this.length
+      let failure: { error: unknown } | null = null
+      const keep: CheckOptions['keep'] = async rows => {
+        try {
+          return await options.keep(rows)
+        } catch (error) {
+          failure = { error } // the step ends well all the same, with the token that was no guess
+          return 1
+        }
+      }
+      await this.advance(tokens, 'decode', options.output, { signal: options.signal, keep })
+      if (failure) throw (failure as { error: unknown }).error
+      return this.length - before
+    })
   }
 
   /** The lower-level `evalPrompt`: logits of every token or none, routing. */
@@ -376,18 +424,19 @@ export class Context {
     tokens: readonly number[],
     phase: StepRun['phase'],
     output: StepRun['output'],
-    options: EvaluateOptions & TokenOptions,
+    options: EvaluateOptions & TokenOptions & Partial<Pick<CheckOptions, 'keep'>>,
   ): Promise<Evaluation> {
-    const { into, routing, onProgress, onLogits } = options
+    const { into, routing, onProgress, onLogits, keep } = options
     const chunks: Float32Array[] = []
     const picks: RoutingChunk[] = []
     let last: { logits: Float32Array | null; argmax: number | null } = { logits: null, argmax: null }
     let done = 0
+    const { vocabSize } = this.host.backend.config
     const onCommit = (part: readonly number[], result: StepOutput) => {
       this.history.push(...part)
       done += part.length
       last = result
-      this.lastLogits.set(result.logits)
+      this.lastLogits.set(keep && result.logits ? result.logits.subarray(0, part.length * vocabSize) : result.logits)
       if (routing && result.routing) picks.push({ tokens: part.length, experts: result.routing })
       if (output === 'all' && result.logits) {
         if (onLogits) onLogits(this.length - part.length, result.logits)
@@ -395,19 +444,27 @@ export class Context {
       }
       onProgress?.(done, tokens.length)
     }
-    const joined = options.signal && joinSignals(options.signal, this.closing.signal)
-    const signal = joined?.signal ?? this.closing.signal
-    try {
-      const { sequence } = this
-      await this.host.scheduler.evaluate({ sequence, tokens, phase, output, into, routing, signal, onCommit })
-    } catch (error) {
-      throw error instanceof NonFiniteError ? await this.explain(error, tokens.slice(done), signal) : error
-    } finally {
-      joined?.release()
-    }
+    await this.withSignal(options.signal, async signal => {
+      try {
+        const { sequence } = this
+        await this.host.scheduler.evaluate({ sequence, tokens, phase, output, into, keep, routing, signal, onCommit })
+      } catch (error) {
+        throw error instanceof NonFiniteError ? await this.explain(error, tokens.slice(done), signal) : error
+      }
+    })
     const logits = output === 'all' ? (onLogits ? null : joinFloats(chunks)) : last.logits
     if (into && logits && logits !== into) into.set(logits)
     return { logits: into ?? logits, argmax: last.argmax, routing: picks }
+  }
+
+  /** With a signal that closing aborts, too. */
+  private async withSignal<T>(own: AbortSignal | undefined, work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const joined = own && joinSignals(own, this.closing.signal)
+    try {
+      return await work(joined?.signal ?? this.closing.signal)
+    } finally {
+      joined?.release()
+    }
   }
 
   /** The error with its place, where that can be found. `tokens`: what was not evaluated. */

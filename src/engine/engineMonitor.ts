@@ -69,7 +69,7 @@ export class EngineMonitor {
   stepDone(runs: readonly StepRun[], outputs: readonly StepOutput[]): void {
     runs.forEach(({ phase, tokens }, i) => {
       if (phase === 'prompt') this.prompt += tokens.length
-      else this.decode += tokens.length
+      else this.decode += outputs[i].kept
       this.count(outputs[i].routing, tokens.length)
     })
     this.schedule(this.lastFrame + FRAME_MS - performance.now())

@@ -7,6 +7,7 @@ import type { ModelConfig } from '../model/config.js'
 import type { Folder } from '../storage/byteSource.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import { Context, type ContextOptions } from './context.js'
+import { DraftGovernor, type DraftStats, type Drafts } from './draftGovernor.js'
 import { type EngineFrame, EngineMonitor } from './engineMonitor.js'
 import { locateNonFinite } from './locateNonFinite.js'
 import { Scheduler } from './scheduler.js'
@@ -17,6 +18,12 @@ export interface ModelParts {
   readonly backend: Backend
   readonly contextLength: number
   readonly expertsPerToken: number
+  readonly drafts: Drafts
+}
+
+/** What the backend counts, and the drafts of all contexts together. */
+export interface EngineStats extends ModelStats {
+  readonly drafts: DraftStats | null // null: the model cannot draft
 }
 
 export class EngineModel {
@@ -33,6 +40,8 @@ export class EngineModel {
   /** Equal for equal weights, on any machine. */
   readonly fingerprint: string
   readonly folder: Folder
+  /** Says how many tokens to guess ahead; null where that cannot be done or is not wanted. */
+  readonly drafts: DraftGovernor | null
   private readonly packed: PackedModel
   private readonly compute: Backend
   private readonly monitor: EngineMonitor
@@ -40,7 +49,7 @@ export class EngineModel {
   private readonly contexts = new Set<Context>()
   private closed: Promise<void> | null = null
 
-  constructor({ packed, backend, contextLength, expertsPerToken }: ModelParts) {
+  constructor({ packed, backend, contextLength, expertsPerToken, drafts }: ModelParts) {
     this.packed = packed
     this.compute = backend
     this.monitor = new EngineMonitor(backend, expertsPerToken)
@@ -55,6 +64,7 @@ export class EngineModel {
     this.expertsPerToken = expertsPerToken
     this.fingerprint = packed.fingerprint
     this.folder = packed.folder
+    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts)
   }
 
   protected checkOpen(): void {
@@ -90,8 +100,8 @@ export class EngineModel {
     return context
   }
 
-  stats(): ModelStats {
-    return this.compute.stats()
+  stats(): EngineStats {
+    return { ...this.compute.stats(), drafts: this.drafts?.stats ?? null }
   }
 
   /** Calls `listener` with what the engine does, at most ten times a second, until the returned function is called. */

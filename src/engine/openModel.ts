@@ -9,6 +9,7 @@ import type { Folder } from '../storage/byteSource.js'
 import { openPacked } from '../storage/openPacked.js'
 import type { PackedModel } from '../storage/packedModel.js'
 import { countWithin } from './countWithin.js'
+import type { Drafts } from './draftGovernor.js'
 import type { ModelParts } from './model.js'
 
 export interface OpenModelOptions {
@@ -35,6 +36,11 @@ export interface OpenModelOptions {
    * else 4096. What goes beyond it has to find room later.
    */
   readonly planFor?: { readonly tokens: number; readonly sequences?: number }
+  /**
+   * Tokens to guess ahead with the model's own head, where it carries one: a number, or 'auto', as many as pay. Text is the same
+   * as without. Default 'auto'.
+   */
+  readonly drafts?: Drafts
   /** How experts are read from files (wasm, webgpu). Default auto: past the page cache when they exceed free memory. */
   readonly expertReads?: 'auto' | 'direct' | 'buffered'
   /** Read experts ahead where it pays (wasm, webgpu). Default true. */
@@ -81,6 +87,7 @@ export async function openModelParts(
     }
     const expertsPerToken = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
     await prepare?.(packed)
+    const drafts = options.drafts ?? 'auto'
     const backend = await chooseBackend(options.backend ?? 'auto', packed, {
       threads: options.threads,
       expertMemory,
@@ -90,6 +97,7 @@ export async function openModelParts(
       planned: plannedState(options, contextLength),
       expertReads: options.expertReads,
       prefetch: options.prefetch,
+      drafts: drafts === 'auto' ? 'auto' : drafts > 0,
       profile: options.profile,
       readFaults: options.readFaults,
       wasmHost: options.wasmHost,
@@ -97,7 +105,13 @@ export async function openModelParts(
       onNotice,
       signal,
     })
-    return { packed, backend, contextLength, expertsPerToken }
+    if (drafts !== 'auto' && drafts > 0 && backend.draft === undefined) {
+      await backend.close()
+      const reason =
+        config.draftHead === null ? 'this model carries no head' : `the ${backend.name} backend has no drafts`
+      throw new OptionError('drafts', drafts, `auto or 0: ${reason}`)
+    }
+    return { packed, backend, contextLength, expertsPerToken, drafts }
   } catch (error) {
     await packed.close()
     throw error
@@ -121,6 +135,7 @@ function checkOptions(options: OpenModelOptions): number | undefined {
   oneOf('backend', options.backend, ['auto', 'webgpu', 'wasm', 'reference'])
   oneOf('precision', options.precision, ['fast', 'exact'])
   oneOf('expertBits', options.expertBits, [2])
+  oneOf('drafts', options.drafts, ['auto', 0, 1, 2, 3])
   oneOf('expertReads', options.expertReads, ['auto', 'direct', 'buffered'])
   countWithin('threads', options.threads, 1024)
   return options.expertMemory === undefined ? undefined : parseByteSize(options.expertMemory, 'expertMemory')

@@ -2,7 +2,7 @@
 // multiples of the backend's chunk, so that how a prompt is cut does not depend on the calls it came by. Prompts take
 // turns chunk by chunk, with a step of everyone's decodes between two chunks; decodes that are ready together are one step.
 // A step is atomic, so when one run of a merged step fails or is aborted, the others are simply tried again.
-import type { Backend, SequenceState, StepOutput, StepRun } from '../compute/backend.js'
+import type { Backend, DraftRequest, SequenceState, StepOutput, StepRun } from '../compute/backend.js'
 import { nextTurn } from '../compute/breather.js'
 import { ClosedError } from '../errors.js'
 import type { EngineMonitor } from './engineMonitor.js'
@@ -14,6 +14,8 @@ export interface EvaluationRequest {
   readonly phase: StepRun['phase']
   readonly output: StepRun['output']
   readonly into?: Float32Array
+  /** The tokens are one and guesses after it: all in one step. */
+  readonly keep?: StepRun['keep']
   readonly routing?: boolean
   readonly signal: AbortSignal
   /** Some tokens have been evaluated and are part of the sequence now. */
@@ -28,6 +30,16 @@ interface Job {
   reject(error: unknown): void
 }
 
+export interface GuessRequest extends DraftRequest {
+  readonly signal: AbortSignal
+}
+
+interface GuessJob {
+  readonly request: GuessRequest
+  resolve(guesses: readonly number[]): void
+  reject(error: unknown): void
+}
+
 interface Exclusive {
   run(): Promise<void>
   reject(error: unknown): void
@@ -36,6 +48,7 @@ interface Exclusive {
 export class Scheduler {
   private readonly decodes: Job[] = []
   private readonly prompts: Job[] = [] // whose turn it is, first
+  private readonly guesses: GuessJob[] = []
   private readonly exclusives: Exclusive[] = []
   private closed = false
   private decodedLast = false
@@ -56,6 +69,15 @@ export class Scheduler {
     })
   }
 
+  /** Guesses of the model's head, together with whoever else wants some now. None where that is not to be had. */
+  draft(request: GuessRequest): Promise<readonly number[]> {
+    return new Promise((resolve, reject) => {
+      if (this.closed) return reject(new ClosedError('model'))
+      this.guesses.push({ request, resolve, reject })
+      this.start()
+    })
+  }
+
   /** Runs `work` while no step runs. */
   exclusive<T>(work: () => Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
@@ -69,7 +91,9 @@ export class Scheduler {
   async close(): Promise<void> {
     this.closed = true
     const error = new ClosedError('model')
-    const waiting = [...this.decodes.splice(0), ...this.prompts.splice(0), ...this.exclusives.splice(0)]
+    const waiting = [this.decodes, this.prompts, this.guesses, this.exclusives].flatMap(
+      (queue: { reject(error: unknown): void }[]) => queue.splice(0),
+    )
     for (const { reject } of waiting) reject(error)
     await this.loop
   }
@@ -84,6 +108,11 @@ export class Scheduler {
       await nextTurn()
       const exclusive = this.exclusives.shift()
       if (exclusive) await exclusive.run()
+      if (this.guesses.length > 0) {
+        // Then whoever asked joins the coming step.
+        await this.guessAll(this.guesses.splice(0, this.backend.chunkTokens))
+        continue
+      }
       const batch = this.nextBatch()
       if (batch.length > 0) await this.step(batch)
       else if (this.exclusives.length === 0) {
@@ -102,7 +131,36 @@ export class Scheduler {
     if (!decodesTurn) return this.prompts.splice(0, 1)
     const suspect = this.decodes.findIndex(job => job.alone)
     if (suspect >= 0) return this.decodes.splice(suspect, 1)
-    return this.decodes.splice(0, this.backend.chunkTokens)
+    let room = this.backend.chunkTokens
+    const count = this.decodes.findIndex(({ request }) => {
+      room -= request.tokens.length
+      return room < 0
+    })
+    return this.decodes.splice(0, count < 0 ? this.decodes.length : Math.max(1, count))
+  }
+
+  /** Text does not depend on guesses: when one who asked is gone, the others go on without. */
+  private async guessAll(jobs: readonly GuessJob[]) {
+    const signals = jobs.map(({ request }) => request.signal)
+    const joined = joinSignals(...signals)
+    try {
+      const outputs = await this.backend.draft?.(
+        jobs.map(({ request }) => request),
+        { signal: joined.signal },
+      )
+      jobs.forEach((job, i) => {
+        job.resolve(outputs?.[i].guesses ?? [])
+      })
+    } catch (error) {
+      const isGone = signals.some(signal => signal.aborted)
+      for (const { request, resolve, reject } of jobs) {
+        if (request.signal.aborted) reject(request.signal.reason)
+        else if (isGone) resolve([])
+        else reject(error)
+      }
+    } finally {
+      joined.release()
+    }
   }
 
   private refuseAborted(jobs: Job[]) {
@@ -132,7 +190,8 @@ export class Scheduler {
   }
 
   private nextRun({ request, done }: Job): StepRun {
-    const { sequence, tokens, phase, output, into } = request
+    const { sequence, tokens, phase, output, into, keep } = request
+    if (keep) return { sequence, tokens, phase, output, keep }
     const { chunkTokens } = this.backend
     const room = chunkTokens - (sequence.length % chunkTokens)
     const part = tokens.slice(done, done + room)
@@ -143,8 +202,9 @@ export class Scheduler {
   private commit(job: Job, run: StepRun, output: StepOutput) {
     job.done += run.tokens.length
     job.alone = false
+    const tokens = output.kept === run.tokens.length ? run.tokens : run.tokens.slice(0, output.kept)
     try {
-      job.request.onCommit(run.tokens, output)
+      job.request.onCommit(tokens, output)
     } catch (error) {
       job.reject(error)
       return

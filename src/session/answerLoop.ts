@@ -1,136 +1,144 @@
-// One answer, token by token: choose, detokenize, split, stop where it should stop. Works on a context that stands at
-// the end of its prompt and leaves it at the end of what was evaluated. Knows nothing of caches and prompts.
+// One answer, token by token: choose, write, evaluate, and stop where it should stop. Where the model can guess ahead, several tokens come
+// of one step. Works on a context that stands at the end of its prompt and leaves it at the end of what was evaluated: the last
+// token of an answer is not. Knows nothing of caches and prompts.
+import { type GuessedRows, MOST_GUESSES } from '../compute/backend.js'
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { Context } from '../engine/context.js'
-import type { Dialect } from '../text/dialects/dialect.js'
-import { type Sampler, tokenLogprobs } from '../text/sampler.js'
-import type { SplitEvent, SplitterOptions } from '../text/splitter.js'
-import type { Tokenizer } from '../text/tokenizer.js'
-import { CallEvents } from './callEvents.js'
-import type { EndReason, SessionEvent, TokenInfo, TokenLogprobs } from './events.js'
+import type { DraftGovernor } from '../engine/draftGovernor.js'
+import { GuessChooser } from '../text/guessChooser.js'
+import type { Sampler } from '../text/sampler.js'
+import { type AnswerProgress, AnswerWriter, type WriterOptions } from './answerWriter.js'
+import type { SessionEvent } from './events.js'
 
-/** How an answer is taken apart, and the tools whose calls are told of while they are written. */
-export interface Splitting extends SplitterOptions {
-  readonly toolNames?: ReadonlySet<string>
-}
-
-export interface AnswerRun {
+export interface AnswerRun extends WriterOptions {
   readonly context: Context
   readonly logits: Float32Array // [vocab], at the end of the prompt
-  readonly tokenizer: Tokenizer
   readonly sampler: Sampler
-  readonly eosTokenIds: ReadonlySet<number>
-  readonly dialect: Dialect
-  readonly splitter: Splitting
-  readonly limit: number // tokens
-  readonly thinkingLimit: number // tokens; then the thinking is closed
-  readonly logprobs: number | null // alternatives per token; null: none wanted
   readonly constraint: TokenConstraint | null
+  readonly drafts: DraftGovernor | null
   readonly signal: AbortSignal
   /** Does the work, and again when memory had to be made for it. */
   readonly withRoom: <T>(work: () => Promise<T>) => Promise<T>
 }
 
-/** Grows while the answer does, so that an answer that is cut off can be accounted for too. */
-export class AnswerProgress {
-  readonly tokens: number[] = [] // without the end token
-  thinkingTokens = 0
-  text = ''
-  thinking = ''
-  readonly calls: { name: string; arguments: string }[] = []
-  reason: EndReason = 'length'
-  stopSequence: string | null = null
+/** What the model says of the next token: all of it, or its favourite alone. */
+interface Row {
+  readonly logits: Float32Array | null // [vocab]
+  readonly argmax: number
 }
 
 export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): AsyncGenerator<SessionEvent, void> {
-  const { context, tokenizer, sampler, constraint, signal, dialect } = run
-  const splitter = dialect.createSplitter({ ...run.splitter, callProgress: true })
-  const calls = new CallEvents(run.splitter.toolNames ?? new Set())
-  const marks = controlMarks(dialect, tokenizer)
-  const detokenizer = tokenizer.createDetokenizer({ skipSpecial: true })
-  const wantsLogits = !sampler.isArgmax || constraint !== null || run.logprobs !== null
-  const thinkEnd = dialect.thinking === null ? null : (tokenizer.addedToken(dialect.thinking.close)?.id ?? null)
-  let waiting: TokenLogprobs[] = [] // of tokens whose text is not out yet
-  const events = function* (pieces: readonly SplitEvent[]): Generator<SessionEvent> {
-    for (const piece of pieces) {
-      const logprobs = waiting.length > 0 ? { logprobs: waiting } : {}
-      waiting = []
-      yield* record(piece, logprobs, progress, calls)
-    }
+  const { drafts } = run
+  const answer = new GrowingAnswer(run, progress)
+  let goesOn = run.limit > 0 && (await answer.choose({ logits: run.logits, argmax: -1 }))
+  yield* answer.writer.flush()
+  while (goesOn) {
+    run.signal.throwIfAborted()
+    const count = drafts?.next(answer.mostGuesses) ?? 0
+    goesOn = count > 0 ? await answer.guessAhead(count) : await answer.evaluateOne()
+    yield* answer.writer.flush()
+  }
+  answer.writer.end()
+  yield* answer.writer.flush()
+}
+
+class GrowingAnswer {
+  readonly writer: AnswerWriter
+  private readonly wantsLogits: boolean
+  private readonly into: Float32Array // [vocab]
+  private readonly chooser: GuessChooser | null
+  private token = -1 // chosen, and not evaluated yet
+
+  constructor(
+    private readonly run: AnswerRun,
+    private readonly progress: AnswerProgress,
+  ) {
+    const { sampler, constraint, logprobs, drafts } = run
+    this.writer = new AnswerWriter(run, progress)
+    this.wantsLogits = !sampler.isArgmax || constraint !== null || logprobs !== null
+    this.into = new Float32Array(run.logits.length)
+    this.chooser = drafts === null || !this.wantsLogits ? null : new GuessChooser(sampler)
   }
 
-  let logits: Float32Array | null = run.logits
-  const into = logits === null ? undefined : new Float32Array(logits.length)
-  let token = -1
-  while (progress.tokens.length < run.limit) {
-    const thoughtEnough = splitter.inThinking && progress.thinkingTokens >= run.thinkingLimit && thinkEnd !== null
-    if (thoughtEnough) token = thinkEnd
-    else if (logits !== null) token = sampler.sample(logits, constraint === null ? null : await constraint.mask())
-    constraint?.accept(token)
-    if (run.eosTokenIds.has(token)) {
-      progress.reason = 'stop'
-      break
-    }
-    progress.tokens.push(token)
-    if (splitter.inThinking) progress.thinkingTokens++
-    if (run.logprobs !== null && logits !== null) waiting.push(describe(tokenizer, logits, token, run.logprobs))
-    const mark = marks.get(token)
-    if (mark === undefined) yield* events(splitter.push(detokenizer.push(token)))
-    else yield* events([...splitter.push(detokenizer.end()), ...splitter.mark(mark)])
-    if (splitter.stopped !== null) {
-      progress.reason = 'stop'
-      progress.stopSequence = splitter.stopped
-      break
-    }
-    if (progress.tokens.length === run.limit) break
-    signal.throwIfAborted()
-    const last = token
-    if (wantsLogits) logits = await run.withRoom(() => context.evalToken(last, { signal, into }))
+  /** A grammar does not know what it allows behind a guess before that has come true. */
+  get mostGuesses(): number {
+    return Math.min(this.writer.room - 1, this.run.constraint === null ? MOST_GUESSES : 1)
+  }
+
+  /** Chooses the next token and takes it up; false: the answer ends with it. `guess`: the number of the guess made there. */
+  async choose({ logits, argmax }: Row, guess?: number): Promise<boolean> {
+    const { sampler, constraint } = this.run
+    const { forced } = this.writer
+    if (forced !== null) this.token = forced
+    else if (logits === null) this.token = argmax
     else {
-      logits = null
-      token = await run.withRoom(() => context.evalTokenGreedy(last, { signal }))
+      const mask = constraint === null ? null : await constraint.mask()
+      const isGuessed = guess !== undefined && this.chooser !== null
+      this.token = isGuessed ? this.chooser.choose(logits, guess, mask) : sampler.sample(logits, mask)
     }
+    constraint?.accept(this.token)
+    return this.writer.take(this.token, logits)
   }
-  yield* events(splitter.push(detokenizer.end()))
-  yield* events(splitter.end(progress.reason === 'length'))
-  if (progress.reason === 'stop' && progress.stopSequence === null && progress.calls.length > 0) {
-    progress.reason = 'tool_calls'
+
+  async evaluateOne(): Promise<boolean> {
+    const { context, signal, withRoom, drafts } = this.run
+    const { token, into } = this
+    const started = performance.now()
+    const row: Row = this.wantsLogits
+      ? { logits: await withRoom(() => context.evalToken(token, { signal, into })), argmax: -1 }
+      : { logits: null, argmax: await withRoom(() => context.evalTokenGreedy(token, { signal })) }
+    drafts?.roundDone({ guesses: 0, right: 0, seconds: (performance.now() - started) / 1000 })
+    return await this.choose(row)
+  }
+
+  /** Guesses what comes, and evaluates it with the token before; as much of it becomes part of the answer as comes true. */
+  async guessAhead(count: number): Promise<boolean> {
+    const { context, signal, withRoom } = this.run
+    const { token } = this
+    const started = performance.now()
+    const guesses = await withRoom(() => this.draft(token, count))
+    if (guesses.length === 0) return await this.evaluateOne()
+    let goesOn = true
+    let right = 0
+    const keep = async (rows: GuessedRows) => {
+      const seconds = (performance.now() - started) / 1000
+      for (let i = 0; goesOn; i++) {
+        goesOn = await this.choose(rowOf(rows, i), i)
+        if (!goesOn || this.token !== guesses[i]) break
+        right++
+      }
+      this.count(guesses.length, right, seconds)
+      return right + 1
+    }
+    const output = this.wantsLogits ? 'all' : 'argmax'
+    await withRoom(() => context.evalGuesses([token, ...guesses], { output, keep, signal }))
+    return goesOn
+  }
+
+  private async draft(token: number, count: number): Promise<readonly number[]> {
+    const { context, signal, constraint, eosTokenIds } = this.run
+    const { chooser } = this
+    if (chooser === null) {
+      const guesses = await context.draft(token, count, { signal })
+      const end = guesses.findIndex(guess => eosTokenIds.has(guess))
+      return end < 0 ? guesses : guesses.slice(0, end)
+    }
+    chooser.begin()
+    const choose = async (logits: Float32Array) => {
+      const guess = chooser.guess(logits, constraint === null ? null : await constraint.mask())
+      return eosTokenIds.has(guess) ? null : guess
+    }
+    return await context.draft(token, count, { signal, choose })
+  }
+
+  private count(guesses: number, right: number, seconds: number): void {
+    this.progress.guesses += guesses
+    this.progress.acceptedGuesses += right
+    this.run.drafts?.roundDone({ guesses, right, seconds })
   }
 }
 
-/** Control tokens that the splitter is told of; all others leave no trace in an answer. */
-function controlMarks({ marks }: Dialect, tokenizer: Tokenizer): Map<number, string> {
-  const added = marks.map(text => tokenizer.addedToken(text))
-  return new Map(added.filter(token => token?.special === true).map(token => [token!.id, token!.text]))
-}
-
-/** What a piece is to those who read the answer. The likelihoods of its tokens go with the first event of them. */
-function* record(
-  piece: SplitEvent,
-  logprobs: { logprobs?: readonly TokenLogprobs[] },
-  progress: AnswerProgress,
-  calls: CallEvents,
-): Generator<SessionEvent> {
-  if (piece.type === 'text' || piece.type === 'thinking') {
-    progress[piece.type] += piece.text
-    yield { ...piece, ...logprobs }
-    return
-  }
-  if (piece.type === 'toolCall') progress.calls.push({ name: piece.name, arguments: piece.arguments })
-  let mine = logprobs
-  for (const event of calls.take(piece)) {
-    yield { ...event, ...mine }
-    mine = {}
-  }
-}
-
-function describe(tokenizer: Tokenizer, logits: Float32Array, token: number, count: number): TokenLogprobs {
-  const info = (id: number, logprob: number): TokenInfo => ({
-    token: id,
-    text: tokenizer.decode([id]),
-    bytes: tokenizer.tokenBytes(id),
-    logprob,
-  })
-  const { logprob, top } = tokenLogprobs(logits, token, count)
-  return { ...info(token, logprob), top: top.map(entry => info(entry.token, entry.logprob)) }
+function rowOf({ logits, argmax }: GuessedRows, row: number): Row {
+  const vocabSize = logits === null ? 0 : logits.length / argmax.length
+  return { logits: logits && logits.subarray(row * vocabSize, (row + 1) * vocabSize), argmax: argmax[row] }
 }

@@ -68,6 +68,8 @@ export interface Usage {
   readonly cacheWrittenTokens: number // of the new ones, those that a later request can take from the cache
   readonly answerTokens: number
   readonly thinkingTokens: number // of answerTokens
+  /** Tokens that were guessed ahead; where there were such. */
+  readonly drafts?: { readonly accepted: number; readonly rejected: number }
   readonly promptSeconds: number
   readonly answerSeconds: number
 }

@@ -16,8 +16,9 @@ import { plainMessages, plainTools } from '../text/messages.js'
 import { Sampler, type SamplerOptions } from '../text/sampler.js'
 import type { TextWorkers } from '../text/textWorkers.js'
 import type { Tokenizer } from '../text/tokenizer.js'
-import { AnswerProgress, answerLoop, type Splitting } from './answerLoop.js'
+import { answerLoop } from './answerLoop.js'
 import { AnswerMemory } from './answerMemory.js'
+import { AnswerProgress, type Splitting } from './answerWriter.js'
 import { EventStream } from './eventStream.js'
 import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
 import { parameterTypes } from './parameterTypes.js'
@@ -275,6 +276,7 @@ export class Session {
       cacheWrittenTokens: written,
       answerTokens: progress.tokens.length,
       thinkingTokens: progress.thinkingTokens,
+      ...(progress.guesses === 0 ? {} : { drafts: draftUsage(progress) }),
       promptSeconds: ((answering || performance.now()) - started) / 1000,
       answerSeconds: answering ? (performance.now() - answering) / 1000 : 0,
     })
@@ -306,6 +308,7 @@ export class Session {
           thinkingLimit: options.thinkingBudget ?? Number.POSITIVE_INFINITY,
           logprobs: logprobCount(options.logprobs),
           constraint,
+          drafts: this.model.drafts,
           signal,
           withRoom: work => this.cache.withRoom(work),
         },
@@ -449,6 +452,10 @@ function withDefaults(options: AnswerOptions, defaults: SamplerOptions): Sampler
     logitBias: options.logitBias,
     seed: options.seed,
   }
+}
+
+function draftUsage({ guesses, acceptedGuesses: accepted }: AnswerProgress): Usage['drafts'] {
+  return { accepted, rejected: guesses - accepted }
 }
 
 function logprobCount(logprobs: boolean | number | undefined): number | null {

@@ -22,6 +22,11 @@ export class Random {
     this.state[0] |= 1
   }
 
+  /** Goes on as `other` will. */
+  follow(other: Random): void {
+    this.state.set(other.state)
+  }
+
   /** Uniform in [0, 1), 53 bits. */
   next(): number {
     const high = this.bits() >>> 5

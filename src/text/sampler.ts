@@ -25,7 +25,8 @@ export interface SampledToken extends TokenLogprob {
   readonly top: readonly TokenLogprob[] // the most likely tokens, best first
 }
 
-interface Candidates {
+/** What may be drawn. */
+export interface Candidates {
   readonly tokens: Int32Array
   readonly weights: Float64Array // exp(logit - best), same order
 }
@@ -41,8 +42,8 @@ export class Sampler {
   private readonly topP: number
   private readonly minP: number
   private readonly random: Random
-  private readonly promptTokens = new Set<number>()
-  private readonly answerCounts = new Map<number, number>()
+  private promptTokens: ReadonlySet<number> = new Set<number>()
+  private answerCounts = new Map<number, number>()
   // Used again for every token: those of a large vocabulary are megabytes.
   private scratch = new Float32Array(0) // [vocab]
   private chosen = new Int32Array(0) // [vocab]
@@ -75,7 +76,7 @@ export class Sampler {
   /** Tokens that the repetition penalty counts though the sampler did not choose them. */
   seePrompt(tokens: Iterable<number>): void {
     if ((this.options.repetitionPenalty ?? 1) === 1) return
-    for (const token of tokens) this.promptTokens.add(token)
+    this.promptTokens = new Set([...this.promptTokens, ...tokens])
   }
 
   /** The best logit alone decides: nothing but the index of the highest one is needed. */
@@ -83,16 +84,53 @@ export class Sampler {
     return this.temperature === 0 && this.adjustsNothing
   }
 
+  /** What is chosen from given logits is certain: the best one, or what the seed says. */
+  get isDetermined(): boolean {
+    return this.temperature === 0 || this.options.seed !== undefined
+  }
+
   private get adjustsNothing(): boolean {
-    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0, logitBias } = this.options
-    return repetitionPenalty === 1 && presencePenalty === 0 && frequencyPenalty === 0 && (logitBias?.size ?? 0) === 0
+    return !this.countsTokens && (this.options.logitBias?.size ?? 0) === 0
+  }
+
+  private get countsTokens(): boolean {
+    const { repetitionPenalty = 1, presencePenalty = 0, frequencyPenalty = 0 } = this.options
+    return repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0
+  }
+
+  /** Another one with the same options. */
+  twin(): Sampler {
+    return new Sampler(this.options)
+  }
+
+  /** Will choose as `twin` will, until one of them goes another way. */
+  follow(twin: Sampler): void {
+    this.random.follow(twin.random)
+    if (!this.countsTokens) return
+    this.promptTokens = twin.promptTokens
+    this.answerCounts = new Map(twin.answerCounts)
+  }
+
+  /** What `sample` would draw from, in memory that the next call uses again. */
+  weigh(logits: Float32Array, mask: Uint32Array | null = null): Candidates {
+    return this.candidates(this.adjust(logits, mask))
+  }
+
+  /** Uniform in [0, 1). */
+  chance(): number {
+    return this.random.next()
+  }
+
+  /** A token was chosen, here or elsewhere: penalties count it. */
+  took(token: number): void {
+    this.answerCounts.set(token, (this.answerCounts.get(token) ?? 0) + 1)
   }
 
   /** `mask`: bit t % 32 of word t / 32 allows token t; null allows all. */
   sample(logits: Float32Array, mask: Uint32Array | null = null): number {
     const adjusted = this.adjust(logits, mask)
     const token = this.temperature === 0 ? argmax(adjusted) : this.drawFrom(adjusted)
-    this.answerCounts.set(token, (this.answerCounts.get(token) ?? 0) + 1)
+    this.took(token)
     return token
   }
 
@@ -134,14 +172,22 @@ export class Sampler {
 
   private drawFrom(logits: Float32Array): number {
     const { topK, topP, minP } = this
+    if (topP === 1 && minP === 0 && (topK === 0 || topK >= logits.length)) {
+      const best = logits[argmax(logits)]
+      if (best < Infinity) return this.drawAny(logits, best)
+    }
+    return this.draw(this.candidates(logits))
+  }
+
+  private candidates(logits: Float32Array): Candidates {
+    const { topK, topP, minP } = this
     if (topK > 0 && topK < logits.length) {
       const tokens = topK <= 1024 ? topTokens(logits, topK) : sorted(finiteTokens(logits), logits, topK)
-      return this.draw(this.cut(tokens, this.weights(tokens, logits)))
+      return this.cut(tokens, this.weights(tokens, logits))
     }
     const best = logits[argmax(logits)]
-    if (topP === 1 && minP === 0 && best < Infinity) return this.drawAny(logits, best)
     const tokens = likelyTokens(logits, best, 1 / this.temperature, topP, minP, this.chosen)
-    return this.draw({ tokens, weights: this.weights(tokens, logits, best) })
+    return { tokens, weights: this.weights(tokens, logits, best) }
   }
 
   /** Any token may be drawn: no list of them is made. */
@@ -186,7 +232,8 @@ export class Sampler {
     return { tokens: tokens.subarray(0, count), weights: weights.subarray(0, count) }
   }
 
-  private draw({ tokens, weights }: Candidates): number {
+  /** One of the candidates, by their weights. */
+  draw({ tokens, weights }: Candidates): number {
     let left = this.random.next() * sum(weights)
     for (let i = 0; i < tokens.length; i++) {
       left -= weights[i]

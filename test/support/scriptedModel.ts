@@ -3,6 +3,7 @@
 // a hash of the tokens and its K/V rows are the tokens, so snapshots work too.
 import {
   type Backend,
+  type DraftRequest,
   type HeldState,
   importWhole,
   type KvPart,
@@ -11,6 +12,7 @@ import {
   type StateImport,
   type StepRun,
 } from '#moeflux/compute/backend.js'
+import type { Drafts } from '#moeflux/engine/draftGovernor.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
 import { Model } from '#moeflux/session/openModel.js'
 import { prefixKey } from '#moeflux/session/prefixMatch.js'
@@ -35,6 +37,9 @@ export interface ScriptedOptions {
   readonly template?: string | null // default the demo model's
   readonly withTokenizer?: boolean
   readonly tokenizer?: Tokenizer // default the demo model's
+  /** A head that guesses so, and how many guesses there are. */
+  readonly guess?: Script
+  readonly drafts?: Drafts
 }
 
 export interface ScriptedModel {
@@ -154,6 +159,26 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     }
   }
 
+  const logitsOf = (best: readonly number[]) => {
+    const logits = new Float32Array(best.length * config.vocabSize)
+    best.forEach((token, row) => {
+      logits[row * config.vocabSize + token] = 20
+    })
+    return logits
+  }
+
+  const guessAll = async ({ sequence, token, count, choose }: DraftRequest) => {
+    const tokens = [...(sequence as Sequence).tokens, token]
+    const guesses: number[] = []
+    while (guesses.length < count) {
+      const best = options.guess!([...tokens, ...guesses])
+      const guess = choose ? await choose(logitsOf([best]), guesses.length) : best
+      if (guess === null) break
+      guesses.push(guess)
+    }
+    return { guesses }
+  }
+
   const backend = {
     name: 'reference',
     config,
@@ -163,16 +188,21 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     async step(runs: readonly StepRun[], stepOptions?: { signal?: AbortSignal }) {
       await options.onStep?.(runs, stepOptions?.signal)
       stepOptions?.signal?.throwIfAborted()
-      return runs.map(({ sequence, tokens, output }) => {
-        const own = sequence as Sequence
-        own.tokens = [...own.tokens, ...tokens]
-        evaluated += tokens.length
-        const next = output === 'none' ? -1 : options.script(own.tokens)
-        const logits = output === 'last' || output === 'all' ? new Float32Array(config.vocabSize) : null
-        if (logits) logits[next] = 20
-        return { logits, argmax: output === 'none' ? null : next, kept: tokens.length, routing: null }
-      })
+      return await Promise.all(
+        runs.map(async ({ sequence, tokens, output, keep }) => {
+          const own = sequence as Sequence
+          const before = own.tokens
+          const rows = keep ? tokens.map((_, i) => i + 1) : [tokens.length]
+          const best = output === 'none' ? [] : rows.map(end => options.script([...before, ...tokens.slice(0, end)]))
+          const logits = output === 'last' || output === 'all' ? logitsOf(best) : null
+          const kept = (await keep?.({ logits, argmax: Int32Array.from(best) })) ?? tokens.length
+          own.tokens = [...before, ...tokens.slice(0, kept)]
+          evaluated += kept
+          return { logits, argmax: best.at(keep ? kept - 1 : -1) ?? null, kept, routing: null }
+        }),
+      )
     },
+    draft: options.guess && (async (requests: readonly DraftRequest[]) => await Promise.all(requests.map(guessAll))),
     stats: () => NO_STATS,
     async close() {},
   } as unknown as Backend
@@ -193,7 +223,8 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
   const tokenizer = options.tokenizer ?? (await sharedTokenizer)
   const workers = options.tokenizer ? new TextWorkers(startNodeTextWorker, tokenizer) : await sharedWorkers
   const template = await loadChatTemplate(folder, workers)
-  const parts = { packed, backend, contextLength: options.contextLength ?? 4096, expertsPerToken: 1 }
+  const { contextLength = 4096, drafts = 'auto' } = options
+  const parts = { packed, backend, contextLength, expertsPerToken: 1, drafts }
   const text = {
     tokenizer: options.withTokenizer === false ? null : tokenizer,
     workers: options.withTokenizer === false ? null : workers,

@@ -36,7 +36,8 @@ import { sliceMatrix, sliceVector } from './weights.js'
 const CHUNK_TOKENS = 64
 
 export async function openReferenceBackend(packed: PackedModel, options: BackendOptions): Promise<Backend> {
-  const model = options.drafts ? packed : withoutHead(packed)
+  // Rows of a step cost as much as steps here: drafts never pay.
+  const model = options.drafts === true ? packed : withoutHead(packed)
   const slots = await planReferenceExperts(model, options)
   const weights = await loadModel(model, options)
   return new ReferenceBackend(model, weights, options.expertsPerToken, slots)

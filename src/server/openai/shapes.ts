@@ -16,8 +16,8 @@ export function usageBody(usages: readonly Usage[]) {
     completion_tokens_details: {
       reasoning_tokens: sum(usage => usage.thinkingTokens),
       audio_tokens: 0,
-      accepted_prediction_tokens: 0,
-      rejected_prediction_tokens: 0,
+      accepted_prediction_tokens: sum(usage => usage.drafts?.accepted ?? 0),
+      rejected_prediction_tokens: sum(usage => usage.drafts?.rejected ?? 0),
     },
   }
 }

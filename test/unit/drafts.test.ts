@@ -1,0 +1,222 @@
+// Guessing ahead, without a real model: answers are the same with any number of guesses, whatever becomes of them; what is sampled is
+// distributed as without; and the governor takes what pays.
+import { describe, expect, test } from 'vitest'
+import { DraftGovernor, type Drafts } from '#moeflux/engine/draftGovernor.js'
+import type { ChatOptions, SessionEvent, Usage } from '#moeflux/session/events.js'
+import { GuessChooser } from '#moeflux/text/guessChooser.js'
+import { Sampler, type SamplerOptions } from '#moeflux/text/sampler.js'
+import { seededRandom } from '../support/random.js'
+import { answering, scriptedModel } from '../support/scriptedModel.js'
+import { demoTokenizer } from '../support/textTools.js'
+
+const tokenizer = await demoTokenizer()
+const story = 'Once upon a time there was a little girl named Lily. She had a red ball.'
+
+/** Wrong at every `wrongAt`th position. */
+const open = (drafts: Drafts, wrongAt: number, answer = story) => {
+  const script = answering(tokenizer, () => answer)
+  const guess = (tokens: readonly number[]) => (tokens.length % wrongAt === 0 ? 300 : script(tokens))
+  return scriptedModel({ script, guess, drafts })
+}
+
+async function answerOf(
+  drafts: Drafts,
+  wrongAt: number,
+  options: Partial<ChatOptions>,
+  text?: string,
+): Promise<{ usage: Usage; events: SessionEvent[]; evaluated: number }> {
+  const { model, evaluated } = await open(drafts, wrongAt, text)
+  const events: SessionEvent[] = []
+  for await (const event of model.stream({ prompt: 'Hello', ...options })) events.push(event)
+  await model.close()
+  return { usage: events.findLast(event => event.type === 'usage')!, events, evaluated: evaluated() }
+}
+
+const withoutTimes = ({ usage, events, evaluated }: Awaited<ReturnType<typeof answerOf>>) => {
+  const pieces = events.filter(({ type }) => type !== 'usage')
+  return { tokens: usage.answerTokens, thought: usage.thinkingTokens, pieces, evaluated }
+}
+
+describe('an answer is the same, and as much of it is evaluated, with any number of guesses', () => {
+  const cases: readonly [string, Partial<ChatOptions>, string?][] = [
+    ['to its end', {}],
+    ['up to a limit', { maxTokens: 7 }],
+    ['of one token', { maxTokens: 1 }],
+    ['up to a stop sequence', { stop: ['girl named'] }],
+    ['with a seed', { temperature: 1, seed: 4 }],
+    ['with penalties', { repetitionPenalty: 1.2, presencePenalty: 0.4, frequencyPenalty: 0.3 }],
+    ['with likelihoods', { logprobs: 2 }],
+    ['with thinking that is cut short', { thinking: true, thinkingBudget: 4 }, `I think so.\n</think>\n\n${story}`],
+  ]
+  test.each(cases)('%s', async (_, options, text) => {
+    const plain = withoutTimes(await answerOf(0, 3, options, text))
+    for (const drafts of [1, 3, 'auto'] as const) {
+      for (const wrongAt of [1, 3, 1000]) {
+        expect(withoutTimes(await answerOf(drafts, wrongAt, options, text))).toEqual(plain)
+      }
+    }
+  })
+
+  test('and usage tells of guesses', async () => {
+    const all = await answerOf(3, 1000, { maxTokens: 9 })
+    expect(all.usage.drafts).toEqual({ accepted: 6, rejected: 0 })
+    expect((await answerOf(2, 1, { maxTokens: 9 })).usage.drafts).toEqual({ accepted: 0, rejected: 13 })
+    expect((await answerOf(0, 1, {})).usage.drafts).toBeUndefined()
+  })
+
+  test('a grammar has its say: one guess, of what it allows', async () => {
+    const allowed = [...tokenizer.encode('Once upon a time')]
+    const seen: number[] = []
+    const openConstraint = async () => {
+      let at = 0
+      return {
+        async mask() {
+          const mask = new Uint32Array(256)
+          const token = allowed[at] ?? 8185
+          mask[token >> 5] |= 1 << (token & 31)
+          return mask
+        },
+        accept(token: number) {
+          seen.push(token)
+          at++
+        },
+        close() {},
+      }
+    }
+    const { usage, events } = await answerOf(3, 1, { openConstraint })
+    expect(events.flatMap(event => (event.type === 'text' ? event.text : [])).join('')).toBe('Once upon a time')
+    expect(seen).toEqual([...allowed, 8185])
+    expect(usage.drafts, 'what is forbidden was not guessed').toEqual({ accepted: 2, rejected: 0 })
+  })
+
+  test('a choice that fails ends the answer with its error, and the context stands where it was evaluated', async () => {
+    const { model } = await open(2, 1000)
+    const context = model.createContext()
+    await context.evalPrompt([1, 2, 3])
+    const keep = () => {
+      throw new Error('no choice')
+    }
+    await expect(context.evalGuesses([4, 5, 6], { output: 'all', keep })).rejects.toThrow('no choice')
+    expect(context.tokens).toEqual([1, 2, 3, 4])
+    expect(await context.evalGuesses([5, 6, 7], { output: 'argmax', keep: () => 2 })).toBe(2)
+    expect(context.tokens).toEqual([1, 2, 3, 4, 5, 6])
+    await model.close()
+  })
+})
+
+describe('what is sampled', () => {
+  const random = seededRandom(3)
+  const vocab = 24
+  const logitsOf = (spread: number) => Float32Array.from({ length: vocab }, () => (random() - 0.5) * spread)
+  const head = logitsOf(6)
+  const model = head.map(logit => logit + (random() - 0.5) * 3)
+  const mask = Uint32Array.of(0x00ffff0f)
+
+  const cases: readonly [string, SamplerOptions, Uint32Array | null][] = [
+    ['at temperature 1', {}, null],
+    ['with top-k, top-p, min-p and a temperature', { topK: 9, topP: 0.9, minP: 0.02, temperature: 1.3 }, null],
+    ['with a grammar and biases', { logitBias: new Map([[3, 2]]) }, mask],
+  ]
+  test.each(cases)('%s is distributed as without guesses', (_, options, allowed) => {
+    const draws = 20_000
+    const sampler = new Sampler(options)
+    const chooser = new GuessChooser(sampler)
+    const counts = new Float64Array(vocab)
+    let right = 0
+    for (let i = 0; i < draws; i++) {
+      chooser.begin()
+      const guess = chooser.guess(head, allowed)
+      const token = chooser.choose(model, 0, allowed)
+      counts[token]++
+      if (token === guess) right++
+    }
+    const shares = (logits: Float32Array) => {
+      const { tokens, weights } = new Sampler(options).weigh(logits, allowed)
+      const total = weights.reduce((a, b) => a + b)
+      const all = new Float64Array(vocab)
+      tokens.forEach((token, i) => {
+        all[token] = weights[i] / total
+      })
+      return all
+    }
+    const [p, q] = [shares(model), shares(head)]
+    let chi = 0
+    let freedom = -1
+    p.forEach((share, token) => {
+      if (share === 0) {
+        expect(counts[token]).toBe(0)
+        return
+      }
+      freedom++
+      chi += (counts[token] - share * draws) ** 2 / (share * draws)
+    })
+    expect(chi, `chi-squared with ${freedom} degrees of freedom`).toBeLessThan(freedom + 5 * Math.sqrt(2 * freedom))
+    const overlap = p.reduce((sum, share, token) => sum + Math.min(share, q[token]), 0)
+    expect(right / draws, 'as many guesses stay as can').toBeCloseTo(overlap, 1)
+  })
+
+  test('penalties count guesses before the one that is made', () => {
+    const chooser = new GuessChooser(new Sampler({ temperature: 0, presencePenalty: 50 }))
+    chooser.begin()
+    const first = chooser.guess(head)
+    expect(chooser.guess(head)).not.toBe(first)
+    chooser.begin()
+    expect(chooser.guess(head), 'nothing of guesses stays that were not taken').toBe(first)
+  })
+
+  test('with a seed is the very same as without guesses', () => {
+    const options = { temperature: 0.9, topP: 0.95, repetitionPenalty: 1.3, seed: 11 }
+    const plain = new Sampler(options)
+    const sampler = new Sampler(options)
+    const chooser = new GuessChooser(sampler)
+    for (let i = 0; i < 200; i++) {
+      chooser.begin()
+      for (let guess = 0; guess < i % 4; guess++) chooser.guess(head)
+      expect(chooser.choose(model, 0)).toBe(plain.sample(model))
+    }
+  })
+})
+
+describe('the governor', () => {
+  /** Plays rounds against a machine with these times, and guesses that are right so often. */
+  const play = (governor: DraftGovernor, times: readonly number[], rate: number, rounds: number) => {
+    const random = seededRandom(5)
+    const used = [0, 0, 0, 0]
+    for (let i = 0; i < rounds; i++) {
+      const guesses = governor.next(3)
+      let right = 0
+      while (right < guesses && random() < rate) right++
+      used[guesses]++
+      governor.roundDone({ guesses, right, seconds: times[guesses] * (0.95 + 0.1 * random()) })
+    }
+    return used
+  }
+
+  test('takes what pays, and says so', () => {
+    const cheap = new DraftGovernor('auto')
+    expect(play(cheap, [1, 1.1, 1.2, 1.3], 0.9, 600)[3]).toBeGreaterThan(500)
+    expect(cheap.stats).toMatchObject({ now: 3, reason: expect.stringMatching(/^1\d\d% faster/) })
+    const dear = new DraftGovernor('auto')
+    expect(play(dear, [1, 2.1, 3.1, 4.1], 0.9, 600)[0]).toBeGreaterThan(500)
+    expect(dear.stats).toMatchObject({ now: 0, reason: 'guesses do not pay here' })
+    const wrong = new DraftGovernor('auto')
+    expect(play(wrong, [1, 1.2, 1.4, 1.6], 0.05, 600)[0]).toBeGreaterThan(400)
+  })
+
+  test('notices when times change', () => {
+    const governor = new DraftGovernor('auto')
+    play(governor, [1, 2.1, 3.1, 4.1], 0.9, 300)
+    expect(governor.stats.now).toBe(0)
+    play(governor, [1, 1.1, 1.2, 1.3], 0.9, 2000)
+    expect(governor.stats.now).toBe(3)
+  })
+
+  test('does as it is told, and never more than fits', () => {
+    expect(play(new DraftGovernor(2), [1, 9, 9, 9], 0, 50)).toEqual([0, 0, 50, 0])
+    expect(new DraftGovernor(3).next(1)).toBe(1)
+    const governor = new DraftGovernor('auto')
+    play(governor, [1, 1.1, 1.2, 1.3], 0.9, 600)
+    expect(governor.next(1)).toBe(1)
+    expect(governor.next(0)).toBe(0)
+  })
+})
