@@ -74,7 +74,7 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
         renormalize,
         scale,
       }
-      const shape = { experts, k, maxTokens: 4, logitsStride: logitsStride(experts, ahead) }
+      const shape = { experts, k, maxTokens: 4, logitsStride: logitsStride(experts, ahead), pairTile: 32 }
       const logits = randomFloats(random, tokens * shape.logitsStride, 4)
       const bias = randomFloats(random, (1 + ahead) * experts, 0.5)
       const layers = 2
@@ -153,7 +153,13 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       const { device } = arena
       const kv = new KvPool(device, config, [0], 128 * 2 ** 20)
       await kv.reserve(8, 8)
-      const space = createWorkspace(arena.exact, config, { experts: 1, k: 1, maxTokens: length, logitsStride: 2 })
+      const space = createWorkspace(arena.exact, config, {
+        experts: 1,
+        k: 1,
+        maxTokens: length,
+        logitsStride: 2,
+        pairTile: 32,
+      })
       const pages = Array.from({ length: Math.ceil(length / PAGE_TOKENS) }, () => kv.pages.allocate()).reverse()
       const { step, tokenInfo, angles } = space
       const queries = arena.poisoned(length * heads * headDim)
@@ -241,7 +247,8 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       })
       const { layout, bytes } = paveSlots(made, biasType)
       const pool = { generation: 0, buffer: arena.put(bytes) }
-      const shape = { experts, k, maxTokens: tokens, logitsStride: experts + 1 }
+      const pairTile = seed % 2 === 0 ? 16 : 32
+      const shape = { experts, k, maxTokens: tokens, logitsStride: experts + 1, pairTile }
       const x = randomFloats(random, tokens * hidden, 8)
       const chosen = Array.from({ length: tokens }, () => shuffled(random, experts).slice(0, k))
       const weights = randomFloats(random, tokens * k).map(value => value + 1.5)
@@ -311,7 +318,7 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       const [gateUp, rows] = [arena.poisoned(tokens * k * 2 * width), arena.poisoned(tokens * k * hidden)]
       const act = activationBuffers(gpu, tokens * k, width, 'act')
       const common = {
-        ...{ step, groups, pairsAt: pairsAt(shape), slotStride: layout.stride, label: 'test' },
+        ...{ step, groups, pairsAt: pairsAt(shape), pairTile, slotStride: layout.stride, label: 'test' },
         maxTiles: (count: number) => maxTiles(shape, count),
       }
       const first = { ...common, outStride: 2 * width, pairsPerRow: k }

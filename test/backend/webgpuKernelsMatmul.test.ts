@@ -67,11 +67,15 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
   })
 
   test('one token: norm, SwiGLU, added or stored, nothing after a miss', async () => {
-    const variants = fc.record({ norm: fc.boolean(), swiglu: fc.boolean(), add: fc.boolean(), missed: fc.nat(5) })
-    const property = fc.asyncProperty(shapes, variants, async (shape, { norm, swiglu, add, missed }) => {
+    const flags = { norm: fc.boolean(), swiglu: fc.boolean(), add: fc.boolean() }
+    // Threads as they are dealt out here, and as on a GPU.
+    const teams = fc.constantFrom({}, { WG: 64, TEAM: 32, ROWS: 4, WORKGROUPS: 128 })
+    const variants = fc.record({ ...flags, missed: fc.nat(5), teams })
+    const property = fc.asyncProperty(shapes, variants, async (shape, { norm, swiglu, add, missed, teams }) => {
       const { bits, group, cols, rows, fast, seed } = shape
       const random = seededRandom(seed)
-      const gpu = fast ? arena.fast : arena.exact
+      const tuning = { ...arena.exact.tuning, ...teams }
+      const gpu = { ...(fast ? arena.fast : arena.exact), tuning }
       const tokens = Math.min(3, shape.tokens)
       const weights = randomQuantized(random, rows, cols, bits, group)
       const x = randomFloats(random, tokens * cols * (swiglu ? 2 : 1), 2)

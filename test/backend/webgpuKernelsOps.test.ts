@@ -112,7 +112,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const k = Math.min(most, experts)
       const layers = 3
       const layer = 1
-      const shape = { experts, k, maxTokens: 4, logitsStride: logitsStride(experts, ahead) }
+      const shape = { experts, k, maxTokens: 4, logitsStride: logitsStride(experts, ahead), pairTile: 32 }
       // A few distinct values, so that many are equal.
       const logits = randomFloats(random, tokens * shape.logitsStride, 4).map(value => Math.round(value))
       const slots = Uint32Array.from({ length: layers * experts }, () => (random() < 0.8 ? random() * 100 : MISSING))
@@ -388,7 +388,7 @@ async function rooms(arena: GpuArena, config: ModelConfig, tokens: number) {
   const kv = new KvPool(device, config, [0], largest)
   await states.reserve(4)
   await kv.reserve(8, 8)
-  const shape = { experts: 1, k: 1, maxTokens: tokens, logitsStride: 2 }
+  const shape = { experts: 1, k: 1, maxTokens: tokens, logitsStride: 2, pairTile: 32 }
   const space = createWorkspace(arena.exact, config, shape)
   return { states, kv, space, info: new StepInfo(device, config, space, kv) }
 }

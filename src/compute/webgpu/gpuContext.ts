@@ -5,10 +5,12 @@ import type { KernelSet } from './kernel.js'
 export interface Tuning {
   readonly WG: number // threads per mat-vec workgroup
   readonly TEAM: number // threads that share a row's sum there, where subgroups are not larger
-  readonly ROWS: number // rows per team of threads there
+  readonly ROWS: number // rows per team of threads there, no more than TEAM
+  readonly WORKGROUPS: number // of a mat-vec that keep all processors busy: work for fewer is cut finer
   readonly SPLITS: number // ranges of a decode attention
   readonly PIECES: number // submissions of a whole token
   readonly TILE_TOKENS: number // tokens per tile of a mat-mul
+  readonly PAIR_TILE: number // tokens of an expert per tile of its mat-muls
   readonly AHEAD: number // layers whose routers are asked before their turn, to read experts ahead
   readonly TRUST: number // the share of such guesses that must come true
   readonly TRUST_SPARE: number // the same where the disk has nothing better to do
@@ -31,21 +33,25 @@ export const HARDWARE_TUNING: Tuning = {
   WG: 256,
   TEAM: 32,
   ROWS: 4,
+  WORKGROUPS: 128, // a large GPU has some 130 multiprocessors
   SPLITS: 32,
   PIECES: 8,
   TILE_TOKENS: 64,
+  PAIR_TILE: 32,
   AHEAD: 4,
   TRUST: 0.6,
   TRUST_SPARE: 0.3,
 }
 /** A CPU has few lanes and pays for every thread that waits at a barrier. */
 export const SOFTWARE_TUNING: Tuning = {
-  WG: 64,
+  WG: 16,
   TEAM: 8,
-  ROWS: 4,
+  ROWS: 8,
+  WORKGROUPS: 8,
   SPLITS: 2,
   PIECES: 1,
   TILE_TOKENS: 16,
+  PAIR_TILE: 16,
   AHEAD: 1,
   TRUST: 0.6,
   TRUST_SPARE: 0.3,

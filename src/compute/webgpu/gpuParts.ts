@@ -31,18 +31,20 @@ export interface GpuModel {
   readonly planned: PlannedState
   readonly maxBufferBytes: number // of a buffer, and of what a kernel sees of it
   readonly chunkTokens?: number
-  readonly tuning?: Pick<Tuning, 'SPLITS' | 'AHEAD'>
+  readonly tuning?: Pick<Tuning, 'SPLITS' | 'AHEAD' | 'PAIR_TILE'>
 }
 
 export function gpuParts(model: GpuModel): BudgetPart[] {
   const { config, planned, maxBufferBytes, slotBytes } = model
   const { numLayers, moeLayers, numExperts } = config
   const fast = model.precision === 'fast'
+  const tuning = model.tuning ?? HARDWARE_TUNING
   const shape = {
     experts: numExperts,
     k: model.expertsPerToken,
     maxTokens: model.chunkTokens ?? CHUNK_TOKENS,
     logitsStride: logitsStride(numExperts, 0),
+    pairTile: tuning.PAIR_TILE,
   }
   const tables = 2 * moeLayers.length * numExperts * 4
   return [
@@ -58,7 +60,7 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
       bytes:
         workspaceBytes(config, shape, fast) +
         headBytes(config, fast) +
-        decodeBytes(config, shape.k, model.tuning ?? HARDWARE_TUNING) +
+        decodeBytes(config, shape.k, tuning) +
         promptBytes(config, shape.k, shape.maxTokens) +
         numLayers * CONSTANTS_PER_LAYER,
     },

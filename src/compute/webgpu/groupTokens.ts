@@ -1,14 +1,13 @@
 // Sorts a chunk's (token, rank) pairs by expert for the grouped products.
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
-import { GROUPED_TILE } from './matMul.js'
 import type { Op } from './op.js'
 import type { TopKShape } from './topK.js'
 
 /** The most tiles that `tokens` tokens can make. */
 export function maxTiles(shape: TopKShape, tokens: number): number {
   const pairs = tokens * shape.k
-  return Math.min(shape.experts, pairs) + Math.floor(pairs / GROUPED_TILE)
+  return Math.min(shape.experts, pairs) + Math.floor(pairs / shape.pairTile)
 }
 
 /** Where the pair list starts in the groups buffer, in words. */
@@ -33,7 +32,7 @@ export async function groupTokensOp(
     EXPERTS: shape.experts,
     K: shape.k,
     MAX_TOKENS: shape.maxTokens,
-    TILE: GROUPED_TILE,
+    TILE: shape.pairTile,
     PAIRS_AT: pairsAt(shape),
   })
   const which = uniformBuffer(gpu.device, [layer, 0, 0, 0], 'layer')

@@ -16,7 +16,6 @@ import type { PoolBuffer } from './slotPools.js'
 
 const ROWS = 64
 const WANTED_WORKGROUPS = 400
-export const GROUPED_TILE = 32 // pairs per tile
 
 export interface MatMulOptions {
   readonly step: GPUBuffer
@@ -97,6 +96,7 @@ export interface GroupedMatMulOptions {
   readonly step: GPUBuffer
   readonly groups: GPUBuffer
   readonly pairsAt: number
+  readonly pairTile: number
   readonly outStride: number
   readonly slotStride: number
   /** How many pairs share an input row: K for a token's row, 1 for a row per pair. */
@@ -124,7 +124,7 @@ export async function groupedMatMulOp(
     GROUPED: true,
     SINGLE: segments.length === 1,
     ROWS,
-    TOKENS: GROUPED_TILE,
+    TOKENS: options.pairTile,
     PAIRS_AT: options.pairsAt,
     ROWS_SHARE: options.pairsPerRow,
     ...(bias && { BIAS: true, ...floatConstants(bias) }),

@@ -22,17 +22,15 @@ export interface VecShape {
   readonly BLOCK: number
 }
 
-// A large GPU has some 130 multiprocessors; work that does not reach them all is cut finer.
-const WANTED_WORKGROUPS = 128
-
 /** `rows`: of all workgroups together; `cols`: of the whole input. */
 export function vecShape(gpu: GpuContext, rows: number, cols: number, fast: boolean): VecShape {
   const TEAM = teamSize(gpu)
   let WG = Math.max(gpu.tuning.WG, TEAM)
   let { ROWS } = gpu.tuning
+  const { WORKGROUPS } = gpu.tuning
   const workgroups = () => rows / ((WG / TEAM) * ROWS)
-  while (ROWS > 1 && workgroups() < WANTED_WORKGROUPS) ROWS /= 2
-  while (WG > Math.max(64, TEAM) && workgroups() < WANTED_WORKGROUPS) WG /= 2
+  while (ROWS > 1 && workgroups() < WORKGROUPS) ROWS /= 2
+  while (WG > Math.max(64, TEAM) && workgroups() < WORKGROUPS) WG /= 2
   // 16 KiB of workgroup memory: packed inputs take 1.25 bytes per column, float32 ones a little over 4.
   const BLOCK = Math.min(cols, fast ? 8192 : 2048)
   return { WG, TEAM, ROWS, BLOCK }

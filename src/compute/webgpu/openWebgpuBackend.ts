@@ -175,6 +175,7 @@ async function openParts(
     k: expertsPerToken,
     maxTokens: chunkTokens,
     logitsStride: logitsStride(config.numExperts, 0),
+    pairTile: tuning.PAIR_TILE,
   }
   const space = await makeChecked(device, 'workspace', () => createWorkspace(gpu, config, shape))
   const request = { packed, options, model, room, place, chunkTokens, way: gpuOptions.way }

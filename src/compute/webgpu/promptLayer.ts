@@ -200,6 +200,7 @@ async function expertOps(parts: LayerParts, weights: MoeWeights, table: GPUBuffe
     step,
     groups,
     pairsAt: pairsAt(shape),
+    pairTile: shape.pairTile,
     slotStride: layout.stride,
     maxTiles: (tokens: number) => maxTiles(shape, tokens),
     label: 'experts',

@@ -20,6 +20,7 @@ export interface TopKShape {
   readonly k: number
   readonly maxTokens: number
   readonly logitsStride: number // columns of a row of router logits
+  readonly pairTile: number // pairs of a tile of the experts' products
 }
 
 export interface DecodeChoice {
