@@ -14,7 +14,7 @@ import {
   pageTokens,
 } from '../dist/compute/wasm/kernels.js'
 import { loadKernels } from '../dist/compute/wasm/loadKernels.js'
-import { BLOCK_FORMATS, blockShift, blockSizes } from '../dist/model/blockFormats.js'
+import { BLOCK_FORMATS, blockShift, blockSizes, hasLaneSums } from '../dist/model/blockFormats.js'
 
 const MB = 1 << 20
 const POOL = 320 * MB // weights
@@ -102,7 +102,19 @@ function cases({ kernels, reader, fill }, pool, work) {
     // Random exponents would be subnormal numbers, which are slow: these are 2^-8.
     const powers = work + 56 * MB
     fill?.(powers, sizes.scales, 120)
-    kernels.prepareBlocks(act, record, work, cols * 4, cols, bits, group, blockShift(format), 0, tokens)
+    kernels.prepareBlocks(
+      act,
+      record,
+      work,
+      cols * 4,
+      cols,
+      bits,
+      group,
+      blockShift(format),
+      hasLaneSums(format),
+      0,
+      tokens,
+    )
     const slice = Math.min(rows, Math.max(32, Math.round(4e6 / (cols * tokens))))
     const slices = Math.floor(rows / slice)
     const perCall = tokens === 1 ? (size * slice) / rows : slice * cols * tokens

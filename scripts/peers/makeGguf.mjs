@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import crypto from 'node:crypto'
-// Writes a random-weight `qwen35moe` GGUF that llama.cpp loads and runs: the same metadata keys,
-// tensor names and shapes as llama.cpp's converter (conversion/qwen.py, Qwen3_5MoeTextModel).
+// Writes a random-weight `qwen35moe` or (with `intermediate`) dense `qwen35` GGUF that llama.cpp loads and runs: the same
+// metadata keys, tensor names and shapes as llama.cpp's converter (conversion/qwen.py, Qwen3_5MoeTextModel).
 //   node make-gguf.mjs --preset bench-1g --out model.gguf [--type Q4_0] [--layers 4] [--seed 1] ...
 // Any preset field is also a flag (--experts 128). No dependencies; streams to disk.
 import fs from 'node:fs'
@@ -15,6 +15,8 @@ const A3B = {
   topk: 8,
   moeIntermediate: 512,
   shared: 512,
+  intermediate: 0, // of a dense model, which has no experts
+  tied: 0, // 1: the embeddings are the head
   heads: 16,
   kvHeads: 2,
   headDim: 256,
@@ -43,6 +45,7 @@ const PRESETS = {
   'bench-1g': { ...A3B, layers: 4, experts: 64, vocab: 32768 },
   'a3b-8l': { ...A3B, layers: 8 },
   'a3b-full': A3B,
+  'qwen3.5-4b': { ...A3B, hidden: 2560, layers: 32, kvHeads: 4, intermediate: 9216, tied: 1 },
 }
 
 const flags = Object.fromEntries(Object.keys(A3B).map(k => [k, { type: 'string' }]))
@@ -208,7 +211,8 @@ const kv = (key, type, value) => kvs.push(Buffer.concat([str(key), u32(ENC[type]
 const kvArray = (key, type, values) =>
   kvs.push(Buffer.concat([str(key), u32(9), u32(ENC[type][0]), u64(values.length), ...values.map(ENC[type][1])]))
 
-const P = 'qwen35moe'
+const isDense = c.intermediate > 0
+const P = isDense ? 'qwen35' : 'qwen35moe'
 kv('general.architecture', 'str', P)
 kv('general.type', 'str', 'model')
 kv('general.name', 'str', `random-${args.preset}`)
@@ -220,13 +224,16 @@ kv(`${P}.attention.head_count_kv`, 'u32', c.kvHeads)
 kvArray(`${P}.rope.dimension_sections`, 'i32', [11, 11, 10, 0]) // required by the loader
 kv(`${P}.rope.freq_base`, 'f32', 1e7)
 kv(`${P}.attention.layer_norm_rms_epsilon`, 'f32', 1e-6)
-kv(`${P}.expert_count`, 'u32', c.experts)
-kv(`${P}.expert_used_count`, 'u32', c.topk)
+if (isDense) kv(`${P}.feed_forward_length`, 'u32', c.intermediate)
+else {
+  kv(`${P}.expert_count`, 'u32', c.experts)
+  kv(`${P}.expert_used_count`, 'u32', c.topk)
+  kv(`${P}.expert_feed_forward_length`, 'u32', c.moeIntermediate)
+  kv(`${P}.expert_shared_feed_forward_length`, 'u32', c.shared)
+}
 kv(`${P}.attention.key_length`, 'u32', c.headDim)
 kv(`${P}.attention.value_length`, 'u32', c.headDim)
 kv('general.file_type', 'u32', TYPES[W].ftype)
-kv(`${P}.expert_feed_forward_length`, 'u32', c.moeIntermediate)
-kv(`${P}.expert_shared_feed_forward_length`, 'u32', c.shared)
 kv(`${P}.ssm.conv_kernel`, 'u32', c.convKernel)
 kv(`${P}.ssm.state_size`, 'u32', c.linearHeadDim) // linear_key_head_dim
 kv(`${P}.ssm.group_count`, 'u32', c.linearKHeads) // linear_num_key_heads
@@ -281,7 +288,7 @@ const keyDim = c.linearHeadDim * c.linearKHeads,
   valueDim = c.linearHeadDim * c.linearVHeads
 weight('token_embd.weight', [H, c.vocab])
 norm('output_norm.weight', H)
-weight('output.weight', [H, c.vocab])
+if (!c.tied) weight('output.weight', [H, c.vocab])
 for (let l = 0; l < c.layers; l++) {
   const b = s => `blk.${l}.${s}`
   norm(b('attn_norm.weight'), H)
@@ -303,6 +310,12 @@ for (let l = 0; l < c.layers; l++) {
     weight(b('ssm_alpha.weight'), [H, c.linearVHeads])
     norm(b('ssm_norm.weight'), c.linearHeadDim)
     weight(b('ssm_out.weight'), [valueDim, H])
+  }
+  if (isDense) {
+    weight(b('ffn_gate.weight'), [H, c.intermediate])
+    weight(b('ffn_up.weight'), [H, c.intermediate])
+    weight(b('ffn_down.weight'), [c.intermediate, H])
+    continue
   }
   f32t(b('ffn_gate_inp.weight'), [H, c.experts], { std: 1 / Math.sqrt(H) })
   weight(b('ffn_gate_exps.weight'), [H, c.moeIntermediate, c.experts], E)

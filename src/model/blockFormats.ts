@@ -56,6 +56,11 @@ export function blockShift({ book, offset, hasMinima }: BlockFormat): number {
   return book === null ? -offset : Math.min(...book)
 }
 
+/** Whether sums of sixteen codes times int8 fit 16 bits, if only the shift is taken back before they are widened. */
+export function hasLaneSums({ book }: BlockFormat): boolean {
+  return book !== null && Math.max(...book.map(Math.abs)) * 16 * 127 < 2 ** 15
+}
+
 /** Bytes of the scales of a row. */
 export function blockScaleBytes({ scale, group, hasMinima }: BlockFormat, span: BlockSpan, cols: number): number {
   if (scale !== 'product') return (cols / group) * (scale === 'F16' ? 2 : 1)

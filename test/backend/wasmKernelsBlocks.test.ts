@@ -4,7 +4,13 @@ import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { matVec } from '#moeflux/compute/reference/matVec.js'
 import { blockActivationBytes, blockScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
-import { BLOCK_FORMATS, type BlockSpan, blockShift, dequantizeBlocks } from '#moeflux/model/blockFormats.js'
+import {
+  BLOCK_FORMATS,
+  type BlockSpan,
+  blockShift,
+  dequantizeBlocks,
+  hasLaneSums,
+} from '#moeflux/model/blockFormats.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 import { type RandomBlocks, randomBlocks } from '../support/randomBlocks.js'
@@ -41,7 +47,17 @@ function run(
     const record = blockActivationBytes(cols, format.group)
     const records = arena.allocate(record * inputs)
     const { bits, group } = format
-    const args = [records, record, rowsIn, rowStride(cols), cols, bits, group, blockShift(format)] as const
+    const args = [
+      records,
+      record,
+      rowsIn,
+      rowStride(cols),
+      cols,
+      bits,
+      group,
+      blockShift(format),
+      hasLaneSums(format),
+    ] as const
     kernels.prepareBlocks(...args, 0, inputs >> 1)
     kernels.prepareBlocks(...args, inputs >> 1, inputs)
     kernels.matmulBlocks(...common, records, record, inIndex, tokens, scratch)
@@ -137,7 +153,7 @@ describe.each(['relaxed', 'baseline'] as const)('%s', (simd: SimdLevel) => {
 
   test('the largest codes times the largest inputs do not overflow', () => {
     for (const format of BLOCK_FORMATS.values()) {
-      for (const tokens of [1, 2]) {
+      for (const tokens of [1, 2, 8]) {
         arena.reset()
         const span = format.scale === 'product' ? 256 : 0
         const { scales } = randomBlocks(format, span, 1, 256, 11)

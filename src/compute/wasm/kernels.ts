@@ -42,8 +42,8 @@ export function blockActivationBytes(cols: number, group: number): number {
 
 /** Bytes of scratch that a product of weights in blocks, or one of its rows as floats, needs. */
 export function blockScratchBytes(cols: number): number {
-  const scales = Math.ceil(cols / 128) * 64
-  return 2 * 1280 + 4 * cols + 2 * scales
+  // Eight records beside each other, which is more than a row as floats with its scales.
+  return 2 * 1280 + Math.ceil(cols / 128) * 8 * 160
 }
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */
@@ -91,9 +91,9 @@ export interface Kernels {
 
   /**
    * `prepareFast` for weights in blocks (`blockActivationBytes`), codes of `bits` in groups of `group`. `factor`: -1 where the
-   * format has minima, else what takes a shift of codes back (`blockShift`).
+   * format has minima, else what takes a shift of codes back (`blockShift`). `isLanes`: `hasLaneSums` of the format.
    */
-  prepareBlocks(out: number, outStride: number, x: number, xStride: number, cols: number, bits: number, group: number, factor: number, tokenBegin: number, tokenEnd: number): void
+  prepareBlocks(out: number, outStride: number, x: number, xStride: number, cols: number, bits: number, group: number, factor: number, isLanes: boolean, tokenBegin: number, tokenEnd: number): void
 
   /** `matmulFast` for weights in blocks; `format`: `kernel` of a BlockFormat. `scratch`: `blockScratchBytes`. */
   matmulBlocks(out: number, outStride: number, outIndex: number, weight: number, scales: number, format: number, span: number, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number, scratch: number): void

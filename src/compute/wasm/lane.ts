@@ -2,7 +2,7 @@
 // Activations of record lie in the home bank; where a matrix or a layer's state lies elsewhere, rows travel there and
 // back. Which worker does what is shared out through the team and never changes a bit of the result.
 
-import { BLOCK_FORMATS, blockShift } from '../../model/blockFormats.js'
+import { BLOCK_FORMATS, blockShift, hasLaneSums } from '../../model/blockFormats.js'
 import type { Activation } from '../../model/layers.js'
 import type { JobBoard } from './jobBoard.js'
 import type { Kernels } from './kernels.js'
@@ -17,7 +17,7 @@ export const HOME = 0
 const BLOCKS = Object.fromEntries(
   [...BLOCK_FORMATS.values()].map(format => {
     const { name, kernel, bits, group } = format
-    return [name, { kernel, bits, group, shift: blockShift(format) }]
+    return [name, { kernel, bits, group, shift: blockShift(format), isLanes: hasLaneSums(format) }]
   }),
 )
 
@@ -117,8 +117,8 @@ export class Lane<M extends LaneModel = PlacedModel> {
     const { x, cols } = stage
     if (of.block !== null) {
       if (of.precision === 'exact') return
-      const { bits, group, shift } = BLOCKS[of.block]
-      kernels.prepareBlocks(address, stride, x.address, x.stride, cols, bits, group, shift, begin, end)
+      const { bits, group, shift, isLanes } = BLOCKS[of.block]
+      kernels.prepareBlocks(address, stride, x.address, x.stride, cols, bits, group, shift, isLanes, begin, end)
       return
     }
     const { bits, group, precision } = of

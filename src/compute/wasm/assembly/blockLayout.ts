@@ -1,7 +1,7 @@
 // What kernels of weights in blocks (model/blockFormats.ts) share: the formats as type parameters, and the layout of
 // activation records. A unit is 128 columns. A record is, unit by unit, int8 [128] in the order in which codes come out of
 // their bytes, float [128 / group] scale and float [128 / group] sum; the last unit is padded with zeros. Sums are already
-// multiplied by what takes minima away (-1) or shifts codes (-offset).
+// multiplied by what takes minima away (-1) or shifts codes (-offset). For MXFP4 a sum is two int16 (prepareBlocks.ts).
 //
 // Type parameters. C, the codes: u8, u16, u32 are 2, 4 and 8 bits (below 64), i16 is 4 bits by MXFP4's book, i32 by IQ4's. G, the
 // group: 16 · sizeof<G>. S, the scales: products with minima (u8) or without (i8), halves (u16), E8M0 (u32).
@@ -40,27 +40,19 @@ export function scaleBytes<S, G>(span: i32, cols: i32): usize {
   return <usize>(cols / span) * spanBytes<S, G>(span)
 }
 
-/** Four halves in the low bits of lanes as floats; finite ones, as packing has seen to. */
+/** Four halves that were sign-extended, as floats; finite ones, as packing has seen to. */
 // @ts-ignore: decorator
 @inline
-function finiteHalves(h: v128): v128 {
-  const magnitude = i32x4.shl(v128.and(h, i32x4.splat(0x7fff)), 13)
-  const sign = i32x4.shl(v128.and(h, i32x4.splat(0x8000)), 16)
-  return v128.or(f32x4.mul(magnitude, f32x4.splat(reinterpret<f32>(0x77800000))), sign) // · 2^112
+export function finiteHalves(h: v128): v128 {
+  const moved = v128.and(i32x4.shl(h, 13), i32x4.splat(<i32>0x8fffe000)) // sign, then the magnitude without the exponent's bias
+  return f32x4.mul(moved, f32x4.splat(reinterpret<f32>(0x77800000))) // · 2^112
 }
 
 /** One half in all lanes. */
 // @ts-ignore: decorator
 @inline
 export function splatHalf(address: usize): v128 {
-  return finiteHalves(i32x4.splat(load<u16>(address)))
-}
-
-/** Two neighbouring halves at each address. */
-// @ts-ignore: decorator
-@inline
-export function twoFactors(address: usize, next: usize): v128 {
-  return finiteHalves(i32x4.extend_low_i16x8_u(v128.load32_lane(next, v128.load32_zero(address), 1)))
+  return finiteHalves(i32x4.splat(load<i16>(address)))
 }
 
 /** Four int8 as floats. */
@@ -78,14 +70,6 @@ export function loadPowers4(address: usize): v128 {
   const normal = i32x4.shl(i32x4.sub(e, i32x4.splat(1)), 23)
   const small = i32x4.shl(i32x4.add(e, i32x4.splat(1)), 21)
   return v128.bitselect(small, normal, i32x4.lt_s(e, i32x4.splat(2)))
-}
-
-/** The same with 0 for those that are subnormal. */
-// @ts-ignore: decorator
-@inline
-export function loadNormalPowers4(address: usize): v128 {
-  const e = i8x16.sub_sat_u(v128.load32_zero(address), i8x16.splat(1))
-  return i32x4.shl(i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(e)), 23)
 }
 
 /** MXFP4's book, shifted by 12 to be positive. */

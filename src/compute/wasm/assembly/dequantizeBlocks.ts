@@ -2,7 +2,7 @@
 // left after the minimum is rounded once. And products with float32 activations, which are those of such rows.
 import { iq4High, iq4Low, lookUp, mxfp4Book, scaleBytes, unitBytes } from './blockLayout'
 import { TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout'
-import { widenScales } from './matmulBlocks'
+import { widenScales } from './blockScales'
 import { rows } from './matmulPlain'
 
 /** out [cols] = a row of a matrix whose first row lies at `weight` and `scales`. */
@@ -48,7 +48,7 @@ function unpack<C, G, S>(
   const s = scales + scaleBytes<S, G>(span, cols) * <usize>row
   let scale = scratch + TILE_RECORDS
   const minima = <usize>((cols + 127) >> 7) * (512 / (16 * sizeof<G>()))
-  widenScales<S, G, u16>(s, span, cols, scale, scratch)
+  widenScales<S, G>(s, span, cols, scale, scratch)
   const shift = i32x4.splat(offset)
   const mask = i8x16.splat(sizeof<C>() == 1 ? 3 : 15)
   let from = w
