@@ -14,7 +14,7 @@ import {
   pageTokens,
 } from '../dist/compute/wasm/kernels.js'
 import { loadKernels } from '../dist/compute/wasm/loadKernels.js'
-import { BLOCK_FORMATS, blockShift, blockSizes, hasLaneSums } from '../dist/model/blockFormats.js'
+import { BLOCK_FORMATS, blockShift, blockSizes, hasLaneSums, isNibbles } from '../dist/model/blockFormats.js'
 
 const MB = 1 << 20
 const POOL = 320 * MB // weights
@@ -95,26 +95,17 @@ function cases({ kernels, reader, fill }, pool, work) {
     const sizes = blockSizes(rows, cols, format, span)
     const size = sizes.weight + sizes.scales
     const count = Math.max(1, Math.floor(POOL / size))
-    const record = blockActivationBytes(cols, format.group)
+    const isExact = precision === 'exact'
+    const record = isExact ? activationBytes(cols, 4, 32, 'exact') : blockActivationBytes(cols, format.group)
     const act = work + tokens * cols * 4
     const y = act + tokens * record
     const { bits, group, kernel } = format
     // Random exponents would be subnormal numbers, which are slow: these are 2^-8.
     const powers = work + 56 * MB
     fill?.(powers, sizes.scales, 120)
-    kernels.prepareBlocks(
-      act,
-      record,
-      work,
-      cols * 4,
-      cols,
-      bits,
-      group,
-      blockShift(format),
-      hasLaneSums(format),
-      0,
-      tokens,
-    )
+    const ofRecords = [act, record, work, cols * 4, cols, bits, group]
+    if (isExact) kernels.prepareExact(...ofRecords, 0, tokens)
+    else kernels.prepareBlocks(...ofRecords, blockShift(format), hasLaneSums(format), 0, tokens)
     const slice = Math.min(rows, Math.max(32, Math.round(4e6 / (cols * tokens))))
     const slices = Math.floor(rows / slice)
     const perCall = tokens === 1 ? (size * slice) / rows : slice * cols * tokens
@@ -123,12 +114,13 @@ function cases({ kernels, reader, fill }, pool, work) {
       const begin = (i % slices) * slice
       const scales = format.scale === 'E8M0' ? powers : w + sizes.weight
       const of = [y, rows * 4, 0, w, scales, kernel, span, cols, begin, begin + slice]
-      if (precision === 'fast') kernels.matmulBlocks(...of, act, record, 0, tokens, scratch)
+      if (!isExact) kernels.matmulBlocks(...of, act, record, 0, tokens, scratch)
+      else if (isNibbles(format)) kernels.matmulBlocksExact(...of, act, record, 0, tokens, scratch)
       else kernels.matmulBlocksExact(...of, work, cols * 4, 0, tokens, scratch)
     })
   }
   for (const name of BLOCK_FORMATS.keys()) for (const tokens of [1, 4, 128]) blocks(name, 'fast', tokens)
-  for (const name of ['q4_k', 'q6_k', 'mxfp4']) blocks(name, 'exact', 1)
+  for (const name of ['q4_k', 'q6_k', 'mxfp4', 'iq4_xs']) for (const tokens of [1, 128]) blocks(name, 'exact', tokens)
   matrix('head', 'fast', 4, 64, 32768, 2048, 1)
   matrix('qkv', 'fast', 4, 64, 8192, 2048, 1)
   matrix('o', 'fast', 4, 64, 2048, 4096, 1)

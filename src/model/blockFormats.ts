@@ -61,6 +61,11 @@ export function hasLaneSums({ book }: BlockFormat): boolean {
   return book !== null && Math.max(...book.map(Math.abs)) * 16 * 127 < 2 ** 15
 }
 
+/** Whether kernels take the codes as they take affine ones of four bits in groups of 32. */
+export function isNibbles({ bits, group }: BlockFormat): boolean {
+  return bits === 4 && group === 32
+}
+
 /** Bytes of the scales of a row. */
 export function blockScaleBytes({ scale, group, hasMinima }: BlockFormat, span: BlockSpan, cols: number): number {
   if (scale !== 'product') return (cols / group) * (scale === 'F16' ? 2 : 1)

@@ -3,13 +3,19 @@
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { matVec } from '#moeflux/compute/reference/matVec.js'
-import { blockActivationBytes, blockScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
+import {
+  activationBytes,
+  blockActivationBytes,
+  blockScratchBytes,
+  type SimdLevel,
+} from '#moeflux/compute/wasm/kernels.js'
 import {
   BLOCK_FORMATS,
   type BlockSpan,
   blockShift,
   dequantizeBlocks,
   hasLaneSums,
+  isNibbles,
 } from '#moeflux/model/blockFormats.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, seededRandom } from '../support/random.js'
@@ -42,7 +48,10 @@ function run(
   const scratch = arena.allocate(blockScratchBytes(cols))
   const common = [out, stride, outIndex, at.weight, at.scales, format.kernel, span, cols, begin, end] as const
   if (precision === 'exact') {
-    kernels.matmulBlocksExact(...common, rowsIn, rowStride(cols), inIndex, tokens, scratch)
+    const record = isNibbles(format) ? activationBytes(cols, 4, 32, 'exact') : rowStride(cols)
+    const records = isNibbles(format) ? arena.allocate(record * inputs) : rowsIn
+    if (isNibbles(format)) kernels.prepareExact(records, record, rowsIn, rowStride(cols), cols, 4, 32, 0, inputs)
+    kernels.matmulBlocksExact(...common, records, record, inIndex, tokens, scratch)
   } else {
     const record = blockActivationBytes(cols, format.group)
     const records = arena.allocate(record * inputs)

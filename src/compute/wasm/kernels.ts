@@ -98,8 +98,11 @@ export interface Kernels {
   /** `matmulFast` for weights in blocks; `format`: `kernel` of a BlockFormat. `scratch`: `blockScratchBytes`. */
   matmulBlocks(out: number, outStride: number, outIndex: number, weight: number, scales: number, format: number, span: number, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number, scratch: number): void
 
-  /** The same for rows of floats as they are. */
-  matmulBlocksExact(out: number, outStride: number, outIndex: number, weight: number, scales: number, format: number, span: number, cols: number, rowBegin: number, rowEnd: number, x: number, xStride: number, xIndex: number, tokens: number, scratch: number): void
+  /**
+   * The same for float32 activations: records of `prepareExact` (4 bits) where codes have four bits in groups of 32, else rows of
+   * floats as they are.
+   */
+  matmulBlocksExact(out: number, outStride: number, outIndex: number, weight: number, scales: number, format: number, span: number, cols: number, rowBegin: number, rowEnd: number, act: number, actStride: number, actIndex: number, tokens: number, scratch: number): void
 
   /** `dequantizeRow` for weights in blocks. `scratch`: `blockScratchBytes`. */
   dequantizeBlocks(out: number, weight: number, scales: number, format: number, span: number, cols: number, row: number, scratch: number): void

@@ -2,7 +2,7 @@
 // Activations of record lie in the home bank; where a matrix or a layer's state lies elsewhere, rows travel there and
 // back. Which worker does what is shared out through the team and never changes a bit of the result.
 
-import { BLOCK_FORMATS, blockShift, hasLaneSums } from '../../model/blockFormats.js'
+import { BLOCK_FORMATS, blockShift, hasLaneSums, isNibbles } from '../../model/blockFormats.js'
 import type { Activation } from '../../model/layers.js'
 import type { JobBoard } from './jobBoard.js'
 import type { Kernels } from './kernels.js'
@@ -17,7 +17,10 @@ export const HOME = 0
 const BLOCKS = Object.fromEntries(
   [...BLOCK_FORMATS.values()].map(format => {
     const { name, kernel, bits, group } = format
-    return [name, { kernel, bits, group, shift: blockShift(format), isLanes: hasLaneSums(format) }]
+    return [
+      name,
+      { kernel, bits, group, shift: blockShift(format), isLanes: hasLaneSums(format), isNibbles: isNibbles(format) },
+    ]
   }),
 )
 
@@ -116,8 +119,11 @@ export class Lane<M extends LaneModel = PlacedModel> {
     const kernels = this.kernels[bank]
     const { x, cols } = stage
     if (of.block !== null) {
-      if (of.precision === 'exact') return
-      const { bits, group, shift, isLanes } = BLOCKS[of.block]
+      const { bits, group, shift, isLanes, isNibbles } = BLOCKS[of.block]
+      if (of.precision === 'exact') {
+        if (isNibbles) kernels.prepareExact(address, stride, x.address, x.stride, cols, 4, 32, begin, end)
+        return
+      }
       kernels.prepareBlocks(address, stride, x.address, x.stride, cols, bits, group, shift, isLanes, begin, end)
       return
     }
@@ -196,7 +202,8 @@ export class Lane<M extends LaneModel = PlacedModel> {
       return
     }
     const of = this.scratch.forms[form]
-    const records = of.block !== null && of.precision === 'exact' ? stage.x : stage.records[form]
+    const isPlain = of.block !== null && of.precision === 'exact' && !BLOCKS[of.block].isNibbles
+    const records = isPlain ? stage.x : stage.records[form]
     const act = records.address + actRow * records.stride
     if (of.block !== null) {
       const multiply = of.precision === 'exact' ? kernels.matmulBlocksExact : kernels.matmulBlocks

@@ -4,7 +4,7 @@
 // Three regions are reused within a layer; what makes that safe is the order of phases (see forward.ts): mixer and MoE
 // activations overlay each other, and so do the records of inputs that are never needed together.
 
-import { type BlockName, blockFormat } from '../../model/blockFormats.js'
+import { type BlockName, blockFormat, isNibbles } from '../../model/blockFormats.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { LayerShape } from '../../model/layers.js'
 import type { QuantBits, QuantGroup } from '../../model/tensors.js'
@@ -159,7 +159,9 @@ function groupsOf(feedForward: LayerShape['feedForward']): number {
 
 function recordBytes(form: Form, cols: number): number {
   if (form.block === null) return activationBytes(cols, form.bits, form.group, form.precision)
-  return form.precision === 'exact' ? 0 : blockActivationBytes(cols, blockFormat(form.block).group)
+  const format = blockFormat(form.block)
+  if (form.precision === 'fast') return blockActivationBytes(cols, format.group)
+  return isNibbles(format) ? activationBytes(cols, 4, 32, 'exact') : 0
 }
 
 export function layoutScratch(request: ScratchRequest): Scratch {

@@ -92,6 +92,14 @@ export function iq4High(): v128 {
   return i8x16(0, 1, 2, 3, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 13, 15)
 }
 
+/** The book of signed codes. */
+// @ts-ignore: decorator
+@inline
+export function signedBook<C>(): v128 {
+  if (sizeof<C>() == 2) return i8x16.sub(mxfp4Book(), i8x16.splat(12))
+  return i8x16.sub(v128.or(iq4Low(), i8x16.shl(iq4High(), 4)), i8x16.splat(127))
+}
+
 /** Entries of a book by indices below 16. */
 // @ts-ignore: decorator
 @inline

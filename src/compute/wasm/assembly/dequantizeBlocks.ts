@@ -1,8 +1,9 @@
 // Rows of weights in blocks as floats, the same to the bit as in JavaScript: a scale times a code is exact, so that what is
-// left after the minimum is rounded once. And products with float32 activations, which are those of such rows.
+// left after the minimum is rounded once. And products with float32 activations.
 import { iq4High, iq4Low, lookUp, mxfp4Book, scaleBytes, unitBytes } from './blockLayout'
 import { TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout'
 import { widenScales } from './blockScales'
+import { nibblesExact } from './matmulNibblesExact'
 import { rows } from './matmulPlain'
 
 /** out [cols] = a row of a matrix whose first row lies at `weight` and `scales`. */
@@ -19,25 +20,38 @@ export function dequantizeBlocks(
   else unpack<u32, u8, i8>(out, weight, scales, span, cols, row, 32, scratch)
 }
 
-/** Rows of float32 inputs x; the order of sums is that of plain floats. */
+/**
+ * Products with float32 activations. Four-bit codes in groups of 32 take records of `prepareExact` (matmulNibblesExact.ts), the others rows
+ * of floats; there the order of sums is that of plain floats.
+ */
 export function matmulBlocksExact(
   out: usize, outStride: usize, outIndex: usize, weight: usize, scales: usize, format: i32, span: i32, cols: i32,
-  rowBegin: i32, rowEnd: i32, x: usize, xStride: usize, xIndex: usize, tokens: i32, scratch: usize,
+  rowBegin: i32, rowEnd: i32, act: usize, actStride: usize, actIndex: usize, tokens: i32, scratch: usize,
 ): void {
-  const floats = scratch + TILE_RECORDS
-  const rest = floats + (<usize>cols << 2)
   for (let first = 0; first < tokens; first += TOKEN_TILE) {
     const count = min(TOKEN_TILE, tokens - first)
     for (let t = 0; t < count; t++) {
-      const from = xIndex ? load<u32>(xIndex + (<usize>(first + t) << 2)) : first + t
+      const from = actIndex ? load<u32>(actIndex + (<usize>(first + t) << 2)) : first + t
       const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
-      store<u32>(scratch + (<usize>t << 2), <u32>(x + <usize>from * xStride))
+      store<u32>(scratch + (<usize>t << 2), <u32>(act + <usize>from * actStride))
       store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
     }
-    for (let row = rowBegin; row < rowEnd; row++) {
-      dequantizeBlocks(floats, weight, scales, format, span, cols, row, rest)
-      rows<f32>(floats - ((<usize>row * <usize>cols) << 2), cols, row, row + 1, count, scratch)
-    }
+    if (format == 1) nibblesExact<i16, u32>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
+    else if (format == 2) nibblesExact<i32, u16>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
+    else if (format == 3) nibblesExact<i32, i8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
+    else if (format == 6) nibblesExact<u16, u8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
+    else plainRows(weight, scales, format, span, cols, rowBegin, rowEnd, count, scratch)
+  }
+}
+
+function plainRows(
+  weight: usize, scales: usize, format: i32, span: i32, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
+): void {
+  const floats = scratch + TILE_RECORDS
+  const rest = floats + (<usize>cols << 2)
+  for (let row = rowBegin; row < rowEnd; row++) {
+    dequantizeBlocks(floats, weight, scales, format, span, cols, row, rest)
+    rows<f32>(floats - ((<usize>row * <usize>cols) << 2), cols, row, row + 1, tokens, scratch)
   }
 }
 
