@@ -3,7 +3,7 @@
 // and again, each in a process of its own, so that both meet the same machine. node-llama-cpp is no dependency of this
 // project: it is installed in a scratch folder. See README.md here for the set-up.
 //
-//   node scripts/peers/sideBySide.mjs memory   --peers DIR [--rounds 3] [--prompt 128] [--tokens 64] [--threads 2]
+//   node scripts/peers/sideBySide.mjs memory   --peers DIR [--rounds 3] [--prompt 128] [--tokens 64] [--threads 2] [--model a3b:8 --gguf FILE]
 //   node scripts/peers/sideBySide.mjs capped   --peers DIR --limit 2G|1200M [--read-ahead-kb 128]      (root)
 //
 // memory: everything in memory. capped: a memory limit below the model, cold files; the peer reads its model from a loop
@@ -27,6 +27,7 @@ const { values: options, positionals } = parseArgs({
     limit: { type: 'string', default: '2G' },
     'read-ahead-kb': { type: 'string' },
     model: { type: 'string', default: 'a3b:8' },
+    gguf: { type: 'string' },
     'our-flags': { type: 'string', default: '' },
   },
 })
@@ -36,7 +37,7 @@ if ((mode !== 'memory' && mode !== 'capped') || !options.peers) {
   process.exit(2)
 }
 const peers = resolve(options.peers)
-const gguf = join(peers, mode === 'memory' ? 'a3b-8l.gguf' : 'a3b-8l-iq4xs.gguf')
+const gguf = join(peers, options.gguf ?? (mode === 'memory' ? 'a3b-8l.gguf' : 'a3b-8l-iq4xs.gguf'))
 const capScript = join(here, 'withMemoryCap.sh')
 const [preset, layers] = options.model.split(':')
 const home = process.env.MOEFLUX_HOME ?? join(homedir(), '.cache/moeflux')

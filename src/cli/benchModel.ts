@@ -141,7 +141,10 @@ function formatReport(report: BenchReport, profile: boolean, width: number): str
   let text = formatFields(fields, width)
   if (profile) {
     const total = Object.values(report.phaseSeconds).reduce((a, b) => a + b, 0)
-    const phases = Object.entries(report.phaseSeconds).sort((a, b) => b[1] - a[1])
+    // What a model does not have, such as a dense one experts, is left out.
+    const phases = Object.entries(report.phaseSeconds)
+      .filter(([, s]) => s > 0)
+      .sort((a, b) => b[1] - a[1])
     text +=
       '\n' + formatFields(phases.map(([name, s]) => [name, `${threeDigits(s * 1000)} ms  ${formatPercent(s / total)}`]))
   }

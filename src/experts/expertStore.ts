@@ -21,7 +21,12 @@ export class ExpertStore<T> {
 
   constructor(
     private readonly experts: ExpertFiles,
-    shape: { readonly layers: number; readonly experts: number; readonly slots: number },
+    shape: {
+      readonly layers: number
+      readonly experts: number
+      readonly slots: number
+      readonly layerNumbers?: readonly number[]
+    },
     private readonly decode: (record: Uint8Array, layer: number) => T,
   ) {
     const { expertSize } = experts.layout
@@ -40,7 +45,8 @@ export class ExpertStore<T> {
       },
     }
     const fileNames = experts.files.map(file => file.name)
-    this.streamer = new AsyncStreamer(new StreamerCore(this.cache, orders, { aheadLimit: 0, expertSize, fileNames }))
+    const options = { aheadLimit: 0, expertSize, fileNames, layerNumbers: shape.layerNumbers }
+    this.streamer = new AsyncStreamer(new StreamerCore(this.cache, orders, options))
   }
 
   get stats(): StreamerStats {

@@ -44,6 +44,7 @@ export interface StreamerPlan {
   readonly policy: PolicyName
   readonly prefetch: boolean
   readonly fileNames: readonly string[] // [layers], for errors
+  readonly layerNumbers?: readonly number[] // [layers], for errors: the model's own; absent: 0, 1, 2, …
 }
 
 /** Returned by `next` when the abort word was set while it waited. */
@@ -67,7 +68,7 @@ export class ExpertStreamer {
     private readonly abort: Int32Array, // [1], not 0: stop waiting
     resident?: Uint8Array, // [layers, experts], shows which experts are in memory
   ) {
-    const { layers, experts, expertSize, policy, fileNames } = plan
+    const { layers, experts, expertSize, policy, fileNames, layerNumbers } = plan
     const shape = { layers, experts, slots: plan.slotBank.length, expertBytes: expertSize, policy }
     const cache = new ExpertCache(shape, { resident })
     const orders = {
@@ -76,7 +77,7 @@ export class ExpertStreamer {
       callOff: (slot: number) => queue.cancel(slot),
     }
     const aheadLimit = Math.min(mostAhead, cache.slots >> 2)
-    this.core = new StreamerCore(cache, orders, { aheadLimit, expertSize, fileNames })
+    this.core = new StreamerCore(cache, orders, { aheadLimit, expertSize, fileNames, layerNumbers })
     this.governor = new PrefetchGovernor(plan.prefetch)
     // A read costs the processor time that computing needs, so an idle disk is no reason for one.
     const guesses = { k: plan.expertsPerToken, sources, least: leastTrue, leastSpare: leastTrue }

@@ -52,6 +52,7 @@ export interface StreamerCoreOptions {
   readonly aheadLimit: number // prefetches under way at once
   readonly expertSize: number // bytes
   readonly fileNames: readonly string[] // [layers], for errors
+  readonly layerNumbers?: readonly number[] // [layers], for errors: the model's own; absent: 0, 1, 2, …
 }
 
 export interface StreamerStats {
@@ -332,7 +333,8 @@ export class StreamerCore implements GuessedSlots, LayerSlots {
   }
 
   private error(layer: number, expert: number, { detail, cause }: ReadFault): ExpertReadError {
-    const { expertSize, fileNames } = this.options
-    return new ExpertReadError(layer, expert, fileNames[layer], expert * expertSize, detail, { cause })
+    const { expertSize, fileNames, layerNumbers } = this.options
+    const number = layerNumbers?.[layer] ?? layer
+    return new ExpertReadError(number, expert, fileNames[layer], expert * expertSize, detail, { cause })
   }
 }

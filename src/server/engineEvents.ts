@@ -22,6 +22,7 @@ export function engineBody({ shelf, modelFiles }: Service): object {
     description: model.backendDescription,
     layers: config.moeLayers.length,
     experts: config.numExperts,
+    layer_numbers: config.moeLayers,
     layer_kinds: config.moeLayers.map(layer => config.layerKinds[layer]),
     experts_per_token: model.expertsPerToken,
     context_length: model.contextLength,

@@ -33,6 +33,7 @@ describe('the engine over HTTP', () => {
       stats: { expertHits: expect.any(Number) },
     })
     expect(engine.layer_kinds).toHaveLength(engine.layers)
+    expect(engine.layer_numbers).toEqual([0, 1, 2, 3, 4, 5, 6, 7])
   })
 
   it('streams frames that add up to the metrics, to several watchers, and cleans up behind them', async () => {

@@ -52,6 +52,48 @@ export function bfloat16Experts(tensors: Tensors): Tensors {
   return out
 }
 
+/** Experts of gpt-oss as mlx-lm has them, gate and up in tensors of their own: MXFP4 as words, scales, biases. */
+export function mlxMxfp4Experts(tensors: Tensors): Tensors {
+  const out: Tensors = new Map()
+  for (const [key, tensor] of splitAlternating(tensors)) {
+    if (key.endsWith('_blocks')) {
+      const [experts, rows, blocks] = tensor.shape
+      out.set(key.replace('_blocks', '.weight'), { ...tensor, dtype: 'U32', shape: [experts, rows, blocks * 4] })
+    } else out.set(key.replace(/(experts\.\w+_proj)_(scales|bias)$/, '$1.$2'), tensor)
+  }
+  return out
+}
+
+/** Of tensors whose rows are gate and up in turns, two tensors. */
+function splitAlternating(tensors: Tensors): Tensors {
+  const out: Tensors = new Map()
+  for (const [key, tensor] of tensors) {
+    if (!key.includes('gate_up_proj')) {
+      out.set(key, tensor)
+      continue
+    }
+    const [experts, rows, ...rest] = tensor.shape
+    const size = tensor.data.length / (experts * rows)
+    for (const [first, projection] of ['gate', 'up'].entries()) {
+      const all = Array.from({ length: (experts * rows) / 2 }, (_, row) => 2 * row + first)
+      const data = Buffer.concat(all.map(row => tensor.data.subarray(row * size, (row + 1) * size)))
+      out.set(key.replace('gate_up', projection), { ...tensor, shape: [experts, rows / 2, ...rest], data })
+    }
+  }
+  return out
+}
+
+/** Blocks as GGUF has them: the exponent, then of each byte's two codes the first 16 columns and the last 16. */
+function ggufMxfp4(blocks: Uint8Array, scales: Uint8Array): Uint8Array {
+  const out = new Uint8Array(scales.length * 17)
+  for (let block = 0; block < scales.length; block++) {
+    const code = (column: number) => (blocks[block * 16 + (column >> 1)] >> (column % 2 === 0 ? 0 : 4)) & 15
+    out[block * 17] = scales[block]
+    for (let i = 0; i < 16; i++) out[block * 17 + 1 + i] = code(i) | (code(i + 16) << 4)
+  }
+  return out
+}
+
 const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0, -0.5, -1, -1.5, -2, -3, -4, -6]
 
 function isNorm(key: string): boolean {
@@ -87,6 +129,7 @@ const GGUF_LAYER_NAMES: readonly (readonly [string, string])[] = [
   ['mlp.shared_expert_gate', 'ffn_gate_inp_shexp'],
   ['mlp.gate.e_score_correction_bias', 'exp_probs_b.bias'],
   ['mlp.gate.', 'ffn_gate_inp.'],
+  ['mlp.router.', 'ffn_gate_inp.'],
   ['mlp.experts.', 'ffn_@_exps.'],
   ['mlp.', 'ffn_@.'],
   ['linear_attn.in_proj_ba', 'ssm_ba'],
@@ -106,7 +149,8 @@ function ggufName(key: string, name: FamilyName): string {
       .replace('lm_head', 'output')
       .replace('model.norm', 'output_norm')
   }
-  const [, layer, rest] = match
+  const layer = match[1]
+  const rest = match[2].replace(/_proj_blocks$/, '_proj.weight').replace(/_proj_bias$/, '_proj.bias')
   if (name === 'qwen3_moe' && rest.startsWith('post_attention')) return `blk.${layer}.ffn_norm.weight`
   for (const [from, to] of GGUF_LAYER_NAMES) {
     if (!rest.startsWith(from)) continue
@@ -118,14 +162,24 @@ function ggufName(key: string, name: FamilyName): string {
   return `blk.${layer}.${rest.replace('self_attn.', 'attn_').replace('_proj', '')}`
 }
 
-/** Not for qwen3_5, whose heads another converter reorders, nor for gpt_oss. */
-export function ggufForm(name: 'qwen3_moe' | 'qwen3_next' | 'glm4_moe'): Uint8Array {
+type GgufFamily = Exclude<FamilyName, 'qwen3_5'>
+
+/** Not for qwen3_5, whose heads another converter reorders. */
+export function ggufForm(name: GgufFamily): Uint8Array {
   const tensors: TestGgufTensor[] = []
-  const stacked = stackExperts(familyTensors(name), 'mlp.experts.$_proj.weight')
+  const stacked = splitAlternating(stackExperts(familyTensors(name), 'mlp.experts.$_proj.weight'))
   for (const [key, tensor] of name === 'qwen3_next' ? splitProjections(stacked) : stacked) {
     if (key.startsWith('model.layers.4.')) continue // the MTP block
+    if (key.endsWith('_scales')) continue
+    if (key.endsWith('_blocks')) {
+      const [experts, rows, blocks] = tensor.shape
+      const data = ggufMxfp4(tensor.data, stacked.get(key.replace('_blocks', '_scales'))!.data)
+      const type = typeId('MXFP4')
+      tensors.push({ name: ggufName(key, name), shape: [experts, rows, blocks * 32], type, data })
+      continue
+    }
     const shape = key.includes('conv1d') ? [tensor.shape[0], 4] : tensor.shape
-    const isMatrix = shape.length > 1 && !key.includes('conv1d')
+    const isMatrix = shape.length > 1 && !key.includes('conv1d') && !key.endsWith('bias')
     const change = (value: number) => (key.endsWith('A_log') ? -Math.exp(value) : hasOne(key, name) ? value + 1 : value)
     const values = valuesOf(tensor).map(change)
     const data = isMatrix ? Uint16Array.from(values, float32ToBfloat16) : values
@@ -164,9 +218,9 @@ function splitProjections(tensors: Tensors): Tensors {
   return out
 }
 
-function ggufMetadata(name: 'qwen3_moe' | 'qwen3_next' | 'glm4_moe') {
+function ggufMetadata(name: GgufFamily) {
   const config = familyConfig(name)
-  const architecture = { qwen3_moe: 'qwen3moe', qwen3_next: 'qwen3next', glm4_moe: 'glm4moe' }[name]
+  const architecture = { qwen3_moe: 'qwen3moe', qwen3_next: 'qwen3next', glm4_moe: 'glm4moe', gpt_oss: 'gpt-oss' }[name]
   const number = (field: string) => config[field] as number
   const factor = (config.partial_rotary_factor as number | undefined) ?? 1
   const numbers: Record<string, number> = {
@@ -177,9 +231,11 @@ function ggufMetadata(name: 'qwen3_moe' | 'qwen3_next' | 'glm4_moe') {
     'attention.head_count_kv': number('num_key_value_heads'),
     'attention.key_length': number('head_dim'),
     'rope.dimension_count': number('head_dim') * factor,
-    expert_count: number(name === 'glm4_moe' ? 'n_routed_experts' : 'num_experts'),
+    expert_count: number(
+      { glm4_moe: 'n_routed_experts', gpt_oss: 'num_local_experts' }[name as string] ?? 'num_experts',
+    ),
     expert_used_count: number('num_experts_per_tok'),
-    expert_feed_forward_length: number('moe_intermediate_size'),
+    expert_feed_forward_length: number(name === 'gpt_oss' ? 'intermediate_size' : 'moe_intermediate_size'),
   }
   if (name === 'qwen3_next') {
     Object.assign(numbers, {
@@ -201,6 +257,13 @@ function ggufMetadata(name: 'qwen3_moe' | 'qwen3_next' | 'glm4_moe') {
       expert_group_count: number('n_group'),
       expert_group_used_count: number('topk_group'),
       expert_gating_func: 2,
+    })
+  }
+  if (name === 'gpt_oss') {
+    Object.assign(numbers, {
+      'attention.sliding_window': number('sliding_window'),
+      'rope.scaling.factor': 32,
+      'rope.scaling.original_context_length': 4096,
     })
   }
   const scale = name === 'glm4_moe' ? [[`${architecture}.expert_weights_scale`, f32(2.5)] as const] : []

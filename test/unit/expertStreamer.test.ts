@@ -120,6 +120,7 @@ function streamerOn(disk: FakeDisk, slots: number, prefetch = true) {
     policy: 'lrfu' as const,
     prefetch,
     fileNames: Array.from({ length: layers }, (_, i) => `layer_0${i}.bin`),
+    layerNumbers: Array.from({ length: layers }, (_, i) => i + 1), // as of a model whose first layer is dense
   }
   return { streamer: new ExpertStreamer(plan, disk, abort), abort }
 }
@@ -222,7 +223,7 @@ describe('expert streamer', () => {
         expect(error).toBeInstanceOf(ExpertReadError)
         expect(error).toMatchObject({
           code: 'EXPERT_READ',
-          layer: round % layers,
+          layer: (round % layers) + 1,
           file: `layer_0${round % layers}.bin`,
         })
         failures++
@@ -366,7 +367,7 @@ describe('expert streamer', () => {
     disk.failing = true
     streamer.request(2, [5])
     expect(() => streamer.next(new Int32Array(4))).toThrow(
-      'expert 5 of layer 2: reading failed with EIO (layer_02.bin at 320)',
+      'expert 5 of layer 3: reading failed with EIO (layer_02.bin at 320)',
     )
     streamer.release()
     disk.failing = false

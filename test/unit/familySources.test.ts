@@ -7,7 +7,7 @@ import { openPacked } from '#moeflux/storage/openPacked.js'
 import { type PackOptions, packFolder } from '#moeflux/storage/packFolder.js'
 import { verifyModel } from '#moeflux/storage/verify.js'
 import { type FamilyName, familyConfig, familyNames, keptWeights, writeFamily } from '../support/families.js'
-import { bfloat16Experts, familyTensors, ggufForm, mlxForm } from '../support/familyForms.js'
+import { bfloat16Experts, familyTensors, ggufForm, mlxForm, mlxMxfp4Experts } from '../support/familyForms.js'
 import { temporaryFolder, tensorValues } from '../support/packedFiles.js'
 import { writeSource } from '../support/tinyModel.js'
 
@@ -53,10 +53,19 @@ test.each(others(['gpt_oss']))('%s from an MLX folder', async name => {
   expectSame(await packedValues(source, { bits: 16 }), await original(name))
 })
 
-test.each(['qwen3_moe', 'qwen3_next', 'glm4_moe'] as const)('%s from a GGUF file', async name => {
+test('gpt_oss from an MLX folder, its experts in MXFP4', async () => {
+  const { quantization_config: _, ...config } = familyConfig('gpt_oss')
+  const source = writeSource(join(temporaryFolder(), 'a'), mlxMxfp4Experts(familyTensors('gpt_oss')), {
+    config: { ...config, quantization: { group_size: 32, bits: 4, mode: 'mxfp4' } },
+    format: 'mlx',
+  })
+  expectSame(await packedValues(source, {}), await original('gpt_oss'))
+})
+
+test.each(['qwen3_moe', 'qwen3_next', 'glm4_moe', 'gpt_oss'] as const)('%s from a GGUF file', async name => {
   const path = join(temporaryFolder(), `${name}.gguf`)
   writeFileSync(path, ggufForm(name))
-  expectSame(await packedValues(path, { bits: 16 }), await original(name), /A_log/)
+  expectSame(await packedValues(path, keptWeights(name)), await original(name), /A_log/)
 })
 
 describe('qwen3_5', () => {

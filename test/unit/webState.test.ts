@@ -146,6 +146,7 @@ const shape = {
   layers: LAYERS,
   experts: EXPERTS,
   expertsPerToken: 1,
+  layerNumbers: [0, 1],
   layerKinds: ['linear_attention', 'full_attention'],
   contextLength: 100,
 }

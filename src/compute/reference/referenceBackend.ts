@@ -78,7 +78,7 @@ class ReferenceBackend implements Backend {
     this.memory = new KvMemory(packed.config)
     const { layouts } = packed.experts
     const { expertLayers, numExperts: experts } = packed.config
-    const shape = { layers: expertLayers.length, experts, slots }
+    const shape = { layers: expertLayers.length, layerNumbers: expertLayers, experts, slots }
     const decode = (record: Uint8Array, place: number): ExpertWeights => decodeExpert(record, layouts[place])
     this.store = shape.layers === 0 ? null : new ExpertStore(packed.experts, shape, decode)
     if (weights.draftHead !== null) {

@@ -229,6 +229,7 @@ function streamerPlan(
     policy: 'lrfu',
     prefetch: options.prefetch ?? true,
     fileNames: files.files.map(file => file.name),
+    layerNumbers: config.expertLayers,
   }
 }
 

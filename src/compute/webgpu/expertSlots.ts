@@ -125,7 +125,7 @@ export class ExpertSlots implements GuessedSlots {
     this.#link = link
     this.#claims = link && new TierClaims(link.tiers)
     this.#reads.isPaced = link !== null
-    const options = { aheadLimit, expertSize, fileNames }
+    const options = { aheadLimit, expertSize, fileNames, layerNumbers: config.expertLayers }
     this.#core = new StreamerCore(cache, this.#reads, {
       ...options,
       ...(this.#claims && {

@@ -53,7 +53,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
   constructor(
     readonly tiers: ExpertTiers,
     private readonly expertSize: number,
-    fileNames: readonly string[], // [layers]
+    files: { readonly fileNames: readonly string[]; readonly layerNumbers: readonly number[] }, // for errors, as StreamerCore's
     private readonly workers: HostWorkers,
     private readonly reader: SlotReader,
     private readonly prompts: PromptRule,
@@ -80,7 +80,7 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
       },
       aheadLimit: MOST_AHEAD,
       expertSize,
-      fileNames,
+      ...files,
     })
     this.streamer = new AsyncStreamer(this.core)
     const most = Math.min(MOST_AHEAD, Math.max(1, tiers.memory.slots >> 1))

@@ -78,6 +78,6 @@ export async function openHostTier(
     return null
   }
   workers.use(way.threads)
-  const names = files.map(file => file.name)
+  const names = { fileNames: files.map(file => file.name), layerNumbers: packed.config.expertLayers }
   return new HostTier(tiersOf(slots, way), layout.expertSize, names, workers, place.openReader(workers), way.prompts)
 }

@@ -98,7 +98,7 @@ function describe({ shape, routed, resident }: EngineHistory, { layer, expert }:
   const share = ofLayer > 0 ? ` (${format.percent(routed[at] / ofLayer)} of the layer)` : ''
   const kind = shape.layerKinds[layer] === 'full_attention' ? 'full attention' : 'linear attention'
   const place = resident[at] ? 'in memory' : 'on disk'
-  return `Layer ${layer}, ${kind} · expert ${expert}: ${format.count(routed[at])} tokens${share}, ${place}`
+  return `Layer ${shape.layerNumbers[layer]}, ${kind} · expert ${expert}: ${format.count(routed[at])} tokens${share}, ${place}`
 }
 
 function summary({ tokens, routed, resident }: EngineHistory): string {
@@ -111,7 +111,7 @@ function summary({ tokens, routed, resident }: EngineHistory): string {
 }
 
 function draw(canvas: HTMLCanvasElement, history: EngineHistory, rowHeight: number, cell: Cell | null): void {
-  const { layers, experts, layerKinds } = history.shape
+  const { layers, experts, layerNumbers, layerKinds } = history.shape
   const width = canvas.clientWidth
   const ratio = devicePixelRatio || 1
   canvas.width = Math.round(width * ratio)
@@ -132,7 +132,7 @@ function draw(canvas: HTMLCanvasElement, history: EngineHistory, rowHeight: numb
     const top = layer * rowHeight
     if (layer % labelEvery === 0) {
       context.fillStyle = layerKinds[layer] === 'full_attention' ? tone('text') : tone('muted')
-      context.fillText(String(layer), 2, top + rowHeight / 2)
+      context.fillText(String(layerNumbers[layer]), 2, top + rowHeight / 2)
     }
     for (let expert = 0; expert < experts; expert++) {
       const at = layer * experts + expert

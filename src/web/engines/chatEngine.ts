@@ -11,6 +11,7 @@ export interface EngineShape {
   readonly layers: number
   readonly experts: number
   readonly expertsPerToken: number
+  readonly layerNumbers: readonly number[] // [layers], the model's own: dense ones have no row
   readonly layerKinds: readonly string[] // [layers]
   readonly contextLength: number
 }

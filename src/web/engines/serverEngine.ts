@@ -49,6 +49,7 @@ export class ServerEngine implements ChatEngine {
       layers: body.layers,
       experts: body.experts,
       expertsPerToken: body.experts_per_token,
+      layerNumbers: body.layer_numbers,
       layerKinds: body.layer_kinds,
       contextLength: body.context_length,
     }

@@ -50,6 +50,7 @@ export class TabEngine implements ChatEngine {
       layers: info.config.moeLayers.length,
       experts: info.config.numExperts,
       expertsPerToken: info.expertsPerToken,
+      layerNumbers: info.config.moeLayers,
       layerKinds: info.config.moeLayers.map(layer => info.config.layerKinds[layer]),
       contextLength: info.contextLength,
     }
