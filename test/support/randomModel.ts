@@ -109,7 +109,7 @@ function withKinds(config: ModelConfig, layers: readonly LayerShape[] | undefine
   if (layers === undefined) return config
   const rope = layers.map(({ mixer }) => mixer).find(mixer => mixer.kind === 'full_attention')?.rope ?? config.rope
   const some = moeLayers(layers)
-  return { ...config, layers, rope, moeLayers: some, ...(some.length === 0 ? NO_EXPERTS : {}) }
+  return { ...config, layers, rope, moeLayers: some, expertLayers: some, ...(some.length === 0 ? NO_EXPERTS : {}) }
 }
 
 function checksumsOf(files: readonly Uint8Array[], recordBytes: number): BlockChecksums | null {
