@@ -1,17 +1,15 @@
 // The model that a name means, brought from the hub where it is not here: after a look at what that takes and what to
 // expect of it on this machine. At a terminal it asks first; elsewhere only --yes lets it download anything.
 import { createInterface } from 'node:readline/promises'
-import { PLANNED_TOKENS } from '../compute/backend.js'
 import { DiskFullError } from '../errors.js'
-import { type PullPlan, planConfig, planPull } from '../hub/pullPlan.js'
-import { estimateModel, fourBitBytes } from '../model/estimate.js'
+import { type PullPlan, planPull } from '../hub/pullPlan.js'
 import { isRemote } from '../remote/remoteFolder.js'
 import { freeSpace } from '../storage/diskFull.js'
 import { locateModel, notFound, storeRoot } from '../storage/modelStore.js'
 import { type Cli, Interrupted } from './action.js'
-import { READ_SPEED, WEIGHTS_PER_THREAD } from './commands/inspect.js'
 import { formatBytes, formatDuration, formatFields, threeDigits } from './format.js'
 import { thisMachine } from './machine.js'
+import { forecastPull } from './pullForecast.js'
 import { pullWithProgress } from './pullWithProgress.js'
 
 const COMMON_LINE = 100e6 / 8 // bytes per second
@@ -35,21 +33,14 @@ export async function findOrPull(cli: Cli, name: string, yes: boolean): Promise<
 }
 
 async function describe(cli: Cli, plan: PullPlan, there: number): Promise<void> {
-  const about = await planConfig(plan, cli.signal)
-  const left = Math.max(0, plan.downloadBytes - there)
-  const minutes = formatDuration(left / COMMON_LINE)
+  const { leftBytes, packedBytes: packed, estimate } = await forecastPull(plan, there, cli.signal)
+  const minutes = formatDuration(leftBytes / COMMON_LINE)
   const fields: [string, string][] = [
-    ['download', `${formatBytes(left)}${there > 0 ? ' more' : ''}, ${minutes} at 100 Mbit/s`],
+    ['download', `${formatBytes(leftBytes)}${there > 0 ? ' more' : ''}, ${minutes} at 100 Mbit/s`],
   ]
-  let packed = plan.downloadBytes // of what is quantized already
-  if (about !== null) {
-    const { config, isQuantized } = about
-    const bytes = fourBitBytes(config)
-    if (!isQuantized) packed = bytes.allExperts + bytes.resident
-    const { freeMemory, totalMemory, threads } = thisMachine()
-    const rates = { memory: freeMemory, weightsPerSecond: WEIGHTS_PER_THREAD * threads, readsPerSecond: READ_SPEED }
-    const tokens = Math.min(PLANNED_TOKENS, config.maxPositionEmbeddings)
-    const { fits, tokensPerSecond, leastMemory } = estimateModel(config, bytes, rates, tokens)
+  if (estimate !== null) {
+    const { freeMemory, totalMemory } = thisMachine()
+    const { fits, tokensPerSecond, leastMemory } = estimate
     const speed = `up to ${threeDigits(tokensPerSecond)} tok/s on the processors`
     const words = {
       everything: `fits in memory whole: ${speed}`,

@@ -8,7 +8,7 @@ import type { ModelOptions } from './modelOptions.js'
 export async function openCliModel(
   cli: Cli,
   options: ModelOptions,
-  more: Pick<OpenModelOptions, 'planFor'> = {},
+  more: Pick<OpenModelOptions, 'planFor' | 'onProgress' | 'signal'> = {},
 ): Promise<Model> {
   refuseIdleFlags(options)
   const path = await findOrPull(cli, options.model ?? DEMO_NAME, options.yes === true)
@@ -28,10 +28,13 @@ export async function openCliModel(
       checksums: options.checksums,
       modelCache: options.modelCache,
       profile: options.profile,
-      ...more,
-      onProgress: progress => bar.update(progress),
+      planFor: more.planFor,
+      onProgress: progress => {
+        bar.update(progress)
+        more.onProgress?.(progress)
+      },
       onNotice: line => cli.notice(line),
-      signal: cli.signal,
+      signal: more.signal === undefined ? cli.signal : AbortSignal.any([cli.signal, more.signal]),
     })
     cli.detail(`${model.name}: ${model.backendDescription}`)
     return model

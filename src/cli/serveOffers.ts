@@ -46,14 +46,18 @@ export async function modelOffers(
   for (const { name, place } of wanted) {
     // What has to be downloaded is downloaded now, not while a client waits.
     const path = await findOrPull(cli, place, options.yes === true)
-    offers.push({
-      id: name,
-      contextLength: await contextLength(path, options.context),
-      pinned: pinned.includes(name),
-      open: () => openCliModel(cli, { ...options, model: path }),
-    })
+    offers.push({ ...(await modelOffer(cli, name, path, options)), pinned: pinned.includes(name) })
   }
   return offers
+}
+
+/** One that is here. */
+export async function modelOffer(cli: Cli, name: string, path: string, options: ModelOptions): Promise<ModelOffer> {
+  return {
+    id: name,
+    contextLength: await contextLength(path, options.context),
+    open: hooks => openCliModel(cli, { ...options, model: path }, hooks),
+  }
 }
 
 /** Null where that is known only when it is opened. */

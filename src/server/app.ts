@@ -5,10 +5,12 @@ import { ApiError, embeddingsError, isOwnFault, stoppingError, toApiError } from
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { health, readiness } from './health.js'
+import { hubRoutes } from './hub/hubRoutes.js'
 import { newId } from './ids.js'
 import { modelBody, modelList } from './modelList.js'
 import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
 import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
+import { pull } from './ollama/pull.js'
 import { chatCompletions } from './openai/chat.js'
 import { completions } from './openai/completions.js'
 import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
@@ -69,7 +71,8 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
   app.get('/metrics', async c =>
     c.text(await service.metrics.registry.metrics(), 200, { 'content-type': service.metrics.registry.contentType }),
   )
-  app.get('/engine', c => c.json(engineBody(service)))
+  app.get('/hub', async c => c.json(await service.hubDesk.body()))
+  app.get('/engine', c => c.json(engineBody(service, c.req.query('model'))))
   app.get('/engine/events', c => engineEvents(c, service))
   app.get('/models/index.json', c => c.json({ models: service.modelFiles ? [service.modelFiles.entry] : [] }))
   app.get('/models/*', c => {
@@ -92,6 +95,8 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     '/api/chat': c => ollamaChat(c, service),
     '/api/generate': c => ollamaGenerate(c, service),
     '/api/show': c => show(c, service),
+    '/api/pull': c => pull(c, service),
+    ...hubRoutes(service),
   }
   for (const path of ['/v1/embeddings', '/api/embed', '/api/embeddings']) {
     app.post(path, () => {
@@ -160,7 +165,7 @@ function speaksAnthropic(c: AppContext): boolean {
 /** Labels of a metric must be few: paths that nobody serves count as one. */
 function routeName(path: string): string {
   if (path.startsWith('/models/')) return '/models'
-  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|tags|ps|show|version)|health|ready|metrics|engine(\/events)?)?$/.test(
+  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|tags|ps|show|pull|version)|hub(\/(load|pull|stop|forecast))?|health|ready|metrics|engine(\/events)?)?$/.test(
     path,
   )
     ? path

@@ -9,15 +9,23 @@ import type { Model } from '../session/openModel.js'
 import { ApiError } from './apiError.js'
 import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'
-import type { Service } from './service.js'
+import { type Service, unknownModel } from './service.js'
 
 const MAX_WATCHERS = 32
 
-export function engineBody({ shelf, modelFiles }: Service): object {
-  const { id: modelId, model } = watched(shelf)
+/** Of one that is not in memory, no more than that. */
+export function engineBody({ shelf, modelFiles }: Service, name: string | undefined): object {
+  const known = name === undefined ? null : shelf.find(name)
+  if (name !== undefined && known === null) throw unknownModel(name)
+  if (known !== null && known.loaded === null) {
+    const { offer, state } = known
+    return { model: offer.id, state, context_length: offer.contextLength }
+  }
+  const { id: modelId, model } = watched(shelf, name)
   const { config } = model
   return {
     model: modelId,
+    state: 'loaded',
     backend: model.backend,
     description: model.backendDescription,
     layers: config.moeLayers.length,
@@ -31,16 +39,22 @@ export function engineBody({ shelf, modelFiles }: Service): object {
   }
 }
 
-/** The model that was used last. */
-function watched(shelf: Service['shelf']): { id: string; model: Model } {
-  const { latest } = shelf
+/** The model of that name; without one, that which was used last. */
+function watched(shelf: Service['shelf'], name: string | undefined): { id: string; model: Model } {
+  const named = name === undefined ? null : shelf.find(name)?.loaded
+  if (name !== undefined && named) return { id: name, model: named.model }
+  const latest = name === undefined ? shelf.latest : null
   if (latest !== null) return { id: latest.id, model: latest.loaded.model }
-  throw new ApiError('overloaded', 'no model is in memory: the first request loads one', { retryAfterSeconds: 5 })
+  const message =
+    name === undefined
+      ? 'no model is in memory: the first request loads one'
+      : `${name} is not in memory: the first request loads it`
+  throw new ApiError('overloaded', message, { retryAfterSeconds: 5 })
 }
 
 export async function engineEvents(c: Context, service: Service): Promise<Response> {
   const { watchers, stopping } = service
-  const { model } = watched(service.shelf)
+  const { model } = watched(service.shelf, c.req.query('model'))
   if (watchers.size >= MAX_WATCHERS) {
     throw new ApiError('rate_limit', `${MAX_WATCHERS} are watching the engine, no more may`, { retryAfterSeconds: 10 })
   }

@@ -1,7 +1,7 @@
 // A model in memory with the session that answers from it, as the shelf of a server keeps them.
 import type { Model } from '../session/openModel.js'
 import type { Session, SessionOptions } from '../session/session.js'
-import type { Loadable, Offer } from './modelShelf.js'
+import type { Loadable, LoadHooks, Offer } from './modelShelf.js'
 
 export class LoadedModel implements Loadable {
   readonly session: Session
@@ -41,19 +41,23 @@ export interface ModelOffer {
   readonly contextLength?: number | null
   /** Is loaded at the start and stays. */
   readonly pinned?: boolean
-  open(): Promise<Model>
+  /** `hooks`: what it may tell while it is opened, and a signal that it is not wanted any more. */
+  open(hooks?: LoadHooks): Promise<Model>
+}
+
+/** The same as the shelf takes it. */
+export function shelfOffer(offer: ModelOffer, options: SessionOptions): Offer<LoadedModel> {
+  return {
+    id: offer.id,
+    contextLength: offer.contextLength ?? null,
+    isPinned: offer.pinned ?? false,
+    load: async hooks => new LoadedModel(offer.id, await offer.open(hooks), options, true),
+  }
 }
 
 export function offers(models: Model | readonly ModelOffer[], id: string | undefined, options: SessionOptions) {
   if (Array.isArray(models)) {
-    return (models as readonly ModelOffer[]).map(
-      (offer): Offer<LoadedModel> => ({
-        id: offer.id,
-        contextLength: offer.contextLength ?? null,
-        isPinned: offer.pinned ?? false,
-        load: async () => new LoadedModel(offer.id, await offer.open(), options, true),
-      }),
-    )
+    return (models as readonly ModelOffer[]).map(offer => shelfOffer(offer, options))
   }
   const model = models as Model
   const name = id ?? model.name

@@ -1,5 +1,5 @@
 // The answer to a request for a stream whose model is not in memory: the stream begins at once and says in comments that the
-// model is being loaded. What the endpoint then streams goes on in it; an error is its last event.
+// model is being loaded, and how far it is. What the endpoint then streams goes on in it; an error is its last event.
 import type { Context } from 'hono'
 import { EVENT_STREAM_HEADERS, type EventSourceOptions, eventText } from './eventSource.js'
 
@@ -8,24 +8,24 @@ const PACE_MS = 1_000
 export function loadingStream(
   c: Context,
   stay: { cancel(): void; end(): void; readonly isStreaming: boolean },
-  id: string,
+  loading: () => string,
   answer: () => Promise<Response>,
   onError: EventSourceOptions['onError'],
 ): Response {
   const utf8 = new TextEncoder()
-  const comment = utf8.encode(`: loading ${JSON.stringify(id)}\n\n`)
+  const comment = () => utf8.encode(`: ${loading()}\n\n`)
   const coming = answer()
   coming.catch(() => {})
   let body: ReadableStreamDefaultReader<Uint8Array> | null = null
   let isGone = false
   const stream = new ReadableStream<Uint8Array>(
     {
-      start: controller => controller.enqueue(comment),
+      start: controller => controller.enqueue(comment()),
       async pull(controller) {
         try {
           if (body === null) {
             const response = await orLater(coming)
-            if (response === null) return controller.enqueue(comment)
+            if (response === null) return controller.enqueue(comment())
             body = (response.body as ReadableStream<Uint8Array>).getReader()
           }
           const { done, value } = await body.read()

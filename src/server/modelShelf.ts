@@ -8,7 +8,19 @@ export interface Offer<L extends Loadable> {
   readonly contextLength: number | null // where it is known before it is loaded
   /** Stays once it is loaded. */
   readonly isPinned: boolean
-  load(): Promise<L>
+  load(hooks: LoadHooks): Promise<L>
+}
+
+/** What the one who loads a model is told, and tells. */
+export interface LoadHooks {
+  readonly signal: AbortSignal
+  onProgress(progress: LoadProgress): void
+}
+
+export interface LoadProgress {
+  readonly phase: string
+  readonly loaded: number
+  readonly total: number
 }
 
 export interface Loadable {
@@ -37,10 +49,18 @@ export interface ShelfOptions {
   readonly now?: () => number // ms
 }
 
-interface Slot<L extends Loadable> {
+export interface ShelfEntry<L extends Loadable> {
   readonly offer: Offer<L>
+  readonly state: ShelfState
+  readonly loaded: L | null
+  readonly progress: LoadProgress | null // while it is being loaded
+}
+
+interface Slot<L extends Loadable> extends ShelfEntry<L> {
   state: ShelfState
   loaded: L | null
+  progress: LoadProgress | null
+  stopping: AbortController | null // while it is being loaded
   uses: number
   lastUsed: number
   isRetiring: boolean // another waits for its room: takes no new requests
@@ -68,12 +88,30 @@ export class ModelShelf<L extends Loadable> {
     offers: readonly Offer<L>[],
     private readonly options: ShelfOptions,
   ) {
-    const fresh = { state: 'unloaded', loaded: null, uses: 0, lastUsed: 0, isRetiring: false } as const
-    this.slots = new Map(offers.map(offer => [offer.id, { offer, ...fresh, timer: null, shortages: [] }]))
+    this.slots = new Map()
+    for (const offer of offers) this.add(offer)
   }
 
-  get list(): readonly { readonly offer: Offer<L>; readonly state: ShelfState; readonly loaded: L | null }[] {
+  get list(): readonly ShelfEntry<L>[] {
     return [...this.slots.values()]
+  }
+
+  find(id: string): ShelfEntry<L> | null {
+    return this.slots.get(id) ?? null
+  }
+
+  /** One more model that can be had; one of that name that is there already stays. */
+  add(offer: Offer<L>): void {
+    if (this.slots.has(offer.id)) return
+    const fresh = { state: 'unloaded', loaded: null, uses: 0, lastUsed: 0, isRetiring: false } as const
+    this.slots.set(offer.id, { offer, ...fresh, progress: null, stopping: null, timer: null, shortages: [] })
+  }
+
+  /** Gives up loading a model: whoever waits for it gets `reason`. False where it is not being loaded. */
+  stopLoading(id: string, reason: unknown): boolean {
+    const stopping = this.slots.get(id)?.stopping ?? null
+    stopping?.abort(reason)
+    return stopping !== null
   }
 
   /** The one that was used last, of those in memory. */
@@ -215,15 +253,24 @@ export class ModelShelf<L extends Loadable> {
     this.isMoving = true
     slot.state = 'loading'
     const { id } = slot.offer
+    const stopping = new AbortController()
+    slot.stopping = stopping
+    const hooks: LoadHooks = {
+      signal: stopping.signal,
+      onProgress: progress => {
+        slot.progress = progress
+      },
+    }
     try {
       this.options.onEvent?.(`loading ${id}`)
-      const loaded = await slot.offer.load()
+      const loaded = await slot.offer.load(hooks)
       this.counters.loads++
       slot.loaded = loaded
       slot.state = 'loaded'
       // Else it would be loaded again and again.
       if (loaded.hasFailed) this.refuseAll(slot, new Error(`${id} failed while it was loaded`))
-    } catch (error) {
+    } catch (failure) {
+      const error = stopping.signal.aborted ? stopping.signal.reason : failure
       slot.state = 'unloaded'
       const canGive = this.inMemory.some(other => !other.offer.isPinned)
       // Where others have the memory, it is theirs to give; else nobody's waiting helps.
@@ -231,6 +278,8 @@ export class ModelShelf<L extends Loadable> {
         slot.shortages.push({ beside: this.inMemory, until: this.now() + SHORTAGE_MS })
       } else this.refuseAll(slot, error)
     }
+    slot.progress = null
+    slot.stopping = null
     this.isMoving = false
     if (slot.state === 'loaded' && !this.waiters.some(waiter => waiter.slot === slot)) this.unloadLater(slot)
     this.advance()

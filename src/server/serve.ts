@@ -12,9 +12,11 @@ import { createApp } from './app.js'
 import { BodyRoom } from './bodyRoom.js'
 import { Guard } from './guard.js'
 import { answerHalfClosed } from './halfClosed.js'
+import { HubDesk } from './hub/hubDesk.js'
+import type { ModelHub } from './hub/modelHub.js'
 import { nowSeconds } from './ids.js'
 import { closeAfterBodies } from './lingeringClose.js'
-import { type LoadedModel, type ModelOffer, offers } from './loadedModel.js'
+import { type LoadedModel, type ModelOffer, offers, shelfOffer } from './loadedModel.js'
 import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
 import { ModelShelf, type Offer, type ShelfOptions } from './modelShelf.js'
@@ -23,7 +25,9 @@ import type { Service } from './service.js'
 import { ShelfTotals } from './shelfTotals.js'
 import { listStaticFiles } from './staticFiles.js'
 
+export type { ModelHub } from './hub/modelHub.js'
 export type { ModelOffer } from './loadedModel.js'
+export type { LoadHooks } from './modelShelf.js'
 
 export interface ServeOptions {
   readonly host?: string // default 127.0.0.1
@@ -50,6 +54,8 @@ export interface ServeOptions {
   /** When it is stopped, the time in which requests are still taken while /ready says that none should come. Default 0. */
   readonly drainMs?: number
   readonly webFolder?: string
+  /** What is known of models that are not in memory, and how to bring others. Default: nothing. */
+  readonly hub?: ModelHub
   readonly onLog?: (line: string) => void
   readonly onWarning?: (line: string) => void
 }
@@ -88,8 +94,17 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
     throw error
   }
   const only = onlyModel === null ? null : shelf.latest?.loaded.model
+  const onError = (error: unknown) => options.onWarning?.(describe(error))
+  const onNotice = (line: string) => options.onLog?.(line)
   const service: Service = {
     shelf,
+    hubDesk: new HubDesk({
+      shelf,
+      hub: options.hub ?? null,
+      offer: offer => shelf.add(shelfOffer(offer, sessionOptions(options))),
+      onError,
+      onNotice,
+    }),
     onlyModel,
     modelFiles: only ? await ModelFiles.of(only, onlyModel as string) : null,
     scopeByKey: options.storeScope === 'key',
@@ -109,8 +124,8 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
     bodyRoom,
     streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },
     requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
-    onError: error => options.onWarning?.(describe(error)),
-    onNotice: line => options.onLog?.(line),
+    onError,
+    onNotice,
     images: options.images ?? 'refuse',
     draining: () => draining,
     stopping: stopping.signal,
@@ -150,6 +165,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
       server.closeIdleConnections()
       while (admission.active > 0 && Date.now() < deadline) await pause(25)
       stopping.abort(stoppingError())
+      await service.hubDesk.pulls.close()
       await shelf.close(stoppingError())
       // What was cancelled gets a moment to say so.
       setTimeout(() => server.closeAllConnections(), 200)
@@ -158,14 +174,12 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
   }
 }
 
+function sessionOptions({ store, parallel, onLog, onWarning }: ServeOptions): SessionOptions {
+  return { store, maxSequences: parallel ?? 8, onLog, onWarning }
+}
+
 function openShelf(models: Model | readonly ModelOffer[], options: ServeOptions): TotalledShelf {
-  const sessionOptions = {
-    store: options.store,
-    maxSequences: options.parallel ?? 8,
-    onLog: options.onLog,
-    onWarning: options.onWarning,
-  }
-  return new TotalledShelf(offers(models, options.modelId, sessionOptions), {
+  return new TotalledShelf(offers(models, options.modelId, sessionOptions(options)), {
     mostLoaded: options.maxLoaded ?? Number.POSITIVE_INFINITY,
     keepMs: options.keepLoadedMs ?? 10 * MINUTE_MS,
     isShortage: error => error instanceof MemoryPlanError || error instanceof OutOfMemoryError,
@@ -178,14 +192,16 @@ class TotalledShelf extends ModelShelf<LoadedModel> {
   readonly totals: ShelfTotals
 
   constructor(all: readonly Offer<LoadedModel>[], options: ShelfOptions) {
-    super(
-      all.map(offer => ({
-        ...offer,
-        load: async () => (await offer.load()).onClose(loaded => this.totals.retire(loaded)),
-      })),
-      options,
-    )
+    super([], options)
+    for (const offer of all) this.add(offer)
     this.totals = new ShelfTotals(() => this.list.flatMap(({ loaded }) => loaded ?? []))
+  }
+
+  override add(offer: Offer<LoadedModel>): void {
+    super.add({
+      ...offer,
+      load: async hooks => (await offer.load(hooks)).onClose(loaded => this.totals.retire(loaded)),
+    })
   }
 }
 

@@ -6,6 +6,7 @@ import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'
 import type { BodyRoom } from './bodyRoom.js'
 import type { StreamLimits } from './eventSource.js'
+import type { HubDesk } from './hub/hubDesk.js'
 import type { LoadedModel } from './loadedModel.js'
 import type { Metrics } from './metrics.js'
 import type { ModelFiles } from './modelFiles.js'
@@ -14,9 +15,10 @@ import type { BodyLimits } from './requestBody.js'
 
 export interface Service {
   readonly shelf: ModelShelf<LoadedModel>
-  /** The only one, which answers to any name; null where there are several to choose from. */
+  /** The one that the server was started with, which answers to any name that is no other's; null where it had several. */
   readonly onlyModel: string | null
   readonly startedAt: number // seconds
+  readonly hubDesk: HubDesk
   readonly admission: Admission
   readonly metrics: Metrics
   /** Of the only model. */
@@ -54,11 +56,11 @@ export interface Served extends Service {
  */
 export function chooseModel({ shelf, onlyModel }: Service, name: string | null | undefined): string {
   if (name === '') throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
-  if (onlyModel !== null) return onlyModel
-  if (name == null) return shelf.list[0].offer.id
+  if (name == null) return onlyModel ?? shelf.list[0].offer.id
   const known = [name, name.replace(/:latest$/, '')].find(id => shelf.has(id)) // ollama's clients add a tag
-  if (known === undefined) throw unknownModel(name)
-  return known
+  const meant = known ?? onlyModel
+  if (meant === null) throw unknownModel(name)
+  return meant
 }
 
 export function unknownModel(name: string): ApiError {

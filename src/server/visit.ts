@@ -143,6 +143,11 @@ export class Visit {
 
 export const onePlace = () => 1
 
+function loadingLine({ shelf }: Service, id: string): string {
+  const { loaded, total } = shelf.find(id)?.progress ?? { loaded: 0, total: 0 }
+  return `loading ${JSON.stringify(id)}${total > 0 ? ` ${Math.floor((loaded / total) * 100)}%` : ''}`
+}
+
 /** What a request says of the model, and of how it wants the answer. */
 interface ModelRequest {
   readonly model?: string | null
@@ -167,7 +172,8 @@ export async function visit<T extends ModelRequest>(
     const request = await stay.read(schema, placesFor)
     const id = chooseModel(service, request.model)
     const answer = async () => await handle(stay, request, await stay.model(id))
-    if (onError && request.stream && !service.shelf.isLoaded(id)) return loadingStream(c, stay, id, answer, onError)
+    if (onError && request.stream && !service.shelf.isLoaded(id))
+      return loadingStream(c, stay, () => loadingLine(service, id), answer, onError)
     const response = await answer()
     if (!stay.isStreaming) stay.end()
     return response

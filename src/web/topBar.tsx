@@ -55,7 +55,7 @@ function ModelButton() {
   let state: 'ready' | 'busy' | 'bad' = 'busy'
   if (engine) {
     label = engine.shape.model
-    where = engine.place === 'tab' ? 'in this tab' : 'on the server'
+    where = engine.place === 'tab' ? 'in this tab' : engine.shape.isLoaded ? 'on the server' : 'not loaded yet'
     state = 'ready'
     if (!isTab && server.status === 'lost') {
       where = 'not reachable'

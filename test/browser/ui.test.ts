@@ -216,7 +216,7 @@ describe('the engine view of a GPU that does not hold all experts', () => {
     const data = encodeFrame({ ...frame, routed: new Uint32Array(256), resident })
     const page = await openPage({})
     const body = `event: frame\ndata: ${data}\n\n`
-    await page.route('**/engine/events', route => route.fulfill({ contentType: 'text/event-stream', body }))
+    await page.route('**/engine/events?*', route => route.fulfill({ contentType: 'text/event-stream', body }))
     await page.getByRole('tab', { name: 'Engine' }).click()
     const panel = page.getByLabel('Tiers')
     await panel.waitFor()

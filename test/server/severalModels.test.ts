@@ -75,6 +75,15 @@ describe('a server with three models', () => {
     await server.idle()
   })
 
+  it('pulls nothing for clients where its models are named', async () => {
+    const hub = await (await fetch(`${server.url}/hub`)).json()
+    expect([hub.can_pull, hub.models.length]).toEqual([false, 3])
+    for (const path of ['/hub/pull', '/hub/forecast', '/api/pull']) {
+      expect((await postJson(`${server.url}${path}`, { model: 'qwen3.6-35b' })).status, path).toBe(403)
+    }
+    expect((await postJson(`${server.url}/hub/load`, { model: 'nobody' })).status).toBe(404)
+  })
+
   it('refuses a model that is not there in the shape of each API', async () => {
     const message = expect.stringContaining("no model 'nobody'")
     const openai = await postJson(`${server.url}/v1/chat/completions`, chat('nobody'))

@@ -185,4 +185,31 @@ describe('a shelf of models', () => {
     await refused
     held.release()
   })
+
+  it('stops loading a model: who waits for it is told, and it can be had afterwards', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a'])
+    let stopped = 0
+    shelf.add({
+      id: 'slow',
+      contextLength: null,
+      isPinned: false,
+      load: async ({ signal, onProgress }) => {
+        onProgress({ phase: 'weights', loaded: 3, total: 4 })
+        if (stopped === 0)
+          await new Promise((_, reject) => signal.addEventListener('abort', () => reject(new Error('x'))))
+        return new Pretended('slow', world)
+      },
+    })
+    expect(shelf.stopLoading('slow', new Error('early'))).toBe(false)
+    const waiting = [shelf.acquire('slow'), shelf.acquire('slow')].map(lease => lease.catch((error: Error) => error))
+    expect(shelf.find('slow')).toMatchObject({ state: 'loading', progress: { loaded: 3, total: 4 } })
+    stopped++
+    expect(shelf.stopLoading('slow', new Error('enough'))).toBe(true)
+    expect(await Promise.all(waiting)).toEqual([new Error('enough'), new Error('enough')])
+    expect(shelf.find('slow')).toMatchObject({ state: 'unloaded', progress: null })
+    const lease = await shelf.acquire('slow')
+    lease.release()
+    await shelf.close(new Error('end'))
+  })
 })

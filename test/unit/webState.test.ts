@@ -143,6 +143,7 @@ const shape = {
   model: 'm',
   backend: 'wasm',
   description: 'wasm, 1 thread',
+  isLoaded: true,
   layers: LAYERS,
   experts: EXPERTS,
   expertsPerToken: 1,

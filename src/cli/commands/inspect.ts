@@ -5,7 +5,6 @@ import { PLANNED_TOKENS } from '../../compute/backend.js'
 import { countWithin } from '../../engine/countWithin.js'
 import { availableMemory } from '../../experts/nodeMemory.js'
 import { estimateModel, fourBitBytes, type MachineRates, usableMemory } from '../../model/estimate.js'
-import { storedBytes } from '../../model/matrixParts.js'
 import { type PresetName, presetNames, presets } from '../../model/presets.js'
 import { expertBytes, TWO_BIT } from '../../model/sizes.js'
 import { findWellKnown, WELL_KNOWN_MODELS } from '../../model/wellKnownModels.js'
@@ -143,11 +142,10 @@ function presetSubject(name: PresetName): ModelSubject {
 }
 
 async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
-  const [{ findModel }, { preparePacked }, { openNodeFolder }, { openPacked }] = await Promise.all([
+  const [{ findModel }, { preparePacked }, { readPackedBytes }] = await Promise.all([
     import('../../storage/modelStore.js'),
     import('../../storage/preparePacked.js'),
-    import('../../storage/nodeFolder.js'),
-    import('../../storage/openPacked.js'),
+    import('../packedBytes.js'),
   ])
   const bar = cli.progressBar()
   const path = await findModel(model)
@@ -156,26 +154,15 @@ async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
     onProgress: progress => bar.update(progress),
     signal: cli.signal,
   }).finally(() => bar.clear())
-  const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))
-  try {
-    const { config, tensors, weights, experts } = packed
-    return {
-      name: packed.name,
-      source: packed.folder.location,
-      config,
-      bytes: {
-        expert: experts.layout.expertSize,
-        allExperts: experts.files.reduce((sum, file) => sum + file.size, 0),
-        resident: weights.size,
-        // A tied embedding is the head as well, and a token computes with all of it.
-        embedding: config.tieWordEmbeddings ? 0 : storedBytes(tensors.embed),
-      },
-      expert2Bit: expertBytes(config, TWO_BIT),
-      expertFiles: experts.files.map(file => file.name),
-      relaid: await costsOf(path),
-    }
-  } finally {
-    await packed.close()
+  const { name, location, config, bytes, expertFiles } = await readPackedBytes(folder)
+  return {
+    name,
+    source: location,
+    config,
+    bytes,
+    expert2Bit: expertBytes(config, TWO_BIT),
+    expertFiles,
+    relaid: await costsOf(path),
   }
 }
 

@@ -35,6 +35,7 @@ interface ServeCommandOptions extends Omit<ModelOptions, 'model'> {
   readonly storeKv: 'f32' | 'bf16'
   readonly grace: number // ms
   readonly drain: number // ms
+  readonly allowPull?: boolean
 }
 
 const LAST_MS = 4_000 // after the grace: whoever asked for the end waits 10 s, as a rule
@@ -47,6 +48,11 @@ export function registerServe(program: Command): void {
     .option('-p, --port <n>', 'port', integerOption(0, 65_535), 11_435)
     .option('--api-key <key...>', 'ask clients for this key, or one of these (or set MOEFLUX_API_KEY)')
     .option('--cors <origin...>', "let pages of these origins call; '*' for all")
+    .option(
+      '--allow-pull',
+      'let clients have models pulled (default: where all models are offered and only this machine asks)',
+    )
+    .option('--no-allow-pull', 'let none be pulled')
     .option('--allow-host <name...>', "further names by which this server may be addressed; '*' for any")
     .option('--name <id>', "the model's name for clients (default: its own)")
     .option('--parallel <n>', 'answers computed at once', integerOption(1, 256), 8)
@@ -109,10 +115,11 @@ export function registerServe(program: Command): void {
 async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void> {
   // Often a variable that is not set: whoever gives a key does not want an open server.
   if (options.apiKey?.includes('')) throw new UsageError('--api-key: the key is empty')
-  const [{ openCliModel }, { serve }, { modelOffers, wantedModels }] = await Promise.all([
+  const [{ openCliModel }, { serve }, { modelOffer, modelOffers, wantedModels }, { ServeHub }] = await Promise.all([
     import('../openCliModel.js'),
     import('../../server/serve.js'),
     import('../serveOffers.js'),
+    import('../serveHub.js'),
   ])
   const { fileURLToPath } = await import('node:url')
   const apiKey = options.apiKey ?? keysOf(process.env.MOEFLUX_API_KEY)
@@ -124,8 +131,17 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
     throw new UsageError('--pin: no room is left for the other models (raise --max-loaded)')
   }
   const model = isOne ? await openCliModel(cli, { ...options, model: wanted[0].place }) : null
+  const modelOptions = { ...options, model: undefined }
+  const hub = new ServeHub({
+    places: new Map(
+      await Promise.all(wanted.map(each => placeOf(each, isOne ? (options.name ?? model?.name) : undefined))),
+    ),
+    mayPull: options.allowPull ?? mayPullUnasked(options),
+    offer: (name, place) => modelOffer(cli, name, place, modelOptions),
+    onNotice: line => cli.notice(line),
+  })
   try {
-    const offered = model ?? (await modelOffers(cli, wanted, { ...options, model: undefined }, options.pin))
+    const offered = model ?? (await modelOffers(cli, wanted, modelOptions, options.pin))
     const server = await serve(offered, {
       host: options.host,
       port: options.port,
@@ -145,6 +161,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
       maxLoaded: options.maxLoaded,
       drainMs: options.drain,
       images: options.images,
+      hub,
       webFolder: fileURLToPath(new URL('../../web', import.meta.url)),
       onLog: line => cli.notice(`${new Date().toISOString()} ${line}`),
       onWarning: line => cli.notice(`${new Date().toISOString()} ${line}`),
@@ -198,6 +215,18 @@ function stores(options: ServeCommandOptions): StoreOptions[] {
   const disk: StoreOptions[] = snapshotDir === undefined ? [] : [{ store: snapshotDir, writes: 'idle' }]
   if (store === undefined) return disk
   return [...disk, { store, writes: 'answer', budgetMs, namespace, keysAndValues }]
+}
+
+/** The name that clients know, and where the model is. */
+async function placeOf({ name, place }: { name: string; place: string }, renamed?: string): Promise<[string, string]> {
+  const { locateModel } = await import('../../storage/modelStore.js')
+  const located = await locateModel(place).catch(() => null)
+  return [renamed ?? name, located?.path ?? place]
+}
+
+/** Nobody but this machine's own user can ask, and nothing says that it should be these models alone. */
+function mayPullUnasked({ host, model, cors, allowHost }: ServeCommandOptions): boolean {
+  return isLocal(host) && model === undefined && cors === undefined && allowHost === undefined
 }
 
 function isLocal(host: string): boolean {

@@ -67,6 +67,8 @@ export const generateRequest = z.object({
 
 export const showRequest = z.object({ model: z.string().max(1024).nullish(), name: z.string().max(1024).nullish() })
 
+export const pullRequest = showRequest.extend({ stream: z.boolean().nullish() })
+
 export type ChatRequest = z.infer<typeof chatRequest>
 export type GenerateRequest = z.infer<typeof generateRequest>
 export type AnswerFields = Pick<ChatRequest, 'format' | 'think' | 'options'>

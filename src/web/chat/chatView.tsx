@@ -1,5 +1,6 @@
 // A conversation: its messages, following the answer while it grows unless the reader has scrolled away.
 import { useEffect, useRef, useState } from 'preact/hooks'
+import type { ChatEngine } from '../engines/chatEngine.js'
 import { useApp } from '../state/app.js'
 import { branch } from '../state/conversation.js'
 import * as format from '../ui/format.js'
@@ -114,14 +115,19 @@ function Welcome() {
       <Logo size={52} />
       <h1>What shall we talk about?</h1>
       <p>
-        {engine
-          ? `${engine.shape.model} answers ${engine.place === 'tab' ? 'in this tab' : 'on the server'}: ${engine.shape.layers} layers of ${engine.shape.experts} experts, ${engine.shape.expertsPerToken} of them per token.`
-          : 'Choose a model to begin. It can run on a server, or right here in this tab.'}
+        {engine ? introduction(engine) : 'Choose a model to begin. It can run on a server, or right here in this tab.'}
       </p>
       {engine === null && <ModelOffer />}
       {engine && <Examples onChoose={ask} />}
     </div>
   )
+}
+
+function introduction({ place, shape: { model, isLoaded, layers, experts, expertsPerToken } }: ChatEngine): string {
+  const answers = `${model} answers ${place === 'tab' ? 'in this tab' : 'on the server'}`
+  if (!isLoaded) return `${answers}. It is loaded with your first message.`
+  if (layers === 0) return `${answers}.`
+  return `${answers}: ${layers} layers of ${experts} experts, ${expertsPerToken} of them per token.`
 }
 
 function Examples({ onChoose }: { onChoose(text: string): void }) {

@@ -20,9 +20,11 @@ export function Waiting({ live }: { live: LiveAnswer }) {
   const share = stage.done / stage.total
   const left = secondsLeft(stage, now)
   const name = isPrompt ? 'Reading the prompt' : 'Loading the model'
-  const amount = isPrompt
-    ? `${format.count(stage.done)} of ${format.count(stage.total)} tokens`
-    : `${format.bytes(stage.done)} of ${format.bytes(stage.total)}`
+  const parts = [
+    isPrompt && `${format.count(stage.done)} of ${format.count(stage.total)} tokens`,
+    isPrompt && stage.cached > 0 && `${format.count(stage.cached)} more cached`,
+    left !== null && `about ${format.timeLeft(left)} left`,
+  ]
   return (
     <div class="reading">
       <div class="reading-head">
@@ -30,11 +32,7 @@ export function Waiting({ live }: { live: LiveAnswer }) {
         <span class="reading-share">{Math.floor(share * 100)}%</span>
       </div>
       <progress max={1} value={share} aria-label={name} />
-      <small>
-        {amount}
-        {isPrompt && stage.cached > 0 && `, ${format.count(stage.cached)} more cached`}
-        {left !== null && ` · about ${format.timeLeft(left)} left`}
-      </small>
+      <small>{parts.filter(part => part !== false).join(' · ')}</small>
     </div>
   )
 }

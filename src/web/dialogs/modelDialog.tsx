@@ -1,181 +1,34 @@
-// Which model answers, and where: on the server, or in this tab. Shows what loading costs before it begins, how far it
-// is, and what is kept on the device.
-import { useEffect, useState } from 'preact/hooks'
-import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
-import type { TabEngine, TabStorage } from '../engines/tabEngine.js'
+// Which model answers, and where: one of the server's, or one in this tab. Others can be brought where the server allows it.
+import { useEffect } from 'preact/hooks'
 import { useApp } from '../state/app.js'
 import { Dialog } from '../ui/dialog.js'
-import * as format from '../ui/format.js'
-import { Icon } from '../ui/icons.js'
-import { LoadingBar } from '../ui/loadingBar.js'
+import { MoreModels } from './moreModels.js'
+import { ServerModelList } from './serverModelList.js'
+import { TabCard } from './tabModels.js'
 
 export function ModelDialog({ onClose }: { onClose(): void }) {
-  const app = useApp()
-  const { models } = app.engines
+  const { engines } = useApp()
+  const { models } = engines
+  const hasServer = engines.server.value.status !== 'none'
+  useEffect(() => (hasServer ? engines.serverModels.watch() : undefined), [hasServer])
   return (
     <Dialog title="Model" onClose={onClose}>
-      <ServerCard onClose={onClose} />
-      {models.value.map(entry => (
-        <TabCard key={entry.path} entry={entry} />
-      ))}
-      {models.value.length === 0 && (
-        <p class="hint">No model can run in this tab: the host of this page offers none.</p>
-      )}
-    </Dialog>
-  )
-}
-
-function ServerCard({ onClose }: { onClose(): void }) {
-  const app = useApp()
-  const { engines } = app
-  const server = engines.server.value
-  if (server.status === 'none') return null
-  const isChosen = engines.place.value === 'server'
-  return (
-    <section class={`card${isChosen ? ' chosen' : ''}`} aria-label="On the server">
-      <div class="card-head">
-        <Icon name="server" size={22} />
-        <div>
-          <h3>{server.status === 'ready' || server.status === 'lost' ? server.engine.shape.model : 'The server'}</h3>
-          <p>On the server</p>
-        </div>
-        {server.status === 'ready' && <Choice isChosen={isChosen} onChoose={() => engines.choose('server')} />}
-      </div>
-      {server.status === 'ready' && (
-        <p class="detail">
-          {server.engine.shape.description} · context of {format.count(server.engine.shape.contextLength)} tokens
-        </p>
-      )}
-      {server.status === 'connecting' && <p class="detail">Looking for it …</p>}
-      {(server.status === 'failed' || server.status === 'lost') && (
-        <div class="row">
-          <p class="problem">{server.failure.message}</p>
-          {server.failure.kind === 'unauthorized' ? (
-            <button type="button" class="button" onClick={() => (app.dialog.value = 'key')}>
-              Enter the key
-            </button>
-          ) : (
-            <button type="button" class="button" onClick={() => void engines.connect()}>
-              Try again
-            </button>
-          )}
-        </div>
-      )}
-      {server.status === 'ready' && isChosen && (
-        <div class="row end">
-          <button type="button" class="button primary" onClick={onClose}>
-            Done
-          </button>
-        </div>
-      )}
-    </section>
-  )
-}
-
-function Choice({ isChosen, onChoose }: { isChosen: boolean; onChoose(): void }) {
-  return isChosen ? (
-    <span class="badge">
-      <Icon name="check" size={14} />
-      In use
-    </span>
-  ) : (
-    <button type="button" class="button" onClick={onChoose}>
-      Use
-    </button>
-  )
-}
-
-function TabCard({ entry }: { entry: ModelEntry }) {
-  const { engines } = useApp()
-  const tab = engines.tab.value
-  const isOwn = tab.status !== 'empty' && tab.entry.path === entry.path
-  const status = isOwn ? tab.status : 'empty'
-  const isChosen = engines.place.value === 'tab' && status === 'ready'
-  return (
-    <section class={`card${isChosen ? ' chosen' : ''}`} aria-label={`${entry.name} in this tab`}>
-      <div class="card-head">
-        <Icon name="tab" size={22} />
-        <div>
-          <h3>{entry.name}</h3>
-          <p>In this tab, without a server</p>
-        </div>
-        {status === 'ready' && <Choice isChosen={isChosen} onChoose={() => engines.choose('tab')} />}
-        {(status === 'empty' || status === 'failed') && (
-          <button type="button" class="button primary" onClick={() => void engines.load(entry)}>
-            {status === 'failed' ? 'Try again' : 'Load'}
-          </button>
+      {hasServer && <ServerModelList />}
+      {hasServer && <MoreModels />}
+      <section class="model-section" aria-label="In this tab">
+        <h3>In this tab</h3>
+        {models.value.map(entry => (
+          <TabCard key={entry.path} entry={entry} />
+        ))}
+        {models.value.length === 0 && (
+          <p class="hint">No model can run in this tab: the host of this page offers none.</p>
         )}
-        {status === 'loading' && (
-          <button type="button" class="button" onClick={() => void engines.unload()}>
-            Cancel
-          </button>
-        )}
-      </div>
-      {status !== 'ready' && (
-        <p class="detail">
-          {format.bytes(entry.residentBytes)} to begin with; {format.bytes(entry.expertBytes)} of experts are fetched as
-          they are needed. Both are kept on this device.
-        </p>
-      )}
-      {isOwn && tab.status === 'loading' && <LoadingBar progress={tab.progress} />}
-      {isOwn && tab.status === 'failed' && (
-        <p class="problem" role="alert">
-          {tab.failure.message}
-        </p>
-      )}
-      {isOwn && tab.status === 'ready' && <TabDetails engine={tab.engine} />}
-    </section>
-  )
-}
-
-function TabDetails({ engine }: { engine: TabEngine }) {
-  const app = useApp()
-  const [storage, setStorage] = useState<TabStorage | null>(null)
-  const [reads, setReads] = useState(0)
-  // Read again after clearing.
-  useEffect(() => {
-    let isShown = true
-    const read = async () => {
-      const found = await engine.storage().catch(() => null)
-      if (isShown) setStorage(found)
-    }
-    void read()
-    const timer = setInterval(read, 2000)
-    return () => {
-      isShown = false
-      clearInterval(timer)
-    }
-  }, [engine, reads])
-  const clear = async () => {
-    try {
-      await engine.clearCache()
-      app.notify('What was kept on this device is gone. The model stays in memory until you unload it.')
-    } catch (error) {
-      app.notify(`The cache could not be cleared: ${error instanceof Error ? error.message : String(error)}`)
-    }
-    setReads(reads + 1)
-  }
-  return (
-    <>
-      <p class="detail">{engine.shape.description}</p>
-      {storage && (
-        <p class="detail" role="status">
-          {storage.bytes > 0 ? `${format.bytes(storage.bytes)} kept on this device` : 'Nothing kept on this device'}
-          {storage.experts > 0 && `, ${format.count(storage.experts)} experts among it`}
-          {storage.quota > 0 && ` · room for ${format.bytes(storage.quota)}`}
-          {storage.isOthers && ' · another tab is in charge of it'}
-        </p>
-      )}
-      <div class="row end">
-        {storage && !storage.isOthers && (
-          <button type="button" class="button quiet" onClick={() => void clear()}>
-            Clear the cache
-          </button>
-        )}
-        <button type="button" class="button quiet" onClick={() => void app.engines.unload()}>
-          Unload
+      </section>
+      <footer class="row end">
+        <button type="button" class="button primary" onClick={onClose}>
+          Done
         </button>
-      </div>
-    </>
+      </footer>
+    </Dialog>
   )
 }

@@ -13,6 +13,7 @@ export function EngineView() {
   const history = app.feed.history.value
   const engine = app.engines.active.value
   const version = app.feed.version.value
+  if (engine !== null && !engine.shape.isLoaded) return <NotLoaded model={engine.shape.model} />
   if (engine === null || history === null) {
     return (
       <section class="engine" aria-label="Engine">
@@ -88,6 +89,22 @@ export function EngineView() {
           <Counters history={history} />
           <EventLog history={history} />
         </div>
+      </div>
+    </section>
+  )
+}
+
+/** Of a model that is not in memory there is nothing to see. */
+function NotLoaded({ model }: { model: string }) {
+  const { engines } = useApp()
+  return (
+    <section class="engine" aria-label="Engine">
+      <div class="engine-empty">
+        <h1>{model} is not in memory</h1>
+        <p>It is loaded with the first message, or now.</p>
+        <button type="button" class="button primary" onClick={() => void engines.useServerModel(model)}>
+          Load it
+        </button>
       </div>
     </section>
   )

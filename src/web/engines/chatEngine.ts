@@ -8,7 +8,8 @@ export interface EngineShape {
   readonly model: string
   readonly backend: string
   readonly description: string
-  readonly layers: number
+  readonly isLoaded: boolean // else it is loaded when it is asked, and the rest is not known yet
+  readonly layers: number // with experts
   readonly experts: number
   readonly expertsPerToken: number
   readonly layerNumbers: readonly number[] // [layers], the model's own: dense ones have no row
@@ -24,7 +25,7 @@ export interface ChatRequest {
 }
 
 export type ChatEvent =
-  /** Before the first token: the model is loaded (bytes), or the prompt read (tokens). */
+  /** Before the first token: the model is loaded (hundredths), or the prompt read (tokens). */
   | {
       readonly type: 'progress'
       readonly kind: 'loading' | 'prompt'

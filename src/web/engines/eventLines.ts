@@ -1,6 +1,7 @@
-// Server-sent events out of a response's bytes, however they are cut.
+// Server-sent events out of a response's bytes, however they are cut. A comment comes as it is, with its colon in front, to
+// those who want comments: no data begins like that, which is JSON or a word.
 
-export async function* eventData(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
+export async function* eventData(body: ReadableStream<Uint8Array>, withComments = false): AsyncGenerator<string> {
   const reader = body.getReader()
   const decoder = new TextDecoder()
   let text = ''
@@ -17,6 +18,7 @@ export async function* eventData(body: ReadableStream<Uint8Array>): AsyncGenerat
           .filter(line => line.startsWith('data:'))
           .map(line => line.slice(5).replace(/^ /, ''))
         if (data.length > 0) yield data.join('\n')
+        else if (withComments && event.startsWith(':')) yield event
       }
     }
   } finally {

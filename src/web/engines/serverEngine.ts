@@ -26,34 +26,41 @@ export class ServerKey {
   }
 }
 
+/** Who wants to know what becomes of the server. */
+export interface ServerListener {
+  /** It may be gone. */
+  onLost(): void
+  /** The model was not in memory when it was looked at, and is now. */
+  onLoaded(): void
+}
+
 export class ServerEngine implements ChatEngine {
   readonly place = 'server'
 
   private constructor(
     readonly shape: EngineShape,
     private readonly key: ServerKey,
-    private readonly onLost: () => void,
+    private readonly listener: ServerListener,
   ) {}
 
-  /** Null where the page came from a host that is no moeflux server. */
-  static async connect(key: ServerKey, onLost: () => void): Promise<ServerEngine | null> {
-    const response = await ask('engine', { headers: key.headers })
-    if (response.status === 404 || !response.headers.get('content-type')?.includes('json')) return null
+  /** The engine of one of the server's models. */
+  static async connect(key: ServerKey, model: string, listener: ServerListener): Promise<ServerEngine> {
+    const response = await ask(`engine?model=${encodeURIComponent(model)}`, { headers: key.headers })
     if (!response.ok) throw await failureOf(response)
     const body = await response.json()
-    if (typeof body?.layers !== 'number') return null
     const shape: EngineShape = {
-      model: String(body.model),
-      backend: String(body.backend),
-      description: String(body.description),
-      layers: body.layers,
-      experts: body.experts,
-      expertsPerToken: body.experts_per_token,
-      layerNumbers: body.layer_numbers,
-      layerKinds: body.layer_kinds,
-      contextLength: body.context_length,
+      model,
+      backend: String(body.backend ?? ''),
+      description: String(body.description ?? 'not in memory'),
+      isLoaded: body.state === 'loaded',
+      layers: body.layers ?? 0,
+      experts: body.experts ?? 0,
+      expertsPerToken: body.experts_per_token ?? 0,
+      layerNumbers: body.layer_numbers ?? [],
+      layerKinds: body.layer_kinds ?? [],
+      contextLength: body.context_length ?? 0,
     }
-    return new ServerEngine(shape, key, onLost)
+    return new ServerEngine(shape, key, listener)
   }
 
   equals({ shape }: ServerEngine): boolean {
@@ -69,6 +76,7 @@ export class ServerEngine implements ChatEngine {
         ...(begun === ''
           ? { messages }
           : { messages: [...messages, { role: 'assistant', content: begun }], continue_final_message: true }),
+        model: this.shape.model,
         temperature: settings.temperature,
         top_p: settings.topP,
         top_k: settings.topK,
@@ -82,16 +90,25 @@ export class ServerEngine implements ChatEngine {
       }),
       signal,
     }).catch(error => {
-      if (!signal.aborted) this.onLost()
+      if (!signal.aborted) this.listener.onLost()
       throw error
     })
     if (!response.ok || response.body === null) throw await failureOf(response)
+    let { isLoaded } = this.shape
     let first = 0
     let last = 0
     let reason: 'stop' | 'length' | null = null
     try {
-      for await (const data of eventData(response.body)) {
+      for await (const data of eventData(response.body, true)) {
         if (data === '[DONE]') break
+        if (data.startsWith(':')) {
+          const share = Number(/^: loading .* (\d+)%/.exec(data)?.[1] ?? 0)
+          if (data.startsWith(': loading'))
+            yield { type: 'progress', kind: 'loading', done: share, total: 100, cached: 0 }
+          continue
+        }
+        if (!isLoaded) this.listener.onLoaded()
+        isLoaded = true
         const chunk = JSON.parse(data)
         if (chunk.error) throw bodyFailure(chunk.error, 0)
         if (chunk.prompt_progress) yield progressOf(chunk.prompt_progress)
@@ -121,7 +138,7 @@ export class ServerEngine implements ChatEngine {
       }
     } catch (error) {
       if (signal.aborted || error instanceof EngineFailure) throw error
-      this.onLost()
+      this.listener.onLost()
       throw new EngineFailure('unreachable', 'The connection to the server broke off in the middle of the answer.')
     }
     if (reason === null) {
@@ -144,7 +161,10 @@ export class ServerEngine implements ChatEngine {
     const cells = this.shape.layers * this.shape.experts
     while (!signal.aborted) {
       try {
-        const response = await ask('engine/events', { headers: this.key.headers, signal })
+        const response = await ask(`engine/events?model=${encodeURIComponent(this.shape.model)}`, {
+          headers: this.key.headers,
+          signal,
+        })
         if (!response.ok || response.body === null) throw await failureOf(response)
         onState(true)
         for await (const data of eventData(response.body)) onFrame(decodeFrame(data, cells))
@@ -153,7 +173,7 @@ export class ServerEngine implements ChatEngine {
       }
       if (signal.aborted) return
       onState(false)
-      this.onLost()
+      this.listener.onLost()
       await new Promise(resolve => setTimeout(resolve, RECONNECT_MS))
     }
   }
@@ -187,7 +207,7 @@ export async function isServerThere(): Promise<boolean> {
   }
 }
 
-async function failureOf(response: Response): Promise<EngineFailure> {
+export async function failureOf(response: Response): Promise<EngineFailure> {
   const retryAfter = Number(response.headers.get('retry-after')) || null
   const body = await response.json().catch(() => null)
   return bodyFailure(body?.error ?? {}, response.status, retryAfter)

@@ -47,6 +47,7 @@ export class TabEngine implements ChatEngine {
       model: info.name,
       backend: info.backend,
       description: info.backendDescription,
+      isLoaded: true,
       layers: info.config.moeLayers.length,
       experts: info.config.numExperts,
       expertsPerToken: info.expertsPerToken,

@@ -2,7 +2,7 @@
 
 export interface AnswerStage {
   readonly kind: 'loading' | 'prompt'
-  readonly done: number // bytes of the model, or tokens of the prompt
+  readonly done: number // of the model in hundredths, or tokens of the prompt
   readonly total: number // 0: not known
   readonly cached: number // tokens of the prompt that had been read before
   readonly begunAt: number // milliseconds, by any clock

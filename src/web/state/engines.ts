@@ -3,9 +3,11 @@
 import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals'
 import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
 import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
+import { type Hub, readHub } from '../engines/hubClient.js'
 import { ask, ServerEngine, type ServerKey } from '../engines/serverEngine.js'
 import type { TabEngine, TabProgress } from '../engines/tabEngine.js'
 import type { Failure } from './conversation.js'
+import { ServerModels } from './serverModels.js'
 import { ServerWatch } from './serverWatch.js'
 import type { Settings } from './settings.js'
 
@@ -25,6 +27,7 @@ export type TabState =
   | { readonly status: 'failed'; readonly entry: ModelEntry; readonly failure: Failure }
 
 const PLACE_KEY = 'moeflux.place'
+const MODEL_KEY = 'moeflux.model' // of the server's, the one that was chosen last
 const INDEX_KEY = 'moeflux.models' // what the host offered last, for visits without a network
 const LOADED_KEY = 'moeflux.tabModel' // what ran in the tab last
 const NO_SERVER_KEY = 'moeflux.noServer' // the host is known to be no moeflux server
@@ -40,6 +43,7 @@ export class Engines {
     if (this.place.value === 'tab') return tab.status === 'ready' ? tab.engine : null
     return server.status === 'ready' || server.status === 'lost' ? server.engine : null
   })
+  readonly serverModels: ServerModels
   private loading: AbortController | null = null
   private readonly watch = new ServerWatch({
     isWanted: () => this.place.value === 'server',
@@ -53,7 +57,9 @@ export class Engines {
     private readonly storage: Storage,
     private readonly tabBackend: () => Settings['tabBackend'],
     private readonly onNotice: (line: string) => void,
-  ) {}
+  ) {
+    this.serverModels = new ServerModels(key, hub => this.followModels(hub))
+  }
 
   async start(): Promise<void> {
     this.place.value = this.storage.getItem(PLACE_KEY) === 'tab' ? 'tab' : 'server'
@@ -69,7 +75,7 @@ export class Engines {
   async connect(): Promise<void> {
     const { value: before } = this.server
     try {
-      const found = await ServerEngine.connect(this.key, () => void this.watch.look())
+      const found = await this.findEngine()
       // The same model goes on where it was: whoever watches it keeps what was seen.
       const engine = before.status === 'lost' && found?.equals(before.engine) ? before.engine : found
       this.server.value = engine === null ? { status: 'none' } : { status: 'ready', engine }
@@ -85,6 +91,35 @@ export class Engines {
       this.server.value =
         before.status === 'lost' && kind === 'unreachable' ? { ...before, failure } : { status: 'failed', failure }
     }
+  }
+
+  /** The model that was chosen last, where the server still has it. Null: there is no server here. */
+  private async findEngine(): Promise<ServerEngine | null> {
+    const hub = await readHub(this.key)
+    if (hub === null || hub.models.length === 0) return null
+    this.serverModels.hub.value = hub
+    const chosen = this.storage.getItem(MODEL_KEY)
+    const model =
+      hub.models.find(({ id }) => id === chosen) ?? hub.models.find(({ state }) => state === 'loaded') ?? hub.models[0]
+    return await ServerEngine.connect(this.key, model.id, {
+      onLost: () => void this.watch.look(),
+      onLoaded: () => void this.connect(),
+    })
+  }
+
+  /** Answers come from this model of the server from now on; it is loaded meanwhile. */
+  async useServerModel(id: string): Promise<void> {
+    this.storage.setItem(MODEL_KEY, id)
+    this.choose('server')
+    await this.connect()
+    await this.serverModels.load(id)
+  }
+
+  /** The model in use has been loaded: its engine can be looked into. */
+  private followModels({ models }: Hub): void {
+    const { value } = this.server
+    if (value.status !== 'ready' || value.engine.shape.isLoaded) return
+    if (models.some(({ id, state }) => id === value.engine.shape.model && state === 'loaded')) void this.connect()
   }
 
   /** The server went away, perhaps for a moment. */

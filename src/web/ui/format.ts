@@ -37,8 +37,11 @@ export function timeLeft(seconds: number): string {
 
 export function rate(tokens: number, time: number): string | null {
   if (tokens < 2 || time <= 0) return null
-  const value = tokens / time
-  return `${value < 10 ? value.toFixed(1) : Math.round(value)} tok/s`
+  return speed(tokens / time)
+}
+
+export function speed(tokensPerSecond: number): string {
+  return `${tokensPerSecond < 10 ? tokensPerSecond.toFixed(1) : Math.round(tokensPerSecond)} tok/s`
 }
 
 export function percent(share: number): string {
