@@ -7,6 +7,7 @@ import { type ServerProcess, startServer } from '../server/serverProcess.js'
 import { type Browser, launchChromium } from '../support/chromium.js'
 import { findings } from './accessibility.js'
 import { answered, ask, DOG_STORY, lastAnswer, ready, useSettings } from './uiPage.js'
+import { arePicturesWanted, missingPictures, takePictures } from './uiPictures.js'
 
 const GREEDY = { temperature: 0, maxTokens: 60 }
 
@@ -60,6 +61,13 @@ describe('chat through the server', () => {
     const logged = Number(/answer 60, decode ([\d.]+) tok\/s/.exec(server.log())?.[1])
     expect(shown).toBe(Math.round(logged))
     expect(await page.getByRole('meter', { name: 'Context' }).getAttribute('title')).toMatch(/^\d+ of [\d,]+ tokens/)
+
+    // The engine was watched meanwhile, though nobody looked at it yet.
+    expect(await page.locator('.answer-heat').getAttribute('aria-label')).toMatch(/^\d+ of 256 experts used/)
+    await page.getByRole('tab', { name: 'Engine' }).click()
+    await expect.poll(() => page.locator('.log').innerText()).toMatch(/Answer: \d+ tokens at \d+ tok\/s/)
+    expect(await page.locator('.panel[aria-label=Speed] .chart-empty').count()).toBe(0)
+    await page.getByRole('tab', { name: 'Chat' }).click()
 
     await page.getByLabel('Your message', { exact: true }).last().fill('not sent yet')
     await page.reload()
@@ -227,6 +235,12 @@ describe('the engine view of a GPU that does not hold all experts', () => {
       'Who computed them GPU 720 72.0% processors 280 28.0%',
     ])
     expect(await panel.innerText()).toContain('41 because they are used often, 20 for prompts; read again')
+    // Nothing has happened yet, which no axis could say.
+    expect(await page.locator('.chart-empty').allInnerTexts()).toEqual([
+      ...['No answer yet', 'No prompt yet', 'No token yet', 'No expert was looked up yet', 'Nothing was read lately'],
+    ])
+    if (arePicturesWanted('tiers')) await takePictures(page, 'tiers', async () => {}, panel)
+    expect(missingPictures('tiers')).toEqual([])
     await page.close()
   })
 })

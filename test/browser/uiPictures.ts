@@ -1,7 +1,7 @@
 // Pictures of the web UI for the documentation: made where they are missing, or anew with MOEFLUX_SCREENSHOTS=1.
 import { existsSync, mkdirSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Page } from 'playwright-core'
+import type { Locator, Page } from 'playwright-core'
 import { repository } from '../support/packedFiles.js'
 
 const FOLDER = join(repository, 'docs/images')
@@ -22,8 +22,13 @@ export function arePicturesWanted(...views: string[]): boolean {
   return process.env.MOEFLUX_SCREENSHOTS !== undefined || missingPictures(...views).length > 0
 }
 
-/** In light and dark, on a desktop and a phone. `prepare`: before each. */
-export async function takePictures(page: Page, view: string, prepare = async () => {}): Promise<void> {
+/** In light and dark, on a desktop and a phone. `prepare`: before each. `part`: of the page, where not all of it is wanted. */
+export async function takePictures(
+  page: Page,
+  view: string,
+  prepare = async () => {},
+  part: Page | Locator = page,
+): Promise<void> {
   mkdirSync(FOLDER, { recursive: true })
   for (const [size, viewport] of Object.entries(SIZES)) {
     await page.setViewportSize(viewport)
@@ -31,7 +36,7 @@ export async function takePictures(page: Page, view: string, prepare = async () 
       await page.emulateMedia({ colorScheme: scheme })
       await prepare()
       await page.waitForTimeout(150)
-      await page.screenshot({ path: fileOf(view, scheme, size) })
+      await part.screenshot({ path: fileOf(view, scheme, size) })
     }
   }
   await page.setViewportSize(SIZES.desktop)

@@ -387,6 +387,9 @@ test('a page over plain HTTP in a local network can do without what browsers the
   await page.close()
 })
 
+const DIARY =
+  'On Monday we went to the sea. Tom found a shell, and Anna built a tower of sand that the waves took at noon. On Tuesday it rained, so we read stories by the fire and ate soup. '
+
 /** What is held on to must not hold on to a test that has failed. */
 const orAborted = (held: Promise<void>, signal?: AbortSignal) =>
   Promise.race([held, new Promise<void>(resolve => signal?.addEventListener('abort', () => resolve(), { once: true }))])
@@ -397,7 +400,7 @@ test('a long prompt shows how far it is, from the first part of it on', async ()
   let steps = 0
   const page = await open(await start({ onStep: (_, signal) => (++steps === 3 ? orAborted(held, signal) : undefined) })) // 64 tokens a step
   await ready(page)
-  await ask(page, 'word '.repeat(300))
+  await ask(page, `Say in one line what this is about:\n\n${DIARY.repeat(6)}`)
   const reading = page.locator('.reading')
   await expect.poll(() => reading.innerText(), { timeout: 10_000 }).toContain('64 of')
   const [, share, done, total] = /(\d+)%\s*([\d,]+) of ([\d,]+) tokens/.exec(await reading.innerText()) ?? []
@@ -405,9 +408,11 @@ test('a long prompt shows how far it is, from the first part of it on', async ()
   expect(Number(share)).toBe(Math.floor((64 / Number(total)) * 100)) // of all that is to be read
   expect(await reading.innerText()).toMatch(/about \d+ s left/)
   expect(await page.getByRole('meter', { name: 'Context' }).getAttribute('aria-valuenow')).toBe(total)
+  if (arePicturesWanted('prompt')) await takePictures(page, 'prompt')
   release()
   await answered(page)
   expect(await reading.count()).toBe(0)
+  expect(missingPictures('prompt')).toEqual([])
   await page.close()
 })
 

@@ -33,6 +33,10 @@ test('there is a picture of each view, in light and dark, on a desktop and a pho
       await ask(page, story)
       await answered(page)
     }
+    await page
+      .locator('.answer-heat')
+      .nth(STORIES.length - 1)
+      .waitFor() // comes with the last frame
     await page.mouse.move(0, 0)
     await takePictures(page, 'chat')
     await page.evaluate(() => void (location.hash = 'engine'))

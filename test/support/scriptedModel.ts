@@ -78,6 +78,7 @@ const NO_STATS = {
     ].map(name => [name, 0]),
   ),
   readLatencyMs: [],
+  phaseSeconds: {},
 }
 
 // One set of workers for all models of a test file; they do not keep the process alive.
@@ -204,6 +205,7 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     },
     draft: options.guess && (async (requests: readonly DraftRequest[]) => await Promise.all(requests.map(guessAll))),
     stats: () => NO_STATS,
+    residency: () => new Uint8Array(config.moeLayers.length * config.numExperts),
     async close() {},
   } as unknown as Backend
 

@@ -7,6 +7,8 @@ import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
 import { decodeFrame, encodeFrame } from '#moeflux/engine/frameCodec.js'
 import { mergeFrames } from '#moeflux/engine/mergeFrames.js'
 import { mathExtension } from '../../src/web/chat/math.js'
+import { HeatRecorder, readStrip } from '../../src/web/state/answerHeat.js'
+import { nextStage, secondsLeft } from '../../src/web/state/answerStage.js'
 import { type Attachment, attachFiles, decodeText, promptText } from '../../src/web/state/attachments.js'
 import {
   append,
@@ -353,8 +355,54 @@ describe('the engine in the page', () => {
   test('forgets what is older than the charts show', () => {
     const history = new EngineHistory(shape)
     for (let i = 0; i < 1000; i++) history.push(frame({ time: 1_000_000 + i * 1000, decodeTokens: 1 }))
-    expect(history.times.length).toBeLessThanOrEqual(240)
-    expect(history.times.at(-1)! - history.times[0]).toBeLessThanOrEqual(120)
+    expect(history.times.at(-1)! - history.times[0]).toBe(300) // the last five minutes
+    expect(history.isPrompt.length).toBe(history.times.length)
+    for (let i = 0; i < 4000; i++) history.push(frame({ time: 2_000_000 + i, decodeTokens: 1 }))
+    expect(history.times.length).toBe(3000)
+  })
+})
+
+describe('the experts that an answer used', () => {
+  test('are few cells, of which the most used is the hottest', () => {
+    const small = new HeatRecorder({ layers: LAYERS, experts: EXPERTS })
+    expect(small.strip()).toBeNull()
+    small.add({ routed: Uint32Array.of(81, 0, 1, 0, 0, 0) })
+    small.add({ routed: Uint32Array.of(0, 0, 0, 0, 9, 0) })
+    expect(small.strip()).toEqual({ rows: 2, columns: 3, cells: '901010', used: 3, experts: 6 })
+    const large = new HeatRecorder({ layers: 40, experts: 256 })
+    large.add({ routed: new Uint32Array(40 * 256).fill(1, 5 * 256, 5 * 256 + 4) }) // four of layer 5
+    const strip = large.strip()!
+    expect([strip.rows, strip.columns, strip.used]).toEqual([16, 64, 4])
+    expect(strip.cells.indexOf('9')).toBe(2 * 64)
+    expect(readStrip(JSON.parse(JSON.stringify(strip)))).toEqual(strip)
+  })
+
+  test('are taken from a file only where they make sense', () => {
+    const strip = { rows: 1, columns: 2, cells: '09', used: 1, experts: 2 }
+    expect(readStrip(strip)).toEqual(strip)
+    const wrong = [
+      { cells: '0' },
+      { cells: '0x' },
+      { rows: 0 },
+      { rows: 1e9 },
+      { columns: -2 },
+      { used: 3 },
+      { experts: '2' },
+    ]
+    for (const fields of wrong) expect(readStrip({ ...strip, ...fields }), JSON.stringify(fields)).toBeNull()
+    for (const value of [null, 7, 'x', []]) expect(readStrip(value)).toBeNull()
+  })
+})
+
+describe('the time that is left', () => {
+  test('follows the pace so far, and begins anew with another stage', () => {
+    const begun = nextStage(null, { kind: 'prompt', done: 0, total: 400, cached: 9 }, 1000)
+    expect(secondsLeft(begun, 1500)).toBeNull()
+    const later = nextStage(begun, { kind: 'prompt', done: 100, total: 400, cached: 9 }, 3000)
+    expect(secondsLeft(later, 3000)).toBe(6)
+    expect(secondsLeft(later, 5000)).toBe(4)
+    expect(secondsLeft(later, 99_000)).toBe(0)
+    expect(nextStage(later, { kind: 'loading', done: 1, total: 2, cached: 0 }, 7000).begunAt).toBe(7000)
   })
 })
 

@@ -5,6 +5,7 @@ import { useApp } from '../state/app.js'
 import { type Conversation, type Message, showBranch, siblings } from '../state/conversation.js'
 import * as format from '../ui/format.js'
 import { Icon } from '../ui/icons.js'
+import { AnswerHeat } from './answerHeat.js'
 import { AttachmentList } from './attachmentList.js'
 import { FailureNotice } from './failureNotice.js'
 import { FoldedText } from './foldedText.js'
@@ -114,6 +115,7 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
           >
             <Icon name="again" size={16} />
           </button>
+          {message.heat && <AnswerHeat strip={message.heat} />}
           <UsageLine message={message} />
         </div>
       )}

@@ -52,8 +52,21 @@ export function EngineView() {
             <LineChart
               version={version}
               times={history.times}
+              shaded={history.isPrompt}
+              empty="No answer yet"
               series={[{ label: 'answer', values: history.speed, tone: 'speed' }]}
-              format={value => format.count(value)}
+              format={tokens}
+            />
+          </section>
+          <section class="panel" aria-label="Prompts">
+            <h2>Prompt tokens per second</h2>
+            <LineChart
+              version={version}
+              times={history.times}
+              shaded={history.isPrompt}
+              empty="No prompt yet"
+              series={[{ label: 'prompt', values: history.promptSpeed, tone: 'prompt' }]}
+              format={tokens}
             />
           </section>
           <section class="panel" aria-label="Time per token">
@@ -65,6 +78,8 @@ export function EngineView() {
             <LineChart
               version={version}
               times={history.times}
+              shaded={history.isPrompt}
+              empty="No expert was looked up yet"
               series={[{ label: 'hit rate', values: history.hitRate, tone: 'hits' }]}
               range={[0, 1]}
               format={format.percent}
@@ -75,6 +90,8 @@ export function EngineView() {
             <LineChart
               version={version}
               times={history.times}
+              shaded={history.isPrompt}
+              empty="Nothing was read lately"
               series={[{ label: 'bytes per second', values: history.readRate, tone: 'reads' }]}
               format={value => `${format.bytes(value)}/s`}
             />
@@ -110,6 +127,11 @@ function NotLoaded({ model }: { model: string }) {
   )
 }
 
+/** Whole numbers where they tell enough: an axis of 1, 1, 1, 0 and 0 tells nothing. */
+function tokens(value: number): string {
+  return value > 0 && value < 10 ? value.toFixed(1) : format.count(value)
+}
+
 function LiveBadge({ history, isLive }: { history: EngineHistory; isLive: boolean }) {
   const phase = history.frame?.phase ?? 'idle'
   const words = { idle: 'Idle', prompt: 'Reading a prompt', decode: 'Answering', mixed: 'Reading and answering' }
@@ -126,7 +148,7 @@ function Tiles({ history }: { history: EngineHistory }) {
   if (frame === null) return null
   const { stats } = frame
   const hitRate = EngineHistory.hitRate(frame, null)
-  const { lastSpeed } = history
+  const { lastSpeed, lastPromptSpeed } = history
   const share = stats.expertSlots > 0 ? stats.expertSlotsUsed / stats.expertSlots : 0
   const busy = stats.computeSeconds + stats.stallSeconds
   return (
@@ -134,8 +156,9 @@ function Tiles({ history }: { history: EngineHistory }) {
       <Tile
         name="speed"
         label={frame.phase === 'idle' ? 'Last speed' : 'Speed'}
-        value={lastSpeed === null ? '–' : format.count(lastSpeed)}
+        value={lastSpeed === null ? '–' : tokens(lastSpeed)}
         unit="tok/s"
+        note={lastPromptSpeed === null ? undefined : `prompts ${tokens(lastPromptSpeed)} tok/s`}
       />
       <Tile
         name="hits"

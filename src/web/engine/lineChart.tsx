@@ -1,4 +1,5 @@
-// Values over the last two minutes, drawn by uPlot.
+// Values over the last minutes, drawn by uPlot; the times when prompts were read are shaded. Where there is nothing to show,
+// words stand in place of empty axes.
 import { useEffect, useRef } from 'preact/hooks'
 import uPlot from 'uplot'
 import { onThemeChange, tone } from './tones.js'
@@ -13,6 +14,8 @@ interface Props {
   readonly version: number // counts changes of the values, which are the same arrays all the time
   readonly times: readonly number[] // seconds since 1970
   readonly series: readonly ChartSeries[]
+  readonly shaded: readonly boolean[] // by time
+  readonly empty: string // where no value is above zero
   readonly range?: readonly [number, number]
   format(value: number): string
 }
@@ -21,7 +24,12 @@ const HEIGHT = 158
 const AXIS = 56
 const LEAST_SECONDS = 15 // that the chart shows
 
-export function LineChart({ version, times, series, range, format }: Props) {
+export function LineChart(props: Props) {
+  const hasValues = props.series.some(({ values }) => values.some(value => value !== null && value > 0))
+  return hasValues ? <Plot {...props} /> : <p class="chart chart-empty">{props.empty}</p>
+}
+
+function Plot({ version, times, series, shaded, range, format }: Props) {
   const holder = useRef<HTMLDivElement>(null)
   const plot = useRef<uPlot | null>(null)
   const data = (): uPlot.AlignedData => [times.slice(), ...series.map(({ values }) => values.slice())]
@@ -31,7 +39,7 @@ export function LineChart({ version, times, series, range, format }: Props) {
     const element = holder.current as HTMLDivElement
     const make = () => {
       plot.current?.destroy()
-      plot.current = new uPlot(options(element.clientWidth, series, range, format), data(), element)
+      plot.current = new uPlot(options(element.clientWidth, series, shaded, range, format), data(), element)
     }
     make()
     const watcher = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }))
@@ -58,6 +66,7 @@ export function LineChart({ version, times, series, range, format }: Props) {
 function options(
   width: number,
   series: readonly ChartSeries[],
+  shaded: readonly boolean[],
   range: Props['range'],
   format: Props['format'],
 ): uPlot.Options {
@@ -73,6 +82,7 @@ function options(
     padding: [8, 24, 0, 0],
     legend: { show: false },
     cursor: { show: false },
+    hooks: { drawClear: [plot => shade(plot, shaded)] },
     scales: {
       x: { range: (_, min, max) => [Math.min(min, max - LEAST_SECONDS), max] },
       y: { range: range ? [...range] : (_, __, max) => [0, max > 0 ? max * 1.15 : 1] },
@@ -93,6 +103,24 @@ function options(
       })),
     ],
   }
+}
+
+/** Fills the background where prompts were read. */
+function shade(plot: uPlot, shaded: readonly boolean[]): void {
+  const { ctx, bbox, data } = plot
+  const times = data[0]
+  ctx.save()
+  ctx.fillStyle = tone('prompt-band')
+  for (let i = 0; i < times.length; i++) {
+    if (!shaded[i]) continue
+    const from = i
+    while (i + 1 < times.length && shaded[i + 1]) i++
+    // A frame covers the time before it.
+    const left = Math.max(bbox.left, plot.valToPos(times[Math.max(0, from - 1)], 'x', true))
+    const right = Math.max(left + 1, plot.valToPos(times[i], 'x', true))
+    ctx.fillRect(left, bbox.top, right - left, bbox.height)
+  }
+  ctx.restore()
 }
 
 function clock(time: number): string {

@@ -1,4 +1,4 @@
-// Where a token's time went: one bar per frame, its phases stacked. A canvas of its own: bars that stack are not what the
+// Where a token's time went: one bar per frame, its phases stacked, with a mark below those that read a prompt. A canvas of its own: bars that stack are not what the
 // line charts do.
 import type { EngineHistory } from '../state/engineHistory.js'
 import { tone } from './tones.js'
@@ -17,9 +17,14 @@ const NAMES = new Map([
 ])
 
 export function PhaseChart({ history, version }: { history: EngineHistory; version: number }) {
+  const phases = [...history.phases.keys()]
+  if (lastBar(history) === null) return <p class="chart chart-empty">No token yet</p>
+  return <Bars history={history} version={version} phases={phases} />
+}
+
+function Bars({ history, version, phases }: { history: EngineHistory; version: number; phases: readonly string[] }) {
   // The history is the same object all the time; the version tells that it grew.
   const canvas = useDrawing(element => draw(element, history), [version, history])
-  const phases = [...history.phases.keys()]
   const last = lastBar(history)
   const words = phases.map(name => `${nameOf(name)} ${(last?.get(name) ?? 0).toFixed(2)} ms`)
   return (
@@ -32,6 +37,10 @@ export function PhaseChart({ history, version }: { history: EngineHistory; versi
             {nameOf(name)}
           </li>
         ))}
+        <li>
+          <i class="phase-prompt" />
+          while reading a prompt
+        </li>
       </ul>
     </>
   )
@@ -49,7 +58,7 @@ function lastBar({ times, phases }: EngineHistory): Map<string, number> | null {
   return null
 }
 
-function draw(canvas: HTMLCanvasElement, { times, phases }: EngineHistory): void {
+function draw(canvas: HTMLCanvasElement, { times, phases, isPrompt }: EngineHistory): void {
   const width = canvas.clientWidth
   const ratio = devicePixelRatio || 1
   canvas.width = Math.round(width * ratio)
@@ -59,11 +68,15 @@ function draw(canvas: HTMLCanvasElement, { times, phases }: EngineHistory): void
   context.scale(ratio, ratio)
   const names = [...phases.keys()]
   const bars: number[][] = []
+  const prompts: boolean[] = []
   for (let i = 0; i < times.length; i++) {
     const bar = names.map(name => phases.get(name)?.[i] ?? 0)
-    if (bar.some(value => value > 0)) bars.push(bar)
+    if (!bar.some(value => value > 0)) continue
+    bars.push(bar)
+    prompts.push(isPrompt[i])
   }
   const shown = bars.slice(-BARS)
+  const marked = prompts.slice(-BARS)
   const totals = shown.map(bar => bar.reduce((sum, value) => sum + value, 0)).sort((a, b) => a - b)
   const usual = totals[Math.floor(totals.length / 2)] ?? 1
   const top = niceTop(Math.min(totals.at(-1) ?? 1, usual * 4)) // one slow token must not flatten all others
@@ -92,6 +105,9 @@ function draw(canvas: HTMLCanvasElement, { times, phases }: EngineHistory): void
       below = Math.min(top, below + value)
       context.fillRect(AXIS + (first + i) * step + 1, y(below), Math.max(1, step - 1.5), from - y(below))
     })
+    if (!marked[i]) return
+    context.fillStyle = tone('prompt')
+    context.fillRect(AXIS + (first + i) * step, plotHeight + 4, step, 4)
   })
 }
 

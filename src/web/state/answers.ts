@@ -6,6 +6,7 @@ import { type AnswerStage, nextStage } from './answerStage.js'
 import { type Attachment, promptText } from './attachments.js'
 import { type AnswerUsage, append, branch, change, type Message, newId } from './conversation.js'
 import type { Conversations } from './conversations.js'
+import type { HeatWatch } from './engineFeed.js'
 import type { Settings } from './settings.js'
 
 const DRAW_MS = 40
@@ -32,6 +33,7 @@ export class Answers {
     /** For people who do not see the screen. */
     private readonly announce: (line: string) => void,
     private readonly warn: (line: string) => void,
+    private readonly record: (engine: ChatEngine) => HeatWatch,
   ) {}
 
   /** Sends what the user wrote, after `parent`: the end of the branch, or the message before an edited one. */
@@ -85,6 +87,7 @@ export class Answers {
         change(conversation, id, { ...draft.fields(), ...fields }),
       )
     const keeping = setInterval(() => keep({}), KEEP_MS)
+    const heat = engine && this.record(engine)
     try {
       if (engine === null) throw new EngineFailure('unreachable', 'There is no model to ask yet.')
       const conversation = this.conversations.get(conversationId)
@@ -122,8 +125,15 @@ export class Answers {
       clearInterval(keeping)
       draft.close()
       this.setLive(conversationId, null)
+      void this.keepHeat(conversationId, id, heat)
       await this.conversations.flush()
     }
+  }
+
+  /** Its last frames come after its last token. */
+  private async keepHeat(conversationId: string, id: string, watch: HeatWatch | null): Promise<void> {
+    const heat = await watch?.end()
+    if (heat) this.conversations.update(conversationId, conversation => change(conversation, id, { heat }))
   }
 
   stop(conversationId: string): void {

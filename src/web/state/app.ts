@@ -1,6 +1,6 @@
 // The state of the page: made once, handed to components by context. Each part has a file of its own; here they are joined,
 // together with what concerns them all: which view is shown, notices, and what assistive technology is told.
-import { effect, type Signal, signal } from '@preact/signals'
+import { computed, effect, type Signal, signal } from '@preact/signals'
 import { createContext } from 'preact'
 import { useContext } from 'preact/hooks'
 import { ServerKey } from '../engines/serverEngine.js'
@@ -54,8 +54,10 @@ export class App {
       () => this.engines.active.value,
       line => this.announce(line),
       line => this.notify(line),
+      engine => this.feed.record(engine),
     )
-    this.feed = new EngineFeed(this.engines.active, this.view)
+    const isWatched = computed(() => this.view.value !== 'chat' || this.answers.live.value.size > 0)
+    this.feed = new EngineFeed(this.engines.active, isWatched)
   }
 
   async start(): Promise<void> {

@@ -1,6 +1,7 @@
 // A conversation: messages that know what they answer, and which branch is shown. Editing a message or asking for another
 // answer adds a branch and loses nothing. Pure: every function returns a new conversation.
 
+import type { HeatStrip } from './answerHeat.js'
 import type { Attachment } from './attachments.js'
 
 export interface Message {
@@ -16,6 +17,7 @@ export interface Message {
   readonly end?: 'stop' | 'length' | 'stopped' | 'failed'
   readonly failure?: Failure
   readonly usage?: AnswerUsage
+  readonly heat?: HeatStrip // the experts that the engine used meanwhile
   readonly by?: string // the model, and where it ran
 }
 

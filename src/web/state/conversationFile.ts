@@ -1,5 +1,6 @@
 // Conversations as files: JSON that can be imported again, and Markdown to read. What is imported comes from anywhere, so
 // every field is checked and copied one by one; text stays text.
+import { type HeatStrip, readStrip } from './answerHeat.js'
 import { type Attachment, MAX_FILES, promptText } from './attachments.js'
 import { type AnswerUsage, branch, type Conversation, type Message, newId } from './conversation.js'
 
@@ -94,6 +95,7 @@ function readMessage(value: unknown, where: string, ids: Map<string, string>): M
     ...(role === 'assistant' && { end: end === 'length' || end === 'stopped' ? end : 'stop' }),
     ...(typeof fields.by === 'string' && { by: fields.by.slice(0, 200) }),
     ...usageOf(fields.usage),
+    ...heatOf(fields.heat),
   }
 }
 
@@ -119,6 +121,11 @@ function usageOf(value: unknown): { usage?: AnswerUsage } {
       ...(typeof fields.firstSeconds === 'number' && { firstSeconds: read('firstSeconds') }),
     },
   }
+}
+
+function heatOf(value: unknown): { heat?: HeatStrip } {
+  const heat = readStrip(value)
+  return heat === null ? {} : { heat }
 }
 
 function asObject(value: unknown): Record<string, unknown> | null {

@@ -10,10 +10,10 @@ export interface LogEntry {
   readonly kind: 'prompt' | 'answer' | 'read' | 'note'
 }
 
-const POINTS = 240
+const POINTS = 3000
 const LOG_ENTRIES = 200
 const HALF_LIFE_TOKENS = 24 // heat fades with tokens, not with time: an idle engine keeps its picture
-const SECONDS_KEPT = 120
+const SECONDS_KEPT = 300
 
 export class EngineHistory {
   readonly heat: Float32Array // [layers, experts], fading
@@ -23,7 +23,8 @@ export class EngineHistory {
   tokens = 0 // since watching began
   readonly times: number[] = [] // seconds since 1970, one per point
   readonly speed: (number | null)[] = [] // tokens per second
-  readonly promptSpeed: (number | null)[] = []
+  readonly promptSpeed: number[] = []
+  readonly isPrompt: boolean[] = [] // a prompt was read
   readonly hitRate: (number | null)[] = [] // 0 to 1
   readonly readRate: (number | null)[] = [] // bytes per second
   readonly phases = new Map<string, (number | null)[]>() // milliseconds per token
@@ -40,8 +41,12 @@ export class EngineHistory {
 
   /** The usual speed of answers in the last second of work, of everyone together; null where there was none. */
   get lastSpeed(): number | null {
-    const recent = this.speed.filter(value => value !== null && value > 0).slice(-10) as number[]
-    return recent.sort((a, b) => a - b).at(recent.length >> 1) ?? null
+    return usual(this.speed)
+  }
+
+  /** The same of prompts. */
+  get lastPromptSpeed(): number | null {
+    return usual(this.promptSpeed)
   }
 
   push(frame: EngineFrame): void {
@@ -83,11 +88,13 @@ export class EngineHistory {
     // Nothing happened between two frames of work: lines must not slope over the pause.
     if (before?.phase === 'idle' && !isIdle) this.addRest(frame.time / 1000 - Math.max(0.02, frame.busySeconds))
     if (isIdle && before !== null && before.phase !== 'idle') this.addRest(before.time / 1000 + 0.02)
+    const wall = wallSeconds(frame, before)
     this.times.push(frame.time / 1000)
-    this.speed.push(isIdle ? 0 : rateOf(frame.decodeTokens, frame))
-    this.promptSpeed.push(isIdle ? null : rateOf(frame.promptTokens, frame))
+    this.speed.push(isIdle ? 0 : rateOf(frame.decodeTokens, wall))
+    this.promptSpeed.push(rateOf(frame.promptTokens, wall) ?? 0)
+    this.isPrompt.push(frame.promptTokens > 0)
     this.hitRate.push(isIdle || before === null ? null : EngineHistory.hitRate(frame, before))
-    this.readRate.push(isIdle ? 0 : (rateOf(frame.bytesRead, frame) ?? 0))
+    this.readRate.push(isIdle ? 0 : (rateOf(frame.bytesRead, wall) ?? 0))
     const parts = phaseParts(frame)
     for (const name of parts.keys()) {
       if (!this.phases.has(name)) this.phases.set(name, new Array(this.times.length - 1).fill(null))
@@ -98,14 +105,15 @@ export class EngineHistory {
     const oldest = frame.time / 1000 - SECONDS_KEPT
     while (this.times.length > POINTS || (this.times.length > 2 && this.times[0] < oldest)) {
       const series = [this.speed, this.promptSpeed, this.hitRate, this.readRate, ...this.phases.values()]
-      for (const values of [this.times, ...series]) values.shift()
+      for (const values of [this.times, this.isPrompt, ...series]) values.shift()
     }
   }
 
   private addRest(time: number): void {
     this.times.push(Math.max(time, this.times.at(-1) ?? 0))
     this.speed.push(0)
-    this.promptSpeed.push(null)
+    this.promptSpeed.push(0)
+    this.isPrompt.push(false)
     this.hitRate.push(null)
     this.readRate.push(0)
     for (const values of this.phases.values()) values.push(null)
@@ -123,8 +131,9 @@ export class EngineHistory {
     if (frame.phase !== 'idle') {
       open.prompt += frame.promptTokens
       open.decode += frame.decodeTokens
-      open.promptSeconds += (frame.busySeconds * frame.promptTokens) / tokens
-      open.decodeSeconds += (frame.busySeconds * frame.decodeTokens) / tokens
+      const wall = wallSeconds(frame, before)
+      open.promptSeconds += (wall * frame.promptTokens) / tokens
+      open.decodeSeconds += (wall * frame.decodeTokens) / tokens
       return
     }
     this.open = null
@@ -154,9 +163,27 @@ interface OpenEvent {
   misses: number
 }
 
-/** Per second of work; null where there was none. */
-function rateOf(amount: number, { busySeconds }: EngineFrame): number | null {
-  return amount > 0 && busySeconds > 0 ? amount / busySeconds : null
+/** Per second; null where nothing was done. */
+function rateOf(amount: number, seconds: number): number | null {
+  return amount > 0 && seconds > 0 ? amount / seconds : null
+}
+
+/**
+ * The time that a frame's work took, with what the server does between two tokens: by it the server counts as well. After a
+ * rest only the work itself is known.
+ */
+function wallSeconds(frame: EngineFrame, before: EngineFrame | null): number {
+  return before === null || before.phase === 'idle' ? frame.busySeconds : Math.max(frame.seconds, frame.busySeconds)
+}
+
+/** The middle one of the last ten. */
+function usual(values: readonly (number | null)[]): number | null {
+  const recent: number[] = []
+  for (let i = values.length - 1; i >= 0 && recent.length < 10; i--) {
+    const value = values[i]
+    if (value !== null && value > 0) recent.push(value)
+  }
+  return recent.sort((a, b) => a - b).at(recent.length >> 1) ?? null
 }
 
 /** Seconds by phase; waiting for reads is one of them. */
