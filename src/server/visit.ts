@@ -109,10 +109,7 @@ export class Visit {
     this.streams = true
     return await eventSource(messages, {
       asLines,
-      onError: error => {
-        if (isOwnFault(error)) this.service.onError(error)
-        return onError(error)
-      },
+      onError: logged(this.service, onError),
       signal: this.signal,
       cancel: () => this.cancel(),
       end: () => this.end(),
@@ -143,6 +140,14 @@ export class Visit {
 
 export const onePlace = () => 1
 
+/** The operator is told as well, of what is the server's own fault. */
+function logged({ onError }: Service, tell: EventSourceOptions['onError']): EventSourceOptions['onError'] {
+  return error => {
+    if (isOwnFault(error)) onError(error)
+    return tell(error)
+  }
+}
+
 function loadingLine({ shelf }: Service, id: string): string {
   const { loaded, total } = shelf.find(id)?.progress ?? { loaded: 0, total: 0 }
   return `loading ${JSON.stringify(id)}${total > 0 ? ` ${Math.floor((loaded / total) * 100)}%` : ''}`
@@ -172,8 +177,9 @@ export async function visit<T extends ModelRequest>(
     const request = await stay.read(schema, placesFor)
     const id = chooseModel(service, request.model)
     const answer = async () => await handle(stay, request, await stay.model(id))
-    if (onError && request.stream && !service.shelf.isLoaded(id))
-      return loadingStream(c, stay, () => loadingLine(service, id), answer, onError)
+    if (onError && request.stream && !service.shelf.isLoaded(id)) {
+      return loadingStream(c, stay, () => loadingLine(service, id), answer, logged(service, onError))
+    }
     const response = await answer()
     if (!stay.isStreaming) stay.end()
     return response

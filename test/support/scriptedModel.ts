@@ -204,6 +204,7 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
       )
     },
     draft: options.guess && (async (requests: readonly DraftRequest[]) => await Promise.all(requests.map(guessAll))),
+    failure: null,
     stats: () => NO_STATS,
     residency: () => new Uint8Array(config.moeLayers.length * config.numExperts),
     async close() {},
