@@ -1,12 +1,16 @@
 // Three replicas, a Redis, HAProxy, and clients that hold conversations over them, while everything that can break does: the
 // store is killed, hangs, is full and has damaged objects, a replica is killed in its answers, another is stopped in order.
-// Counts answers, wrong ones (the same conversation must always get the same answer), errors, and times to the first token.
+// Counts answers, wrong ones (the same conversation must always get the same answer), errors, times to the first token, and
+// what of them was waiting for the store, as the servers measure it. Fails where something was lost that need not be.
 //
-//   node scripts/scaleOut/faults.mjs [--clients 64] [--seconds 60]
+//   node scripts/scaleOut/faults.mjs [--clients 64] [--seconds 60] [--no-store]
+//
+// With --no-store replicas have none and nothing breaks: what first tokens take by themselves.
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
 import { freePort, startHaproxy, startRedis } from './servers.mjs'
+import { StoreWaits } from './storeWaits.mjs'
 
 const option = (name, fallback) => {
   const at = process.argv.indexOf(`--${name}`)
@@ -14,7 +18,9 @@ const option = (name, fallback) => {
 }
 const clients = option('clients', 64)
 const seconds = option('seconds', 60)
+const hasStore = !process.argv.includes('--no-store')
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+const LATEST = '0.5' // seconds: the budget of 0.2, ten milliseconds per MB of a small state, and a busy machine's timers
 const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
 
 async function startReplica(port, store) {
@@ -24,8 +30,7 @@ async function startReplica(port, store) {
     String(port),
     '--threads',
     '1',
-    '--store',
-    store,
+    ...(hasStore ? ['--store', store] : []),
     '--parallel',
     '16',
     '--max-queue',
@@ -41,7 +46,7 @@ async function startReplica(port, store) {
     if (isReady) break
     await pause(100)
   }
-  return { child, port, ended }
+  return { child, port, ended, pid: child.pid, url: `http://127.0.0.1:${port}` }
 }
 
 let redis = await startRedis()
@@ -116,8 +121,13 @@ async function client(number) {
 }
 
 const scale = seconds / 60
+const waits = new StoreWaits()
+/** What was waited for the store belongs to the phase that ends. */
+const endPhase = async () => Object.assign(count('answered', 0), await waits.look(replicas))
 const at = async (name, second, work) => {
+  if (!hasStore) return
   await pause(Math.max(0, began + second * 1000 * scale - performance.now()))
+  await endPhase()
   phase = name
   await work()
 }
@@ -151,10 +161,19 @@ await at('rolling restart', 50, async () => {
 await pause(Math.max(0, began + seconds * 1000 - performance.now()))
 isOver = true
 await running
-for (const [name, { first, ...counts }] of phases) {
+await endPhase()
+const failures = []
+for (const [name, { first, waits, within, longestMs, bytes: _, ...counts }] of phases) {
   const sorted = first.toSorted((a, b) => a - b)
   const share = part => Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? 0)
-  console.log(JSON.stringify({ phase: name, ...counts, firstTokenMs: { p50: share(0.5), p99: share(0.99) } }))
+  const upTo = bound => within.get(bound) ?? 0
+  const late = waits - upTo(LATEST)
+  const store = { waits, within200ms: upTo('0.2'), within250ms: upTo('0.25'), late, longestSoFarMs: longestMs }
+  console.log(JSON.stringify({ phase: name, ...counts, firstTokenMs: { p50: share(0.5), p99: share(0.99) }, store }))
+  const lost = Object.keys(counts).filter(key => key !== 'answered' && name !== 'replica killed')
+  if (lost.length > 0) failures.push(`${name}: ${lost.join(', ')}`)
+  if (counts.WRONG || counts.HUNG) failures.push(`${name}: wrong or hung`)
+  if (late > 0) failures.push(`${name}: ${late} answers waited more than ${LATEST} s for the store`)
 }
 for (const port of ports) {
   const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text()
@@ -169,4 +188,5 @@ for (const port of ports) {
 for (const { child } of replicas) child.kill('SIGKILL')
 admin.disconnect()
 await Promise.all([balancer.stop(), redis.stop()])
-process.exit(0)
+for (const line of failures) console.error(`FAILED ${line}`)
+process.exit(failures.length === 0 ? 0 : 1)

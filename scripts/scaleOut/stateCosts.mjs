@@ -96,12 +96,7 @@ async function measure(name, store, lengths) {
     const { bytes } = await states.save({ tokens }, '', limited)
     const saveMs = performance.now() - began
     began = performance.now()
-    const read = await states.restore(
-      new MadeUpContext(),
-      states.names(tokens, ''),
-      tokens,
-      new AbortController().signal,
-    )
+    const read = await states.restore(new MadeUpContext(), states.names(tokens, ''), tokens, limited)
     const restoreMs = performance.now() - began
     const readMs = await readOnly(store, states, tokens)
     console.log(
@@ -137,12 +132,7 @@ async function longConversation() {
     }
     const tokens = tokensOf(turns * perTurn)
     const began = performance.now()
-    const bytes = await states.restore(
-      new MadeUpContext(),
-      states.names(tokens, ''),
-      tokens,
-      new AbortController().signal,
-    )
+    const bytes = await states.restore(new MadeUpContext(), states.names(tokens, ''), tokens, limited)
     const seconds = (performance.now() - began) / 1000
     console.log(
       JSON.stringify({

@@ -76,34 +76,28 @@ export class PagedStates {
     return lengths.filter((_, i) => found[i])
   }
 
-  /** The context becomes the stored state; it is as it was where that fails. Returns the bytes that were read. */
-  async restore(context: Context, names: StateNames, tokens: readonly number[], signal: AbortSignal): Promise<number> {
+  /**
+   * The context becomes the stored state; it is as it was where that fails. Returns the bytes that were read. All reading is
+   * done inside `read`, which has the engine's permission by then and may give up.
+   */
+  async restore(
+    context: Context,
+    names: StateNames,
+    tokens: readonly number[],
+    read: (work: (limit: AbortSignal) => Promise<void>) => Promise<void>,
+  ): Promise<number> {
     let bytes = 0
-    const pages = Math.floor(tokens.length / STORED_PAGE_TOKENS)
-    const groups: Stored[][] = [[{ name: await names.state(tokens.length), shape: stateShape(tokens.length) }]]
-    for (let first = 0; first < pages; first += PAGES_AT_ONCE) {
-      const numbers = Array.from({ length: Math.min(PAGES_AT_ONCE, pages - first) }, (_, i) => first + i)
-      groups.push(await Promise.all(numbers.map(async i => ({ name: await names.page(i + 1), shape: pageShape(i) }))))
-    }
-    const fetchGroup = async (group: Stored[]) => {
-      const found = await untilAborted(
-        this.store.get(
-          group.map(({ name }) => name),
-          signal,
-        ),
-        signal,
-      )
-      return await Promise.all(group.map((wanted, i) => this.checked(wanted, found[i])))
-    }
-    await context.importState(tokens, async into => {
-      for await (const objects of workAhead(groups, READS_AT_ONCE, fetchGroup)) {
+    const groups = await this.groupsOf(names, tokens.length)
+    const fill = async (into: StateImport, limit: AbortSignal) => {
+      for await (const objects of workAhead(groups, READS_AT_ONCE, group => this.fetch(group, limit))) {
         for (const object of objects) {
-          signal.throwIfAborted()
+          limit.throwIfAborted()
           object.unpackInto(into)
           bytes += object.bytes
         }
       }
-    })
+    }
+    await context.importState(tokens, into => read(limit => fill(into, limit)))
     return bytes
   }
 
@@ -147,6 +141,23 @@ export class PagedStates {
       await context.close()
     }
     return { objects: missing.length + 1, bytes, shared: pages - missing.length }
+  }
+
+  /** All objects of a state, in the order and the groups in which they are asked for. */
+  private async groupsOf(names: StateNames, length: number): Promise<Stored[][]> {
+    const pages = Math.floor(length / STORED_PAGE_TOKENS)
+    const groups: Stored[][] = [[{ name: await names.state(length), shape: stateShape(length) }]]
+    for (let first = 0; first < pages; first += PAGES_AT_ONCE) {
+      const numbers = Array.from({ length: Math.min(PAGES_AT_ONCE, pages - first) }, (_, i) => first + i)
+      groups.push(await Promise.all(numbers.map(async i => ({ name: await names.page(i + 1), shape: pageShape(i) }))))
+    }
+    return groups
+  }
+
+  private async fetch(group: readonly Stored[], limit: AbortSignal) {
+    const names = group.map(({ name }) => name)
+    const found = await untilAborted(this.store.get(names, limit), limit)
+    return await Promise.all(group.map((wanted, i) => this.checked(wanted, found[i])))
   }
 
   /** What came for a name, if it is what the name says. */

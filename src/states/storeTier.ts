@@ -43,6 +43,9 @@ export interface TierCounters {
   dropped: number // states that were not written: too many, too late, or no store
 }
 
+/** Runs work that an answer waits for, as long as there is time left for the store, and so much more. */
+type InTime = <T>(work: (limit: AbortSignal) => Promise<T>, moreMs?: number) => Promise<T>
+
 type Limited = <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>
 
 interface Job {
@@ -107,10 +110,10 @@ export class StoreTier {
       .filter(length => length >= known + WORTH_READING && length < ids.length)
       .sort((a, b) => b - a)
     if (lengths.length === 0) return null
-    return await this.ask(wait, signal, async left => {
+    return await this.ask(wait, signal, async inTime => {
       const { counters } = this
       counters.lookups++
-      const length = await this.restoreFirst(context, ids, lengths, scope, left, signal)
+      const length = await this.restoreFirst(context, ids, lengths, scope, inTime)
       if (length === null) counters.misses++
       else {
         counters.hits++
@@ -127,15 +130,14 @@ export class StoreTier {
     wait: StoreWait,
     signal: AbortSignal,
   ): Promise<unknown[] | null> {
-    return await this.ask(wait, signal, async left => {
-      const states = await withTimeLimit(left(), () => this.states(), signal)
+    return await this.ask(wait, signal, async inTime => {
+      const states = await inTime(() => this.states())
       const onDamaged = (name: string, error: Error) => {
         this.counters.damaged++
         this.warn(`a stored note was dropped: ${error.message}`)
         this.removeLater(states, [name])
       }
-      const read = (limit: AbortSignal) => this.notes(states).read(keys, scope, onDamaged, limit)
-      return await withTimeLimit(left(), read, signal)
+      return await inTime(limit => this.notes(states).read(keys, scope, onDamaged, limit))
     })
   }
 
@@ -183,21 +185,27 @@ export class StoreTier {
     await withTimeLimit(PROBE_MS, async () => await states?.store.close()).catch(() => {})
   }
 
-  /** Asks for something that an answer waits for; null where the store is left alone, or does not answer in time. */
-  private async ask<T>(
-    wait: StoreWait,
-    signal: AbortSignal,
-    work: (left: () => number) => Promise<T>,
-  ): Promise<T | null> {
+  /**
+   * Asks for something that an answer waits for; null where the store is left alone, or does not answer in time. What is
+   * waited for inside `inTime` counts, all of it together; the engine, which may be busy, is not the store's fault.
+   */
+  private async ask<T>(wait: StoreWait, signal: AbortSignal, work: (inTime: InTime) => Promise<T>): Promise<T | null> {
     const { counters } = this
     if (!this.reading.allows(() => this.probe())) {
       counters.skipped++
       return null
     }
-    const started = performance.now()
-    const until = started + this.options.budgetMs - wait.of(this)
+    const inTime: InTime = async (work, moreMs = 0) => {
+      const started = performance.now()
+      const left = Math.max(0, this.options.budgetMs - wait.of(this))
+      try {
+        return await withTimeLimit(left + moreMs, work, signal)
+      } finally {
+        wait.add(this, performance.now() - started)
+      }
+    }
     try {
-      const result = await work(() => Math.max(0, until - performance.now()))
+      const result = await work(inTime)
       this.reading.succeeded()
       return result
     } catch (error) {
@@ -208,8 +216,6 @@ export class StoreTier {
       this.reading.failed()
       this.warnOnce(`the ${this.options.label} store is not read for a while: ${(error as Error).message}`)
       return null
-    } finally {
-      wait.add(this, performance.now() - started)
     }
   }
 
@@ -230,22 +236,17 @@ export class StoreTier {
     ids: readonly number[],
     lengths: readonly number[],
     scope: string,
-    left: () => number,
-    signal: AbortSignal,
+    inTime: InTime,
   ): Promise<number | null> {
-    const states = await withTimeLimit(left(), () => this.states(), signal)
+    const states = await inTime(() => this.states())
     const names = states.names(ids, scope)
-    const found = await withTimeLimit(left(), limit => states.find(names, lengths, limit), signal)
+    const found = await inTime(limit => states.find(names, lengths, limit))
     for (const length of found) {
       try {
         // A long state takes its time, at a pace that is worth it.
-        const patience = left() + states.bytesOf(length) / SLOWEST_BYTES_PER_MS
-        const tokens = ids.slice(0, length)
-        this.counters.bytesRead += await withTimeLimit(
-          patience,
-          limit => states.restore(context, names, tokens, limit),
-          signal,
-        )
+        const moreMs = states.bytesOf(length) / SLOWEST_BYTES_PER_MS
+        const read = (work: (limit: AbortSignal) => Promise<void>) => inTime(work, moreMs)
+        this.counters.bytesRead += await states.restore(context, names, ids.slice(0, length), read)
         return length
       } catch (error) {
         if (!(error instanceof BrokenStateError)) throw error

@@ -5,8 +5,10 @@ import type { LayerState } from '#moeflux/compute/backend.js'
 import { encodeLayer, snapshotHeader } from '#moeflux/engine/snapshot.js'
 import { decodeEnvelope, encodeEnvelope } from '#moeflux/engine/snapshotEnvelope.js'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
+import { PagedStates } from '#moeflux/states/pagedStates.js'
 import { stateBackends as backends } from '../support/backends.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
+import { MemoryStore } from '../support/memoryStore.js'
 import { demoModel, packTiny } from '../support/models.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 
@@ -97,6 +99,30 @@ describe.each(backends)('snapshots on $name', backend => {
       if (body === 'exact') expectSameBits(got, want)
       else expectClose(got, want, { cosine: 0.999, maxDifference: 0.1 }, body)
     }
+    await context.close()
+  })
+
+  test('as objects of a store: exact, and close with keys and values of 16 bits', async () => {
+    const ids = Array.from({ length: 140 }, (_, i) => (i * 53 + 7) % 512) // a page, and rows after it
+    const context = model.createContext()
+    await context.evalPrompt(ids)
+    const kept = await context.keep()
+    const want = await context.evalToken(9)
+    const store = new MemoryStore()
+    const inTime = <T>(work: (signal: AbortSignal) => Promise<T>) => work(new AbortController().signal)
+    for (const body of ['f32', 'bf16'] as const) {
+      const states = new PagedStates(store, model, body, body)
+      await states.save(kept, '', inTime)
+      await states.restore(context, states.names(ids, ''), ids, inTime)
+      expect(context.tokens).toEqual(ids)
+      const got = await context.evalToken(9)
+      if (body === 'f32') expectSameBits(got, want)
+      else {
+        expectClose(got, want, { cosine: 0.999, maxDifference: 0.1 }, body)
+        expect(got).not.toEqual(want) // it is rounded
+      }
+    }
+    kept.release()
     await context.close()
   })
 

@@ -1,4 +1,4 @@
-// One server with three models and room for two.
+// One server with three models and room for two: the demo, and tiny ones of two other families.
 import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,12 +6,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { demoModelPath, listModels, openModel, removeModel } from '#moeflux/index.js'
 import { moeflux } from '../cli/moeflux.js'
 import { seededRandom } from '../support/random.js'
+import { packTinyChat } from '../support/tinyChats.js'
 import { type ServerProcess, startServer } from './serverProcess.js'
 import { postJson, sentEvents } from './sse.js'
 
 const home = mkdtempSync(join(tmpdir(), 'moeflux-models-'))
 const place = (name: string) => join(home, name)
 const names = ['first', 'second', 'third']
+const answersOf = new Map<string, string>() // of each model when it is alone
 const chat = (model: string | undefined, more: object = {}) => ({
   model,
   messages: [{ role: 'user', content: 'Tell me a story' }],
@@ -22,7 +24,9 @@ const chat = (model: string | undefined, more: object = {}) => ({
 let server: ServerProcess
 
 beforeAll(async () => {
-  for (const name of names) symlinkSync(demoModelPath(), place(name))
+  symlinkSync(demoModelPath(), place('first'))
+  await packTinyChat('qwen3_moe', 'hermes', place('second'))
+  await packTinyChat('qwen3_next', 'qwen3_coder', place('third'))
   const models = names.flatMap(name => ['--model', place(name)])
   server = await startServer([...models, '--max-loaded', '2', '--expert-memory', '20MB'])
 })
@@ -53,6 +57,16 @@ describe('a server with three models', () => {
   })
 
   it('answers sixteen clients that ask for any of them, with two in memory at most', async () => {
+    for (const name of names) {
+      const model = await openModel(place(name), { backend: 'wasm', threads: 1 })
+      const { text } = await model
+        .createSession()
+        .chat({ ...chat(name), maxTokens: 3 })
+        .answer()
+      answersOf.set(name, text)
+      await model.close()
+    }
+    expect(new Set(answersOf.values()).size).toBe(3)
     const random = seededRandom(3)
     const answers: string[] = []
     let most = 0
@@ -62,13 +76,14 @@ describe('a server with three models', () => {
         const response = await postJson(`${server.url}/v1/chat/completions`, chat(model))
         const body = await response.json()
         expect([response.status, body.model]).toEqual([200, model])
-        answers.push(body.choices[0].message.content)
+        expect(body.choices[0].message.content).toBe(answersOf.get(model))
+        answers.push(model)
         most = Math.max(most, await server.metric('moeflux_models_loaded'))
       }
     }
     await Promise.all(Array.from({ length: 16 }, client))
     expect(answers).toHaveLength(32)
-    expect(new Set(answers).size).toBe(1) // they are all the same model, each under its name
+    expect(new Set(answers).size).toBe(3)
     expect(most).toBeLessThanOrEqual(2)
     expect(await server.metric('moeflux_model_unloads_total')).toBeGreaterThan(0)
     expect(await server.metric('moeflux_evaluated_tokens_total')).toBeGreaterThan(32)
