@@ -39,5 +39,5 @@ export function openTiered(
     expertMemory: memory * Math.ceil(layout.expertSize / 4096) * 4096,
     ...options,
   }
-  return openWebgpuBackend(packed, given, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0, PIECES: 8 }, ...gpuOptions })
+  return openWebgpuBackend(packed, given, { chunkTokens: 8, tuning: { AHEAD: 2, TRUST: 0, GROWTH: 1 }, ...gpuOptions })
 }

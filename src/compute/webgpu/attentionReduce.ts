@@ -2,7 +2,7 @@
 import type { AttentionShape } from '../../model/layers.js'
 import type { AttentionBuffers } from './attention.js'
 import { attentionConstants, type HeadSizes } from './attentionShape.js'
-import type { GpuContext } from './gpuContext.js'
+import { type GpuContext, workgroupFor } from './gpuContext.js'
 import type { Op } from './op.js'
 
 export async function attentionReduceOp(
@@ -15,6 +15,7 @@ export async function attentionReduceOp(
   const kernel = await gpu.kernels.get('attentionReduce', {
     ...attentionConstants(config, shape),
     SPLITS: splits,
+    WG: workgroupFor(gpu, config.headDim, 256),
     GATED: shape.outputGate,
     SINKS: shape.sinks,
   })

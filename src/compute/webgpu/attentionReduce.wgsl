@@ -11,7 +11,7 @@
 @group(0) @binding(3) var<storage, read> sinks: array<f32>; // [heads]
 #endif
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
   const stride = HEAD_DIM + 2u;
   let base = (group.y * HEADS + group.x) * SPLITS * stride;
@@ -22,7 +22,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
   var largest = sink;
   for (var i = 0u; i < SPLITS; i++) { largest = max(largest, parts[base + i * stride + HEAD_DIM]); }
-  for (var d = thread; d < HEAD_DIM; d += 64u) {
+  for (var d = thread; d < HEAD_DIM; d += WG) {
     var sum = 0.0;
 #if SINKS
     var total = exp(sink - largest);

@@ -32,6 +32,7 @@ import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 const STATUS_BYTES = 16
 const NO_MISS = new Uint32Array(4)
+const RESUMED_LAYERS = 4 // of the first piece after a miss: most windows between misses are no longer
 const NEARER = 0.7 // of the expected distance to the next miss: commands after a miss are for nothing
 
 export interface DecodeResult {
@@ -319,7 +320,10 @@ export class DecodePass {
     const { tokens, predicts } = how
     const size = { tokens, runs: tokens }
     const commands: GPUCommandBuffer[] = []
-    const perPiece = Math.ceil(this.#layerCount / this.#gpu.tuning.PIECES)
+    // The GPU begins with a little while the rest is submitted, in ever larger pieces: each costs it a pause.
+    const { GROWTH } = this.#gpu.tuning
+    let pieceLayers = GROWTH === 0 ? this.#layerCount : from < 0 ? 1 : RESUMED_LAYERS
+    let pieceEnd = Math.max(0, from) + pieceLayers
     let recorder = new Recorder(this.#gpu.device, this.#profiler)
     if (from < 0) this.#embed(recorder, size)
     for (let layer = Math.max(0, from); layer <= to && layer < this.#layerCount; layer++) {
@@ -336,7 +340,9 @@ export class DecodePass {
         if (layer === to) break
         ops.experts(recorder, size)
       }
-      if ((layer + 1) % perPiece === 0 && layer + 1 < to && this.#profiler === null) {
+      if (layer + 1 === pieceEnd && layer + 1 < to && this.#profiler === null) {
+        pieceLayers *= GROWTH
+        pieceEnd += pieceLayers
         const piece = recorder.finish()
         if (piece !== null) commands.push(piece)
         recorder = new Recorder(this.#gpu.device, null)

@@ -1,9 +1,12 @@
-// The gated delta rule over a run of tokens, one at a time in a loop. One workgroup per value head and run, one thread
-// per row of the head's state, which it keeps in registers. State layout: [head][keyDim / 4][valueDim] of vec4, so that
-// threads beside each other read beside each other.
+// The gated delta rule over a run of tokens, one at a time in a loop. A workgroup has some rows of a value head's state, PARTS
+// neighbouring threads share a row and keep it in registers; rows do not know of each other. State layout:
+// [head][keyDim / 4][valueDim] of vec4, so that threads beside each other read beside each other.
 #include activations
 #include step
+const WG = VALUE_DIM;
+const ROWS = VALUE_DIM / PARTS; // per workgroup
 const KEY_QUADS = KEY_DIM / 4u;
+const OWN = KEY_QUADS / PARTS; // quads of a row that a thread has
 const KEY_WIDTH = KEY_HEADS * KEY_DIM;
 const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 
@@ -14,62 +17,87 @@ const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 @group(0) @binding(4) var<storage, read_write> states: array<vec4<f32>>; // [slots, STATE_QUADS]: recurrent after [channels]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, valueHeads, valueDim]
 
-const LOADS = (2u * KEY_QUADS + VALUE_DIM - 1u) / VALUE_DIM; // quads of q and k that a thread brings per token
-var<workgroup> qk: array<vec4<f32>, 4u * KEY_QUADS>; // two tokens' q | k: one in use, one being brought
+const QK = 2u * KEY_QUADS; // quads of a token's q | k
+const LOADS = (CHUNK * QK + WG - 1u) / WG; // of a chunk that a thread brings
+var<workgroup> qk: array<vec4<f32>, 2u * CHUNK * QK>; // two chunks of tokens: one in use, one being brought
 
-fn bring(token: u32, keyHead: u32, thread: u32) -> array<vec4<f32>, LOADS> {
-  var values: array<vec4<f32>, LOADS>;
-  for (var n = 0u; n < LOADS; n++) {
-    let i = min(thread + n * VALUE_DIM, 2u * KEY_QUADS - 1u);
-    let at = select(keyHead * KEY_QUADS + i, (KEY_WIDTH / 4u) + keyHead * KEY_QUADS + i - KEY_QUADS, i >= KEY_QUADS);
-    values[n] = convolved[token * (CHANNELS / 4u) + at];
-  }
-  return values;
+// What a thread needs of a chunk of tokens.
+struct Chunk {
+  qk: array<vec4<f32>, LOADS>,
+  value: array<f32, CHUNK>,
+  beta: array<f32, CHUNK>,
+  decay: array<f32, CHUNK>,
 }
 
-fn valueOf(token: u32, channel: u32) -> f32 { return convolved[token * (CHANNELS / 4u) + channel / 4u][channel % 4u]; }
+fn bring(first: u32, last: u32, head: u32, row: u32, thread: u32) -> Chunk {
+  let keyHead = head / (VALUE_HEADS / KEY_HEADS);
+  var chunk: Chunk;
+  for (var n = 0u; n < LOADS; n++) {
+    let i = min(thread + n * WG, CHUNK * QK - 1u);
+    let quad = i % QK;
+    let at = select(keyHead * KEY_QUADS + quad, (KEY_WIDTH / 4u) + keyHead * KEY_QUADS + quad - KEY_QUADS, quad >= KEY_QUADS);
+    chunk.qk[n] = convolved[min(first + i / QK, last) * (CHANNELS / 4u) + at];
+  }
+  let channel = 2u * KEY_WIDTH + head * VALUE_DIM + row;
+  for (var t = 0u; t < CHUNK; t++) {
+    let token = min(first + t, last);
+    chunk.value[t] = convolved[token * (CHANNELS / 4u) + channel / 4u][channel % 4u];
+    chunk.beta[t] = inputs[token * IN_STRIDE + B_AT + head];
+    chunk.decay[t] = inputs[token * IN_STRIDE + A_AT + head];
+  }
+  return chunk;
+}
+
+// Of the threads that share a row.
+fn rowSum(four: vec4<f32>) -> f32 {
+  var sum = four.x + four.y + four.z + four.w;
+#if PARTS == 4
+  sum += subgroupShuffleXor(sum, 1u);
+  sum += subgroupShuffleXor(sum, 2u);
+#endif
+  return sum;
+}
 
 @compute @workgroup_size(VALUE_DIM)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-  let head = group.x;
+  let head = group.x / PARTS;
+  let part = thread % PARTS;
+  let row = group.x % PARTS * ROWS + thread / PARTS;
   let run = runs[group.y];
-  let keyHead = head / (VALUE_HEADS / KEY_HEADS);
+  let last = run.first + run.count - 1u;
   let gate = gates[head];
-  var state: array<vec4<f32>, KEY_QUADS>;
-  let source = run.stateIn * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
-  for (var i = 0u; i < KEY_QUADS; i++) { state[i] = states[source + i * VALUE_DIM]; }
-  // What a token needs is loaded while the token before is computed: memory is far, and the tokens wait for each other.
-  let valueAt = 2u * KEY_WIDTH + head * VALUE_DIM + thread;
-  var nextQk = bring(run.first, keyHead, thread);
-  var nextValue = valueOf(run.first, valueAt);
-  var nextBeta = inputs[run.first * IN_STRIDE + B_AT + head];
-  var nextDecay = inputs[run.first * IN_STRIDE + A_AT + head];
-  for (var index = 0u; index < run.count; index++) {
-    let token = run.first + index;
-    let base = (index & 1u) * 2u * KEY_QUADS;
+  var state: array<vec4<f32>, OWN>;
+  let recurrent = CHANNELS + (head * KEY_QUADS + part) * VALUE_DIM + row;
+  for (var i = 0u; i < OWN; i++) { state[i] = states[run.stateIn * STATE_QUADS + recurrent + i * PARTS * VALUE_DIM]; }
+  // What tokens need is loaded while the tokens before are computed: memory is far, and the tokens wait for each other.
+  var next = bring(run.first, last, head, row, thread);
+  for (var first = 0u; first < run.count; first += CHUNK) {
+    let buffer = first / CHUNK % 2u * CHUNK * QK;
     for (var n = 0u; n < LOADS; n++) {
-      let i = thread + n * VALUE_DIM;
-      if (i < 2u * KEY_QUADS) { qk[base + i] = nextQk[n]; }
+      let i = thread + n * WG;
+      if (i < CHUNK * QK) { qk[buffer + i] = next.qk[n]; }
     }
-    let value = nextValue;
-    let beta = sigmoid(nextBeta);
-    let decay = exp(gate.x * softplus(nextDecay + gate.y));
+    let now = next;
     workgroupBarrier();
-    let following = min(token + 1u, run.first + run.count - 1u);
-    nextQk = bring(following, keyHead, thread);
-    nextValue = valueOf(following, valueAt);
-    nextBeta = inputs[following * IN_STRIDE + B_AT + head];
-    nextDecay = inputs[following * IN_STRIDE + A_AT + head];
-    var memory = vec4<f32>();
-    for (var i = 0u; i < KEY_QUADS; i++) { memory += state[i] * qk[base + KEY_QUADS + i]; }
-    let delta = (value - decay * (memory.x + memory.y + memory.z + memory.w)) * beta;
-    var sum = vec4<f32>();
-    for (var i = 0u; i < KEY_QUADS; i++) {
-      state[i] = decay * state[i] + delta * qk[base + KEY_QUADS + i];
-      sum += state[i] * qk[base + i];
+    next = bring(run.first + min(first + CHUNK, run.count - 1u), last, head, row, thread);
+    for (var t = 0u; t < CHUNK; t++) {
+      if (first + t < run.count) {
+        let q = buffer + t * QK + part;
+        let k = q + KEY_QUADS;
+        let beta = sigmoid(now.beta[t]);
+        let decay = exp(gate.x * softplus(now.decay[t] + gate.y));
+        var memory = vec4<f32>();
+        for (var i = 0u; i < OWN; i++) { memory += state[i] * qk[k + i * PARTS]; }
+        let delta = (now.value[t] - decay * rowSum(memory)) * beta;
+        var sum = vec4<f32>();
+        for (var i = 0u; i < OWN; i++) {
+          state[i] = decay * state[i] + delta * qk[k + i * PARTS];
+          sum += state[i] * qk[q + i * PARTS];
+        }
+        let value = rowSum(sum);
+        if (part == 0u) { out[((run.first + first + t) * VALUE_HEADS + head) * VALUE_DIM + row] = value; }
+      }
     }
-    out[(token * VALUE_HEADS + head) * VALUE_DIM + thread] = sum.x + sum.y + sum.z + sum.w;
   }
-  let to = run.stateOut * STATE_QUADS + CHANNELS + head * KEY_QUADS * VALUE_DIM + thread;
-  for (var i = 0u; i < KEY_QUADS; i++) { states[to + i * VALUE_DIM] = state[i]; }
+  for (var i = 0u; i < OWN; i++) { states[run.stateOut * STATE_QUADS + recurrent + i * PARTS * VALUE_DIM] = state[i]; }
 }

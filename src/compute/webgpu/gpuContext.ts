@@ -8,7 +8,7 @@ export interface Tuning {
   readonly ROWS: number // rows per team of threads there, no more than TEAM
   readonly WORKGROUPS: number // of a mat-vec that keep all processors busy: work for fewer is cut finer
   readonly SPLITS: number // ranges of a decode attention
-  readonly PIECES: number // submissions of a whole token
+  readonly GROWTH: number // layers of a submission of a whole token, over those of the one before; 0: all are in one
   readonly TILE_TOKENS: number // tokens per tile of a mat-mul
   readonly PAIR_TILE: number // tokens of an expert per tile of its mat-muls
   readonly AHEAD: number // layers whose routers are asked before their turn, to read experts ahead
@@ -35,7 +35,7 @@ export const HARDWARE_TUNING: Tuning = {
   ROWS: 4,
   WORKGROUPS: 128, // a large GPU has some 130 multiprocessors
   SPLITS: 32,
-  PIECES: 8,
+  GROWTH: 3,
   TILE_TOKENS: 64,
   PAIR_TILE: 32,
   AHEAD: 4,
@@ -49,7 +49,7 @@ export const SOFTWARE_TUNING: Tuning = {
   ROWS: 8,
   WORKGROUPS: 8,
   SPLITS: 2,
-  PIECES: 1,
+  GROWTH: 0,
   TILE_TOKENS: 16,
   PAIR_TILE: 16,
   AHEAD: 1,
