@@ -38,7 +38,7 @@ export interface OpenModelOptions {
   readonly planFor?: { readonly tokens: number; readonly sequences?: number }
   /**
    * Tokens to guess ahead with the model's own head, where it carries one: a number, or 'auto', as many as pay. Text is the same
-   * as without. Default 'auto'.
+   * as without. Default 0.
    */
   readonly drafts?: Drafts
   /** How experts are read from files (wasm, webgpu). Default auto: past the page cache when they exceed free memory. */
@@ -87,7 +87,7 @@ export async function openModelParts(
     }
     const expertsPerToken = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
     await prepare?.(packed)
-    const drafts = options.drafts ?? 'auto'
+    const drafts = options.drafts ?? 0
     const backend = await chooseBackend(options.backend ?? 'auto', packed, {
       threads: options.threads,
       expertMemory,

@@ -1,5 +1,10 @@
 // The tensors of a layer as lists, whatever its kinds are: for those that move, count or check them all alike.
-import type { LayerTensors, Matrix, Vector } from './tensors.js'
+import type { LayerTensors, Matrix, ModelTensors, Vector } from './tensors.js'
+
+/** All layers, that of a head for drafts last. */
+export function allLayers({ layers, draftHead }: ModelTensors): readonly LayerTensors[] {
+  return draftHead === null ? layers : [...layers, draftHead.layer]
+}
 
 /** Mixer first, then router, shared expert or dense block: the order of the file. */
 export function layerMatrices(layer: LayerTensors): Matrix[] {

@@ -66,6 +66,11 @@ export function layersOfKind(config: ModelConfig, kind: ModelConfig['layerKinds'
   return [...config.layerKinds.keys()].filter(layer => config.layerKinds[layer] === kind)
 }
 
+/** The kinds of all layers, that of a head for drafts last. */
+export function allLayerKinds({ layerKinds, draftHead }: ModelConfig): ModelConfig['layerKinds'] {
+  return draftHead === null ? layerKinds : [...layerKinds, draftHead.mixer.kind]
+}
+
 /** The layers that keep keys and values: those with full attention, and the head for drafts. */
 export function kvLayers(config: ModelConfig): number[] {
   const own = layersOfKind(config, 'full_attention')

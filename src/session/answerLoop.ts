@@ -140,5 +140,5 @@ class GrowingAnswer {
 
 function rowOf({ logits, argmax }: GuessedRows, row: number): Row {
   const vocabSize = logits === null ? 0 : logits.length / argmax.length
-  return { logits: logits && logits.subarray(row * vocabSize, (row + 1) * vocabSize), argmax: argmax[row] }
+  return { logits: logits?.subarray(row * vocabSize, (row + 1) * vocabSize) ?? null, argmax: argmax[row] }
 }

@@ -1,10 +1,11 @@
 // Backends opened with the demo model's head for drafts. A backend joins the tests of drafts with one row.
 import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
-import { type Band, GOLDEN } from './bands.js'
+import { type Band, FAST_LOGITS, GOLDEN, KERNEL } from './bands.js'
 import { demoModel } from './models.js'
 
 export interface DraftRow {
@@ -26,6 +27,22 @@ export const draftBackends: readonly DraftRow[] = [
     options: { precision: 'exact' },
     band: GOLDEN,
     sameTokens: true,
+    isSlow: true,
+  },
+  {
+    name: 'wasm exact',
+    open: openWasmBackend,
+    options: { precision: 'exact', threads: 2 },
+    band: KERNEL,
+    sameTokens: true,
+    isSlow: false,
+  },
+  {
+    name: 'wasm fast',
+    open: openWasmBackend,
+    options: { precision: 'fast', threads: 2 },
+    band: FAST_LOGITS,
+    sameTokens: false,
     isSlow: true,
   },
 ]

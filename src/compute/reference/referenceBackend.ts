@@ -20,6 +20,7 @@ import type {
   StepRun,
 } from '../backend.js'
 import { Breather } from '../breather.js'
+import type { DraftState } from '../draftState.js'
 import { type ModelStats, NO_EXPERT_STATS } from '../stats.js'
 import { Turns } from '../turns.js'
 import { headInput, storeHeadRows } from './draftHead.js'
@@ -30,7 +31,7 @@ import { loadModel, type ModelWeights } from './loadModel.js'
 import { matVec } from './matVec.js'
 import { planReferenceExperts } from './planExperts.js'
 import { rmsNorm } from './rmsNorm.js'
-import { type DraftState, KvMemory, type LinearState, ReferenceSequence } from './sequence.js'
+import { KvMemory, type LinearState, ReferenceSequence } from './sequence.js'
 import { sliceMatrix, sliceVector } from './weights.js'
 
 const CHUNK_TOKENS = 64

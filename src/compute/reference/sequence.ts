@@ -11,17 +11,12 @@ import {
   type SequenceState,
   type StateImport,
 } from '../backend.js'
+import type { DraftState } from '../draftState.js'
 import { eachPagePart, type PageMemory, PagePool, PageTable } from '../kvPages.js'
 
 export const PAGE_TOKENS = 64
 
 export type LinearState = LinearLayerState
-
-/** What the head for drafts knows of a sequence. Its rows lie in the pages: that of token t is made of t and the hidden row before. */
-export interface DraftState {
-  readonly hidden: Float32Array // [hidden], of the last token, after the model's final norm
-  readonly firstRow: number // rows before it were never computed
-}
 
 /** One page: rows of every full-attention layer, by layer number. */
 interface Page {

@@ -52,7 +52,7 @@ export class ExpertFeed {
     const words = (address: number, bank: number, count = pairs) =>
       new Uint32Array(memories[bank].buffer, address, count)
     const slotBanks = [...new Set(model.slots.map(slot => slot.bank))]
-    this.indices = words(model.scratch.indices, HOME, model.config.moeLayers.length * pairs)
+    this.indices = words(model.scratch.indices, HOME, model.config.expertLayers.length * pairs)
     this.pairRows = slotBanks.map(bank => words(model.scratch.pairRow, bank))
     this.pairOuts = slotBanks.map(bank => words(model.scratch.pairOut, bank))
   }
@@ -122,7 +122,7 @@ export class ExpertFeed {
   }
 
   private get isDecode(): boolean {
-    return this.board.rows === this.board.runs
+    return this.board.rows === this.board.runs || this.board.run(0).guesses
   }
 
   /** Whether `nextWave` would return at once. */

@@ -11,6 +11,8 @@ import type { LayerRange, Share } from './jobCourse.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import { LinearMixer } from './linearMixer.js'
 import { Moe } from './moe.js'
+import type { PlacedHead } from './placedModel.js'
+import type { Rows } from './scratch.js'
 
 interface Block {
   readonly mixer: LinearMixer | FullMixer
@@ -20,6 +22,7 @@ interface Block {
 export class Forward implements Share {
   private readonly blocks: readonly Block[]
   private readonly headNeeds: readonly Need[]
+  private readonly headInputNeeds: readonly Need[] // of the head for drafts
   private readonly rope: RopeFrequencies
   private layer = 0 // of the present job
   private mark = 0
@@ -34,16 +37,19 @@ export class Forward implements Share {
     this.blocks = makeBlocks(lane, feed)
     this.rope = ropeFrequencies(model.config.rope)
     this.headNeeds = needsOf(model.lmHead)
+    this.headInputNeeds = model.draftHead === null ? [] : needsOf(model.draftHead.fc)
   }
 
   begin(): LayerRange {
     const { lane } = this
     lane.begin()
     this.feed?.beginJob()
-    const { embed, probe, firstLayer, endLayer } = lane.board
+    const { embed, probe, firstLayer, endLayer, drafts } = lane.board
     this.mark = performance.now()
     if (embed) this.embed()
     if (embed || probe) this.ropeTables()
+    if (drafts !== null) this.joinHalves(lane.model.draftHead as PlacedHead)
+    if (drafts === 'rows') (this.blocks[this.blocks.length - 1].mixer as FullMixer).storeOnly()
     return { firstLayer, endLayer }
   }
 
@@ -76,13 +82,14 @@ export class Forward implements Share {
     const { board, model } = lane
     const { hidden, logits } = lane.scratch
     const { lmHead, config } = model
+    const norm = board.drafts === null ? model.norm : (model.draftHead as PlacedHead).norm
     const stage = lane.own.head
     const count = board.headCount
     if (count === 0) return
     for (let i = 0; i < count; i++) {
       const x = hidden.address + board.headRow(i) * hidden.stride
       const out = stage.x.address + i * stage.x.stride
-      lane.home.rmsNorm(out, stage.x.stride, x, hidden.stride, model.norm, config.hiddenSize, config.rmsNormEps, 1)
+      lane.home.rmsNorm(out, stage.x.stride, x, hidden.stride, norm, config.hiddenSize, config.rmsNormEps, 1)
     }
     lane.prepare(stage, this.headNeeds, 0, count)
     lane.team.ranges(lmHead.rows, lane.rowGrain(lmHead.rows, lmHead.cols * count), (begin, end) => {
@@ -98,6 +105,28 @@ export class Forward implements Share {
     lane.board.waited[0] = lane.team.waited
     feed?.endJob(isFinished)
     this.ended(isFinished)
+  }
+
+  /** The head's input: what `fc` makes of a token's embedding and the row before it, each normed, in place of the embedding. */
+  private joinHalves({ fc, embeddingNorm, hiddenNorm }: PlacedHead): void {
+    const { lane, headInputNeeds: needs } = this
+    const { hidden, before, headInput: stage } = lane.scratch
+    const { hiddenSize, rmsNormEps } = lane.model.config
+    const half = (row: number, at: number, from: Rows, norm: number) => {
+      const out = stage.x.address + row * stage.x.stride + at * 4
+      const x = from.address + row * from.stride
+      lane.home.rmsNorm(out, stage.x.stride, x, from.stride, norm, hiddenSize, rmsNormEps, 1)
+    }
+    lane.team.ranges(lane.rows, 1, (begin, end) => {
+      for (let row = begin; row < end; row++) {
+        half(row, 0, hidden, embeddingNorm)
+        half(row, hiddenSize, before, hiddenNorm)
+      }
+      lane.prepare(stage, needs, begin, end)
+    })
+    lane.team.barrier()
+    lane.multiply(stage, [[fc, hidden]], lane.rows)
+    lane.team.barrier()
   }
 
   private argmax(): void {
@@ -182,7 +211,7 @@ function makeBlocks(lane: Lane, feed: ExpertFeed | null): Block[] {
           : new LinearMixer(lane, index, layer, mixer),
       feedForward:
         feedForward.kind === 'moe'
-          ? new Moe(lane, config.moeLayers.indexOf(index), layer, feedForward, entries, feed)
+          ? new Moe(lane, config.expertLayers.indexOf(index), layer, feedForward, entries, feed)
           : new Dense(lane, layer, feedForward, config.moeLayers[0] === index + 1 ? feed : null),
     }
   })

@@ -8,6 +8,7 @@ import type { Rows } from './scratch.js'
 
 export class FullMixer {
   private readonly inputNeeds: readonly Need[]
+  private readonly storeNeeds: readonly Need[]
   private readonly outNeeds: readonly Need[]
   private readonly headFloats: number // of a head of queries: with an output gate, query and gate
 
@@ -19,6 +20,7 @@ export class FullMixer {
     private readonly mixer: PlacedAttention,
   ) {
     this.inputNeeds = needsOf(mixer.qProj, mixer.kProj, mixer.vProj)
+    this.storeNeeds = needsOf(mixer.kProj, mixer.vProj)
     this.outNeeds = needsOf(mixer.oProj)
     this.headFloats = (mixer.shape.outputGate ? 2 : 1) * lane.model.config.headDim
   }
@@ -53,6 +55,24 @@ export class FullMixer {
       lane.addToHidden(scratch.mixerOut, begin, end),
     )
     team.barrier()
+  }
+
+  /** Keys and values alone: for rows that nothing else is wanted of. */
+  storeOnly(): void {
+    const { lane, layer, mixer } = this
+    const { scratch, team, rows } = lane
+    const input = lane.stage('input')
+    lane.eachRow(rows, (begin, end) => {
+      lane.norm(input, layer.inputNorm, begin, end)
+      lane.prepare(input, this.storeNeeds, begin, end)
+    })
+    const products = [
+      [mixer.kProj, scratch.key],
+      [mixer.vProj, scratch.value],
+    ] as const
+    lane.multiply(input, products, rows)
+    team.barrier()
+    lane.eachRow(rows, (begin, end) => this.storeRows(begin, end))
   }
 
   /** Norm and rope of the keys of rows [begin, end), and both keys and values into their pages. */
@@ -154,6 +174,9 @@ export class FullMixer {
     const out = lane.scratch.attentionOut.x
     const { numHeads, numKvHeads, headDim } = lane.model.config
     const { outputGate, window } = mixer.shape
+    const { rowStart, firstRow } = lane.board.run(run)
+    // A row that sees nothing before `firstRow` is one with a window; runs of the head for drafts have one row.
+    const seen = firstRow === 0 ? (window ?? 0) : position + 1 - firstRow
     const head = headFloats * 4
     const q = query.address + row * query.stride
     this.turnQueries(row, count, headBegin, headEnd)
@@ -168,15 +191,15 @@ export class FullMixer {
       q,
       query.stride,
       head,
-      lane.board.state(run, this.index, 0),
-      lane.board.state(run, this.index, 1),
+      lane.board.state(rowStart, this.index, 0),
+      lane.board.state(rowStart, this.index, 1),
       position,
       count,
       numHeads,
       numKvHeads,
       headDim,
       headDim ** -0.5,
-      window ?? 0,
+      seen,
       mixer.sinks,
       headBegin,
       headEnd,

@@ -23,6 +23,10 @@ export interface JobRun {
   readonly position: number
   readonly sequence: number
   readonly pageBase: number // of the run's pages on the board
+  /** The rows after the first may turn out wrong: each has a recurrent state of its own. Default false. */
+  readonly guesses?: boolean
+  /** The first row of keys and values that counts. Default 0. */
+  readonly firstRow?: number
 }
 
 /** An expert in a slot and the (row, rank) pairs that it serves: [pairStart, pairStart + pairs) of the sorted list. */
@@ -45,6 +49,8 @@ export interface JobParts {
   readonly argmax: boolean
   /** Leave every intermediate of the last layer where the main thread can read it. */
   readonly probe: boolean
+  /** Of the head for drafts: 'rows' stores keys and values of tokens, 'guess' is its layer and logits. Default neither. */
+  readonly drafts?: 'rows' | 'guess'
 }
 
 /** Pages that the rows of one job can touch at most: every run may begin and end inside a page. */
@@ -67,12 +73,13 @@ const FORGET = 24 // 1: the job begins with no expert in memory
 const RANKS = 25
 const ENTRY_COUNT = 26
 const FINISHED = 27 // the last job that ended well
+const DRAFTS = 28 // 1: rows, 2: guess
 const WAVE_KIND = 32
 const WAVE_COUNT = 33
 const TEAM = 48
 const LISTS = TEAM + TEAM_WORDS
 
-const RUN_WORDS = 5
+const RUN_WORDS = 7
 const ENTRY_WORDS = 4
 
 const BELL_WORDS = 16 // one cache line per worker: the job that it was given last, and whether it sleeps
@@ -144,6 +151,7 @@ export class JobBoard {
     words.set(HEAD_COUNT, parts.headRows.length)
     words.set(ARGMAX, parts.argmax ? 1 : 0)
     words.set(PROBE, parts.probe ? 1 : 0)
+    words.set(DRAFTS, parts.drafts === undefined ? 0 : parts.drafts === 'rows' ? 1 : 2)
     this.writeList(this.headList, parts.headRows)
   }
 
@@ -153,8 +161,9 @@ export class JobBoard {
   }
 
   writeRun(run: number, job: JobRun, tokens: readonly number[]): void {
-    const { rowStart, rows, position, sequence, pageBase } = job
-    this.writeList(this.runList + run * RUN_WORDS, [rowStart, rows, position, sequence, pageBase])
+    const { rowStart, rows, position, sequence, pageBase, guesses = false, firstRow = 0 } = job
+    const words = [rowStart, rows, position, sequence, pageBase, guesses ? 1 : 0, firstRow]
+    this.writeList(this.runList + run * RUN_WORDS, words)
     this.writeList(this.tokenList + rowStart, tokens)
   }
 
@@ -166,8 +175,9 @@ export class JobBoard {
     this.words.set(this.pageList + index * this.shape.fullLayers + fullLayer, address)
   }
 
-  writeState(run: number, layer: number, first: number, second: number): void {
-    const at = this.stateList + (run * this.shape.layers + layer) * 2
+  /** Of the run whose first row it is; of each row where a run has guesses. */
+  writeState(row: number, layer: number, first: number, second: number): void {
+    const at = this.stateList + (row * this.shape.layers + layer) * 2
     this.words.set(at, first)
     this.words.set(at + 1, second)
   }
@@ -306,6 +316,10 @@ export class JobBoard {
     return this.words.get(PROBE) === 1
   }
 
+  get drafts(): 'rows' | 'guess' | null {
+    return ([null, 'rows', 'guess'] as const)[this.words.get(DRAFTS)]
+  }
+
   /** Whether the job begins with no expert in memory. */
   get forgetsExperts(): boolean {
     return this.words.get(FORGET) === 1
@@ -323,7 +337,7 @@ export class JobBoard {
     return this.words.get(this.tokenList + row)
   }
 
-  run(i: number): JobRun {
+  run(i: number): Required<JobRun> {
     const at = this.runList + i * RUN_WORDS
     const { words } = this
     return {
@@ -332,6 +346,8 @@ export class JobBoard {
       position: words.get(at + 2),
       sequence: words.get(at + 3),
       pageBase: words.get(at + 4),
+      guesses: words.get(at + 5) === 1,
+      firstRow: words.get(at + 6),
     }
   }
 
@@ -341,9 +357,9 @@ export class JobBoard {
     return this.words.get(this.pageList + (base + n) * this.shape.fullLayers + fullLayer) >>> 0
   }
 
-  /** The two addresses of a run's state in a layer, unsigned. */
-  state(run: number, layer: number, which: 0 | 1): number {
-    return this.words.get(this.stateList + (run * this.shape.layers + layer) * 2 + which) >>> 0
+  /** The two addresses of the state in a layer that begins at a row, unsigned. */
+  state(row: number, layer: number, which: 0 | 1): number {
+    return this.words.get(this.stateList + (row * this.shape.layers + layer) * 2 + which) >>> 0
   }
 
   setWave(kind: number, count: number): void {

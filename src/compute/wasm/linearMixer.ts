@@ -41,7 +41,12 @@ export class LinearMixer {
     this.gates()
     const { linearKeyHeads } = lane.model.config
     team.ranges(linearKeyHeads, Math.max(1, Math.floor(linearKeyHeads / (team.size * 4))), (begin, end) => {
-      for (let run = 0; run < lane.board.runs; run++) this.heads(run, begin, end)
+      for (let run = 0; run < lane.board.runs; run++) {
+        const { rowStart, rows, guesses } = lane.board.run(run)
+        // A state for each row where rows may turn out wrong.
+        const stride = guesses ? 1 : rows
+        for (let row = rowStart; row < rowStart + rows; row += stride) this.heads(row, stride, begin, end)
+      }
     })
     team.barrier()
 
@@ -77,12 +82,11 @@ export class LinearMixer {
     )
   }
 
-  /** Key heads [begin, end) and their value heads, for one run. */
-  private heads(run: number, begin: number, end: number): void {
+  /** Key heads [begin, end) and their value heads, for rows that follow each other. */
+  private heads(rowStart: number, rows: number, begin: number, end: number): void {
     const { lane, layer, mixer } = this
     const { config, scratch } = lane.model
     const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim, linearConvDim, rmsNormEps } = config
-    const { rowStart, rows } = lane.board.run(run)
     const bank = layer.stateBank
     const kernels = lane.kernels[bank]
     const perKey = linearValueHeads / linearKeyHeads
@@ -102,8 +106,8 @@ export class LinearMixer {
       lane.copyColumns(HOME, bank, z, rowStart, rowStart + rows, ...valueColumns)
     }
     const convBytes = lane.convStateBytes
-    const stateIn = lane.board.state(run, this.index, 0)
-    const stateOut = lane.board.state(run, this.index, 1)
+    const stateIn = lane.board.state(rowStart, this.index, 0)
+    const stateOut = lane.board.state(rowStart, this.index, 1)
     const x = conv.address + rowStart * conv.stride
     const raw = qkv.address + rowStart * qkv.stride
     for (const [from, to] of channels) {

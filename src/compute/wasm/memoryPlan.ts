@@ -7,8 +7,9 @@
 import { OutOfMemoryError } from '../../errors.js'
 import type { BlockName, BlockSpan } from '../../model/blockFormats.js'
 import type { ModelConfig } from '../../model/config.js'
-import { layerMatrices } from '../../model/layerTensors.js'
+import { allLayers, layerMatrices } from '../../model/layerTensors.js'
 import { matrixParts } from '../../model/matrixParts.js'
+import { allLayerKinds } from '../../model/sizes.js'
 import type { LayerTensors, Matrix, ModelTensors, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import { alignUp } from './bank.js'
 import { floatTypeCode } from './kernels.js'
@@ -86,8 +87,10 @@ export function planMemory(request: PlanRequest): MemoryPlan {
   const placeVector = (vector: Vector, bank: number) => {
     vectors.set(vector, { bank, address: take(floors, bank, alignUp(vector.length * 4, TENSOR_ALIGN)) })
   }
-  for (const vector of [tensors.norm, ...tensors.layers.flatMap(homeVectors)]) placeVector(vector, home)
-  const biasOf = new Map(tensors.layers.flatMap(biases))
+  const layers = allLayers(tensors)
+  for (const vector of [tensors.norm, ...headVectors(tensors), ...layers.flatMap(homeVectors)])
+    placeVector(vector, home)
+  const biasOf = new Map(layers.flatMap(biases))
 
   // Half the home bank stays free for sequence state; what no longer fits goes to banks that may be filled.
   const homeShare = Math.max(floors[home], Math.floor(bankLimit / 2))
@@ -131,7 +134,7 @@ export function planMemory(request: PlanRequest): MemoryPlan {
   }
 
   const stateBank = planState(request, floors, home, openBank)
-  for (const layer of tensors.layers) {
+  for (const layer of layers) {
     for (const vector of stateVectors(layer)) placeVector(vector, stateBank[layer.layer])
   }
   const residentBytes =
@@ -160,7 +163,7 @@ function planState(request: PlanRequest, floors: number[], home: number, openBan
   }
   // One kind at a time: pages and recurrent sets are both spread evenly.
   const counts = new Map<string, number>()
-  return request.config.layerKinds.map(kind => {
+  return allLayerKinds(request.config).map(kind => {
     const n = counts.get(kind) ?? 0
     counts.set(kind, n + 1)
     return banks[n % banks.length]
@@ -225,6 +228,10 @@ function homeVectors({ inputNorm, postAttentionNorm, mixer, feedForward }: Layer
   return vectors
 }
 
+function headVectors({ draftHead: head }: ModelTensors): Vector[] {
+  return head === null ? [] : [head.embeddingNorm, head.hiddenNorm, head.norm]
+}
+
 /** Vectors of kernels that run where the sequence state is. */
 function stateVectors({ mixer }: LayerTensors): Vector[] {
   if (mixer.kind === 'full_attention') return present(mixer.sinks)
@@ -248,6 +255,7 @@ function present(...vectors: (Vector | null)[]): Vector[] {
 
 /** In file order, so that neighbours can be read together. */
 function allMatrices(tensors: ModelTensors): Matrix[] {
-  const all = [tensors.embed, tensors.lmHead, ...tensors.layers.flatMap(layerMatrices)]
+  const ofHead = tensors.draftHead === null ? [] : [tensors.draftHead.fc]
+  const all = [tensors.embed, tensors.lmHead, ...ofHead, ...allLayers(tensors).flatMap(layerMatrices)]
   return all.sort((a, b) => a.weight.offset - b.weight.offset)
 }

@@ -78,6 +78,11 @@ export class WasmRuntime {
     }
   }
 
+  /** A vector of the resident weights, as floats. */
+  homeVector(address: number, length: number): Float32Array {
+    return this.banks[HOME].floats(address, length)
+  }
+
   /** A row of activations of the last job; valid until the next one. */
   rowView(rows: Rows, row: number, dim: number): Float32Array {
     return this.banks[HOME].floats(rows.address + row * rows.stride, dim)
@@ -97,7 +102,7 @@ export async function openRuntime(
 ): Promise<WasmRuntime> {
   const { config, tensors } = packed
   checkShapes(config)
-  const files = config.moeLayers.length > 0 ? packed.experts : null // null: there are no experts
+  const files = config.expertLayers.length > 0 ? packed.experts : null // null: there are no experts
   const layout = files?.layout ?? null
   const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
   const { precision, expertsPerToken } = options
@@ -107,7 +112,7 @@ export async function openRuntime(
   const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
   const expertSize = layout?.expertSize ?? 0
   const slotBytes = alignUp(Math.max(expertSize, 1), SLOT_ALIGN)
-  const experts = config.moeLayers.length * config.numExperts
+  const experts = config.expertLayers.length * config.numExperts
   const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
   const memory = host.memory()
   const asked = threadCount(options.threads, host.processors)
@@ -176,9 +181,9 @@ export async function openRuntime(
     const boardShape: BoardShape = {
       threads,
       chunkTokens,
-      layers: config.numLayers,
+      layers: model.layers.length,
       fullLayers: store.fullLayers.length,
-      moeLayers: config.moeLayers.length,
+      moeLayers: config.expertLayers.length,
       experts: config.numExperts,
       headRows: HEAD_ROWS,
     }
@@ -220,7 +225,7 @@ function streamerPlan(
   options: BackendOptions,
 ): StreamerPlan {
   return {
-    layers: config.moeLayers.length,
+    layers: config.expertLayers.length,
     experts: config.numExperts,
     expertsPerToken: options.expertsPerToken,
     expertSize: files.layout.expertSize,

@@ -2,6 +2,7 @@
 // can be posted to workers.
 import type { ModelConfig } from '../../model/config.js'
 import type { Activation, AttentionShape, MoeShape } from '../../model/layers.js'
+import { allLayers } from '../../model/layerTensors.js'
 import type {
   AttentionTensors,
   DeltaTensors,
@@ -86,16 +87,25 @@ export interface PlacedLayer {
   readonly feedForward: PlacedMoe | PlacedDense
 }
 
+/** What a head for drafts has besides its layer. */
+export interface PlacedHead {
+  readonly fc: Weights
+  readonly embeddingNorm: number
+  readonly hiddenNorm: number
+  readonly norm: number
+}
+
 export interface PlacedModel {
   readonly config: ModelConfig
   readonly precision: Precision
   readonly expertsPerToken: number
   readonly chunkTokens: number
   readonly scratch: Scratch
-  readonly layers: readonly PlacedLayer[]
+  readonly layers: readonly PlacedLayer[] // that of a head for drafts last
   readonly embed: Weights
   readonly norm: number
   readonly lmHead: Weights
+  readonly draftHead: PlacedHead | null
   readonly slots: readonly Slot[]
 }
 
@@ -111,7 +121,8 @@ function partsOf({ gate, up, down }: FeedForward): Matrix[] {
 export function modelForms(tensors: ModelTensors, experts: readonly ExpertLayout[], precision: Precision): Form[] {
   const forms: Form[] = []
   addForms(forms, precision, [tensors.lmHead, ...experts.flatMap(partsOf)])
-  for (const { mixer, feedForward } of tensors.layers) {
+  if (tensors.draftHead !== null) addForms(forms, precision, [tensors.draftHead.fc])
+  for (const { mixer, feedForward } of allLayers(tensors)) {
     if (feedForward.kind === 'dense') addForms(forms, precision, partsOf(feedForward.expert))
     else {
       const { router, shared } = feedForward
@@ -194,7 +205,8 @@ export function placeModel(
   base: Pick<PlacedModel, 'config' | 'precision' | 'expertsPerToken' | 'chunkTokens' | 'scratch'>,
 ): PlacedModel {
   const places = new Places(plan, base.scratch.forms, base.precision)
-  const layers = tensors.layers.map(({ layer, inputNorm, postAttentionNorm, mixer, feedForward }): PlacedLayer => {
+  const { draftHead } = tensors
+  const layers = allLayers(tensors).map(({ layer, inputNorm, postAttentionNorm, mixer, feedForward }): PlacedLayer => {
     return {
       inputNorm: places.vector(inputNorm),
       postAttentionNorm: places.vector(postAttentionNorm),
@@ -202,7 +214,7 @@ export function placeModel(
       mixer: mixer.kind === 'full_attention' ? places.attention(mixer) : places.delta(mixer),
       feedForward:
         feedForward.kind === 'moe'
-          ? places.moe(feedForward, experts[base.config.moeLayers.indexOf(layer)])
+          ? places.moe(feedForward, experts[base.config.expertLayers.indexOf(layer)])
           : places.dense(feedForward),
     }
   })
@@ -212,6 +224,12 @@ export function placeModel(
     embed: places.matrix(tensors.embed),
     norm: places.vector(tensors.norm),
     lmHead: places.matrix(tensors.lmHead),
+    draftHead: draftHead && {
+      fc: places.matrix(draftHead.fc),
+      embeddingNorm: places.vector(draftHead.embeddingNorm),
+      hiddenNorm: places.vector(draftHead.hiddenNorm),
+      norm: places.vector(draftHead.norm),
+    },
     slots: plan.slots,
   }
 }

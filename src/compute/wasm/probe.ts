@@ -29,7 +29,7 @@ export async function probeModel(
         backend.writeRuns([run])
         const hidden = 'layer' in request ? request.hidden.subarray(at * hiddenSize, end * hiddenSize) : null
         parts.push(await probeChunk(backend, run, request, hidden))
-        fork.commit(tokens.length, run.next)
+        fork.commit(tokens.length, run.next, 0, null)
       } catch (error) {
         fork.discard(run.next)
         throw error

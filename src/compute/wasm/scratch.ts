@@ -85,6 +85,8 @@ export interface Scratch {
   readonly weights: number // [chunk, K]
   readonly pairRow: number // u32 [chunk * K]: the row of each (row, expert) pair, pairs sorted by expert
   readonly pairOut: number // u32 [chunk * K]: row * K + rank
+  readonly before: Rows // [chunk, hidden]: for the head for drafts, the final-norm row before each token
+  readonly headInput: Stage // its two halves beside each other
   readonly qkv: Rows // [chunk, convDim]
   readonly conv: Rows // [chunk, convDim]
   readonly z: Rows // [chunk, valueHeads * valueDim]
@@ -170,10 +172,12 @@ export function layoutScratch(request: ScratchRequest): Scratch {
   const kvDim = config.numKvHeads * config.headDim
   const linearDim = config.linearValueHeads * config.linearValueDim
   const attentionDim = config.numHeads * config.headDim
-  const hasGates = config.layers.some(({ mixer }) => mixer.kind === 'full_attention' && mixer.outputGate)
+  const layers = config.draftHead === null ? config.layers : [...config.layers, config.draftHead]
+  const hasGates = layers.some(({ mixer }) => mixer.kind === 'full_attention' && mixer.outputGate)
   const queryDim = (hasGates ? 2 : 1) * attentionDim
-  const innerWidth = Math.max(0, ...config.layers.map(layer => widthOf(layer, config)))
-  const groups = Math.max(0, ...config.layers.map(({ feedForward }) => groupsOf(feedForward)))
+  const innerWidth = Math.max(0, ...layers.map(layer => widthOf(layer, config)))
+  const groups = Math.max(0, ...layers.map(({ feedForward }) => groupsOf(feedForward)))
+  const headChunk = config.draftHead === null ? 0 : chunk
 
   const records = (rows: number, cols: number): Rows[] =>
     forms.map(form => {
@@ -198,7 +202,8 @@ export function layoutScratch(request: ScratchRequest): Scratch {
     logits: cursor.rows(HEAD_ROWS, config.vocabSize),
     routerLogits: cursor.rows(chunk, config.numExperts),
     sharedGate: cursor.rows(chunk, 1),
-    indices: cursor.bytes(config.moeLayers.length * chunk * k * 4),
+    indices: cursor.bytes(config.expertLayers.length * chunk * k * 4),
+    before: cursor.rows(headChunk, config.hiddenSize),
     weights: cursor.bytes(chunk * k * 4),
     pairRow: cursor.bytes(chunk * k * 4),
     pairOut: cursor.bytes(chunk * k * 4),
@@ -208,7 +213,8 @@ export function layoutScratch(request: ScratchRequest): Scratch {
     earlyWeights: cursor.bytes(PRIVATE_ROWS * k * 4),
     earlyPicks: { address: cursor.bytes(PRIVATE_ROWS * k * 4), rows: PRIVATE_ROWS },
   }
-  const [linear, full, moe] = cursor.overlay(
+  const [headInput, linear, full, moe] = cursor.overlay(
+    () => stage(headChunk, headChunk === 0 ? 0 : 2 * config.hiddenSize),
     () => ({
       qkv: cursor.rows(chunk, config.linearConvDim),
       conv: cursor.rows(chunk, config.linearConvDim),
@@ -231,7 +237,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       expertAct: stage(chunk * k, config.moeIntermediateSize),
     }),
   )
-  const stages = [common.input, linear.linearOut, full.attentionOut, moe.innerAct, moe.expertAct]
+  const stages = [headInput, common.input, linear.linearOut, full.attentionOut, moe.innerAct, moe.expertAct]
   const longestRecord = Math.max(0, ...stages.flatMap(({ records }) => records.map(({ stride }) => stride)))
   const blockBytes = Math.max(...stages.map(({ cols }) => blockScratchBytes(cols)))
   const own = Array.from({ length: request.threads }, (): PrivateScratch => {
@@ -254,5 +260,5 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       head: stage(HEAD_ROWS, config.hiddenSize),
     }
   })
-  return { ...common, ...linear, ...full, ...moe, private: own, bytes: cursor.at }
+  return { ...common, headInput, ...linear, ...full, ...moe, private: own, bytes: cursor.at }
 }

@@ -4,7 +4,7 @@
 // sequence in one memory. Knows nothing of steps: it hands out, copies and takes back.
 import type { ModelConfig } from '../../model/config.js'
 import type { LayerKind } from '../../model/layers.js'
-import { convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
+import { allLayerKinds, convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
 import { type PageMemory, PagePool } from '../kvPages.js'
 import { alignUp, type Bank } from './bank.js'
 import { pageTokens } from './kernels.js'
@@ -49,7 +49,7 @@ export class SequenceStore implements PageMemory {
     private readonly banks: readonly Bank[],
     private readonly stateBank: readonly number[], // per layer
   ) {
-    const of = (kind: LayerKind) => config.layerKinds.flatMap((k, layer) => (k === kind ? [layer] : []))
+    const of = (kind: LayerKind) => allLayerKinds(config).flatMap((k, layer) => (k === kind ? [layer] : []))
     this.fullLayers = of('full_attention')
     this.linearLayers = of('linear_attention')
     this.kvDim = kvRowSize(config)

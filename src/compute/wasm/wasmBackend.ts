@@ -24,6 +24,7 @@ import { probeModel } from './probe.js'
 import { HEAD_ROWS, PRIVATE_ROWS } from './scratch.js'
 import type { RecurrentSet } from './sequenceStore.js'
 import { TeamGovernor } from './teamGovernor.js'
+import { WasmDrafter } from './wasmDrafter.js'
 import { WasmSequence } from './wasmSequence.js'
 
 /** Switches for tests and measurements. */
@@ -40,7 +41,8 @@ export async function openWasmBackend(
   internals: WasmInternals = {},
 ): Promise<Backend> {
   const host = options.wasmHost ?? (await findHost())
-  return new WasmBackend(await openRuntime(withoutHead(packed), options, internals, host))
+  const model = options.drafts ? packed : withoutHead(packed)
+  return new WasmBackend(await openRuntime(model, options, internals, host))
 }
 
 async function findHost(): Promise<WasmHost> {
@@ -56,7 +58,14 @@ export interface ActiveRun {
   readonly sequence: WasmSequence
   readonly tokens: readonly number[]
   readonly rowStart: number
-  readonly next: RecurrentSet
+  readonly guesses: boolean
+  readonly next: readonly RecurrentSet[] // one, or one for each token where there are guesses
+}
+
+/** What came out of a run's rows. */
+interface RunRows {
+  readonly logits: Float32Array | null
+  readonly argmax: Int32Array
 }
 
 export class WasmBackend implements Backend {
@@ -65,6 +74,8 @@ export class WasmBackend implements Backend {
   readonly description: string
   readonly chunkTokens: number
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
+  readonly draft?: Backend['draft']
+  private readonly drafter: WasmDrafter | null
   private readonly governor: TeamGovernor
   private predictionKeys = 0
   private readerLoss: DeviceLostError | null = null
@@ -77,6 +88,9 @@ export class WasmBackend implements Backend {
     this.chunkTokens = model.chunkTokens
     this.governor = new TeamGovernor(runtime.threads)
     const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
+    this.drafter = model.draftHead === null ? null : new WasmDrafter(this)
+    const { drafter } = this
+    if (drafter) this.draft = (requests, options = {}) => this.inTurn(() => drafter.guess(requests, options.signal))
     this.description = `wasm, ${threads}, ${runtime.simd} SIMD, ${model.precision}`
   }
 
@@ -123,23 +137,29 @@ export class WasmBackend implements Backend {
     const startedAt = performance.now()
     const active = this.begin(runs)
     try {
-      const heads = runs.map(({ output, tokens }, i) => {
+      const heads = runs.map(({ output, tokens, keep }, i) => {
         const last = active[i].rowStart + tokens.length - 1
         if (output === 'none') return []
-        return output === 'all' ? tokens.map((_, t) => active[i].rowStart + t) : [last]
+        return output === 'all' || keep ? tokens.map((_, t) => active[i].rowStart + t) : [last]
       })
-      const { argmax, logits } = await this.runStep(active, runs, heads, options.signal)
-      const outputs = runs.map((run, i): StepOutput => {
-        const routing = options.routing ? this.readRouting(active[i].rowStart, run.tokens.length) : null
-        return { logits: logits[i], argmax: argmax[i], kept: run.tokens.length, routing }
+      const rows = await this.runStep(active, runs, heads, options.signal)
+      const routing = active.map(({ rowStart, tokens }) =>
+        options.routing ? this.readRouting(rowStart, tokens.length) : null,
+      )
+      const drafts = await this.drafter?.addRows(active, options.signal)
+      // Nothing can fail from here on.
+      const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
+      active.forEach(({ sequence, next, guesses }, i) => {
+        sequence.commit(kept[i], next, guesses ? kept[i] - 1 : 0, drafts?.[i](kept[i]) ?? null)
       })
-      for (const { sequence, tokens, next } of active) sequence.commit(tokens.length, next)
       this.counts.steps++
-      for (const { phase, tokens } of runs) {
-        if (phase === 'prompt') this.counts.promptTokens += tokens.length
-        else this.counts.decodeTokens += tokens.length
-      }
-      return outputs
+      runs.forEach(({ phase }, i) => {
+        this.counts[phase === 'prompt' ? 'promptTokens' : 'decodeTokens'] += kept[i]
+      })
+      return rows.map(({ logits, argmax }, i) => {
+        const last = argmax[active[i].guesses ? kept[i] - 1 : argmax.length - 1] ?? null
+        return { logits, argmax: last, kept: kept[i], routing: routing[i] }
+      })
     } catch (error) {
       for (const { sequence, next } of active) sequence.discard(next)
       throw options.signal?.aborted ? error : (this.failure ?? error)
@@ -154,7 +174,7 @@ export class WasmBackend implements Backend {
     runs: readonly StepRun[],
     heads: readonly (readonly number[])[],
     signal: AbortSignal | undefined,
-  ): Promise<{ argmax: (number | null)[]; logits: (Float32Array | null)[] }> {
+  ): Promise<RunRows[]> {
     const { vocabSize, numLayers } = this.config
     const { board, pool } = this.runtime
     const wanted = heads.flatMap((rows, run) => rows.map((row, i) => ({ run, row, i })))
@@ -162,10 +182,10 @@ export class WasmBackend implements Backend {
       if (output === 'none' || output === 'argmax') return null
       return output === 'last' && into ? into : new Float32Array(heads[run].length * vocabSize)
     })
-    const argmax: (number | null)[] = runs.map(() => null)
+    const argmax = heads.map(list => new Int32Array(list.length))
     this.writeRuns(active)
     const rows = active.reduce((sum, run) => sum + run.tokens.length, 0)
-    const workers = rows <= PRIVATE_ROWS ? this.governor.size : this.runtime.threads
+    const workers = this.workersFor(rows)
     const startedAt = performance.now()
     const waitedBefore = board.waited[0]
     for (let at = 0; at === 0 || at < wanted.length; at += HEAD_ROWS) {
@@ -185,12 +205,17 @@ export class WasmBackend implements Backend {
         const token = board.argmaxOf(headRow)
         if (token < 0) throw new NonFiniteError()
         logits[run]?.set(this.runtime.logitsRow(headRow), i * vocabSize)
-        argmax[run] = token
+        argmax[run][i] = token
       })
     }
     const seconds = (performance.now() - startedAt) / 1000
-    if (rows <= PRIVATE_ROWS) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds)
-    return { argmax, logits }
+    const isPlain = rows <= PRIVATE_ROWS && !active.some(({ guesses }) => guesses)
+    if (isPlain) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds)
+    return runs.map((_, run) => ({ logits: logits[run], argmax: argmax[run] }))
+  }
+
+  workersFor(rows: number): number {
+    return rows <= PRIVATE_ROWS ? this.governor.size : this.runtime.threads
   }
 
   /** The rows after the last layer: a few thousand floats each, beside the megabytes of weights that made them. */
@@ -202,15 +227,17 @@ export class WasmBackend implements Backend {
   }
 
   /** Makes room in every sequence, or in none. */
-  begin(runs: readonly Pick<StepRun, 'sequence' | 'tokens'>[]): ActiveRun[] {
+  begin(runs: readonly Pick<StepRun, 'sequence' | 'tokens' | 'keep'>[]): ActiveRun[] {
     const total = runs.reduce((sum, run) => sum + run.tokens.length, 0)
     if (total > this.chunkTokens) throw new OptionError('tokens', total, `at most ${this.chunkTokens} in a step`)
     const active: ActiveRun[] = []
     let rowStart = 0
     try {
-      for (const { sequence, tokens } of runs) {
+      for (const { sequence, tokens, keep } of runs) {
         const own = sequence as WasmSequence
-        active.push({ sequence: own, tokens, rowStart, next: own.prepare(tokens.length) })
+        const guesses = keep !== undefined
+        const next = own.prepare(tokens.length, guesses ? tokens.length : 1)
+        active.push({ sequence: own, tokens, rowStart, guesses, next })
         rowStart += tokens.length
       }
     } catch (error) {
@@ -224,24 +251,34 @@ export class WasmBackend implements Backend {
     const { board, store } = this.runtime
     let rows = 0
     let pageBase = 0
-    active.forEach(({ sequence, tokens, rowStart, next }, run) => {
-      const pages = sequence.openPages
+    active.forEach(({ sequence, tokens, rowStart, guesses, next }, run) => {
       const { length: position, predictionKey } = sequence
-      board.writeRun(run, { rowStart, rows: tokens.length, position, sequence: predictionKey, pageBase }, tokens)
-      const { full, linear } = sequence.addresses(next)
-      store.fullLayers.forEach((layer, i) => {
-        board.writeState(run, layer, ...full[i])
-        pages.forEach((page, n) => {
-          board.writePage(pageBase + n, i, store.addressesOf(page)[i])
+      const job = { rowStart, rows: tokens.length, position, sequence: predictionKey, pageBase, guesses }
+      board.writeRun(run, job, tokens)
+      pageBase += this.writePages(sequence, rowStart, position, pageBase)
+      next.forEach((_, row) => {
+        const sets = sequence.setAddresses(next, row)
+        store.linearLayers.forEach((layer, i) => {
+          board.writeState(rowStart + row, layer, ...sets[i])
         })
       })
-      store.linearLayers.forEach((layer, i) => {
-        board.writeState(run, layer, ...linear[i])
-      })
-      pageBase += pages.length
       rows += tokens.length
     })
     board.writeRows(rows, active.length)
+  }
+
+  /** The tables of a run's keys and values, and its pages from `position` on; how many these are. */
+  writePages(sequence: WasmSequence, rowStart: number, position: number, pageBase: number): number {
+    const { board, store } = this.runtime
+    const pages = sequence.pagesFrom(position)
+    const tables = sequence.tableAddresses
+    store.fullLayers.forEach((layer, i) => {
+      board.writeState(rowStart, layer, ...tables[i])
+      pages.forEach((page, n) => {
+        board.writePage(pageBase + n, i, store.addressesOf(page)[i])
+      })
+    })
+    return pages.length
   }
 
   async runParts(parts: JobParts, signal?: AbortSignal): Promise<void> {
@@ -295,7 +332,8 @@ export class WasmBackend implements Backend {
   }
 
   residency(): Uint8Array {
-    return this.runtime.board.resident.slice()
+    const { moeLayers, numExperts } = this.config
+    return this.runtime.board.resident.slice(0, moeLayers.length * numExperts)
   }
 
   close(): Promise<void> {

@@ -9,12 +9,14 @@ import {
   type SequenceState,
   type StateImport,
 } from '../backend.js'
+import type { DraftState } from '../draftState.js'
 import { eachPagePart, PageTable } from '../kvPages.js'
 import { pageTokens } from './kernels.js'
 import type { RecurrentSet, SequenceStore } from './sequenceStore.js'
 
 export class WasmSequence implements SequenceState {
   length = 0
+  draft: DraftState | null = null // null: the head for drafts knows nothing of the last token
   private table: PageTable
   private recurrent: RecurrentSet
   private readonly tables
@@ -42,52 +44,61 @@ export class WasmSequence implements SequenceState {
 
   // --- a step --------------------------------------------------------------------------------------------------------
 
-  /** Makes positions [length, length + tokens) writable and gives the set that the step writes. */
-  prepare(tokens: number): RecurrentSet {
+  /** Makes positions [length, length + tokens) writable and gives so many sets for the step to write. */
+  prepare(tokens: number, sets: number): RecurrentSet[] {
     this.checkOpen()
     // Page numbers past the committed length may have been given back and come again with other memory.
     const kept = Math.ceil(this.length / pageTokens)
     this.tables.written.length = Math.min(this.tables.written.length, kept)
+    const taken: RecurrentSet[] = []
     try {
       this.table.reserve(this.length, tokens)
       this.store.writeTables(this.tables, this.table.pages)
-      return this.store.takeSet()
+      while (taken.length < sets) taken.push(this.store.takeSet())
+      return taken
     } catch (error) {
-      this.table.trim(this.length)
+      this.discard(taken)
       throw error
     }
   }
 
-  commit(tokens: number, next: RecurrentSet): void {
+  /** `next`: what was prepared, of which the one at `chosen` holds the state after the tokens. */
+  commit(tokens: number, next: readonly RecurrentSet[], chosen: number, draft: DraftState | null): void {
     this.store.releaseSet(this.recurrent)
-    this.recurrent = next
+    for (const [i, set] of next.entries()) if (i !== chosen) this.store.releaseSet(set)
+    this.recurrent = next[chosen]
     this.length += tokens
-  }
-
-  discard(next: RecurrentSet): void {
-    this.store.releaseSet(next)
+    this.draft = draft
     this.table.trim(this.length)
   }
 
-  /** Where the kernels of a step find the state: tables of keys and values per full layer, sets to read and to write. */
-  addresses(next: RecurrentSet): { full: [number, number][]; linear: [number, number][] } {
-    const { addresses, capacity } = this.tables
-    return {
-      full: addresses.map(address => [address, address + capacity * 4]),
-      linear: next.addresses.map((to, i) => [this.recurrent.addresses[i], to]),
-    }
+  discard(next: readonly RecurrentSet[]): void {
+    for (const set of next) this.store.releaseSet(set)
+    this.table.trim(this.length)
   }
 
-  /** Pages from the one that position `length` lies in. */
-  get openPages(): readonly number[] {
-    return this.table.pages.slice(Math.floor(this.length / pageTokens))
+  /** Where kernels find tables of keys and of values, per full layer. */
+  get tableAddresses(): [number, number][] {
+    const { addresses, capacity } = this.tables
+    return addresses.map(address => [address, address + capacity * 4])
+  }
+
+  /** Per linear layer the sets that a row reads and writes: the first the committed one, the others those before them. */
+  setAddresses(next: readonly RecurrentSet[], row: number): [number, number][] {
+    const from = row === 0 ? this.recurrent : next[row - 1]
+    return next[row].addresses.map((to, i) => [from.addresses[i], to])
+  }
+
+  /** Pages from the one that `position` lies in. */
+  pagesFrom(position: number): readonly number[] {
+    return this.table.pages.slice(Math.floor(position / pageTokens))
   }
 
   // --- between steps -------------------------------------------------------------------------------------------------
 
   async clear(): Promise<void> {
     this.checkOpen()
-    this.become(0, new PageTable(this.store.pool), this.store.zero)
+    this.become(0, new PageTable(this.store.pool), this.store.zero, null)
   }
 
   clearPredictions(): void {
@@ -96,13 +107,13 @@ export class WasmSequence implements SequenceState {
 
   async hold(): Promise<HeldState> {
     this.checkOpen()
-    return new WasmHeldState(this.store, this.length, this.table.share(), this.recurrent)
+    return new WasmHeldState(this.store, this.length, this.table.share(), this.recurrent, this.draft)
   }
 
   async restore(held: HeldState): Promise<void> {
     this.checkOpen()
-    const { length, table, recurrent } = held as WasmHeldState
-    this.become(length, table.share(), recurrent)
+    const { length, table, recurrent, draft } = held as WasmHeldState
+    this.become(length, table.share(), recurrent, draft)
   }
 
   async exportLayer(layer: number): Promise<LayerState> {
@@ -169,7 +180,7 @@ export class WasmSequence implements SequenceState {
       },
       commit: () => {
         this.checkOpen()
-        this.become(length, table, set)
+        this.become(length, table, set, null)
         store.releaseSet(set)
       },
       drop() {
@@ -188,13 +199,14 @@ export class WasmSequence implements SequenceState {
   }
 
   /** Takes over `table` and a share of the set. */
-  private become(length: number, table: PageTable, recurrent: RecurrentSet): void {
+  private become(length: number, table: PageTable, recurrent: RecurrentSet, draft: DraftState | null): void {
     recurrent.refs++
     this.store.releaseSet(this.recurrent)
     this.table.release()
     this.length = length
     this.table = table
     this.recurrent = recurrent
+    this.draft = draft
     this.tables.written = []
     this.clearPredictions()
   }
@@ -212,6 +224,7 @@ class WasmHeldState implements HeldState {
     readonly length: number,
     readonly table: PageTable,
     readonly recurrent: RecurrentSet,
+    readonly draft: DraftState | null,
   ) {
     recurrent.refs++
   }
