@@ -2,7 +2,10 @@
 // and counts; prints nothing. What is fed in comes from a `TokenSource`, so that synthetic models get their stream and
 // real ones get text.
 import { readFileSync } from 'node:fs'
+import { type GuessedRows, MOST_GUESSES } from '../compute/backend.js'
 import type { ModelStats, TierStats } from '../compute/stats.js'
+import type { Context } from '../engine/context.js'
+import type { DraftGovernor, DraftStats } from '../engine/draftGovernor.js'
 import type { EngineModel } from '../engine/model.js'
 import { runTogether } from './runTogether.js'
 
@@ -20,6 +23,8 @@ export interface BenchOptions {
   readonly repeat: number
   readonly sequences?: number // more than 1: after each run also so many that decode together
   readonly warmup: boolean
+  /** With drafts: guesses are right with this likelihood, by dice; default they are compared with the model's best tokens. */
+  readonly accept?: number
   readonly signal?: AbortSignal
   readonly onProgress?: (done: number, total: number) => void
 }
@@ -44,6 +49,7 @@ export interface BenchResult {
   readonly tiers: TierStats | null // slots at the end; everything else is of decoding
   readonly peakRssBytes: number
   readonly phaseSeconds: Readonly<Record<string, number>>
+  readonly drafts: DraftStats | null // of all runs, warm-up too
 }
 
 /** Several sequences decoding at once, beside one alone in the same run. */
@@ -124,6 +130,7 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
     tiers: tiersOf(decode),
     peakRssBytes: process.resourceUsage().maxRSS * 1024,
     phaseSeconds: phasesOf([...prefill, ...decode]),
+    drafts: after.drafts,
   }
 }
 
@@ -179,7 +186,14 @@ async function oneRun(
     const middleBytes = systemBytesRead()
     tick(prompt.length)
     const into = logits === null ? undefined : new Float32Array(logits.length)
-    for (let i = 0; i < options.decodeTokens; i++) {
+    const { drafts } = model
+    for (let i = 0; drafts !== null && i < options.decodeTokens; ) {
+      const round = await draftRound(context, drafts, argmax as number, options.decodeTokens - i, options)
+      argmax = round.next
+      i += round.tokens
+      tick(round.tokens)
+    }
+    for (let i = 0; drafts === null && i < options.decodeTokens; i++) {
       if (source.next) {
         logits = await context.evalToken(source.next(run, logits as Float32Array), { signal, into })
       } else {
@@ -208,6 +222,31 @@ async function oneRun(
   } finally {
     await context.close()
   }
+}
+
+/** One step with as many guesses as the governor wants, and fewer where less than that is left. */
+async function draftRound(
+  context: Context,
+  drafts: DraftGovernor,
+  token: number,
+  left: number,
+  { accept, signal }: BenchOptions,
+): Promise<{ tokens: number; next: number }> {
+  const started = performance.now()
+  const count = drafts.next(Math.min(MOST_GUESSES, left - 1))
+  const guesses = count > 0 ? await context.draft(token, count, { signal }) : []
+  let next = -1
+  const keep = ({ argmax }: GuessedRows) => {
+    let right = 0
+    const isRight = () => (accept === undefined ? guesses[right] === argmax[right] : Math.random() < accept)
+    while (right < guesses.length && isRight()) right++
+    next = argmax[right]
+    return right + 1
+  }
+  const tokens = await context.evalGuesses([token, ...guesses], { output: 'argmax', keep, signal })
+  const seconds = (performance.now() - started) / 1000
+  drafts.roundDone({ guesses: guesses.length, right: tokens - 1, seconds })
+  return { tokens, next }
 }
 
 function countersOf(spans: readonly Span[]): PhaseCounters {

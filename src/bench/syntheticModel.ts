@@ -55,7 +55,7 @@ export async function ensureSyntheticModel(
     const free = await freeBytes(home)
     if (free !== null && free < total * 1.02) throw new DiskFullError(folder, Math.ceil(total * 1.02), free)
     const partial = join(lock.folder, spec.name)
-    await mkdir(spec.config.moeLayers.length > 0 ? join(partial, 'packed_experts') : partial, { recursive: true })
+    await mkdir(spec.config.expertLayers.length > 0 ? join(partial, 'packed_experts') : partial, { recursive: true })
     const signal = options.signal === undefined ? lock.signal : AbortSignal.any([options.signal, lock.signal])
     await new ModelWriter(spec, partial, total, { ...options, signal }).write()
     await rename(folder, join(lock.folder, 'unfinished')).catch(() => {}) // mostly there is none
@@ -92,7 +92,7 @@ class ModelWriter {
   async write(): Promise<void> {
     const { spec } = this
     const stored = await this.writeResident()
-    const checksums = spec.config.moeLayers.length > 0 ? await this.writeAllExperts() : null
+    const checksums = spec.config.expertLayers.length > 0 ? await this.writeAllExperts() : null
     await this.writeSmall(CONFIG_NAME, `${JSON.stringify(spec.json, null, 2)}\n`)
     await this.writeSmall(MANIFEST_NAME, formatManifest(spec.name, stored, spec.json))
     const metadata = formatMetadata({
@@ -107,12 +107,12 @@ class ModelWriter {
 
   /** Gives the checksums of their blocks. */
   private async writeAllExperts(): Promise<Uint8Array> {
-    const { moeLayers, numExperts } = this.spec.config
+    const { expertLayers, numExperts } = this.spec.config
     const recordBytes = expertBytes(this.spec.config, { bits: this.spec.expertBits, group })
     const blockBytes = expertBlockBytes(recordBytes)
-    const shape = { files: moeLayers.length, records: numExperts, recordBytes, blockBytes }
+    const shape = { files: expertLayers.length, records: numExperts, recordBytes, blockBytes }
     const sums: bigint[] = []
-    for (const layer of moeLayers) sums.push(...(await this.writeExperts(layer, shape)))
+    for (const layer of expertLayers) sums.push(...(await this.writeExperts(layer, shape)))
     const checksums = formatChecksums({ ...shape, sums: BigUint64Array.from(sums) })
     await this.writeSmall(expertChecksumsName('packed_experts'), checksums)
     return checksums

@@ -1,7 +1,7 @@
 // What a synthetic model is: a preset's shape with some of its layers and experts, random weights drawn from a seed, and
 // routing as skewed as asked for. Two equal specs give the same bytes. Pure.
 import { OptionError } from '../errors.js'
-import { type ModelConfig, parseConfig } from '../model/config.js'
+import { type ModelConfig, parseConfig, withDraftHead } from '../model/config.js'
 import { presetNames, presets } from '../model/presets.js'
 import type { QuantBits } from '../model/tensors.js'
 
@@ -23,6 +23,7 @@ export interface SyntheticOptions {
   readonly bits?: QuantBits
   readonly skew?: number
   readonly seed?: number
+  readonly draftHead?: boolean // with a head for drafts, of random weights too
 }
 
 /** From 'a3b' or 'a3b:8' (so many layers). */
@@ -43,7 +44,12 @@ export function parseSyntheticSpec(text: string, options: SyntheticOptions = {})
   const parts = [`${preset.name}-${layers}l`, `${experts}e`, `${bits}bit`, `skew${skew}`, `seed${seed}`]
   const expertsField = EXPERTS_FIELDS.find(field => field in preset.json)
   const json = { ...preset.json, num_hidden_layers: layers, ...(expertsField ? { [expertsField]: experts } : {}) }
-  return syntheticSpec(parts.join('-'), json, bits, skew, seed)
+  const plain = syntheticSpec(parts.join('-'), json, bits, skew, seed)
+  if (!options.draftHead) return plain
+  const config = withDraftHead(plain.config)
+  if (config.draftHead === null)
+    throw new OptionError('drafts', 'a head', `none: ${preset.name} has no heads for drafts`)
+  return { ...plain, name: `${plain.name}-head`, config }
 }
 
 export function syntheticSpec(

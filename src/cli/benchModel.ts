@@ -12,6 +12,7 @@ import { openNodeFolder } from '../storage/nodeFolder.js'
 import { openPacked } from '../storage/openPacked.js'
 import { preparePacked } from '../storage/preparePacked.js'
 import type { Cli } from './action.js'
+import { draftsLine } from './chat/chatStats.js'
 import { checkContextRoom } from './checkContextRoom.js'
 import type { BenchCommandOptions } from './commands/bench.js'
 import { findOrPull } from './findOrPull.js'
@@ -26,6 +27,7 @@ export interface BenchReport extends BenchResult {
   readonly backend: string
   readonly description: string
   readonly cold: boolean
+  readonly accept: number | null // the likelihood that guesses were drawn with; null: they were compared
   readonly disk: DiskMeasurement | null
   /** Bytes read per second while decoding, beside what this disk gives with nothing else to do. */
   readonly streamingEfficiency: number | null
@@ -51,6 +53,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
       repeat: options.repeat,
       sequences: options.sequences,
       warmup: options.warmup,
+      accept: options.accept,
       signal: cli.signal,
       onProgress: (loaded, total) => bar.update({ phase: 'bench', loaded, total }),
     })
@@ -65,6 +68,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
     backend: model.backend,
     description: model.backendDescription,
     cold,
+    accept: options.accept ?? null,
     ...result,
     disk,
     streamingEfficiency: raw && result.decode.bytesRead > 0 ? result.decode.bytesPerSecond / raw : null,
@@ -79,7 +83,7 @@ async function modelFolder(cli: Cli, options: BenchCommandOptions): Promise<stri
     const folder = await findOrPull(cli, options.model ?? DEMO_NAME, options.yes === true)
     return preparePacked(folder, { onNotice: line => cli.notice(line), signal: cli.signal })
   }
-  const spec = parseSyntheticSpec(options.synthetic, options)
+  const spec = parseSyntheticSpec(options.synthetic, { ...options, draftHead: Boolean(options.drafts) })
   const bar = cli.progressBar()
   try {
     return await ensureSyntheticModel(spec, storeRoot(), {
@@ -125,6 +129,10 @@ function formatReport(report: BenchReport, profile: boolean, width: number): str
     ...togetherFields(report),
     ['first token', `${threeDigits(report.timeToFirstTokenMs)} ms`],
   ]
+  if (report.drafts) {
+    const how = report.accept === null ? '' : ` (drawn with ${report.accept}, not compared)`
+    fields.push(['guesses', `${draftsLine(report.drafts)}${how}`])
+  }
   if (report.expertSlots > 0) {
     fields.push(
       ['prefill experts', phaseLine(prefill)],

@@ -1,6 +1,7 @@
 // The flags that say which model runs and on what, the same on every command that opens one.
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import type { BackendName, Precision } from '../compute/backend.js'
+import type { Drafts } from '../engine/draftGovernor.js'
 import { byteSizeOption, integerOption } from './optionValues.js'
 
 export interface ModelOptions {
@@ -19,6 +20,7 @@ export interface ModelOptions {
   readonly checksums: boolean
   readonly modelCache?: number // bytes
   readonly profile?: boolean // a flag of `bench` alone
+  readonly drafts?: Drafts // of commands that decode
 }
 
 /** Adds the model flags. `model: false` for commands that take the model as an argument. */
@@ -54,6 +56,21 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
     .option('--no-checksums', 'do not compare weights with their checksums as they are read')
     .option('--model-cache <size>', 'disk for what is fetched of a model on a server (default 20GiB)', byteSizeOption)
     .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
+}
+
+/** For commands that decode. */
+export function addDraftsOption(command: Command): Command {
+  return command.option(
+    '--drafts <n>',
+    "tokens to guess ahead with the model's own head: 0 to 3, or auto, as many as pay (default: 0)",
+    parseDrafts,
+  )
+}
+
+function parseDrafts(text: string): Drafts {
+  const value = text === 'auto' ? text : ([0, 1, 2, 3] as const).find(count => String(count) === text)
+  if (value === undefined) throw new InvalidArgumentError('Want auto, 0, 1, 2 or 3.')
+  return value
 }
 
 function parseExpertBits(text: string): 2 {

@@ -28,6 +28,7 @@ export async function openCliModel(
       checksums: options.checksums,
       modelCache: options.modelCache,
       profile: options.profile,
+      drafts: options.drafts,
       planFor: more.planFor,
       onProgress: progress => {
         bar.update(progress)

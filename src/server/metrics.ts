@@ -26,6 +26,7 @@ export class Metrics {
   readonly registry = new Registry()
   private readonly requests: Counter
   private readonly tokens: Counter
+  private readonly guesses: Counter
   private readonly firstToken: Histogram
   private readonly rate: Histogram
 
@@ -35,6 +36,12 @@ export class Metrics {
       name: 'moeflux_requests_total',
       help: 'Requests answered',
       labelNames: ['path', 'status'],
+      registers,
+    })
+    this.guesses = new Counter({
+      name: 'moeflux_guesses_total',
+      help: 'Tokens guessed ahead, by whether they came true',
+      labelNames: ['outcome'],
       registers,
     })
     this.tokens = new Counter({
@@ -204,6 +211,10 @@ export class Metrics {
     this.tokens.inc({ kind: 'cached' }, usage.cachedTokens)
     this.tokens.inc({ kind: 'new' }, usage.newTokens)
     this.tokens.inc({ kind: 'answer' }, usage.answerTokens)
+    if (usage.drafts) {
+      this.guesses.inc({ outcome: 'accepted' }, usage.drafts.accepted)
+      this.guesses.inc({ outcome: 'rejected' }, usage.drafts.rejected)
+    }
     if (usage.answerTokens > 1 && usage.answerSeconds > 0) this.rate.observe(usage.answerTokens / usage.answerSeconds)
   }
 }

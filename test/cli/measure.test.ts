@@ -47,6 +47,16 @@ describe('moeflux bench', () => {
     )
   })
 
+  it('guesses ahead, and says how that went', async () => {
+    const flags = 'bench --prompt 20 --tokens 12 --repeat 1 --no-warmup --no-disk --backend wasm --drafts 2'.split(' ')
+    const { stdout, code } = await run(...flags, '--accept', '1', '--json')
+    expect(code).toBe(0)
+    const { drafts, accept, decode } = JSON.parse(stdout)
+    expect({ accept, tokens: decode.tokens }).toEqual({ accept: 1, tokens: 12 })
+    expect(drafts).toMatchObject({ guesses: 8, accepted: 8, rounds: 4, now: 2 })
+    expect(await run(...flags)).toMatchObject({ code: 2, stderr: expect.stringContaining('--greedy') })
+  })
+
   it('refuses at once what is longer than the context, and warms up within it', async () => {
     const { code, stdout, stderr } = await run('bench', '--prompt', '5000', '--no-disk')
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })

@@ -4,7 +4,7 @@ import { Option } from 'commander'
 import { UsageError } from '../../errors.js'
 import type { QuantBits } from '../../model/tensors.js'
 import { action, type Cli } from '../action.js'
-import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, integerOption, numberOption } from '../optionValues.js'
 
 export interface BenchCommandOptions extends ModelOptions {
@@ -21,6 +21,7 @@ export interface BenchCommandOptions extends ModelOptions {
   readonly greedy?: boolean
   readonly cold?: boolean
   readonly disk: boolean
+  readonly accept?: number
   readonly profile?: boolean
   readonly json?: boolean
 }
@@ -44,11 +45,13 @@ export function registerBench(program: Command): void {
     .option('--sequences <n>', 'also decode so many sequences together', integerOption(1, 64), 1)
     .option('--no-warmup', 'count the first run as it is')
     .option('--greedy', "decode the model's own best tokens, without moving logits")
+    .option('--accept <x>', 'with --drafts: guesses are right with this likelihood, by dice', numberOption(0, 1))
     .option('--cold', "drop the model's files from the page cache first")
     .option('--no-disk', 'do not measure the disk')
     .option('--profile', 'time by phase or kernel')
     .option('--json', 'print everything as JSON')
   addModelOptions(command)
+  addDraftsOption(command)
   command.action(action(benchCommand))
   addExamples(command, [
     ['moeflux bench', 'the built-in model'],
@@ -66,6 +69,10 @@ async function benchCommand(cli: Cli, options: BenchCommandOptions): Promise<voi
     if (options.synthetic === undefined && options[flag] !== undefined) {
       throw new UsageError(`--${flag} says what --synthetic writes: give that too`)
     }
+  }
+  if (options.accept !== undefined && !options.drafts) throw new UsageError('--accept: give --drafts too')
+  if (options.drafts && options.accept === undefined && !options.greedy) {
+    throw new UsageError('--drafts: give --greedy, to count guesses that agree with the model, or --accept')
   }
   const { benchModel } = await import('../benchModel.js')
   await benchModel(cli, options)

@@ -3,7 +3,7 @@ import { createInterface } from 'node:readline'
 import type { Command } from 'commander'
 import { action, type Cli, Interrupted } from '../action.js'
 import type { Chat } from '../chat/chat.js'
-import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples } from '../optionValues.js'
 import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
 
@@ -21,6 +21,7 @@ export function registerChat(program: Command): void {
     .option('--think', 'let the model think before it answers')
     .option('--load <file>', 'go on with a conversation that /save wrote')
   addModelOptions(command)
+  addDraftsOption(command)
   addSamplingOptions(command)
   command.action(action(chat))
   addExamples(command, [

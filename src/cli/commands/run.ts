@@ -3,7 +3,7 @@
 import type { Command } from 'commander'
 import { UsageError } from '../../errors.js'
 import { action, type Cli } from '../action.js'
-import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption } from '../optionValues.js'
 import { readPrompt } from '../promptInput.js'
 import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
@@ -25,6 +25,7 @@ export function registerRun(program: Command): void {
     .option('--think', 'let the model think first; its thoughts go to stderr')
     .option('--raw', 'complete the text as it is, without the chat template')
   addModelOptions(command)
+  addDraftsOption(command)
   addSamplingOptions(command)
   command.action(action(run))
   addExamples(command, [

@@ -6,7 +6,7 @@ import type { StoreOptions } from '../../index.js'
 import type { ImageHandling } from '../../server/absentImages.js'
 import { action, type Cli } from '../action.js'
 import { listenAddresses } from '../listenAddresses.js'
-import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
 
 interface ServeCommandOptions extends Omit<ModelOptions, 'model'> {
@@ -104,6 +104,7 @@ export function registerServe(program: Command): void {
       integerOption(1),
     )
   addModelOptions(command, { model: false })
+  addDraftsOption(command)
   command.action(action(serveModel))
   addExamples(command, [
     ['moeflux serve', 'all models of the local store, and the built-in one, at http://127.0.0.1:11435'],
