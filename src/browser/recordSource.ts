@@ -1,9 +1,11 @@
-// One file of experts as a byte source: each expert is a record that is fetched with one request when it is first read,
-// and read from the browser's storage from then on. A stored expert that was damaged is fetched again. What the server sent
-// is stored at once: whoever finds that it is not what it should be says so, and it is forgotten.
+// One file of experts as a byte source: each expert is a record that is fetched when it is first read, and read from the
+// browser's storage from then on. Neighbours that are asked for in one moment are fetched with one request
+// (recordRuns.ts). A stored expert that was damaged is fetched again. What the server sent is stored at once: whoever finds
+// that it is not what it should be says so, and it is forgotten.
 import { ReadError } from '../errors.js'
 import type { ByteSource } from '../storage/byteSource.js'
 import type { SourceHome } from './pieceSource.js'
+import { type RecordRun, recordRuns } from './recordRuns.js'
 import type { RecordStore } from './recordStore.js'
 import type { ExpertTraffic } from './webFolder.js'
 
@@ -14,8 +16,18 @@ export interface RecordLayout {
   readonly version: string // of the file
 }
 
+interface WantedRecord {
+  readonly record: number // in the file
+  readonly target: Uint8Array
+  readonly signal: AbortSignal | undefined
+  resolve(): void
+  reject(error: unknown): void
+}
+
 export class RecordSource implements ByteSource {
   readonly name: string
+  readonly joinsReads = true
+  private wanted: WantedRecord[] = [] // fetched in a moment, together with what comes until then
 
   constructor(
     private readonly path: string,
@@ -33,17 +45,56 @@ export class RecordSource implements ByteSource {
       throw new ReadError(this.name, offset, target.length, `the read goes past the file's ${this.size} bytes`)
     }
     if (target.length !== recordBytes || offset % recordBytes !== 0) return await this.readPart(offset, target, signal)
-    const key = firstKey + offset / recordBytes
-    const { fetcher, cache, traffic } = this.home
-    if (await store?.read(key, target)) {
+    const record = offset / recordBytes
+    const { traffic } = this.home
+    if (store?.has(firstKey + record) && (await store.read(firstKey + record, target))) {
       traffic.cacheReads++
       traffic.cacheBytes += recordBytes
       return
     }
-    await fetcher.range(this.path, this.size, offset, target, { signal })
+    await this.fetch(record, target, signal)
     traffic.networkReads++
     traffic.networkBytes += recordBytes
-    await cache?.store(() => store?.write(key, target))
+  }
+
+  private fetch(record: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      if (this.wanted.push({ record, target, signal, resolve, reject }) > 1) return
+      setTimeout(() => {
+        const wanted = this.wanted
+        this.wanted = []
+        for (const run of recordRuns(wanted, this.records.recordBytes)) void this.fetchRun(run)
+      })
+    })
+  }
+
+  /** Each record is stored and handed on when it is whole: the rest of the run may fail or take its time. */
+  private async fetchRun({ first, records, signal }: RecordRun<WantedRecord>): Promise<void> {
+    const { recordBytes } = this.records
+    const targets = records.map(wanted => wanted[0]?.target ?? new Uint8Array(recordBytes))
+    let done = 0 // of them
+    const onProgress = (got: number) => {
+      for (; got >= (done + 1) * recordBytes; done++) void this.arrived(first + done, targets[done], records[done])
+    }
+    try {
+      await this.home.fetcher.scatter(this.path, this.size, first * recordBytes, targets, { signal, onProgress })
+    } catch (error) {
+      for (const wanted of records.slice(done)) for (const { reject } of wanted) reject(error)
+    }
+  }
+
+  private async arrived(record: number, bytes: Uint8Array, wanted: readonly WantedRecord[]): Promise<void> {
+    const { firstKey, store, recordBytes } = this.records
+    const { cache, traffic } = this.home
+    if (wanted.length === 0) {
+      traffic.spareReads++
+      traffic.spareBytes += recordBytes
+    }
+    await cache?.store(() => store?.write(firstKey + record, bytes))
+    for (const { target, resolve } of wanted) {
+      if (target !== bytes) target.set(bytes)
+      resolve()
+    }
   }
 
   /** A sample of a file without checksums, which tells one model from another; small, and kept as it is. */

@@ -1,10 +1,11 @@
 // A reader for places where bytes come by promises: the event loop of one thread takes reads from the ring, several at a
-// time, and answers them. The asker is a compute thread that blocks (shared memory), or this very thread between two
-// layers (plain memory). Caching is the sources' business.
+// time, and answers them. Where the source fetches neighbours in one go, those that wait are taken up together, as one
+// run. The asker is a compute thread that blocks (shared memory), or this very thread between two layers (plain memory).
+// Caching is the sources' business.
 import { ChecksumError } from '../errors.js'
 import type { ByteSource } from '../storage/byteSource.js'
 import { readPatiently } from '../storage/readTries.js'
-import { ReadRing } from './readRing.js'
+import { type ReadRequest, ReadRing } from './readRing.js'
 
 export interface AsyncReaderOptions {
   readonly files: readonly ByteSource[] // one per layer
@@ -20,34 +21,61 @@ export interface AsyncReaders {
   close(): Promise<void>
 }
 
-/** More than browsers open connections to one server: the queue is theirs and never empty. */
+/** Runs: more than browsers open connections to one server, so that the queue is theirs and never empty. */
 const IN_FLIGHT = 8
 
-/** Of those, reads ahead: a demand always finds a connection that is free. */
+/** Of those, runs of reads ahead: a demand always finds a connection that is free. */
 const AHEAD_IN_FLIGHT = 4
+
+/** Of a run, the longest stretch of a file, and between two reads of it: the source may know better and divide it. */
+const RUN_BYTES = 8 * 2 ** 20
+const GAP_BYTES = 128 * 1024
+
+type Place = Pick<ReadRequest, 'offset' | 'size'>
 
 export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
   const { files, memories, shared } = options
   const ring = new ReadRing(ReadRing.create(options.entries, 1, shared))
   const reading = new Set<Promise<void>>()
   const closing = new AbortController()
-  let ahead = 0 // of `reading`
+  let runs = 0
+  let runsAhead = 0 // of those
 
   const takeUp = () => {
-    while (reading.size < IN_FLIGHT && !ring.stopped) {
+    while (runs < IN_FLIGHT && !ring.stopped) {
       const demand = ring.takeEntry(false)
       const isAhead = demand < 0
-      if (isAhead && ahead === AHEAD_IN_FLIGHT) return
+      if (isAhead && runsAhead === AHEAD_IN_FLIGHT) return
       const entry = isAhead ? ring.takeEntry(true) : demand
       if (entry < 0) return
-      if (isAhead) ahead++
-      const read = readEntry(entry).finally(() => {
-        reading.delete(read)
-        if (isAhead) ahead--
+      runs++
+      if (isAhead) runsAhead++
+      const reads = [entry, ...neighbours(entry, isAhead)].map(startReading)
+      void Promise.all(reads).then(() => {
+        runs--
+        if (isAhead) runsAhead--
         takeUp()
       })
-      reading.add(read)
     }
+  }
+
+  /** Takes up those of the same kind that can be had with it, whenever their turn would be. */
+  const neighbours = (entry: number, isAhead: boolean): number[] => {
+    const first = ring.request(entry)
+    if (!files[first.file].joinsReads) return []
+    const waiting = ring.queued(isAhead).map(each => ({ each, ...ring.request(each) }))
+    return stretch(
+      first,
+      waiting.filter(({ file }) => file === first.file),
+    )
+      .map(({ each }) => each)
+      .filter(each => ring.take(each))
+  }
+
+  const startReading = (entry: number): Promise<void> => {
+    const read = readEntry(entry).finally(() => reading.delete(read))
+    reading.add(read)
+    return read
   }
 
   const readEntry = async (entry: number) => {
@@ -89,6 +117,29 @@ export function startAsyncReaders(options: AsyncReaderOptions): AsyncReaders {
       await Promise.all(reading)
     },
   }
+}
+
+/** Of the reads that wait, those which make one stretch of a file with the first: upwards, then downwards. */
+function stretch<T extends Place>(first: Place, waiting: readonly T[]): T[] {
+  const sorted = waiting.toSorted((a, b) => a.offset - b.offset)
+  const taken: T[] = []
+  let begin = first.offset
+  let end = first.offset + first.size
+  for (const next of sorted) {
+    if (next.offset < end) continue
+    const nextEnd = next.offset + next.size
+    if (next.offset - end > GAP_BYTES || nextEnd - begin > RUN_BYTES) break
+    taken.push(next)
+    end = nextEnd
+  }
+  for (const next of sorted.reverse()) {
+    const nextEnd = next.offset + next.size
+    if (nextEnd > begin) continue
+    if (begin - nextEnd > GAP_BYTES || end - next.offset > RUN_BYTES) break
+    taken.push(next)
+    begin = next.offset
+  }
+  return taken
 }
 
 /** A word for the ring, whose texts `failureText` has. */

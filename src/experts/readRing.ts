@@ -196,6 +196,26 @@ export class ReadRing {
     return this.pop(aheadHead, aheadTail, this.aheadRing)
   }
 
+  /** The reads of one kind that wait, in the order in which they were asked for. */
+  queued(ahead: boolean): number[] {
+    const [head, tail, ring] = ahead
+      ? [aheadHead, aheadTail, this.aheadRing]
+      : [demandHead, demandTail, this.demandRing]
+    const end = Atomics.load(this.words, tail)
+    const found = new Set<number>()
+    for (let at = Atomics.load(this.words, head); at !== end; at = (at + 1) | 0) {
+      const entry = Atomics.load(this.words, ring + (at & (this.capacity - 1)))
+      if (this.state(entry) === readState.queued) found.add(entry)
+    }
+    return [...found]
+  }
+
+  /** Takes one of those, out of turn; false where it was called off, or taken. Its place in the ring is passed over. */
+  take(entry: number): boolean {
+    const state = this.entryBase + entry * entryWords + wState
+    return Atomics.compareExchange(this.words, state, readState.queued, readState.reading) === readState.queued
+  }
+
   /** Counts what this kind of reader may take. */
   submissions(aheadToo: boolean): number {
     return Atomics.load(this.words, aheadToo ? work : demandWork)
@@ -341,9 +361,7 @@ export class ReadRing {
       if (at === Atomics.load(this.words, tail)) return -1
       const entry = Atomics.load(this.words, ring + (at & (this.capacity - 1)))
       if (Atomics.compareExchange(this.words, head, at, (at + 1) | 0) !== at) continue
-      const state = this.entryBase + entry * entryWords + wState
-      if (Atomics.compareExchange(this.words, state, readState.queued, readState.reading) === readState.queued)
-        return entry
+      if (this.take(entry)) return entry
     }
   }
 }

@@ -85,7 +85,11 @@ export class PromptBuilder {
       position: await this.position(rendered, encoded, offset, signal),
       landmark,
     })
-    const landings = await Promise.all(rendered.offsets.map((offset, index) => at(offset, places[index].landmark)))
+    const all = await Promise.all(rendered.offsets.map((offset, index) => at(offset, places[index].landmark)))
+    const hasSystem = chat.messages[0]?.role === 'system' || (chat.tools?.length ?? 0) > 0
+    const isWorthIt = ({ position, landmark }: Landing) =>
+      landmark !== 'system' || hasSystem || position >= LEAST_SYSTEM
+    const landings = all.filter(isWorthIt)
     landings.push(await at(rendered.nextTurn, 'promptEnd'), { position: encoded.ids.length, landmark: 'prompt' })
     const { text, mark, insideThinking } = rendered
     const boundaries = await this.boundaries(rendered, encoded, signal)
@@ -183,6 +187,12 @@ export function promptTooLong(promptTokens: number, contextLength: number, isAtL
 function checkPrefill({ insideThinking }: RenderedChat, prefill: string): void {
   if (insideThinking && prefill !== '') throw new OptionError('prefill', prefill, 'an answer without thinking')
 }
+
+/**
+ * Tokens: what a template alone writes before the first message is no system prompt. A step of its own reads experts of every
+ * layer for a few tokens, which costs more than it can ever spare.
+ */
+const LEAST_SYSTEM = 16
 
 /** The end of system prompt and tools, and the start of the last user turn. */
 function automaticPlaces(messages: readonly PlainMessage[]): (Place & { landmark: Landmark })[] {

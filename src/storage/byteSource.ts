@@ -4,6 +4,8 @@
 export interface ByteSource {
   readonly name: string // for error messages: a path or a URL
   readonly size: number
+  /** Neighbours that are asked for in one moment come in one go. */
+  readonly joinsReads?: boolean
   /** Fills `target` from `offset`, whole or not at all: a short or failed read throws ReadError. */
   read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void>
   /** Bytes that were read there are damaged: whoever keeps a copy of them drops it, and the next read goes to the origin. */

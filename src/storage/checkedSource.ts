@@ -12,6 +12,7 @@ const KEPT_EDGES = 8 // blocks: small tensors lie in one, and are read one by on
 export class CheckedSource implements ByteSource {
   readonly name: string
   readonly size: number
+  readonly joinsReads: boolean
   private readonly edges = new Map<number, Uint8Array>() // sound blocks by where they begin, oldest first
 
   /** `file`: which of the table's. */
@@ -22,6 +23,7 @@ export class CheckedSource implements ByteSource {
   ) {
     this.name = source.name
     this.size = source.size
+    this.joinsReads = source.joinsReads ?? false
   }
 
   async read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {

@@ -87,21 +87,34 @@ export class RangeFetcher {
     target: Uint8Array,
     options: RangeOptions = {},
   ): Promise<void> {
+    await this.scatter(name, size, begin, [target], options)
+  }
+
+  /** The same into several targets, whose bytes follow one another in the file. */
+  async scatter(
+    name: string,
+    size: number,
+    begin: number,
+    targets: readonly Uint8Array[],
+    options: RangeOptions = {},
+  ): Promise<void> {
+    const length = targets.reduce((sum, target) => sum + target.length, 0)
+    const writer = new ScatterWriter(targets)
     let got = 0
     const fetchRest = async (signal: AbortSignal) => {
-      const headers = { Range: `bytes=${begin + got}-${begin + target.length - 1}` }
+      const headers = { Range: `bytes=${begin + got}-${begin + length - 1}` }
       const response = await this.request(name, { headers, cache: 'no-store', signal })
       this.checkPart(name, response)
       this.checkSame(name, response, size)
       await this.readBody(name, response, signal, chunk => {
-        if (got + chunk.length > target.length) throw this.error('SHORT_BODY', name, 'sent more than was asked for')
-        target.set(chunk, got)
+        if (got + chunk.length > length) throw this.error('SHORT_BODY', name, 'sent more than was asked for')
+        writer.write(chunk)
         got += chunk.length
         this.counters.bytes += chunk.length
         options.onProgress?.(got)
       })
-      if (got === target.length) return
-      throw this.error('UNREACHABLE', name, `the connection broke off after ${got} of ${target.length} bytes`)
+      if (got === length) return
+      throw this.error('UNREACHABLE', name, `the connection broke off after ${got} of ${length} bytes`)
     }
     // What came before a break is kept; only attempts that bring nothing use up patience.
     await this.attempts(name, options, fetchRest, () => got)
@@ -194,6 +207,27 @@ export class RangeFetcher {
     options?: { status?: number; cause?: unknown },
   ): FetchError {
     return new FetchError(code, this.url(name), detail, options)
+  }
+}
+
+/** Writes what comes into one target after the other. */
+class ScatterWriter {
+  private target = 0
+  private at = 0 // in it
+
+  constructor(private readonly targets: readonly Uint8Array[]) {}
+
+  write(chunk: Uint8Array): void {
+    for (let from = 0; from < chunk.length; ) {
+      const target = this.targets[this.target]
+      const part = chunk.subarray(from, from + target.length - this.at)
+      target.set(part, this.at)
+      from += part.length
+      this.at += part.length
+      if (this.at < target.length) return
+      this.target++
+      this.at = 0
+    }
   }
 }
 

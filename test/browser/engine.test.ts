@@ -54,7 +54,8 @@ describe.each(places)('$place', ({ backend, isolated, gpu, tokens, description }
         const { info } = model
         // A wrong guess may still be on its way.
         let stats = await model.stats()
-        for (let i = 0; i < 200 && stats.networkReads < stats.expertMisses + stats.prefetchReads; i++) {
+        const come = () => stats.networkReads + stats.cacheReads
+        for (let i = 0; i < 200 && come() < stats.expertMisses + stats.prefetchReads; i++) {
           await new Promise(resolve => setTimeout(resolve, 20))
           stats = await model.stats()
         }
@@ -74,15 +75,21 @@ describe.each(places)('$place', ({ backend, isolated, gpu, tokens, description }
     expect(first.progress).toBeGreaterThan(0.9)
     expect(first.cells).toBe(first.storage.experts)
 
-    // Only what is needed: one request of one expert for each that was routed to or read ahead.
-    const { expertMisses, prefetchReads, networkBytes, networkReads } = first.stats
+    // Only what is needed: each expert that was routed to or read ahead once, neighbours with one request, and few between.
+    const { expertMisses, prefetchReads, networkBytes, networkReads, cacheReads, spareReads } = first.stats
     const { expertBytes } = first.info
-    expect(networkReads).toBe(expertMisses + prefetchReads)
+    expect(networkReads + cacheReads).toBe(expertMisses + prefetchReads)
+    expect(cacheReads).toBeLessThanOrEqual(spareReads)
+    expect(spareReads).toBeLessThanOrEqual(networkReads / 4)
     expect(networkBytes).toBe(networkReads * expertBytes)
-    expect(server.bytesOf(expertFiles)).toBe(networkBytes)
+    expect(server.bytesOf(expertFiles)).toBe(networkBytes + spareReads * expertBytes)
+    expect(server.log.filter(({ path }) => expertFiles.test(path)).length).toBeLessThan(networkReads)
     expect(server.bytesOf(modelFiles)).toBe(first.stats.fetchedBytes)
     expect(networkReads).toBeLessThan(first.storage.experts)
-    expect(first.storage).toMatchObject({ cache: 'opfs', expertsCached: networkReads })
+    expect(first.storage.cache).toBe('opfs')
+    // One that lay between two others may have been on its way for somebody already.
+    expect(first.storage.expertsCached).toBeGreaterThanOrEqual(networkReads)
+    expect(first.storage.expertsCached).toBeLessThanOrEqual(networkReads + spareReads)
     expect(first.storage.cachedBytes).toBeGreaterThan(first.storage.expertsCached * expertBytes)
 
     expect(await page.evaluate(longTasks, request), 'tasks of the page over 50 ms while generating').toEqual([])

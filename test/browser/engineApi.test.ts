@@ -27,10 +27,10 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
       types.push(event.type)
       if (event.type === 'text') text += event.text
     }
-    // The next turn, and an edit of the first one: what they share with what was evaluated is not evaluated again.
+    // The next turn, and an edit of it: what they share with what was evaluated is not evaluated again.
     const history = [user('Tell me a story.'), { role: 'assistant', content: text } as const]
     const second = await session.chat({ ...options, messages: [...history, user('Go on!')] }).answer()
-    const edited = await session.chat({ ...options, messages: [user('Tell me a joke.')] }).answer()
+    const edited = await session.chat({ ...options, messages: [...history, user('Stop!')] }).answer()
 
     // Stopped by leaving the loop, by a signal in the middle, and by one that was aborted before.
     let taken = 0
@@ -93,7 +93,7 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
   expect(seen.types.at(-1)).toBe('end')
   expect(seen.progress).toBeGreaterThan(0)
   expect(seen.second.usage.cachedTokens).toBeGreaterThan(10)
-  expect(seen.edited.usage.cachedTokens).toBeGreaterThan(0)
+  expect(seen.edited.usage.cachedTokens).toBeGreaterThan(10)
   expect(seen.taken).toBe(3)
   expect(seen.stopped).toEqual(['enough', 'never'])
   const { name, age } = JSON.parse(seen.json.text) as { name: unknown; age: unknown }

