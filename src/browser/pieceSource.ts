@@ -5,6 +5,7 @@ import type { ByteSource } from '../storage/byteSource.js'
 import type { RangeFetcher } from '../storage/rangeFetcher.js'
 import type { ModelCache } from './modelCache.js'
 import type { RecordStore } from './recordStore.js'
+import { sendsWholeFiles, WholeFile } from './wholeFile.js'
 
 const PIECE = 2 ** 20
 const RECENT_PIECES = 8 // kept in memory: small tensors that lie in one piece are read one by one
@@ -12,6 +13,8 @@ const RECENT_PIECES = 8 // kept in memory: small tensors that lie in one piece a
 export interface SourceHome {
   readonly fetcher: RangeFetcher
   readonly cache: ModelCache | null
+  /** The host sends no parts of files. */
+  onWholeFiles(): void
 }
 
 interface Expected {
@@ -25,6 +28,7 @@ export class PieceSource implements ByteSource {
   private readonly recent = new Map<number, Uint8Array>() // in order of use, oldest first
   private readonly fetching = new Map<number, Promise<Uint8Array>>() // by piece
   private readonly expected: Expected[] = [] // ascending; asked for in a moment
+  private readonly whole: WholeFile | null
 
   private constructor(
     private readonly path: string,
@@ -33,6 +37,11 @@ export class PieceSource implements ByteSource {
     private readonly store: RecordStore | null,
   ) {
     this.name = home.fetcher.url(path)
+    const { cache, fetcher } = home
+    this.whole =
+      store !== null && cache?.writable
+        ? new WholeFile({ path, size, recordBytes: PIECE, firstKey: 0, store, cache, fetcher })
+        : null
   }
 
   static async open(path: string, size: number, home: SourceHome): Promise<PieceSource> {
@@ -124,11 +133,27 @@ export class PieceSource implements ByteSource {
     try {
       await fetcher.range(this.path, this.size, begin, bytes, { signal, onProgress })
     } catch (error) {
-      for (const { piece, reject } of run.slice(done)) {
+      const left = run.slice(done)
+      if (this.whole !== null && sendsWholeFiles(error)) return await this.fetchWhole(left, this.whole, signal)
+      for (const { piece, reject } of left) {
         this.fetching.delete(piece)
         reject(error)
       }
     }
+  }
+
+  private async fetchWhole(run: readonly Expected[], whole: WholeFile, signal?: AbortSignal): Promise<void> {
+    this.home.onWholeFiles()
+    const take = async ({ piece, resolve, reject }: Expected) => {
+      try {
+        resolve(this.keep(piece, await whole.record(piece, signal)))
+      } catch (error) {
+        reject(error)
+      } finally {
+        this.fetching.delete(piece)
+      }
+    }
+    await Promise.all(run.map(take))
   }
 
   private keep(piece: number, bytes: Uint8Array): Uint8Array {

@@ -8,6 +8,7 @@ import type { SourceHome } from './pieceSource.js'
 import { type RecordRun, recordRuns } from './recordRuns.js'
 import type { RecordStore } from './recordStore.js'
 import type { ExpertTraffic } from './webFolder.js'
+import { sendsWholeFiles, WholeFile } from './wholeFile.js'
 
 export interface RecordLayout {
   readonly recordBytes: number
@@ -29,6 +30,8 @@ export class RecordSource implements ByteSource {
   readonly joinsReads = true
   private wanted: WantedRecord[] = [] // fetched in a moment, together with what comes until then
 
+  private readonly whole: WholeFile | null
+
   constructor(
     private readonly path: string,
     readonly size: number,
@@ -36,6 +39,12 @@ export class RecordSource implements ByteSource {
     private readonly home: SourceHome & { readonly traffic: ExpertTraffic },
   ) {
     this.name = home.fetcher.url(path)
+    const { cache, fetcher } = home
+    const { recordBytes, firstKey, store } = records
+    this.whole =
+      store !== null && cache?.writable
+        ? new WholeFile({ path, size, recordBytes, firstKey, store, cache, fetcher })
+        : null
   }
 
   async read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {
@@ -79,8 +88,23 @@ export class RecordSource implements ByteSource {
     try {
       await this.home.fetcher.scatter(this.path, this.size, first * recordBytes, targets, { signal, onProgress })
     } catch (error) {
-      for (const wanted of records.slice(done)) for (const { reject } of wanted) reject(error)
+      const left = records.slice(done).flat()
+      if (this.whole !== null && sendsWholeFiles(error)) await this.fetchWhole(left, this.whole)
+      else for (const { reject } of left) reject(error)
     }
+  }
+
+  private async fetchWhole(wanted: readonly WantedRecord[], whole: WholeFile): Promise<void> {
+    this.home.onWholeFiles()
+    const take = async ({ record, target, signal, resolve, reject }: WantedRecord) => {
+      try {
+        target.set(await whole.record(record, signal))
+        resolve()
+      } catch (error) {
+        reject(error)
+      }
+    }
+    await Promise.all(wanted.map(take))
   }
 
   private async arrived(record: number, bytes: Uint8Array, wanted: readonly WantedRecord[]): Promise<void> {

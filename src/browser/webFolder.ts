@@ -57,12 +57,20 @@ export class WebFolder implements Folder {
   private readonly texts = new Map<string, Promise<string | null>>()
   private readonly experts = new Map<string, ExpertFile>()
   private expertStore: RecordStore | null = null
+  private hasWholeFiles = false
 
   constructor(
     readonly fetcher: RangeFetcher,
     readonly cache: ModelCache | null, // null: nothing is kept
     private readonly onNotice: (line: string) => void,
   ) {}
+
+  /** Said once. */
+  onWholeFiles(): void {
+    if (this.hasWholeFiles) return
+    this.hasWholeFiles = true
+    this.onNotice('the host sends whole files only: all experts of a layer come with the first of them')
+  }
 
   get location(): string {
     return this.fetcher.base.replace(/\/$/, '')

@@ -19,6 +19,20 @@ const TYPES = new Map([
   ['.webmanifest', 'application/manifest+json'],
 ])
 
+/** Threads in the tab need an isolated page; nothing may be loaded from elsewhere. */
+export const PAGE_HEADERS = {
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-embedder-policy': 'require-corp',
+  'content-security-policy':
+    "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; worker-src 'self' blob:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+} as const
+
+export function contentType(file: string): string {
+  return TYPES.get(extname(file)) ?? 'application/octet-stream'
+}
+
 /** All files below a folder, or null where there is no such folder. */
 export async function listStaticFiles(folder: string): Promise<StaticFiles | null> {
   let entries: string[]
@@ -40,19 +54,12 @@ export async function listStaticFiles(folder: string): Promise<StaticFiles | nul
 export async function staticFile(files: StaticFiles, path: string): Promise<Response | null> {
   const file = files.get(path)
   if (file === undefined) return null
-  const type = TYPES.get(extname(file)) ?? 'application/octet-stream'
   const hashed = /-[\w-]{8,}\.\w+$/.test(file)
   return new Response(await readFile(file), {
     headers: {
-      'content-type': type,
+      'content-type': contentType(file),
       'cache-control': hashed ? 'public, max-age=31536000, immutable' : 'no-cache',
-      // Threads in the tab need an isolated page; nothing may be loaded from elsewhere.
-      'cross-origin-opener-policy': 'same-origin',
-      'cross-origin-embedder-policy': 'require-corp',
-      'content-security-policy':
-        "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; img-src 'self' data:; worker-src 'self' blob:; connect-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-      'x-content-type-options': 'nosniff',
-      'referrer-policy': 'no-referrer',
+      ...PAGE_HEADERS,
     },
   })
 }

@@ -120,6 +120,35 @@ export class RangeFetcher {
     await this.attempts(name, options, fetchRest, () => got)
   }
 
+  /**
+   * A whole file from a host that sends no parts, in order; `take` gets each byte once. A break costs what came before it, which
+   * is sent again and passed over.
+   */
+  async stream(
+    name: string,
+    size: number,
+    take: (chunk: Uint8Array) => void,
+    options: RangeOptions = {},
+  ): Promise<void> {
+    let taken = 0
+    const fetchAgain = async (signal: AbortSignal) => {
+      const response = await this.request(name, { cache: 'no-store', signal })
+      this.checkStatus(name, response, 200)
+      this.checkSame(name, response, size)
+      let at = 0
+      await this.readBody(name, response, signal, chunk => {
+        this.counters.bytes += chunk.length
+        const isNew = chunk.subarray(Math.max(0, taken - at))
+        at += chunk.length
+        if (at > size) throw this.error('SHORT_BODY', name, `sent more than its ${size} bytes`)
+        if (isNew.length > 0) take(isNew)
+        taken = Math.max(taken, at)
+      })
+      if (at < size) throw this.error('UNREACHABLE', name, `the connection broke off after ${at} of ${size} bytes`)
+    }
+    await this.attempts(name, options, fetchAgain, () => taken)
+  }
+
   /** Runs `work` until it does, or it will not. Attempts that moved `progress` on are not held against it. */
   private async attempts<T>(
     name: string,

@@ -1,9 +1,11 @@
 // The commands around packed models, as a user runs them.
+import { spawn } from 'node:child_process'
 import {
   appendFileSync,
   cpSync,
   existsSync,
   mkdirSync,
+  readdirSync,
   readFileSync,
   rmSync,
   truncateSync,
@@ -12,7 +14,7 @@ import {
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { demoSource, hashFolder, temporaryFolder, tinySource } from '../support/packedFiles.js'
-import { moeflux } from './moeflux.js'
+import { MAIN, moeflux } from './moeflux.js'
 
 describe('convert', () => {
   test('packs a folder, does nothing the second time, and refuses to write over another model', async () => {
@@ -152,5 +154,53 @@ describe('web', () => {
     ])
     expect(hashFolder(join(site, 'models/tiny'))).toEqual(hashFolder(first))
     expect(hashFolder(join(site, 'models/tiny-2'))).toEqual(hashFolder(second))
+  })
+
+  test('--preview serves the site as a host should, and leaves nothing', async () => {
+    const temporary = temporaryFolder()
+    const child = spawn(process.execPath, [MAIN, 'web', '--preview'], { env: { ...process.env, TMPDIR: temporary } })
+    const ended = new Promise<number | null>(resolve => child.on('close', resolve))
+    let said = ''
+    const url = await new Promise<string>((resolve, reject) => {
+      child.stderr.setEncoding('utf8').on('data', text => {
+        said += text
+        const found = /the site is at (http:\/\/127\.0\.0\.1:\d+\/)/.exec(said)
+        if (found) resolve(found[1])
+      })
+      void ended.then(() => reject(new Error(said)))
+    })
+    const page = await fetch(url)
+    expect(await page.text()).toContain('<title>moeflux</title>')
+    expect(Object.fromEntries(page.headers)).toMatchObject({
+      'content-type': 'text/html; charset=utf-8',
+      'cross-origin-opener-policy': 'same-origin',
+      'cross-origin-embedder-policy': 'require-corp',
+    })
+    const { models } = await (await fetch(`${url}models/index.json`)).json()
+    const weights = `${url}models/${models[0].path}model_weights.bin`
+    const ask = (headers: Record<string, string>, method = 'GET') => fetch(weights, { headers, method })
+    const whole = await ask({})
+    const bytes = Buffer.from(await whole.arrayBuffer())
+    const part = await ask({ range: 'bytes=100-299' })
+    expect([part.status, part.headers.get('content-range')]).toEqual([206, `bytes 100-299/${bytes.length}`])
+    expect(Buffer.from(await part.arrayBuffer())).toEqual(bytes.subarray(100, 300))
+    const etag = whole.headers.get('etag') ?? ''
+    const statuses = await Promise.all([
+      ask({ range: `bytes=${bytes.length}-` }),
+      ask({ 'if-none-match': etag }),
+      ask({ range: 'bytes=0-9', 'if-range': '"another"' }, 'HEAD'),
+      ask({}, 'POST'),
+      fetch(`${url}..%2f..%2fetc/passwd`),
+      fetch(`${url}%`),
+    ])
+    expect(statuses.map(({ status }) => status)).toEqual([416, 304, 200, 405, 404, 404])
+    expect(readdirSync(temporary)).toHaveLength(1)
+    child.kill('SIGTERM')
+    expect(await ended).toBe(0)
+    expect(readdirSync(temporary)).toEqual([])
+  })
+
+  test('is told what to do without a folder', async () => {
+    expect(await moeflux(['web'])).toMatchObject({ code: 2, stderr: expect.stringContaining('--preview') })
   })
 })

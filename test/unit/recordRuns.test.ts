@@ -20,12 +20,13 @@ interface Answer {
   readonly waits?: boolean
 }
 
-/** A file on a server that answers the n-th request as told, and later ones as it should. */
-function remoteFile(answers: readonly Answer[] = []) {
+/** A file on a server that answers the n-th request as told, and later ones as it should, or whole where it sends no parts. */
+function remoteFile(answers: readonly Answer[] = [], { wholeOnly = false, keeps = true } = {}) {
   const requests: [number, number][] = []
   const send = async (_: string, init: RequestInit): Promise<Response> => {
-    const [begin, last] = (init.headers as Record<string, string>).Range.slice(6).split('-').map(Number)
-    const { cutAt, status = 206, waits } = answers[requests.length] ?? {}
+    const range = (init.headers as Record<string, string>).Range ?? `bytes=0-${file.length - 1}`
+    const [begin, last] = range.slice(6).split('-').map(Number)
+    const { cutAt, status = wholeOnly ? 200 : 206, waits } = answers[requests.length] ?? {}
     requests.push([begin, last + 1])
     if (waits) await new Promise((_, reject) => init.signal?.addEventListener('abort', () => reject(new Error('gone'))))
     const bytes = status === 200 ? file : file.slice(begin, last + 1)
@@ -36,7 +37,7 @@ function remoteFile(answers: readonly Answer[] = []) {
       },
       pull: controller => controller.error(new Error('broken off')),
     })
-    const headers = { 'content-range': `bytes ${begin}-${last}/${file.length}` }
+    const headers: HeadersInit = status === 206 ? { 'content-range': `bytes ${begin}-${last}/${file.length}` } : {}
     return new Response(status >= 400 ? null : body, { status, headers })
   }
   const kept = new Map<number, Uint8Array>()
@@ -54,11 +55,13 @@ function remoteFile(answers: readonly Answer[] = []) {
     close() {},
   }
   const traffic = { networkReads: 0, networkBytes: 0, cacheReads: 0, cacheBytes: 0, spareReads: 0, spareBytes: 0 }
-  const cache = { store: async (write: () => void) => write() }
+  const cache = { writable: keeps, store: async (write: () => void) => write() }
   const fetcher = new RangeFetcher('http://host/', {}, send)
-  const home = { fetcher, cache, traffic } as unknown as ConstructorParameters<typeof RecordSource>[3]
+  let told = 0
+  const onWholeFiles = () => void told++
+  const home = { fetcher, cache, traffic, onWholeFiles } as unknown as ConstructorParameters<typeof RecordSource>[3]
   const layout = { recordBytes: RECORD, firstKey: 1000, store, version: '' }
-  return { source: new RecordSource('f', file.length, layout, home), requests, kept, traffic }
+  return { source: new RecordSource('f', file.length, layout, home), requests, kept, traffic, told: () => told }
 }
 
 async function readAll(source: RecordSource, records: readonly number[], signal?: AbortSignal) {
@@ -143,8 +146,30 @@ describe('records of a file on a server', () => {
     expect(await readAll(source, [2, 3])).toEqual([recordAt(2), recordAt(3)])
   })
 
-  test('a server that sends whole files is told as one', async () => {
-    const { source } = remoteFile([{ status: 200 }])
+  test('of a server that sends whole files only come with one of them, and all are kept', async () => {
+    const { source, requests, kept, told } = remoteFile([], { wholeOnly: true })
+    expect(await readAll(source, [14, 1, 2, 1])).toEqual([14, 1, 2, 1].map(recordAt))
+    await expect.poll(() => kept.size).toBe(RECORDS)
+    expect(requests.at(-1)).toEqual([0, file.length])
+    expect(told()).toBeGreaterThan(0)
+    const before = requests.length
+    expect(await readAll(source, [0, 15])).toEqual([0, 15].map(recordAt))
+    expect(requests).toHaveLength(before)
+  })
+
+  test('of such a server are right wherever it breaks off, and get its error where it fails for good', async () => {
+    for (const cutAt of [0, 1, 100, 250, 1599]) {
+      const broken = remoteFile([{ status: 200 }, { status: 200 }, { status: 200, cutAt }], { wholeOnly: true })
+      expect(await readAll(broken.source, [2, 15]), `cut at ${cutAt}`).toEqual([2, 15].map(recordAt))
+      expect(broken.requests).toHaveLength(4) // two runs that are answered whole, the whole file, and once more
+    }
+    const failing = remoteFile([{ status: 200 }, { status: 403 }], { wholeOnly: true })
+    expect(await readAll(failing.source, [2, 3])).toMatchObject([{ status: 403 }, { status: 403 }])
+    expect(await readAll(failing.source, [2, 3])).toEqual([2, 3].map(recordAt))
+  })
+
+  test('of such a server are refused where nothing can be kept', async () => {
+    const { source } = remoteFile([], { wholeOnly: true, keeps: false })
     expect(await readAll(source, [1, 2])).toMatchObject([{ code: 'NO_RANGES' }, { code: 'NO_RANGES' }])
   })
 

@@ -8,6 +8,7 @@ import { action, type Cli } from '../action.js'
 import { listenAddresses } from '../listenAddresses.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
+import { stopAsked } from '../stopAsked.js'
 
 interface ServeCommandOptions extends Omit<ModelOptions, 'model'> {
   readonly model?: string[]
@@ -181,15 +182,6 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
   } finally {
     await model?.close()
   }
-}
-
-/** Ctrl-C, or the SIGTERM by which service managers stop a program. */
-async function stopAsked(interrupted: AbortSignal): Promise<void> {
-  await new Promise<void>(resolve => {
-    if (interrupted.aborted) resolve()
-    interrupted.addEventListener('abort', () => resolve(), { once: true })
-    process.once('SIGTERM', () => resolve())
-  })
 }
 
 /** The last resort, where something does not end. */

@@ -1,28 +1,53 @@
 // `moeflux web`: writes the web UI as a folder for any static host, with models that run in the visitor's tab.
 import type { Command } from 'commander'
+import { UsageError } from '../../errors.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
-import { addExamples } from '../optionValues.js'
+import { addExamples, integerOption } from '../optionValues.js'
+import { stopAsked } from '../stopAsked.js'
 
 interface WebCommandOptions {
-  readonly out: string
+  readonly out?: string
   readonly model?: string[]
+  readonly preview?: boolean
+  readonly port?: number
 }
 
 export function registerWeb(program: Command): void {
   const command = program
     .command('web')
     .description('write the web UI and models as a site that needs no server of ours')
-    .requiredOption('-o, --out <folder>', 'where to write; what is there already is overwritten')
+    .option('-o, --out <folder>', 'where to write; what is there already is overwritten')
     .option('-m, --model <model...>', 'models that the page can run in the tab (default: the built-in one)')
+    .option(
+      '--preview',
+      'serve the site on this machine, as a web host should, until Ctrl-C; without --out nothing stays',
+    )
+    .option('-p, --port <n>', 'of --preview (default: one that is free)', integerOption(0, 65_535))
   command.action(action(web))
   addExamples(command, [
     ['moeflux web --out site', 'then serve the folder with any web server that answers range requests'],
     'moeflux web --out site --model ~/models/a3b',
+    ['moeflux web --preview', 'look at it first'],
   ])
 }
 
 async function web(cli: Cli, options: WebCommandOptions): Promise<void> {
+  const { out, preview } = options
+  if (out === undefined && !preview) throw new UsageError('want --out FOLDER, or --preview to look at the site')
+  if (options.port !== undefined && !preview) throw new UsageError('--port: goes with --preview')
+  if (!preview) return await writeTo(out as string, cli, options)
+  const { withSitePreview } = await import('../sitePreview.js')
+  await withSitePreview(out, options.port ?? 0, {
+    write: folder => writeTo(folder, cli, options),
+    async whileServed(url) {
+      cli.notice(`the site is at ${url} (Ctrl-C ends it)`)
+      await stopAsked(cli.signal)
+    },
+  })
+}
+
+async function writeTo(folder: string, cli: Cli, options: WebCommandOptions): Promise<void> {
   const { fileURLToPath } = await import('node:url')
   const { DEMO_NAME, findModel } = await import('../../storage/modelStore.js')
   const { preparePacked } = await import('../../storage/preparePacked.js')
@@ -37,12 +62,13 @@ async function web(cli: Cli, options: WebCommandOptions): Promise<void> {
       folders.push(await preparePacked(await findModel(name), { signal, onProgress, onNotice }))
     }
     const page = fileURLToPath(new URL('../../web', import.meta.url))
-    const { models } = await writeSite(page, folders, options.out, { signal, onProgress })
+    const { models } = await writeSite(page, folders, folder, { signal, onProgress })
     bar.clear()
     const sizes = models.map(
       ({ name, residentBytes, expertBytes }) => `${name} (${formatBytes(residentBytes + expertBytes)})`,
     )
-    cli.notice(`wrote ${options.out} with ${sizes.join(', ')}: serve it over HTTPS, or at localhost`)
+    const advice = options.preview ? '' : ': serve it over HTTPS, or at localhost'
+    cli.notice(`wrote ${folder} with ${sizes.join(', ')}${advice}`)
   } finally {
     bar.clear()
   }
