@@ -2,11 +2,12 @@
 // every expert of a layer, and where precision is not mixed for every layer. Records of all layers have one size, that of the
 // largest. Built from formats when converting, checked from parts tables when opening. Reads nothing.
 import { TensorError } from '../errors.js'
-import { type BlockName, type BlockSpan, blockFormat, blockScaleBytes, blockSizes, checkBlock } from './blockFormats.js'
+import { type BlockName, type BlockSpan, blockFormat, blockScaleBytes, blockSizes } from './blockFormats.js'
 import type { ModelConfig } from './config.js'
 import { FLOAT_BYTES } from './floats.js'
-import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
-import type { ExpertLayout, FloatType, Matrix, QuantBits, QuantGroup, Vector } from './tensors.js'
+import { quantizedSizes } from './quantize.js'
+import { storedMatrix } from './storedMatrix.js'
+import type { ByteRange, ExpertLayout, FloatType, Matrix, QuantBits, QuantGroup, Vector } from './tensors.js'
 
 export type Projection = 'gate' | 'up' | 'down'
 export const PROJECTIONS: readonly Projection[] = ['gate', 'up', 'down']
@@ -191,59 +192,10 @@ function projectionMatrix(
     if (found.length !== 1) throw new TensorError(`${name}.${kind}`, `is ${found.length} times in the table, want once`)
     return found[0]
   }
-  const check = (part: ExpertPart, width: number, size: number) => {
-    if (part.shape.length !== 2 || part.shape[0] !== rows || part.shape[1] !== width) {
-      throw new TensorError(`${name}.${part.kind}`, `the shape is [${part.shape}], want [${rows},${width}]`)
-    }
-    if (part.size !== size) throw new TensorError(`${name}.${part.kind}`, `has ${part.size} bytes, want ${size}`)
-    return { offset: part.offset, size: part.size }
+  const range = (kind: PartKind, want: number): ByteRange => {
+    const { offset, size } = find(kind)
+    if (size !== want) throw new TensorError(`${name}.${kind}`, `has ${size} bytes, want ${want}`)
+    return { offset, size }
   }
-  const weight = find('weight')
-  if (weight.dtype === 'BF16' || weight.dtype === 'F16' || weight.dtype === 'F32') {
-    const range = check(weight, cols, rows * cols * FLOAT_BYTES[weight.dtype])
-    return { kind: 'plain', name, rows, cols, type: weight.dtype, weight: range }
-  }
-  if (weight.dtype !== 'U32') {
-    throw new TensorError(`${name}.weight`, `the dtype is ${weight.dtype}, want U32, BF16, F16 or F32`)
-  }
-  if (weight.block !== undefined) {
-    const { block, span } = checkBlock(`${name}.weight`, weight.block, weight.span, cols)
-    const format = blockFormat(block)
-    const scales = find('scales')
-    if (scales.dtype !== 'U8') throw new TensorError(`${name}.scales`, `the dtype is ${scales.dtype}, want U8`)
-    const sizes = blockSizes(rows, cols, format, span)
-    return {
-      kind: 'blocks',
-      name,
-      rows,
-      cols,
-      block,
-      span,
-      weight: check(weight, (cols * format.bits) / 32, sizes.weight),
-      scales: check(scales, blockScaleBytes(format, span, cols), sizes.scales),
-    }
-  }
-  const bits = weight.bits as QuantBits
-  const group = weight.group as QuantGroup
-  if (!QUANT_BITS.includes(bits)) throw new TensorError(name, `has ${bits} bits, want 2, 4 or 8`)
-  if (!QUANT_GROUPS.includes(group)) throw new TensorError(name, `has groups of ${group}, want 32, 64 or 128`)
-  if (cols % group !== 0) throw new TensorError(name, `${cols} columns are not a multiple of the group of ${group}`)
-  const scales = find('scales')
-  const biases = find('biases')
-  if ((scales.dtype !== 'BF16' && scales.dtype !== 'F16') || biases.dtype !== scales.dtype) {
-    throw new TensorError(name, `scales are ${scales.dtype} and biases ${biases.dtype}, want both BF16 or both F16`)
-  }
-  const sizes = quantizedSizes(rows, cols, bits, group)
-  return {
-    kind: 'quantized',
-    name,
-    rows,
-    cols,
-    bits,
-    group,
-    scaleType: scales.dtype,
-    weight: check(weight, (cols * bits) / 32, sizes.weight),
-    scales: check(scales, cols / group, sizes.scales),
-    biases: check(biases, cols / group, sizes.biases),
-  }
+  return storedMatrix(name, rows, cols, { find, range })
 }

@@ -1,10 +1,9 @@
 // From a manifest's flat list of stored tensors to one typed table per layer, once, at open. Every tensor that the
 // model's shapes ask for must be there, with its shape, inside its file. Reads nothing.
 import { TensorError } from '../errors.js'
-import { blockFormat, blockScaleBytes, blockSizes, checkBlock } from './blockFormats.js'
 import type { ModelConfig } from './config.js'
 import { FLOAT_BYTES } from './floats.js'
-import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
+import { floatType, storedMatrix } from './storedMatrix.js'
 import {
   type DensePlan,
   type DraftHeadPlan,
@@ -19,13 +18,10 @@ import type {
   ByteRange,
   DenseTensors,
   DraftHeadTensors,
-  FloatType,
   LayerTensors,
   Matrix,
   ModelTensors,
   MoeTensors,
-  QuantBits,
-  QuantGroup,
   Vector,
 } from './tensors.js'
 
@@ -119,69 +115,18 @@ class Resolver {
   }
 
   matrix({ name, rows, cols }: MatrixSpec): Matrix {
-    const weight = this.find(`${name}.weight`)
-    if (weight.dtype !== 'U32') {
-      const type = floatType(`${name}.weight`, weight)
-      this.checkShape(`${name}.weight`, weight, [rows, cols])
-      return {
-        kind: 'plain',
-        name,
-        rows,
-        cols,
-        type,
-        weight: this.range(`${name}.weight`, rows * cols * FLOAT_BYTES[type]),
-      }
-    }
-    if (weight.block !== undefined) return this.blocks(name, rows, cols, weight)
-    const { bits, group } = quantization(`${name}.weight`, weight, cols)
-    const scales = this.find(`${name}.scales`)
-    const scaleType = floatType(`${name}.scales`, scales)
-    if (scaleType === 'F32') throw new TensorError(`${name}.scales`, 'the dtype is F32, want BF16 or F16')
-    const biases = this.find(`${name}.biases`)
-    if (biases.dtype !== scaleType) {
-      throw new TensorError(`${name}.biases`, `the dtype is ${biases.dtype}, want ${scaleType} as the scales have`)
-    }
-    this.checkShape(`${name}.weight`, weight, [rows, (cols * bits) / 32])
-    this.checkShape(`${name}.scales`, scales, [rows, cols / group])
-    this.checkShape(`${name}.biases`, biases, [rows, cols / group])
-    const sizes = quantizedSizes(rows, cols, bits, group)
-    return {
-      kind: 'quantized',
-      name,
-      rows,
-      cols,
-      bits,
-      group,
-      scaleType,
-      weight: this.range(`${name}.weight`, sizes.weight),
-      scales: this.range(`${name}.scales`, sizes.scales),
-      biases: this.range(`${name}.biases`, sizes.biases),
-    }
-  }
-
-  private blocks(name: string, rows: number, cols: number, weight: StoredTensor): Matrix {
-    const { block, span } = checkBlock(`${name}.weight`, weight.block, weight.span, cols)
-    const format = blockFormat(block)
-    const scales = this.find(`${name}.scales`)
-    if (scales.dtype !== 'U8') throw new TensorError(`${name}.scales`, `the dtype is ${scales.dtype}, want U8`)
-    this.checkShape(`${name}.weight`, weight, [rows, (cols * format.bits) / 32])
-    this.checkShape(`${name}.scales`, scales, [rows, blockScaleBytes(format, span, cols)])
-    const sizes = blockSizes(rows, cols, format, span)
-    return {
-      kind: 'blocks',
-      name,
-      rows,
-      cols,
-      block,
-      span,
-      weight: this.range(`${name}.weight`, sizes.weight),
-      scales: this.range(`${name}.scales`, sizes.scales),
-    }
+    return storedMatrix(name, rows, cols, {
+      find: part => {
+        const { bits = 4, groupSize: group = 64, ...tensor } = this.find(`${name}.${part}`)
+        return { ...tensor, bits, group }
+      },
+      range: (part, size) => this.range(`${name}.${part}`, size),
+    })
   }
 
   vector({ name, length }: VectorSpec): Vector {
     const stored = this.find(name)
-    const type = floatType(name, stored)
+    const type = floatType(name, stored.dtype)
     const count = stored.shape.reduce((product, dim) => product * dim, 1)
     if (count !== length) throw new TensorError(name, `the shape is [${stored.shape}], want ${length} values`)
     return { name, length, type, data: this.range(name, length * FLOAT_BYTES[type]) }
@@ -191,12 +136,6 @@ class Resolver {
     const tensor = this.stored.get(name)
     if (tensor === undefined) throw new TensorError(name, 'is missing')
     return tensor
-  }
-
-  private checkShape(name: string, tensor: StoredTensor, want: readonly number[]): void {
-    if (tensor.shape.length !== want.length || tensor.shape.some((dim, i) => dim !== want[i])) {
-      throw new TensorError(name, `the shape is [${tensor.shape}], want [${want}]`)
-    }
   }
 
   private range(name: string, want: number): ByteRange {
@@ -209,21 +148,4 @@ class Resolver {
     }
     return { offset, size }
   }
-}
-
-function floatType(name: string, tensor: StoredTensor): FloatType {
-  const { dtype } = tensor
-  if (dtype !== 'BF16' && dtype !== 'F16' && dtype !== 'F32') {
-    throw new TensorError(name, `the dtype is ${dtype}, want BF16, F16 or F32`)
-  }
-  return dtype
-}
-
-function quantization(name: string, tensor: StoredTensor, cols: number): { bits: QuantBits; group: QuantGroup } {
-  const bits = (tensor.bits ?? 4) as QuantBits
-  const group = (tensor.groupSize ?? 64) as QuantGroup
-  if (!QUANT_BITS.includes(bits)) throw new TensorError(name, `has ${bits} bits, want 2, 4 or 8`)
-  if (!QUANT_GROUPS.includes(group)) throw new TensorError(name, `has groups of ${group}, want 32, 64 or 128`)
-  if (cols % group !== 0) throw new TensorError(name, `${cols} columns are not a multiple of the group of ${group}`)
-  return { bits, group }
 }
