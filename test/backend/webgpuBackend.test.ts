@@ -17,6 +17,7 @@ import { GuardedGpu } from '../support/guardedGpu.js'
 import { demoModel, packTiny } from '../support/models.js'
 import { seededRandom } from '../support/random.js'
 import { type RandomFormat, type RandomShape, randomModel } from '../support/randomModel.js'
+import { ownDevices } from '../support/sharedGpu.js'
 import '../support/swiftShader.js'
 
 /** Pipelines are compiled on the CPU too: some seconds for each model that is opened, on an idle machine. */
@@ -214,6 +215,7 @@ describe('an adapter that fails', () => {
   let packed: PackedModel
   beforeAll(async () => {
     packed = await openFolder(await packTiny('separate'))
+    return ownDevices()
   })
   afterAll(() => packed.close())
 

@@ -6,6 +6,7 @@ import type { SequenceState } from '#moeflux/compute/backend.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { expectSameBits } from '../support/bands.js'
 import { type FaultModel, type FaultRow, faultModel, faultRows } from '../support/faultBackends.js'
+import { ownDevices } from '../support/sharedGpu.js'
 
 const timeout = 120_000
 const row = faultRows.find(({ name }) => name === 'webgpu, files') as FaultRow
@@ -116,6 +117,8 @@ describe('memory that is refused', () => {
 })
 
 describe('a device that is lost while a read hangs', () => {
+  beforeAll(ownDevices)
+
   test.each(['prompt', 'decode'] as const)('%s: a typed error at once, and the end', { timeout }, async phase => {
     const { backend, disk } = await open()
     const sequence = backend.createSequence()

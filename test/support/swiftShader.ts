@@ -2,10 +2,12 @@
 // this module makes Dawn find it in this process. The driver is for Linux on x64; elsewhere the machine's own adapter is
 // used, and where there is none the tests fail instead of skipping themselves.
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { constants } from 'node:os'
 import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 import { repository } from './packedFiles.js'
+import { createShared } from './sharedGpu.js'
 
 const RTLD_NODELETE = 0x1000
 
@@ -19,6 +21,7 @@ export function swiftShaderEnvironment(): Record<string, string> {
 const { VK_ICD_FILENAMES, LD_LIBRARY_PATH } = swiftShaderEnvironment()
 if (VK_ICD_FILENAMES !== undefined) {
   waitGently()
+  shareDevices()
   process.env.VK_ICD_FILENAMES = VK_ICD_FILENAMES
   // The search path of a running process is fixed, so the Vulkan loader is loaded here by its full path. Node finds that
   // it is no addon and closes it, which RTLD_NODELETE turns into nothing; Dawn then gets the loaded one by its name.
@@ -38,6 +41,12 @@ function waitGently(): void {
   const isDawns = (work: unknown) => Function.prototype.toString.call(work).includes('[native code]')
   const gentle = (work: () => void, ...args: []) => (isDawns(work) ? setTimeout(work, 1) : setImmediate(work, ...args))
   globalThis.setImmediate = Object.assign(gentle, { __promisify__: setImmediate.__promisify__ }) as typeof setImmediate
+}
+
+/** Whoever opens a device gets a share of one. */
+function shareDevices(): void {
+  const dawn = createRequire(import.meta.url)(join(repository, 'node_modules/webgpu/dist/linux-x64/dawn.node'))
+  dawn.create = createShared(dawn.create)
 }
 
 function unpack(): string {
