@@ -24,20 +24,41 @@ const LONG = [
   'server/replicas',
 ].map(name => `/test/${name}.test.ts`)
 
+// Unit tests follow one another in two processes: to start one and to load the package for each of them took longer than the
+// tests. But not those that start threads, processes or servers, or turn clocks: they have a process each, as all others do.
+const ALONE_IN_UNIT = [
+  'deploy',
+  'engineMonitor',
+  'expertStreamer',
+  'folderLock',
+  'fullDisk',
+  'guessTrust',
+  'kvPages',
+  'readAhead',
+  'regularFile',
+  'session',
+  'slotSchedules',
+  'storagePacked',
+  'storageResume',
+  'workerLine',
+  'workerPool',
+].map(name => `test/unit/${name}.test.ts`)
+
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rank = ({ moduleId }: TestSpecification) => {
       const at = LONG.findIndex(name => moduleId.endsWith(name))
       return at < 0 ? LONG.length : at
     }
-    return (await super.sort(files)).sort((a, b) => rank(a) - rank(b))
+    // A process is kept only as long as the next file may use it.
+    const isShared = ({ project }: TestSpecification) => Number(project.name === 'together')
+    return (await super.sort(files)).sort((a, b) => isShared(a) - isShared(b) || rank(a) - rank(b))
   }
 }
 
 // Tests import the built package (`#moeflux/...` is dist/), so that worker threads and users run the same files.
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
     passWithNoTests: false,
     testTimeout: 120_000,
     hookTimeout: 120_000,
@@ -45,5 +66,13 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     sequence: { sequencer: LongestFirst },
+    setupFiles: ['test/support/removeFolders.ts'],
+    projects: [
+      { extends: true, test: { name: 'alone', include: ['test/!(unit)/**/*.test.ts', ...ALONE_IN_UNIT] } },
+      {
+        extends: true,
+        test: { name: 'together', include: ['test/unit/*.test.ts'], exclude: ALONE_IN_UNIT, isolate: false },
+      },
+    ],
   },
 })
