@@ -32,7 +32,7 @@ export function activationBytes(cols: number, bits: QuantBits, group: QuantGroup
 
 /** Bytes of scratch that a product needs, private to the call; `record`: `activationBytes` of its inputs, 0 for plain ones. */
 export function matmulScratchBytes(record: number): number {
-  return 1280 + 4 * record
+  return 1280 + 8 * record
 }
 
 /** `activationBytes` for weights in blocks (layout: assembly/blockLayout.ts). */

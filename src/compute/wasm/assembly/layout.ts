@@ -52,7 +52,7 @@ export function sumsOffset(cols: i32, bits: i32, group: i32): usize {
 @inline
 export const TOKEN_TILE: i32 = 32
 
-// A product's scratch: the addresses of records, the addresses of outputs, accumulators, then up to four records.
+// A product's scratch: the addresses of records, the addresses of outputs, accumulators, then up to eight records.
 // @ts-ignore: decorator
 @inline
 export const TILE_ADDRESSES: usize = 128

@@ -13,6 +13,11 @@
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
 import { PAIR_BYTES, pairedSums, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TILE_UNIT } from './layout'
 
+/** Bytes from the accumulators of a tile's four tokens to those of the next tile. */
+// @ts-ignore: decorator
+@inline
+const NEXT_ACCUMULATORS: usize = 128
+
 /** Rows [rowBegin, rowEnd) for records and outputs whose addresses are in scratch. */
 export function rowsPaired<B, G, S>(
   weight: usize, scales: usize, biases: usize, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
@@ -27,9 +32,13 @@ export function rowsPaired<B, G, S>(
   const half = (end - begin + 1) >> 1
   const next = end - begin - half
   if (half == 0) return
-  for (let first = 0; first < tokens; first += 4) {
-    const count = min(4, tokens - first)
+  const tile = scratch + TILE_RECORDS
+  const nextTile = tileBytes(cols, <i32>(32 * sizeof<G>()))
+  for (let first = 0; first < tokens; ) {
+    // Two tiles of four share what is unpacked.
+    const count = tokens - first >= 8 ? 8 : min(4, tokens - first)
     const addresses = scratch + (<usize>first << 2)
+    first += count
     if (count == 1) {
       const at = begin * scaleBytes
       rowsOne<B, G, S>(
@@ -38,17 +47,20 @@ export function rowsPaired<B, G, S>(
       )
       return
     }
-    interleave(cols, <i32>(32 * sizeof<G>()), count, addresses, scratch + TILE_RECORDS)
+    interleave(cols, <i32>(32 * sizeof<G>()), min(4, count), addresses, tile)
+    if (count == 8) interleave(cols, <i32>(32 * sizeof<G>()), 4, addresses + 16, tile + nextTile)
     for (let row = begin, middle = begin + half; row < middle; row++) {
       const w = weight + row * rowBytes
       const w2 = w + next * rowBytes
       const s = scales + row * scaleBytes
       const b = biases + row * scaleBytes
       const step = next * scaleBytes
-      if (count == 4) twoRows<B, G, S, u64>(w, w2, s, step, cols, scratch, mask)
-      else if (count == 3) twoRows<B, G, S, u32>(w, w2, s, step, cols, scratch, mask)
-      else twoRows<B, G, S, u16>(w, w2, s, step, cols, scratch, mask)
-      finish<G, S>(b, b + step, cols, count, addresses, row << 2, (row + next) << 2, scratch)
+      if (count == 8) twoRows<B, G, S, f64>(w, w2, s, step, cols, nextTile, scratch, mask)
+      else if (count == 4) twoRows<B, G, S, u64>(w, w2, s, step, cols, 0, scratch, mask)
+      else if (count == 3) twoRows<B, G, S, u32>(w, w2, s, step, cols, 0, scratch, mask)
+      else twoRows<B, G, S, u16>(w, w2, s, step, cols, 0, scratch, mask)
+      finish<G, S>(b, b + step, cols, min(4, count), addresses, row << 2, (row + next) << 2, tile, scratch)
+      if (count == 8) finish<G, S>(b, b + step, cols, 4, addresses + 16, row << 2, (row + next) << 2, tile + nextTile, scratch + NEXT_ACCUMULATORS)
     }
   }
 }
@@ -121,12 +133,37 @@ function rowsOne<B, G, S>(
   } while (out < end)
 }
 
-/** The accumulators of two rows for the tile's N records (u16, u32, u64: 2, 3, 4), into scratch: even units, odd units. */
+/**
+ * The accumulators of two rows for the tile's N records (u16, u32, u64: 2, 3, 4; f64: 4, and 4 of the next tile), into scratch: even
+ * units, odd units.
+ */
 function twoRows<B, G, S, N>(
-  w: usize, w2: usize, s: usize, nextScale: usize, cols: i32, scratch: usize, mask: v128,
+  w: usize, w2: usize, s: usize, nextScale: usize, cols: i32, nextTile: usize, scratch: usize, mask: v128,
 ): void {
   let x = scratch + TILE_RECORDS
   const end = x + (<usize>cols >> 7) * (4 * TILE_UNIT * 2)
+  zeroAccumulators(scratch)
+  if (isFloat<N>()) zeroAccumulators(scratch + NEXT_ACCUMULATORS)
+  let s2 = s + nextScale
+  if (x < end) {
+    do {
+      twoUnits<B, S, N, u8>(w, w2, s, s2, x, nextTile, scratch, mask)
+      if (sizeof<G>() == 2) {
+        s += 2
+        s2 += 2
+      }
+      twoUnits<B, S, N, u16>(w, w2, s, s2, x, nextTile, scratch, mask)
+      w += 32 * sizeof<B>()
+      w2 += 32 * sizeof<B>()
+      s += 2
+      s2 += 2
+      x += 4 * TILE_UNIT * 2
+    } while (x < end)
+  }
+  if (cols & 64) twoUnits<B, S, N, u8>(w, w2, s, s2, x, nextTile, scratch, mask)
+}
+
+function zeroAccumulators(scratch: usize): void {
   v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS)
   v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 16)
   v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 32)
@@ -135,29 +172,14 @@ function twoRows<B, G, S, N>(
   v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 80)
   v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 96)
   v128.store(scratch, i32x4.splat(0), TILE_ACCUMULATORS + 112)
-  let s2 = s + nextScale
-  if (x < end) {
-    do {
-      twoUnits<B, S, N, u8>(w, w2, s, s2, x, scratch, mask)
-      if (sizeof<G>() == 2) {
-        s += 2
-        s2 += 2
-      }
-      twoUnits<B, S, N, u16>(w, w2, s, s2, x, scratch, mask)
-      w += 32 * sizeof<B>()
-      w2 += 32 * sizeof<B>()
-      s += 2
-      s2 += 2
-      x += 4 * TILE_UNIT * 2
-    } while (x < end)
-  }
-  if (cols & 64) twoUnits<B, S, N, u8>(w, w2, s, s2, x, scratch, mask)
 }
 
 /** An even (U = u8) or odd (u16) unit of two rows for N tokens. */
 // @ts-ignore: decorator
 @inline
-function twoUnits<B, S, N, U>(w: usize, w2: usize, s: usize, s2: usize, x: usize, scratch: usize, mask: v128): void {
+function twoUnits<B, S, N, U>(
+  w: usize, w2: usize, s: usize, s2: usize, x: usize, nextTile: usize, scratch: usize, mask: v128,
+): void {
   const scale = twoScales<S>(s, s2)
   const p0 = unpacked<B, U, u8>(w, mask)
   const p1 = unpacked<B, U, u16>(w, mask)
@@ -171,6 +193,13 @@ function twoUnits<B, S, N, U>(w: usize, w2: usize, s: usize, s2: usize, x: usize
   oneToken<B, U, u16>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x, scratch)
   if (sizeof<N>() > 2) oneToken<B, U, u32>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x, scratch)
   if (sizeof<N>() > 4) oneToken<B, U, u64>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x, scratch)
+  if (isFloat<N>()) {
+    const x2 = x + nextTile
+    oneToken<B, U, u8>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x2, scratch + NEXT_ACCUMULATORS)
+    oneToken<B, U, u16>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x2, scratch + NEXT_ACCUMULATORS)
+    oneToken<B, U, u32>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x2, scratch + NEXT_ACCUMULATORS)
+    oneToken<B, U, u64>(p0, p1, p2, p3, q0, q1, q2, q3, scale, x2, scratch + NEXT_ACCUMULATORS)
+  }
 }
 
 /** What the token T (u8, u16, u32, u64) adds to its accumulators. Offsets are constants of instructions. */
@@ -194,7 +223,7 @@ function oneToken<B, U, T>(
 
 /** Adds the biases and writes the outputs of two rows, which go to columns (in bytes) `column` and `nextColumn`. */
 function finish<G, S>(
-  b: usize, b2: usize, cols: i32, tokens: i32, addresses: usize, column: usize, nextColumn: usize, scratch: usize,
+  b: usize, b2: usize, cols: i32, tokens: i32, addresses: usize, column: usize, nextColumn: usize, tile: usize, scratch: usize,
 ): void {
   const even0 = v128.load(scratch, TILE_ACCUMULATORS)
   const odd0 = v128.load(scratch, TILE_ACCUMULATORS + 16)
@@ -214,7 +243,7 @@ function finish<G, S>(
   let q3 = v128.shuffle<i64>(even3, odd3, 1, 3)
   const group = <i32>(32 * sizeof<G>())
   const half = isSigned<S>()
-  let x = scratch + TILE_RECORDS + tileSums(cols)
+  let x = tile + tileSums(cols)
   let left = cols / group
   do {
     const bias = left < 4 ? loadFloatsTail(b, left, half) : loadFloats4(b, half)
@@ -284,6 +313,13 @@ function interleave(cols: i32, group: i32, tokens: i32, addresses: usize, tile: 
       to += 64
     }
   }
+}
+
+/** Bytes of a tile of four records. */
+// @ts-ignore: decorator
+@inline
+function tileBytes(cols: i32, group: i32): usize {
+  return tileSums(cols) + (<usize>((cols / group + 3) >> 2) << 6)
 }
 
 /** Where the sums begin in a tile of four records. */
