@@ -45,6 +45,7 @@ export class StateStores {
 
   constructor(choices: readonly StoreChoice[], model: EngineModel, warn: (line: string) => void) {
     this.tiers = choices.map(choice => openTier(choice, model, warn))
+    for (const tier of this.tiers) tier.warmUp()
   }
 
   get isEmpty(): boolean {

@@ -28,6 +28,7 @@ export async function openRedisStore(url: string): Promise<PrefixStore> {
       ? new Redis({ ...options, sentinels: hosts, name: sentinel, sentinelTLS: options.tls })
       : new Redis({ ...options, ...hosts[0] })
   client.on('error', () => {}) // what a call runs into is thrown there; between calls nobody needs to know
+  client.connect().catch(() => {}) // now, while nobody waits for it
   return new RedisStore(client, location, ttl)
 }
 

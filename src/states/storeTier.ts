@@ -84,6 +84,11 @@ export class StoreTier {
     private readonly warn: (line: string) => void,
   ) {}
 
+  /** Loads the store's client and lets it connect, so that the first answer does not wait for that. */
+  warmUp(): void {
+    this.states().catch(() => {}) // the first who asks is told
+  }
+
   /** States that wait to be written, or are being written. */
   get pending(): number {
     return this.jobs.length + (this.running === null ? 0 : 1)
