@@ -43,7 +43,7 @@ const models: { name: string; kinds?: LayerShape[] }[] = [
   },
 ]
 
-test.each(models)('what is created is what was planned: $name', { timeout: 60_000 }, async ({ kinds }) => {
+test.each(models)('what is created is what was planned: $name', async ({ kinds }) => {
   // Wide, so that the buffers weigh more than what is estimated.
   const packed = randomModel({ ...faultShape, hidden: 128, vocab: 5000, kinds })
   const precision = 'exact' as const

@@ -80,7 +80,7 @@ function tokensOf({ seed, vocab }: RandomShape, count = 26): number[] {
 }
 
 describe('layers of any kinds', () => {
-  test('are the reference’s, array by array, and choose its experts', { timeout: 60_000 }, async () => {
+  test('are the reference’s, array by array, and choose its experts', async () => {
     const property = fc.asyncProperty(shapes, async shape => {
       const packed = randomModel(shape)
       const tokens = tokensOf(shape)
@@ -104,7 +104,7 @@ describe('layers of any kinds', () => {
     await fc.assert(property, { numRuns: 25, seed: 15 })
   })
 
-  test('with int8 activations are near, layer by layer on the same input', { timeout: 60_000 }, async () => {
+  test('with int8 activations are near, layer by layer on the same input', async () => {
     const property = fc.asyncProperty(shapes, async shape => {
       const packed = randomModel(shape)
       const reference = await openReferenceBackend(packed, { precision: 'exact', expertsPerToken: sizes.k })
@@ -124,7 +124,7 @@ describe('layers of any kinds', () => {
     await fc.assert(property, { numRuns: 15, seed: 16 })
   })
 
-  test('have the same bits in any cut, on any number of threads and memories', { timeout: 60_000 }, async () => {
+  test('have the same bits in any cut, on any number of threads and memories', async () => {
     const property = fc.asyncProperty(shapes, async shape => {
       const packed = randomModel(shape)
       const tokens = tokensOf(shape, 90)

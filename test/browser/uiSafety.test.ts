@@ -403,7 +403,7 @@ test('a long prompt shows how far it is, from the first part of it on', async ()
   await ready(page)
   await ask(page, `Say in one line what this is about:\n\n${DIARY.repeat(6)}`)
   const reading = page.locator('.reading')
-  await expect.poll(() => reading.innerText(), { timeout: 10_000 }).toMatch(/[1-9]\d* of \d+ tokens/)
+  await expect.poll(() => reading.innerText()).toMatch(/[1-9]\d* of \d+ tokens/)
   const [, share, done, total] = /(\d+)%\s*([\d,]+) of ([\d,]+) tokens/.exec(await reading.innerText()) ?? []
   expect(Number(done)).toBeLessThan(Number(total))
   expect(Number(share)).toBe(Math.floor((Number(done) / Number(total)) * 100)) // of all that is to be read
@@ -523,7 +523,7 @@ describe('when the server fails', () => {
     await ready(page) // by itself
     expect(await page.getByText('Looking for it').count()).toBe(0)
     await page.getByRole('button', { name: 'Try again' }).click()
-    await expect.poll(() => lastAnswer(page), { timeout: 5000 }).toBe('All is well.')
+    await expect.poll(() => lastAnswer(page)).toBe('All is well.')
     await page.close()
   })
 
@@ -539,7 +539,7 @@ describe('when the server fails', () => {
     await page.reload()
     await ready(page)
     await ask(page, 'Hello')
-    await expect.poll(() => lastAnswer(page), { timeout: 5000 }).toBe('All is well.')
+    await expect.poll(() => lastAnswer(page)).toBe('All is well.')
     await page.close()
   })
 })

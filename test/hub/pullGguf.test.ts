@@ -39,7 +39,7 @@ test('the file that is named, packed, and found again', async () => {
   expect(again.bytesReused).toBe(again.bytes)
   expect(hub.sent() - sent).toBeLessThan(4 * 2 ** 20) // its start, to see what it is
   await expect(pullModel(ID, options)).rejects.toThrow(`${ID}:Q4_K_M, ${ID}:BF16`)
-}, 30_000)
+})
 
 test('what will not run is not downloaded', async () => {
   const llama = tinyGguf({ metadata: [['general.architecture', text('llama')]] })
@@ -69,4 +69,4 @@ test('a download that breaks off is taken up again', async () => {
   const want = join(temporaryFolder(), 'packed')
   await packFolder(file, want, { name: `${ID}:Q4_K_M` })
   expect(weights(folder)).toEqual(weights(want))
-}, 30_000)
+})

@@ -66,7 +66,7 @@ describe('a house that is full', () => {
     for (const { socket } of slow) socket.write(head(body.length) + body.slice(0, 20))
     await expect.poll(active).toBe(2)
     expect((await ask(chat('quick'))).status).toBe(429)
-    await expect.poll(active, { timeout: 5_000 }).toBe(0)
+    await expect.poll(active).toBe(0)
     expect((await ask(chat('quick'))).status).toBe(200)
     for (const { socket } of slow) socket.write(body.slice(20))
     for (const { ended, text } of slow) {
@@ -174,5 +174,5 @@ describe('a server with much to read', () => {
     expect(silences).toEqual([])
     expect(peak - before).toBeLessThan(600 * MiB)
     expect(await server.metric('moeflux_body_bytes')).toBe(0)
-  }, 60_000)
+  })
 })

@@ -11,7 +11,7 @@ beforeAll(async () => {
 afterAll(() => server.close())
 afterEach(() => idle())
 
-const idle = () => expect.poll(() => server.metric('moeflux_requests_active'), { timeout: 5_000 }).toBe(0)
+const idle = () => expect.poll(() => server.metric('moeflux_requests_active')).toBe(0)
 const chat = { messages: [{ role: 'user', content: 'Hi' }], max_tokens: 3 }
 const post = (body: object, connection = 'close', path = '/v1/chat/completions') => {
   const json = JSON.stringify(body)
@@ -87,7 +87,7 @@ describe('a client that is gone', () => {
       else socket.write(post(body))
       await expect.poll(active, { interval: 5 }).toBe(1)
       socket.destroy()
-      await expect.poll(active, { interval: 5, timeout: 3_000 }).toBe(0)
+      await expect.poll(active, { interval: 5 }).toBe(0)
     }
     goOn()
   })
@@ -105,7 +105,7 @@ describe('a client that is gone', () => {
     socket.write(post({ ...chat, max_tokens: 50, stream: true }))
     await expect.poll(text).toContain('data: {')
     socket.destroy()
-    await expect.poll(() => waiting.metric('moeflux_requests_active'), { timeout: 3_000 }).toBe(0)
+    await expect.poll(() => waiting.metric('moeflux_requests_active')).toBe(0)
     goOn()
     await waiting.close()
   })

@@ -321,8 +321,8 @@ describe('a stream', () => {
       `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
     )
     socket.on('error', () => {})
-    await expect.poll(() => evaluated, { timeout: 5_000 }).toBeGreaterThan(1)
-    await expect.poll(() => scripted.alive().sequences, { timeout: 20_000 }).toBe(0)
+    await expect.poll(() => evaluated).toBeGreaterThan(1)
+    await expect.poll(() => scripted.alive().sequences).toBe(0)
     expect(evaluated).toBeLessThan(20_000)
     expect(await (await fetch(`${url}/metrics`)).text()).toContain('moeflux_requests_active 0')
     socket.destroy()

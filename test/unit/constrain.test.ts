@@ -455,7 +455,7 @@ describe('the grammar workers', () => {
     expect(allowed((await answer.mask())!)).toEqual([tokenOf('b')])
     expect(seen).toEqual({ started: 3, ended: 2, stuck: 2 }) // one that walks, two that drafted
     await own.close()
-  }, 30_000)
+  })
 
   it('stop a mask that takes too long with its answer alone; the others go on from their tokens', async () => {
     const guilty = tokenOf('x')
@@ -473,7 +473,7 @@ describe('the grammar workers', () => {
     expect(allowed((await two.mask())!)).not.toContain(tokenOf('b'))
     expect(seen.stuck).toBe(1)
     await own.close()
-  }, 30_000)
+  })
 
   it('stop working for a client that left', async () => {
     const { seen, startWorker } = stuckWorkers(request => request.type === 'draft' && request.source.includes('bomb'))
@@ -487,7 +487,7 @@ describe('the grammar workers', () => {
     expect(seen.ended).toBe(1)
     expect(await (await other).mask()).not.toBeNull()
     await own.close()
-  }, 30_000)
+  })
 
   it('are stopped in the middle of their work when the model closes', async () => {
     const { seen, startWorker } = stuckWorkers(request => request.type === 'draft')
@@ -498,7 +498,7 @@ describe('the grammar workers', () => {
     await expect(bomb).rejects.toThrow(ClosedError)
     expect(seen.ended).toBe(seen.started)
     await expect(own.open(ofText('root ::= "a"'))).rejects.toThrow(ClosedError)
-  }, 30_000)
+  })
 
   it('make a grammar once for the same source', async () => {
     let drafts = 0
@@ -515,7 +515,7 @@ describe('the grammar workers', () => {
     await own.open(ofSchema({ ...schema, required: ['a'] }))
     expect(drafts).toBe(2)
     await own.close()
-  }, 30_000)
+  })
 
   it('name a grammar that does not parse', async () => {
     await expect(compiler.open(ofText('root ::= ((('))).rejects.toThrow(/line 1, column/)

@@ -146,7 +146,7 @@ test('a run that is stopped is taken up again, with the same bytes', async () =>
     if (share > 0.4) expect(bytesReused).toBeGreaterThan(0)
     expect(hashFolder(folder)).toEqual(want)
   }
-}, 30_000)
+})
 
 test('a read that fails, whichever it is, spoils nothing', async () => {
   const whole = join(temporaryFolder(), 'whole')
@@ -171,14 +171,14 @@ test('a read that fails, whichever it is, spoils nothing', async () => {
   }
   await pack(Number.POSITIVE_INFINITY)
   expect(hashFolder(folder)).toEqual(want)
-}, 30_000)
+})
 
 test('opened by several at once it is packed once', async () => {
   const root = temporaryFolder()
   const folders = await Promise.all(Array.from({ length: 5 }, () => preparePacked(mixed, { root })))
   expect(new Set(folders).size).toBe(1)
   await (await open(folders[0])).close()
-}, 30_000)
+})
 
 test('opened by its name it is packed once, and found again', async () => {
   const root = temporaryFolder()

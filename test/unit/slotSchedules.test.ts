@@ -47,7 +47,7 @@ describe('every schedule', () => {
     ['faults one after the other', { slots: 3, stagingBuffers: 1, most: { hold: 2, fail: 3 } }],
     ['a device that is lost', { slots: 2, stagingBuffers: 2, most: { waves: 1, fail: 1, lose: 1 } }],
     ['an end', { slots: 2, stagingBuffers: 1, most: { hold: 1, ahead: 1, fail: 1, close: 1 } }],
-  ] satisfies [string, WorldShape][])('%s', { timeout: 60_000 }, async (_, shape) => {
+  ] satisfies [string, WorldShape][])('%s', async (_, shape) => {
     const { worlds, problem } = await explore(shape)
     expect(problem).toBeNull()
     expect(worlds).toBeGreaterThan(200)
@@ -168,7 +168,7 @@ const mistakes: [what: string, shape: WorldShape, change: (world: SlotWorld) => 
 ]
 
 describe('a mistake is found', () => {
-  test.each(mistakes)('%s', { timeout: 60_000 }, async (_, shape, change, problem) => {
+  test.each(mistakes)('%s', async (_, shape, change, problem) => {
     expect((await explore(shape, change)).problem).toMatch(problem)
   })
 })
