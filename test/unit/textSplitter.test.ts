@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { qwen3_5 } from '#moeflux/text/dialects/qwen3_5.js'
 import type { SplitEvent, SplitterOptions } from '#moeflux/text/splitter.js'
+import { processorMs } from '../support/processorMs.js'
 
 /** Events with neighbours of one kind joined: what a reader of the stream gets in the end. */
 function split(pieces: readonly string[], options?: SplitterOptions): SplitEvent[] & { stopped?: string | null } {
@@ -103,10 +104,10 @@ describe('tool calls', () => {
 
   it('of a hundred kilobytes take linear time', () => {
     const body = '<p>x</p>\n'.repeat(12_000)
-    const start = performance.now()
+    const start = processorMs()
     const [event] = split([`<tool_call><function=f><parameter=x>${body}</parameter></function></tool_call>`])
     expect(JSON.parse((event as { arguments: string }).arguments).x).toBe(body.slice(0, -1))
-    expect(performance.now() - start).toBeLessThan(3_000)
+    expect(processorMs() - start).toBeLessThan(3_000)
   })
 })
 

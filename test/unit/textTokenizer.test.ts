@@ -5,6 +5,7 @@ import { AddedTokens } from '#moeflux/text/addedTokens.js'
 import { Encoder } from '#moeflux/text/encoder.js'
 import { normalizeText } from '#moeflux/text/normalizeText.js'
 import { checkVocabulary, loadTokenizer, Tokenizer } from '#moeflux/text/tokenizer.js'
+import { processorMs } from '../support/processorMs.js'
 import { demoFiles, demoTokenizer, goldenPrompts, goldenTexts, textFolder } from '../support/textTools.js'
 
 const files = await demoFiles()
@@ -178,9 +179,9 @@ describe('encoding', () => {
 
   it('encodes a word of a megabyte in reasonable time', () => {
     for (const text of ['onceupon'.repeat(131072), 'x'.repeat(2 ** 20), ' '.repeat(2 ** 20), '<'.repeat(2 ** 20)]) {
-      const start = performance.now()
+      const start = processorMs()
       const ids = tokenizer.encode(text)
-      expect(performance.now() - start).toBeLessThan(5_000)
+      expect(processorMs() - start).toBeLessThan(5_000)
       expect(tokenizer.decode(ids)).toBe(text)
     }
   })
@@ -212,9 +213,9 @@ describe('normalizing', () => {
 
   it('takes no longer for marks than for letters', () => {
     const text = '\u0301\u0323'.repeat(250_000)
-    const started = performance.now()
+    const started = processorMs()
     expect(normalizeText(text, 'NFC')).toBe('\u0323'.repeat(250_000) + '\u0301'.repeat(250_000))
-    expect(performance.now() - started).toBeLessThan(5_000)
+    expect(processorMs() - started).toBeLessThan(5_000)
   })
 })
 

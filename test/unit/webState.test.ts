@@ -26,6 +26,7 @@ import { Conversations } from '../../src/web/state/conversations.js'
 import { Drafts } from '../../src/web/state/drafts.js'
 import { EngineHistory } from '../../src/web/state/engineHistory.js'
 import { latencyShare } from '../../src/web/state/latency.js'
+import { processorMs } from '../support/processorMs.js'
 
 const message = (id: string, parent: string | null, role: Message['role'] = 'user'): Message => ({
   id,
@@ -281,9 +282,9 @@ describe('formulas in Markdown', () => {
   })
 
   test('that never end cost no more than their text', () => {
-    const started = performance.now()
+    const started = processorMs()
     expect(formulas('$$ \\[ \\( '.repeat(1000))).not.toBeNull()
-    expect(performance.now() - started).toBeLessThan(3000)
+    expect(processorMs() - started).toBeLessThan(3000)
   })
 })
 
