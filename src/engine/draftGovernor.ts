@@ -23,8 +23,8 @@ export interface DraftStats {
 
 const RECENT = 9 // rounds by whose median a number of guesses is judged
 const WARM_UP = 3 // rounds with each number before one is chosen
-const PROBE_EVERY = 96
-const PROBE_ROUNDS = 3
+const PROBE_EVERY = 48
+const PROBE_ROUNDS = 5
 const FORGET = 0.03 // of what is known about a position, with each guess there
 const MARGIN = 1.03 // another number must be so much better to take over
 
@@ -80,12 +80,14 @@ export class DraftGovernor {
     const better = this.bestUpTo(MOST_GUESSES)
     if (this.speed(better) > this.speed(this.best) * MARGIN) this.best = better
     if (this.probe !== null) {
-      if (guesses === this.probe.count && --this.probe.left === 0) this.probe = null
+      if (guesses !== this.probe.count || --this.probe.left > 0) return
+      // What was measured before, perhaps while all was cold, counts no more.
+      this.times[guesses] = this.times[guesses].slice(-PROBE_ROUNDS)
+      this.probe = null
     } else if (this.rounds % PROBE_EVERY === 0) {
-      // In turn one more and one less, where there are such; without guesses nothing is learned of them.
-      const count = this.probed++ % 2 === 0 ? this.best + 1 : this.best - 1
-      const within = Math.min(MOST_GUESSES, Math.max(0, count))
-      if (within !== this.best) this.probe = { count: within, left: PROBE_ROUNDS }
+      // All others in turn, none most often: whether to guess at all matters most.
+      const turns = [0, 1, 0, 2, 0, 3].filter(count => count !== this.best)
+      this.probe = { count: turns[this.probed++ % turns.length], left: PROBE_ROUNDS }
     }
   }
 

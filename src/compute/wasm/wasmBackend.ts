@@ -209,8 +209,7 @@ export class WasmBackend implements Backend {
       })
     }
     const seconds = (performance.now() - startedAt) / 1000
-    const isPlain = rows <= PRIVATE_ROWS && !active.some(({ guesses }) => guesses)
-    if (isPlain) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds)
+    if (rows <= PRIVATE_ROWS) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds)
     return runs.map((_, run) => ({ logits: logits[run], argmax: argmax[run] }))
   }
 
