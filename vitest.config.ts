@@ -44,6 +44,15 @@ const ALONE_IN_UNIT = [
   'workerPool',
 ].map(name => `test/unit/${name}.test.ts`)
 
+// What keeps both processors busy, or must not be kept waiting: browsers, the emulated GPU, servers under load. Other files wait
+// for processes, servers and clocks a good part of their time: three of them fill two processors.
+const BUSY = [
+  'test/browser/*.test.ts',
+  'test/model/*.test.ts',
+  'test/backend/webgpu*.test.ts',
+  'test/server/{soak,replicas,life}.test.ts',
+]
+
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rank = ({ moduleId }: TestSpecification) => {
@@ -68,10 +77,26 @@ export default defineConfig({
     sequence: { sequencer: LongestFirst },
     setupFiles: ['test/support/removeFolders.ts'],
     projects: [
-      { extends: true, test: { name: 'alone', include: ['test/!(unit)/**/*.test.ts', ...ALONE_IN_UNIT] } },
+      { extends: true, test: { name: 'alone', include: BUSY, maxWorkers: 2, sequence: { groupOrder: 0 } } },
       {
         extends: true,
-        test: { name: 'together', include: ['test/unit/*.test.ts'], exclude: ALONE_IN_UNIT, isolate: false },
+        test: {
+          name: 'waiting',
+          include: ['test/!(unit)/**/*.test.ts', ...ALONE_IN_UNIT],
+          exclude: BUSY,
+          maxWorkers: 3,
+          sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'together',
+          include: ['test/unit/*.test.ts'],
+          exclude: ALONE_IN_UNIT,
+          isolate: false,
+          sequence: { groupOrder: 2 },
+        },
       },
     ],
   },

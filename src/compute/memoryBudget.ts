@@ -136,7 +136,7 @@ function refusal(request: BudgetRequest<BudgetWay>, asked: number | null): Memor
 
 const LEAST_TOKENS = 64
 /** What is free differs a little from one start to the next; a value that is named should do if it can. */
-const SLACK_BYTES = 4e6
+const SLACK_BYTES = 6e6
 
 interface Saving {
   readonly option: Remedy['option']

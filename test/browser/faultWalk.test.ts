@@ -38,7 +38,7 @@ test('calls on a bad disk fail as they should, and all others are right', { time
   const page = await browser.open(server.origin)
   await page.waitForFunction(() => window.walkFaults !== undefined)
   for (const kind of ['webgpu', 'tiers', 1, 2, 3] as const) {
-    const steps = Number(MOEFLUX_FAULT_WALK ?? 30)
+    const steps = Number(MOEFLUX_FAULT_WALK ?? 20)
     // Where an expert of several tiers is computed depends on what was before, and so do the last bits.
     const tolerance = kind === 'tiers' ? KERNEL.maxDifference : 0
     const walk = { kind, seed: Number(MOEFLUX_FAULT_SEED), steps, tolerance }

@@ -65,8 +65,8 @@ const html = `<!doctype html><meta charset="utf-8"><title>bands</title><script t
 
 const portable = { subgroups: false, packedDot: false, defaultLimits: true }
 const cases = (['demo', 'tiny'] as const).flatMap(model => [
-  { model, precision: 'exact', gpu: {}, kernels: /packed dot, exact$/ },
-  { model, precision: 'fast', gpu: portable, kernels: /portable, unpacked, fast$/ },
+  { model, precision: 'exact', gpu: {}, kernels: /packed dot, checked, exact$/ },
+  { model, precision: 'fast', gpu: portable, kernels: /portable, unpacked, checked, fast$/ },
 ])
 const families = ['qwen3_5', 'gpt_oss'] as const
 

@@ -25,7 +25,9 @@ function importedPackages(entries: readonly string[]): Set<string> {
     if (packages.has(name)) return
     packages.add(name)
     const { dependencies = {} } = JSON.parse(readFileSync(join(root, 'node_modules', name, 'package.json'), 'utf8'))
-    for (const dependency of Object.keys(dependencies)) addPackage(dependency)
+    // KaTeX's own command line is no part of the page.
+    const others = Object.keys(dependencies).filter(dependency => name !== 'katex' || dependency !== 'commander')
+    for (const dependency of others) addPackage(dependency)
   }
   const visit = (file: string) => {
     // What only Node reaches is left out of bundles.

@@ -63,9 +63,11 @@ describe('a model on a server', () => {
     expect(expertBytes()).toBe(remote.stats.bytesRead)
     expect(expertBytes()).toBeLessThan(whole)
     const weights = server.log.filter(({ path }) => path.endsWith('model_weights.bin'))
-    expect(weights.reduce((sum, { bytes }) => sum + bytes, 0)).toBe(
-      statSync(join(demoModelPath(), 'model_weights.bin')).size,
-    )
+    // All of them but the end, where the head for drafts lies, which nobody asked for.
+    const fetched = weights.reduce((sum, { bytes }) => sum + bytes, 0)
+    const { size } = statSync(join(demoModelPath(), 'model_weights.bin'))
+    expect(fetched).toBeLessThan(size)
+    expect(fetched).toBeGreaterThan(0.9 * size)
   })
 
   it('is fetched once: what is on the disk is not asked for again', async () => {

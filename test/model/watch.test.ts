@@ -42,7 +42,8 @@ describe.each(stateBackends)('watching $name', backend => {
     expect(inMemory).toBe(last.stats.expertSlotsUsed)
     expect(inMemory).toBeGreaterThanOrEqual(k * numLayers)
     expect(sum(frame => frame.bytesRead)).toBe(last.stats.bytesRead)
-    expect(last.stats).toEqual(model.stats())
+    const { drafts: _, ...counted } = model.stats()
+    expect(last.stats).toEqual(counted)
   })
 })
 

@@ -99,7 +99,7 @@ describe('model files over HTTP', () => {
   it('lists the model, and gives whole files and ranges', async () => {
     const { models } = await (await get('/models/index.json')).json()
     expect(models).toEqual([
-      { name: 'moeflux-demo', path: 'moeflux-demo/', residentBytes: expect.any(Number), expertBytes: 14155776 },
+      { name: 'moeflux-demo', path: 'moeflux-demo/', residentBytes: expect.any(Number), expertBytes: 15925248 },
     ])
     const whole = await get('/models/moeflux-demo/config.json')
     expect(whole.status).toBe(200)

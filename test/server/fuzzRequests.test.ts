@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { problemLines, type ScriptProblem, scriptReport } from '../support/scriptReport.js'
 
-const RUNS = 300
+const RUNS = 150
 
 interface RequestReport {
   readonly requests: {

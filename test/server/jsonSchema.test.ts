@@ -9,7 +9,7 @@ import { type ServerProcess, startServer } from './serverProcess.js'
 import { postJson } from './sse.js'
 
 const addFormats = addFormatsModule as unknown as (ajv: Ajv2020) => void
-const SCHEMAS = 200
+const SCHEMAS = 120
 const AT_ONCE = 16
 
 let server: ServerProcess

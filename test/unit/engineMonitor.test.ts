@@ -1,6 +1,6 @@
 // Frames of the engine over a backend of which only the counters matter.
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import type { Backend, StepOutput, StepRun } from '#moeflux/compute/backend.js'
+import type { Backend, StepRun } from '#moeflux/compute/backend.js'
 import type { ModelStats } from '#moeflux/compute/stats.js'
 import { type EngineFrame, EngineMonitor } from '#moeflux/engine/engineMonitor.js'
 
@@ -25,7 +25,7 @@ function setUp() {
   const step = (phase: StepRun['phase'], tokens: number, picks: readonly number[][]) => {
     const routing = Uint16Array.from(picks.flatMap(pick => Array.from({ length: tokens }, () => pick).flat()))
     const run = { phase, tokens: Array.from({ length: tokens }, () => 7) } as unknown as StepRun
-    monitor.stepDone([run], [{ logits: null, argmax: null, routing } as StepOutput])
+    monitor.stepDone([run], [{ logits: null, argmax: null, kept: tokens, routing }])
   }
   return { stats, resident, monitor, step, asked: () => asked }
 }
