@@ -30,8 +30,8 @@ const gpuFlags = [
   '--enable-unsafe-webgpu',
   '--use-webgpu-adapter=swiftshader',
   '--enable-features=Vulkan',
-  // As in Node: SwiftShader takes seconds to compile a kernel that clears its workgroup memory first, and long for checks.
-  '--enable-dawn-features=disable_workgroup_init,disable_robustness,disable_polyfills_on_integer_div_and_mod',
+  // As in Node: SwiftShader takes seconds to compile a kernel that clears its workgroup memory first.
+  '--enable-dawn-features=disable_workgroup_init',
 ]
 
 // The profile is thrown away, so it may be written anywhere; a background tab must not be slowed down by its being one.
