@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { problemLines, type ScriptProblem, scriptReport } from '../support/scriptReport.js'
 
-const RUNS = 150
+const RUNS = 300
 
 interface RequestReport {
   readonly requests: {
