@@ -127,16 +127,15 @@ function refusal(request: BudgetRequest<BudgetWay>, asked: number | null): Memor
       value: bytes => threads.count - Math.ceil(bytes / threads.bytes),
     },
   ]
-  const ample = remediesFor(missing + SLACK_BYTES, savings)
-  const remedies = ample.length > 0 ? ample : remediesFor(missing, savings)
+  const remedies = SLACKS.map(slack => remediesFor(missing + slack, savings)).find(enough => enough.length > 0) ?? []
   const weights = parts.find(({ what }) => what === 'weights')?.bytes ?? 0
   const weightsRoom = request.experts === 0 ? Math.max(0, weights - missing) : undefined
   return new MemoryPlanError({ needed, free, limit: memoryLimitText(memory), parts, remedies, weightsRoom })
 }
 
 const LEAST_TOKENS = 64
-/** What is free differs a little from one start to the next; a value that is named should do if it can. */
-const SLACK_BYTES = 6e6
+/** What is free differs by a megabyte or two from one start to the next: a value that is named leaves as much over as it can. */
+const SLACKS = [4e6, 2e6, 1e6, 0] // bytes
 
 interface Saving {
   readonly option: Remedy['option']
