@@ -15,7 +15,7 @@ import type { SizeOrShare } from './optionValues.js'
 import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
 
 const policies: readonly PolicyName[] = ['lru', 'lrfu']
-const cpuBytesPerCore = 5e9 // 4-bit experts times int8 activations (docs/performance.md)
+const cpuBytesPerCore = 5e9 // 4-bit experts times int8 activations (docs/performance-log.md)
 const uploadBytesPerSecond = 4e9
 const waitMicroseconds = 100
 

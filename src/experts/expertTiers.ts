@@ -44,10 +44,10 @@ export interface PromotionRule {
   readonly fillsPerStep?: number
 }
 
-/** A move takes time of the thread that leads the tokens: more of them win less than that (docs/performance.md). */
+/** A move takes time of the thread that leads the tokens: more of them win less than that (docs/performance-log.md). */
 export const defaultFillsPerStep = 4
 
-/** Moves beside a token that a full GPU makes at most (docs/performance.md). */
+/** Moves beside a token that a full GPU makes at most (docs/performance-log.md). */
 export const defaultMovesPerStep = 2
 
 const STEPS_BETWEEN_LOOKS = 16

@@ -11,7 +11,7 @@ export interface RateTuning {
   readonly meanShare: number // of the mean rate, added to every expert's
 }
 
-/** Chosen by replaying traces (docs/performance.md). */
+/** Chosen by replaying traces (docs/performance-log.md). */
 export const defaultTuning: RateTuning = { shortHalfLife: 4, longHalfLife: 64, shortShare: 0.3, meanShare: 2 }
 
 const largestUnit = 2 ** 400

@@ -1,6 +1,6 @@
 // The ways in which the wasm backend can run a model, from the usual one to the thriftiest, each with what it takes of
 // memory besides experts and the state of tokens. Smaller chunks of a prompt need less scratch memory, fewer threads less
-// of everything; both give the same numbers, later. Measured sizes are in docs/performance.md.
+// of everything; both give the same numbers, later. Measured sizes are in docs/performance-log.md.
 import type { ModelConfig } from '../../model/config.js'
 import { recurrentBytes } from '../../model/sizes.js'
 import type { BudgetWay } from '../memoryBudget.js'
