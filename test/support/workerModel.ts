@@ -15,6 +15,7 @@ export interface Plan {
   readonly jobs: readonly number[] // how many workers each is posted to
   readonly layers?: number // 1
   readonly waves?: number // per layer; 1
+  readonly passes?: number // through the layers; 1
   readonly aborts?: number // jobs that may be aborted, at any point
   readonly failures?: number // waves whose reads may fail
   readonly deaths?: number // workers that may die, at any point
@@ -238,6 +239,7 @@ class MainThread {
 class CheckedShare implements Share {
   private layer = 0
   private waveIndex = 0 // in the layer
+  private pass = 0 // of the job
   private phases = 0
   private checked = 0 // phases known to be done
   private failed = false
@@ -260,6 +262,7 @@ class CheckedShare implements Share {
     this.phases = 0
     this.checked = 0
     this.waveIndex = 0
+    this.pass = 0
     this.failed = false
     const { firstLayer, endLayer, rows } = board
     check(rows === board.job, `a worker of job ${board.job} reads the words of job ${rows}`)
@@ -329,6 +332,20 @@ class CheckedShare implements Share {
     this.work(unit => this.explorer.words.set(this.results + unit, this.board.job))
   }
 
+  /** What the leader found at the end of a pass is what all begin the next one with. */
+  goesOn(): boolean {
+    const { board, team, pass } = this
+    if (pass + 1 >= (this.plan.passes ?? 1)) return false
+    team.barrier()
+    this.checkWork()
+    if (team.isLeader) board.setArgmax(0, this.tag, pass)
+    team.barrier()
+    const found = board.argmaxOf(0, pass)
+    check(found === this.tag, `a worker goes on from ${this.tag} with what was found at ${found}`)
+    this.pass++
+    return true
+  }
+
   conclude(isFinished: boolean): void {
     const { board, team, explorer } = this
     const end = isFinished ? MESSAGE.done : this.failed ? MESSAGE.failed : MESSAGE.aborted
@@ -345,7 +362,7 @@ class CheckedShare implements Share {
 
   /** Tells this wave of this job from all others. */
   private get tag(): number {
-    return (this.board.job * 10 + this.layer) * 10 + this.waveIndex
+    return (this.board.job * 10 + this.pass * 5 + this.layer) * 10 + this.waveIndex
   }
 
   /** A phase whose units all workers share. */

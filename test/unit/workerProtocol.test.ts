@@ -14,6 +14,7 @@ const plans: Plan[] = [
   { detail: 'jobs', workers: 2, jobs: [2, 1, 2], waves: 2, aborts: 2, failures: 1 },
   { detail: 'jobs', workers: 2, jobs: [2, 1, 2], layers: 2, aborts: 1, closes: true },
   { detail: 'jobs', workers: 2, jobs: [2, 1, 2], aborts: 1, failures: 1, deaths: 1 },
+  { detail: 'jobs', workers: 2, jobs: [2, 1], passes: 2, aborts: 1, failures: 1, deaths: 1 },
   { detail: 'jobs', workers: 3, jobs: [3, 1, 3], aborts: 1, failures: 1 },
   { detail: 'jobs', workers: 3, jobs: [3, 2, 3], aborts: 1 },
   { detail: 'jobs', workers: 3, jobs: [3, 3], waves: 2, failures: 1 },

@@ -67,7 +67,8 @@ export class ExpertFeed {
   /** Leaves nothing pinned and tells the main thread what was counted. */
   endJob(finished: boolean): void {
     this.streamer.release()
-    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, this.lane.alone && this.isDecode)
+    const isToken = this.lane.alone && this.isDecode && this.board.drafts !== 'guess'
+    if (finished) this.streamer.endStep((performance.now() - this.startedAt) / 1000, isToken)
     const { stats } = this.streamer
     const reads = readsOf(this.streamer)
     this.reading = reads > this.readsSeen

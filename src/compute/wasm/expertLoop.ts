@@ -82,6 +82,10 @@ class ExpertShare implements Share {
 
   head(): void {}
 
+  goesOn(): boolean {
+    return false
+  }
+
   conclude(): void {
     if (this.lane.team.isLeader) this.ended()
   }

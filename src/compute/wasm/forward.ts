@@ -6,6 +6,7 @@ import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequenci
 import { Dense } from './dense.js'
 import type { ExpertFeed } from './expertFeed.js'
 import { FullMixer } from './fullMixer.js'
+import { HeadInput } from './headInput.js'
 import { PHASES, WAVE } from './jobBoard.js'
 import type { LayerRange, Share } from './jobCourse.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
@@ -22,9 +23,10 @@ interface Block {
 export class Forward implements Share {
   private readonly blocks: readonly Block[]
   private readonly headNeeds: readonly Need[]
-  private readonly headInputNeeds: readonly Need[] // of the head for drafts
+  private readonly headInput: HeadInput | null // of a head for drafts
   private readonly rope: RopeFrequencies
   private layer = 0 // of the present job
+  private pass = 0 // of the present job: guesses before this one
   private mark = 0
 
   constructor(
@@ -37,7 +39,7 @@ export class Forward implements Share {
     this.blocks = makeBlocks(lane, feed)
     this.rope = ropeFrequencies(model.config.rope)
     this.headNeeds = needsOf(model.lmHead)
-    this.headInputNeeds = model.draftHead === null ? [] : needsOf(model.draftHead.fc)
+    this.headInput = model.draftHead && new HeadInput(lane, model.draftHead, (row, out) => this.embedRow(row, out))
   }
 
   begin(): LayerRange {
@@ -46,10 +48,12 @@ export class Forward implements Share {
     this.feed?.beginJob()
     const { embed, probe, firstLayer, endLayer, drafts } = lane.board
     this.mark = performance.now()
-    if (embed) this.embed()
-    if (embed || probe) this.ropeTables()
-    if (drafts !== null) this.joinHalves(lane.model.draftHead as PlacedHead)
-    if (drafts === 'rows') (this.blocks[this.blocks.length - 1].mixer as FullMixer).storeOnly()
+    this.pass = 0
+    if (drafts === 'guess') this.beginGuess()
+    else {
+      if (embed) this.embed()
+      if (embed || probe) this.ropeTables()
+    }
     return { firstLayer, endLayer }
   }
 
@@ -76,13 +80,45 @@ export class Forward implements Share {
     this.count(this.blocks[this.layer].feedForward.hasExperts ? 'experts' : 'dense')
   }
 
-  /** Logits of the wanted rows. Every worker norms them for itself: they are few. */
   head(): void {
+    const { lane, headInput } = this
+    const { mlpOut, mixerOut } = lane.scratch // free by now
+    const addsRows = lane.board.drafts === 'rows' && headInput !== null
+    if (addsRows) headInput.ofStep(mlpOut, mixerOut)
+    this.logits()
+    if (!addsRows) return
+    lane.team.barrier()
+    const { mixer } = this.blocks[this.blocks.length - 1]
+    ;(mixer as FullMixer).storeOnly(mlpOut)
+  }
+
+  /** Another guess behind the one that was made. The leader takes its token, the others go ahead with the rest of its input. */
+  goesOn(): boolean {
+    const { lane, headInput } = this
+    const { board, team } = lane
+    if (board.drafts !== 'guess' || headInput === null || this.pass + 1 >= board.passes) return false
+    team.barrier()
+    headInput.followUp()
+    if (team.isLeader) this.argmax()
+    team.barrier()
+    this.pass++
+    this.beginGuess()
+    return true
+  }
+
+  private beginGuess(): void {
+    this.lane.shift = this.pass
+    this.ropeTables()
+    this.headInput?.ofGuesses(this.pass === 0)
+  }
+
+  /** Of the wanted rows. Every worker norms them for itself: they are few. */
+  private logits(): void {
     const { lane } = this
     const { board, model } = lane
     const { hidden, logits } = lane.scratch
     const { lmHead, config } = model
-    const norm = board.drafts === null ? model.norm : (model.draftHead as PlacedHead).norm
+    const norm = board.drafts === 'guess' ? (model.draftHead as PlacedHead).norm : model.norm
     const stage = lane.own.head
     const count = board.headCount
     if (count === 0) return
@@ -107,33 +143,12 @@ export class Forward implements Share {
     this.ended(isFinished)
   }
 
-  /** The head's input: what `fc` makes of a token's embedding and the row before it, each normed, in place of the embedding. */
-  private joinHalves({ fc, embeddingNorm, hiddenNorm }: PlacedHead): void {
-    const { lane, headInputNeeds: needs } = this
-    const { hidden, before, headInput: stage } = lane.scratch
-    const { hiddenSize, rmsNormEps } = lane.model.config
-    const half = (row: number, at: number, from: Rows, norm: number) => {
-      const out = stage.x.address + row * stage.x.stride + at * 4
-      const x = from.address + row * from.stride
-      lane.home.rmsNorm(out, stage.x.stride, x, from.stride, norm, hiddenSize, rmsNormEps, 1)
-    }
-    lane.team.ranges(lane.rows, 1, (begin, end) => {
-      for (let row = begin; row < end; row++) {
-        half(row, 0, hidden, embeddingNorm)
-        half(row, hiddenSize, before, hiddenNorm)
-      }
-      lane.prepare(stage, needs, begin, end)
-    })
-    lane.team.barrier()
-    lane.multiply(stage, [[fc, hidden]], lane.rows)
-    lane.team.barrier()
-  }
-
   private argmax(): void {
     const { board, scratch, kernels, model } = this.lane
     const { address, stride } = scratch.logits
     for (let i = 0; i < board.headCount; i++) {
-      board.setArgmax(i, kernels[model.lmHead.bank].argmax(address + i * stride, model.config.vocabSize))
+      const best = kernels[model.lmHead.bank].argmax(address + i * stride, model.config.vocabSize)
+      board.setArgmax(i, best, this.pass)
     }
   }
 
@@ -150,25 +165,30 @@ export class Forward implements Share {
 
   private embed(): void {
     const { lane } = this
-    const { hidden } = lane.scratch
-    const { embed } = lane.model
     lane.team.ranges(lane.rows, 1, (begin, end) => {
-      for (let row = begin; row < end; row++) {
-        const out = hidden.address + row * hidden.stride
-        const kernels = lane.kernels[embed.bank]
-        const { weight, scales, biases, type, bits, group, cols, block, span } = embed
-        if (block !== null) {
-          const { kernel } = blockFormat(block)
-          kernels.dequantizeBlocks(out, weight, scales, kernel, span, cols, lane.board.token(row), lane.own.product)
-        } else if (bits === 0 || group === 0) {
-          const bytes = cols * (type === 2 ? 4 : 2)
-          kernels.convertFloats(out, weight + lane.board.token(row) * bytes, type, cols)
-        } else {
-          kernels.dequantizeRow(out, weight, scales, biases, type, bits, group, cols, lane.board.token(row))
-        }
-        if (embed.bank !== HOME) lane.copyColumns(embed.bank, HOME, hidden, row, row + 1, 0, cols)
-      }
+      for (let row = begin; row < end; row++) this.embedRow(row, lane.scratch.hidden)
     })
+  }
+
+  /** The embedding of a row's token, or of the guess that was made there. */
+  private embedRow(row: number, rows: Rows): void {
+    const { lane, pass } = this
+    const { board } = lane
+    const { embed } = lane.model
+    const token = pass === 0 ? board.token(row) : Math.max(0, board.argmaxOf(row, pass - 1))
+    const out = rows.address + row * rows.stride
+    const kernels = lane.kernels[embed.bank]
+    const { weight, scales, biases, type, bits, group, cols, block, span } = embed
+    if (block !== null) {
+      const { kernel } = blockFormat(block)
+      kernels.dequantizeBlocks(out, weight, scales, kernel, span, cols, token, lane.own.product)
+    } else if (bits === 0 || group === 0) {
+      const bytes = cols * (type === 2 ? 4 : 2)
+      kernels.convertFloats(out, weight + token * bytes, type, cols)
+    } else {
+      kernels.dequantizeRow(out, weight, scales, biases, type, bits, group, cols, token)
+    }
+    if (embed.bank !== HOME) lane.copyColumns(embed.bank, HOME, rows, row, row + 1, 0, cols)
   }
 
   /** Angles in float64, as the reference has them. */
@@ -190,7 +210,7 @@ export class Forward implements Share {
     for (let row = Math.max(begin, rowStart); row < Math.min(end, rowStart + rows); row++) {
       const table = lane.row(ropeTable, row, 2 * half)
       for (let i = 0; i < half; i++) {
-        const angle = (position + row - rowStart) * frequencies[i]
+        const angle = (position + lane.shift + row - rowStart) * frequencies[i]
         table[i] = magnitude * Math.cos(angle)
         table[half + i] = magnitude * Math.sin(angle)
       }

@@ -57,13 +57,13 @@ export class FullMixer {
     team.barrier()
   }
 
-  /** Keys and values alone: for rows that nothing else is wanted of. */
-  storeOnly(): void {
+  /** Keys and values alone, of rows that nothing else is wanted of. */
+  storeOnly(from: Rows): void {
     const { lane, layer, mixer } = this
     const { scratch, team, rows } = lane
     const input = lane.stage('input')
     lane.eachRow(rows, (begin, end) => {
-      lane.norm(input, layer.inputNorm, begin, end)
+      lane.norm(input, layer.inputNorm, begin, end, from)
       lane.prepare(input, this.storeNeeds, begin, end)
     })
     const products = [
@@ -122,7 +122,7 @@ export class FullMixer {
     const kvDim = numKvHeads * headDim
     const firstPage = Math.floor(position / pageTokens)
     for (let row = Math.max(begin, rowStart); row < Math.min(end, rowStart + rows); row++) {
-      const at = position + row - rowStart
+      const at = position + lane.shift + row - rowStart
       const page = lane.board.page(run, this.fullIndex, Math.floor(at / pageTokens) - firstPage)
       const target = page + (at % pageTokens) * kvDim * 4
       kernels.convertFloats(target, keys.address + row * keys.stride, floatTypeCode.F32, kvDim)
@@ -154,7 +154,8 @@ export class FullMixer {
         const block = Math.floor((unit - before) / groups) * attentionQueryBlock
         const head = ((unit - before) % groups) * heads
         const count = Math.min(attentionQueryBlock, rows - block)
-        this.attendBlock(run, rowStart + block, count, position + block, head, Math.min(numHeads, head + heads))
+        const at = position + lane.shift + block
+        this.attendBlock(run, rowStart + block, count, at, head, Math.min(numHeads, head + heads))
         unit = team.claim(counter, 1)
       }
       before += units

@@ -3,6 +3,7 @@
 // the others have not passed. So plain loads and stores do, except for the words that somebody waits on or that change
 // while a job runs. Who may write which word when, and why that is enough: docs/architecture.md, "The protocol of the
 // workers".
+import { MOST_GUESSES } from '../backend.js'
 import { SharedWords, type Words } from './sharedWords.js'
 import { TEAM_WORDS } from './team.js'
 
@@ -49,8 +50,10 @@ export interface JobParts {
   readonly argmax: boolean
   /** Leave every intermediate of the last layer where the main thread can read it. */
   readonly probe: boolean
-  /** Of the head for drafts: 'rows' stores keys and values of tokens, 'guess' is its layer and logits. Default neither. */
+  /** Of the head for drafts: 'rows' also stores its keys and values of a step's tokens, 'guess' is its layer and logits. Default neither. */
   readonly drafts?: 'rows' | 'guess'
+  /** Guesses one behind the other, each the best token after the one before. Default 1. */
+  readonly passes?: number
 }
 
 /** Pages that the rows of one job can touch at most: every run may begin and end inside a page. */
@@ -74,6 +77,7 @@ const RANKS = 25
 const ENTRY_COUNT = 26
 const FINISHED = 27 // the last job that ended well
 const DRAFTS = 28 // 1: rows, 2: guess
+const PASSES = 29
 const WAVE_KIND = 32
 const WAVE_COUNT = 33
 const TEAM = 48
@@ -126,7 +130,7 @@ export class JobBoard {
     this.runList = list(shape.chunkTokens * RUN_WORDS)
     this.stateList = list(shape.chunkTokens * shape.layers * 2)
     this.headList = list(shape.headRows)
-    this.argmaxList = list(shape.headRows)
+    this.argmaxList = list(shape.headRows * MOST_GUESSES)
     this.entryList = list(shape.experts * ENTRY_WORDS)
     this.pageList = list(boardPages(shape) * shape.fullLayers)
     const doublesAt = at + (at % 2)
@@ -152,6 +156,7 @@ export class JobBoard {
     words.set(ARGMAX, parts.argmax ? 1 : 0)
     words.set(PROBE, parts.probe ? 1 : 0)
     words.set(DRAFTS, parts.drafts === undefined ? 0 : parts.drafts === 'rows' ? 1 : 2)
+    words.set(PASSES, parts.passes ?? 1)
     this.writeList(this.headList, parts.headRows)
   }
 
@@ -239,8 +244,9 @@ export class JobBoard {
     this.post(this.shape.threads)
   }
 
-  argmaxOf(headRow: number): number {
-    return this.words.get(this.argmaxList + headRow)
+  /** `pass`: which of the guesses that were made there. */
+  argmaxOf(headRow: number, pass = 0): number {
+    return this.words.get(this.argmaxList + pass * this.shape.headRows + headRow)
   }
 
   // --- workers -------------------------------------------------------------------------------------------------------
@@ -320,6 +326,11 @@ export class JobBoard {
     return ([null, 'rows', 'guess'] as const)[this.words.get(DRAFTS)]
   }
 
+  /** Guesses that the job makes one behind the other. */
+  get passes(): number {
+    return this.words.get(PASSES)
+  }
+
   /** Whether the job begins with no expert in memory. */
   get forgetsExperts(): boolean {
     return this.words.get(FORGET) === 1
@@ -329,8 +340,8 @@ export class JobBoard {
     return this.words.get(this.headList + i)
   }
 
-  setArgmax(headRow: number, token: number): void {
-    this.words.set(this.argmaxList + headRow, token)
+  setArgmax(headRow: number, token: number, pass: number): void {
+    this.words.set(this.argmaxList + pass * this.shape.headRows + headRow, token)
   }
 
   token(row: number): number {

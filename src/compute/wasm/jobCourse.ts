@@ -17,6 +17,8 @@ export interface Share {
   endLayer(): void
   /** What comes after the layers. */
   head(): void
+  /** Whether the job goes through its layers once more, the same in every worker. If so, does what comes before them. */
+  goesOn(): boolean
   /** When all have left. The leader's: puts results down and tells the main thread, last of all. */
   conclude(isFinished: boolean): void
 }
@@ -48,22 +50,24 @@ export function* runJob(board: JobBoard, team: Team, share: Share): Generator<Ha
 /** False: given up in the middle, at the same point in every worker. */
 function* runLayers(board: JobBoard, team: Team, share: Share): Generator<Halt, boolean> {
   const { firstLayer, endLayer } = share.begin()
-  for (let layer = firstLayer; layer < endLayer; layer++) {
-    yield 'layer'
-    share.mix(layer)
-    let kind: number = WAVE.experts
-    while (kind === WAVE.experts) {
-      yield 'experts'
-      if (team.isLeader) share.nextWave()
-      team.barrier()
-      kind = board.waveKind // stays until all have passed the next barrier, which is that of `leave` after an abandon
-      if (kind === WAVE.abandon) break
-      share.wave(kind === WAVE.lastExperts)
-      team.barrier()
+  do {
+    for (let layer = firstLayer; layer < endLayer; layer++) {
+      yield 'layer'
+      share.mix(layer)
+      let kind: number = WAVE.experts
+      while (kind === WAVE.experts) {
+        yield 'experts'
+        if (team.isLeader) share.nextWave()
+        team.barrier()
+        kind = board.waveKind // stays until all have passed the next barrier, which is that of `leave` after an abandon
+        if (kind === WAVE.abandon) break
+        share.wave(kind === WAVE.lastExperts)
+        team.barrier()
+      }
+      share.endLayer()
+      if (kind === WAVE.abandon) return false
     }
-    share.endLayer()
-    if (kind === WAVE.abandon) return false
-  }
-  share.head()
+    share.head()
+  } while (share.goesOn())
   return true
 }

@@ -61,6 +61,7 @@ export class Lane<M extends LaneModel = PlacedModel> {
   readonly convStateBytes: number
   rows = 0 // of the present job
   alone = false // few rows: every worker prepares inputs for itself
+  shift = 0 // of positions: guesses that were made before in this job
   private readonly floats: Float32Array[] // per bank, over the scratch
   private readonly words: Uint32Array[] // the same bytes
 
@@ -84,6 +85,7 @@ export class Lane<M extends LaneModel = PlacedModel> {
 
   begin(): void {
     this.rows = this.board.rows
+    this.shift = 0
     this.alone = this.rows <= PRIVATE_ROWS && !this.board.probe
   }
 
@@ -132,13 +134,12 @@ export class Lane<M extends LaneModel = PlacedModel> {
     else kernels.prepareFast(address, stride, x.address, x.stride, cols, bits, group, begin, end)
   }
 
-  /** Rows [begin, end) of a stage := rms norm of the residual stream. */
-  norm(stage: Stage, weight: number, begin: number, end: number): void {
-    const { hidden } = this.scratch
+  /** Rows [begin, end) of a stage := rms norm of the residual stream, or of other rows. */
+  norm(stage: Stage, weight: number, begin: number, end: number, from = this.scratch.hidden): void {
     const { hiddenSize, rmsNormEps } = this.model.config
     const out = stage.x.address + begin * stage.x.stride
-    const x = hidden.address + begin * hidden.stride
-    this.home.rmsNorm(out, stage.x.stride, x, hidden.stride, weight, hiddenSize, rmsNormEps, end - begin)
+    const x = from.address + begin * from.stride
+    this.home.rmsNorm(out, stage.x.stride, x, from.stride, weight, hiddenSize, rmsNormEps, end - begin)
   }
 
   /** Rows [begin, end) of a matrix and their bias, in its bank, over `tokens` inputs. */

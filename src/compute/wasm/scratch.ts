@@ -68,6 +68,7 @@ export interface PrivateScratch {
   readonly attention: number
   readonly route: number
   readonly head: Stage // HEAD_ROWS rows of hidden columns
+  readonly headInput: Stage // of the head for drafts
 }
 
 export interface Scratch {
@@ -85,7 +86,7 @@ export interface Scratch {
   readonly weights: number // [chunk, K]
   readonly pairRow: number // u32 [chunk * K]: the row of each (row, expert) pair, pairs sorted by expert
   readonly pairOut: number // u32 [chunk * K]: row * K + rank
-  readonly before: Rows // [chunk, hidden]: for the head for drafts, the final-norm row before each token
+  readonly before: Rows // [chunk, hidden]: for the head for drafts, the final-norm row before a run's first token
   readonly headInput: Stage // its two halves beside each other
   readonly qkv: Rows // [chunk, convDim]
   readonly conv: Rows // [chunk, convDim]
@@ -258,6 +259,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       attention: cursor.bytes(attentionScratchBytes(attentionQueryBlock, config.numHeads, config.headDim)),
       route: cursor.bytes(routeScratchBytes(config.numExperts, groups)),
       head: stage(HEAD_ROWS, config.hiddenSize),
+      headInput: stage(headChunk === 0 ? 0 : PRIVATE_ROWS, headInput.cols),
     }
   })
   return { ...common, headInput, ...linear, ...full, ...moe, private: own, bytes: cursor.at }

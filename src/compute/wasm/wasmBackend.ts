@@ -146,11 +146,11 @@ export class WasmBackend implements Backend {
       const routing = active.map(({ rowStart, tokens }) =>
         options.routing ? this.readRouting(rowStart, tokens.length) : null,
       )
-      const drafts = await this.drafter?.addRows(active, options.signal)
       // Nothing can fail from here on.
       const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
-      active.forEach(({ sequence, next, guesses }, i) => {
-        sequence.commit(kept[i], next, guesses ? kept[i] - 1 : 0, drafts?.[i](kept[i]) ?? null)
+      active.forEach((run, i) => {
+        const { sequence, next, guesses } = run
+        sequence.commit(kept[i], next, guesses ? kept[i] - 1 : 0, this.drafter?.stateAfter(run, kept[i]) ?? null)
       })
       this.counts.steps++
       runs.forEach(({ phase }, i) => {
@@ -184,6 +184,7 @@ export class WasmBackend implements Backend {
     })
     const argmax = heads.map(list => new Int32Array(list.length))
     this.writeRuns(active)
+    this.drafter?.writeBefore(active)
     const rows = active.reduce((sum, run) => sum + run.tokens.length, 0)
     const workers = this.workersFor(rows)
     const startedAt = performance.now()
@@ -198,6 +199,7 @@ export class WasmBackend implements Backend {
         headRows: block.map(({ row }) => row),
         argmax: true,
         probe: false,
+        drafts: layers && this.drafter ? 'rows' : undefined,
       })
       await pool.run(workers, signal)
       if (layers) this.checkHidden(rows)
@@ -209,7 +211,7 @@ export class WasmBackend implements Backend {
       })
     }
     const seconds = (performance.now() - startedAt) / 1000
-    if (rows <= PRIVATE_ROWS) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds)
+    if (rows <= PRIVATE_ROWS) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds, rows)
     return runs.map((_, run) => ({ logits: logits[run], argmax: argmax[run] }))
   }
 

@@ -1,5 +1,5 @@
-// The head for drafts on the wasm backend, from the main thread's side: after a step the keys and values of its tokens, between steps
-// guesses one after the other. Workers find the final-norm row before each token in `scratch.before`.
+// The head for drafts on the wasm backend, from the main thread's side: a step's job stores the head's keys and values of its tokens, too,
+// and a job of its own makes guesses: all of them where each is the best token, one where somebody chooses.
 import { areFinite } from '../../model/floats.js'
 import type { DraftOutput, DraftRequest } from '../backend.js'
 import type { DraftState } from '../draftState.js'
@@ -9,22 +9,13 @@ import { HEAD_ROWS } from './scratch.js'
 import type { ActiveRun, WasmBackend } from './wasmBackend.js'
 import type { WasmSequence } from './wasmSequence.js'
 
-/** Tokens of a sequence with the rows before them, from a position on. */
-interface HeadRun {
-  readonly sequence: WasmSequence
-  readonly position: number
-  readonly tokens: readonly number[]
-  readonly before: readonly Float32Array[] // [tokens][hidden]
-  readonly firstRow: number
-}
-
 /** A chain of guesses that goes on. */
 interface Chain {
   readonly request: DraftRequest
   readonly sequence: WasmSequence
-  readonly state: DraftState
+  readonly firstRow: number
   readonly guesses: number[]
-  hidden: Float32Array // [hidden]
+  hidden: Float32Array // [hidden]: the row before the token
   token: number
 }
 
@@ -35,40 +26,39 @@ export class WasmDrafter {
     this.head = backend.runtime.model.draftHead as PlacedHead
   }
 
-  /** Adds the rows of a step's tokens to the head's, run by run; what it then knows, when so many tokens are kept. */
-  async addRows(
-    active: readonly ActiveRun[],
-    signal: AbortSignal | undefined,
-  ): Promise<((kept: number) => DraftState)[]> {
-    const { norm } = this.backend.runtime.model
-    const runs: HeadRun[] = []
-    const results = active.map(({ sequence, tokens, rowStart }) => {
-      const { draft, length } = sequence
-      const normed = tokens.map((_, t) => this.normed(rowStart + t, norm))
-      const before = draft === null ? normed.slice(0, -1) : [draft.hidden, ...normed.slice(0, -1)]
-      const skipped = draft === null ? 1 : 0 // nothing is known of the token before the first
-      const firstRow = draft?.firstRow ?? length + 1
-      const known = tokens.slice(skipped)
-      if (known.length > 0) runs.push({ sequence, position: length + skipped, tokens: known, before, firstRow })
-      return (kept: number): DraftState => ({ hidden: normed[kept - 1], firstRow })
-    })
-    if (runs.length > 0) await this.run(runs, 'rows', signal)
-    return results
+  /** Before a step's job: the rows before the first tokens of its runs. */
+  writeBefore(active: readonly ActiveRun[]): void {
+    for (const { sequence, rowStart } of active) {
+      const row = this.rowBefore(rowStart)
+      // Where nothing is known, what comes of it lies before `firstRow`, and nobody reads it.
+      if (sequence.draft === null) row.fill(0)
+      else row.set(sequence.draft.hidden)
+    }
+  }
+
+  /** After it: what the head knows when so many tokens of the run are kept. */
+  stateAfter({ sequence, rowStart }: ActiveRun, kept: number): DraftState {
+    const { runtime, config } = this.backend
+    const hidden = runtime.rowView(runtime.model.scratch.mixerOut, rowStart + kept - 1, config.hiddenSize).slice()
+    return { hidden, firstRow: sequence.draft?.firstRow ?? sequence.length + 1 }
   }
 
   async guess(requests: readonly DraftRequest[], signal: AbortSignal | undefined): Promise<DraftOutput[]> {
     const chains: Chain[] = []
     for (const request of requests) {
       const sequence = request.sequence as WasmSequence
-      const { draft: state } = sequence
-      if (state === null) continue
-      chains.push({ request, sequence, state, guesses: [], hidden: state.hidden, token: request.token })
+      if (sequence.draft === null) continue
+      const { hidden, firstRow } = sequence.draft
+      chains.push({ request, sequence, firstRow, guesses: [], hidden, token: request.token })
     }
     try {
-      for (const { sequence, request } of chains) sequence.prepare(request.count, 0)
-      for (let first = 0; first < chains.length; first += HEAD_ROWS) {
-        let open = chains.slice(first, first + HEAD_ROWS)
-        while (open.length > 0) open = await this.extend(open, signal)
+      const most = Math.max(...chains.map(({ request }) => request.count))
+      for (const { sequence } of chains) sequence.prepare(most, 0)
+      const plain = chains.filter(({ request }) => request.choose === undefined)
+      const chosen = chains.filter(({ request }) => request.choose !== undefined)
+      for (const block of blocksOf(plain)) await this.guessAll(block, signal)
+      for (const block of blocksOf(chosen)) {
+        for (let open = block; open.length > 0; ) open = await this.guessNext(open, signal)
       }
     } finally {
       for (const { sequence } of chains) sequence.discard([])
@@ -76,22 +66,30 @@ export class WasmDrafter {
     return requests.map(request => ({ guesses: chains.find(chain => chain.request === request)?.guesses ?? [] }))
   }
 
+  /** All guesses of chains that nobody chooses for: one job. */
+  private async guessAll(chains: readonly Chain[], signal: AbortSignal | undefined): Promise<void> {
+    const { board } = this.backend.runtime
+    const passes = Math.max(...chains.map(({ request }) => request.count))
+    await this.run(chains, passes, signal)
+    for (const [row, { guesses, request }] of chains.entries()) {
+      for (let pass = 0; pass < request.count; pass++) {
+        const guess = board.argmaxOf(row, pass)
+        if (guess < 0) break // not finite: whatever it is, it is no guess
+        guesses.push(guess)
+      }
+    }
+  }
+
   /** One more guess for each chain; those that go on. */
-  private async extend(chains: readonly Chain[], signal: AbortSignal | undefined): Promise<Chain[]> {
+  private async guessNext(chains: readonly Chain[], signal: AbortSignal | undefined): Promise<Chain[]> {
     const { runtime } = this.backend
-    const { board } = runtime
-    const runs = chains.map(({ sequence, state, guesses, hidden, token }): HeadRun => {
-      const position = sequence.length + guesses.length
-      return { sequence, position, tokens: [token], before: [hidden], firstRow: state.firstRow }
-    })
-    await this.run(runs, 'guess', signal)
-    const rows = chains.map((_, row) => this.normed(row, this.head.norm))
-    const best = chains.map((_, row) => board.argmaxOf(row))
+    await this.run(chains, 1, signal)
+    const rows = chains.map((_, row) => this.normed(row))
     const open: Chain[] = []
     for (const [row, chain] of chains.entries()) {
       const { guesses, request } = chain
-      if (best[row] < 0 || !areFinite(rows[row])) continue // whatever it is, it is no guess
-      const guess = request.choose ? await request.choose(runtime.logitsRow(row), guesses.length) : best[row]
+      if (runtime.board.argmaxOf(row) < 0 || !areFinite(rows[row])) continue
+      const guess = (await request.choose?.(runtime.logitsRow(row), guesses.length)) ?? null
       if (guess === null) continue
       guesses.push(guess)
       chain.token = guess
@@ -101,40 +99,49 @@ export class WasmDrafter {
     return open
   }
 
-  private async run(runs: readonly HeadRun[], drafts: 'rows' | 'guess', signal: AbortSignal | undefined) {
+  private async run(chains: readonly Chain[], passes: number, signal: AbortSignal | undefined): Promise<void> {
     const { backend } = this
-    const { runtime, config } = backend
-    const { board, pool, model } = runtime
-    let row = 0
+    const { board, pool } = backend.runtime
+    const { numLayers } = backend.config
     let pageBase = 0
-    for (const [run, { sequence, position, tokens, before, firstRow }] of runs.entries()) {
-      const job = { rowStart: row, rows: tokens.length, position, sequence: sequence.predictionKey, pageBase, firstRow }
-      board.writeRun(run, job, tokens)
+    for (const [row, { sequence, guesses, hidden, token, firstRow }] of chains.entries()) {
+      const position = sequence.length + guesses.length
+      const job = { rowStart: row, rows: 1, position, sequence: sequence.predictionKey, pageBase, firstRow }
+      board.writeRun(row, job, [token])
       pageBase += backend.writePages(sequence, row, position, pageBase)
-      for (const [t] of tokens.entries()) {
-        runtime.rowView(model.scratch.before, row + t, config.hiddenSize).set(before[t])
-      }
-      row += tokens.length
+      this.rowBefore(row).set(hidden)
     }
-    board.writeRows(row, runs.length)
-    const isGuess = drafts === 'guess'
+    board.writeRows(chains.length, chains.length)
     board.writeParts({
       embed: true,
-      firstLayer: isGuess ? config.numLayers : 0,
-      endLayer: isGuess ? config.numLayers + 1 : 0,
-      headRows: isGuess ? runs.map((_, i) => i) : [],
-      argmax: isGuess,
+      firstLayer: numLayers,
+      endLayer: numLayers + 1,
+      headRows: chains.map((_, row) => row),
+      argmax: true,
       probe: false,
-      drafts,
+      drafts: 'guess',
+      passes,
     })
-    await pool.run(backend.workersFor(row), signal)
+    await pool.run(backend.workersFor(chains.length), signal)
   }
 
-  /** A row of the last job's residual stream after a norm. */
-  private normed(row: number, weight: number): Float32Array {
+  private rowBefore(row: number): Float32Array {
+    const { runtime, config } = this.backend
+    return runtime.rowView(runtime.model.scratch.before, row, config.hiddenSize)
+  }
+
+  /** A row of the last job after the head's norm. */
+  private normed(row: number): Float32Array {
     const { runtime, config } = this.backend
     const { hidden } = runtime.model.scratch
     const x = runtime.rowView(hidden, row, config.hiddenSize)
-    return rmsNorm(x, runtime.homeVector(weight, config.hiddenSize), config.rmsNormEps)
+    return rmsNorm(x, runtime.homeVector(this.head.norm, config.hiddenSize), config.rmsNormEps)
   }
+}
+
+/** As many as one job takes. */
+function blocksOf(chains: readonly Chain[]): Chain[][] {
+  const blocks: Chain[][] = []
+  for (let first = 0; first < chains.length; first += HEAD_ROWS) blocks.push(chains.slice(first, first + HEAD_ROWS))
+  return blocks
 }
