@@ -62,6 +62,25 @@ test('notices when the machine becomes busy, and when it is free again', () => {
   expect(shareOf(2, drive(governor, 3000, bigModel).slice(1000))).toBeGreaterThan(0.95)
 })
 
+test('finds half of all where two processors are one core, and all where they are not', () => {
+  const halves = { seconds: (size: number) => (size <= 8 ? 1 / size : 0.14 + size / 1000), waited: () => 0.1 }
+  expect(shareOf(8, drive(new TeamGovernor(16), 400, halves).slice(60))).toBeGreaterThan(0.8)
+  expect(shareOf(16, drive(new TeamGovernor(16), 400, bigModel).slice(60))).toBeGreaterThan(0.8)
+})
+
+test('compares steps with those of as many rows, whatever comes between', () => {
+  const governor = new TeamGovernor(2)
+  const random = seededRandom(4)
+  const sizes: number[] = []
+  for (let i = 0; i < 3000; i++) {
+    const rows = i % 4 < 2 ? 1 : 3 // as long as a size of team takes its turn
+    const { size } = governor
+    sizes.push(size)
+    governor.stepDone((rows * (0.9 + 0.2 * random())) / size, 0.3, rows)
+  }
+  expect(shareOf(2, sizes)).toBeGreaterThan(0.95)
+})
+
 test('one worker needs no trial', () => {
   expect(new Set(drive(new TeamGovernor(1), 100, bigModel))).toEqual(new Set([1]))
 })

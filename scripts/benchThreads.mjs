@@ -1,0 +1,91 @@
+#!/usr/bin/env node
+// How many threads compute fastest, and whether the engine finds that out: one model in one process, whose teams of every size
+// and whose own choice take turns of a few tokens, so that all meet the same machine.
+//
+//   node scripts/benchThreads.mjs FOLDER [--threads 16] [--sizes 1,2,4,8] [--turns 6] [--turn 8] [--prompt 128]
+//
+// FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`. `--prompt`: prompts of so many tokens as well.
+import { readFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { parseArgs } from 'node:util'
+import { physicalCores } from '../dist/compute/wasm/nodeWorkers.js'
+import { openModel } from '../dist/index.js'
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    threads: { type: 'string' },
+    sizes: { type: 'string' },
+    turns: { type: 'string', default: '6' },
+    turn: { type: 'string', default: '8' },
+    prompt: { type: 'string', default: '0' },
+  },
+})
+const [folder] = positionals
+const turns = Number(options.turns)
+const turn = Number(options.turn)
+const promptTokens = Number(options.prompt)
+
+const model = await openModel(folder, { backend: 'wasm', threads: options.threads && Number(options.threads) })
+const backend = model.compute // the engine's own parts: nobody but a measurement needs them
+const { runtime, governor } = backend
+const all = runtime.threads
+const processor = /^model name\s*: (.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1] ?? 'unknown'
+console.log(`${processor}: ${availableParallelism()} processors, ${physicalCores()} cores; ${model.backendDescription}`)
+await model.loaded()
+
+const sizes = options.sizes?.split(',').map(Number) ?? Array.from({ length: all }, (_, i) => i + 1)
+const sides = [
+  ...sizes.map(size => ({ name: String(size), size, governor: { size, stepDone() {} } })),
+  { name: 'own choice', size: all, governor },
+].map(side => ({ ...side, decode: [], prompt: [] }))
+
+const context = model.createContext({ maxCheckpoints: 0 })
+let token = 0
+await context.evaluate([1, 2, 3, 4])
+const next = () => (token = (token * 7919 + 104729) % model.vocabSize)
+
+// The engine looks for its number in the first tokens of a process, and these alone.
+const started = performance.now()
+const first = []
+for (let i = 0; i < 96; i++) {
+  const from = performance.now()
+  await context.evalTokenGreedy(next())
+  first.push(performance.now() - from)
+}
+console.log(
+  `first 96 tokens: ${(96000 / (performance.now() - started)).toFixed(1)} tok/s, then on ${governor.size} threads`,
+)
+
+for (let round = 0; round < turns; round++) {
+  const order = round % 2 === 0 ? sides : [...sides].reverse()
+  for (const side of order) {
+    Object.assign(backend, { governor: side.governor })
+    await context.evalTokenGreedy(next()) // wakes those who slept
+    const from = performance.now()
+    for (let i = 0; i < turn; i++) await context.evalTokenGreedy(next())
+    side.decode.push((1000 * turn) / (performance.now() - from))
+    if (promptTokens === 0 || round >= 3) continue
+    Object.assign(runtime, { threads: side.size })
+    const other = model.createContext({ maxCheckpoints: 0 })
+    const prompt = Array.from({ length: promptTokens }, next)
+    const begun = performance.now()
+    await other.evaluate(prompt, { logits: 'none' })
+    side.prompt.push((1000 * promptTokens) / (performance.now() - begun))
+    await other.close()
+    Object.assign(runtime, { threads: all })
+  }
+}
+Object.assign(backend, { governor })
+
+const middle = values => [...values].sort((a, b) => a - b)[values.length >> 1]
+const fixed = sides.filter(({ name }) => name !== 'own choice')
+const best = fixed.reduce((a, b) => (middle(b.decode) > middle(a.decode) ? b : a))
+for (const { name, decode, prompt } of sides) {
+  const range = `${Math.min(...decode).toFixed(1)}–${Math.max(...decode).toFixed(1)}`
+  const share = ((100 * middle(decode)) / middle(best.decode)).toFixed(0)
+  const prompts = prompt.length > 0 ? `, prompts ${middle(prompt).toFixed(0)} tok/s` : ''
+  console.log(`${name.padStart(10)}: ${middle(decode).toFixed(1)} tok/s (${range}), ${share}% of the best${prompts}`)
+}
+console.log(`chosen in the end: ${governor.size}`)
+await model.close()
