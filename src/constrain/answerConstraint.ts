@@ -50,7 +50,7 @@ export class AnswerConstraint implements TokenConstraint {
 
   async mask(): Promise<Uint32Array | null> {
     await this.ready
-    const { stopTokenIds, thinkOpen, toolCall, toolCallEnd, newlines } = this.tokens
+    const { stopTokenIds, thinkOpen, toolCall, newlines } = this.tokens
     switch (this.phase) {
       case 'thinking':
         return without(this.everything, stopTokenIds)
@@ -70,12 +70,7 @@ export class AnswerConstraint implements TokenConstraint {
         return null
       case 'call': {
         const mask = (await this.inner?.mask()) ?? null
-        if (mask === null) return null
-        // The grammar of a call is complete where it would let the answer stop: there the block closes.
-        const complete = stopTokenIds.some(id => has(mask, id))
-        const allowed = without(mask, stopTokenIds)
-        if (complete && toolCallEnd !== null) set(allowed, [toolCallEnd])
-        return allowed
+        return mask === null ? null : this.callMask(mask)
       }
       case 'afterCall': {
         if (this.plan.text === null && this.plan.calls === 'allowed' && this.plan.parallelCalls) return null
@@ -85,6 +80,27 @@ export class AnswerConstraint implements TokenConstraint {
         if (this.plan.parallelCalls && this.newlinesLeft > 0) set(allowed, newlines)
         return allowed
       }
+    }
+  }
+
+  /** As long as the tokens stay inside one part of the answer. */
+  async maskAfter(tokens: readonly number[]): Promise<Uint32Array | null | undefined> {
+    await this.ready
+    const { thinkEnd, toolCall, toolCallEnd, stopTokenIds } = this.tokens
+    const hasNone = (ids: readonly (number | null)[]) => !tokens.some(token => ids.includes(token))
+    switch (this.phase) {
+      case 'thinking':
+        return hasNone([thinkEnd]) ? without(this.everything, stopTokenIds) : undefined
+      case 'free':
+        return hasNone([toolCall]) ? null : undefined
+      case 'text':
+        return hasNone([toolCall]) ? await this.inner?.maskAfter?.(tokens) : undefined
+      case 'call': {
+        const mask = hasNone([toolCallEnd]) ? await this.inner?.maskAfter?.(tokens) : undefined
+        return mask ? this.callMask(mask) : mask
+      }
+      default:
+        return undefined
     }
   }
 
@@ -130,6 +146,15 @@ export class AnswerConstraint implements TokenConstraint {
     if (this.phase === 'start') this.phase = this.plan.text === null ? 'free' : 'text'
     else if (this.phase === 'afterCall') this.phase = 'free'
     if (this.phase === 'text') this.inner?.accept(token)
+  }
+
+  /** The grammar of a call is complete where it would let the answer stop: there the block closes. */
+  private callMask(mask: Uint32Array): Uint32Array {
+    const { stopTokenIds, toolCallEnd } = this.tokens
+    const complete = stopTokenIds.some(id => has(mask, id))
+    const allowed = without(mask, stopTokenIds)
+    if (complete && toolCallEnd !== null) set(allowed, [toolCallEnd])
+    return allowed
   }
 
   private leave(): void {

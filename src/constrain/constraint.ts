@@ -13,6 +13,8 @@ import { type ConstraintVocabulary, vocabularyBytes } from './vocabularyBytes.js
 export interface TokenConstraint {
   /** One bit per token, low bit first: 1 may come next. Null: any token may. */
   mask(): Promise<Uint32Array | null>
+  /** What may come behind tokens that may come next; changes nothing. Undefined: it cannot be told before they have come. */
+  maskAfter?(tokens: readonly number[]): Promise<Uint32Array | null | undefined>
   /** Tells which token came. A token outside the mask is an error at the next `mask()`. */
   accept(token: number): void
   close(): void
@@ -130,6 +132,16 @@ class WalkedConstraint implements TokenConstraint {
 
   mask(): Promise<Uint32Array | null> {
     return this.state
+  }
+
+  async maskAfter(tokens: readonly number[]): Promise<Uint32Array | null | undefined> {
+    try {
+      await this.state
+      const reply = await this.compiler.walk({ type: 'peek', handle: this.handle, tokens })
+      return 'mask' in reply ? reply.mask : undefined
+    } catch {
+      return undefined // whoever takes the next token hears of it
+    }
   }
 
   accept(token: number): void {

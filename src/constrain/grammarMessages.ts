@@ -16,6 +16,8 @@ export type GrammarRequest =
       readonly tokens: readonly number[]
     }
   | { readonly type: 'accept'; readonly handle: number; readonly token: number }
+  /** The mask behind these tokens; the walker stays where it is. */
+  | { readonly type: 'peek'; readonly handle: number; readonly tokens: readonly number[] }
   | { readonly type: 'close'; readonly handle: number }
   | { readonly type: 'forget'; readonly program: number }
 

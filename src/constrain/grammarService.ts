@@ -45,6 +45,10 @@ export class GrammarService {
         entry.walker.accept(request.token)
         return this.mask(entry.program, entry.walker)
       }
+      case 'peek': {
+        const entry = this.walkers.get(request.handle)
+        return entry === undefined ? { lost: true } : this.mask(entry.program, entry.walker.ahead(request.tokens))
+      }
       case 'close':
         this.walkers.get(request.handle)?.walker.close()
         this.walkers.delete(request.handle)

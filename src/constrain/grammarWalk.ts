@@ -123,6 +123,14 @@ export class Walker {
     else this.place = this.walk.after(this.place, token)
   }
 
+  /** Another one, where these tokens lead. Nobody keeps its place when what was found out is forgotten: to be used at once. */
+  ahead(tokens: readonly number[]): Walker {
+    const other = new Walker(this.walk, this.place)
+    other.hasStopped = this.hasStopped
+    for (const token of tokens) other.accept(token)
+    return other
+  }
+
   /** After a stop token nothing may come. */
   mask(): Uint32Array {
     const mask = this.walk.mask(this.place)

@@ -49,8 +49,10 @@ async function walk(plan: AnswerPlan, seed: number): Promise<string | null> {
   const random = generator(seed)
   const constraint = new AnswerConstraint(tokens, plan)
   const pieces: string[] = []
+  let told: Awaited<ReturnType<AnswerConstraint['maskAfter']>> // of the last token, before it came
   for (let step = 0; step < 400; step++) {
     const mask = await constraint.mask()
+    if (told !== undefined) expect(told, `after ${pieces.join('')}`).toEqual(mask)
     const ids = mask === null ? [CALL, ...vocabulary.stopTokenIds] : allowedTokens(mask, vocabulary.vocabSize)
     expect(ids.length, `dead end after ${pieces.join('')}`).toBeGreaterThan(0)
     const stop = ids.some(id => vocabulary.stopTokenIds.includes(id))
@@ -63,6 +65,7 @@ async function walk(plan: AnswerPlan, seed: number): Promise<string | null> {
         ? closing
         : rest.filter(id => vocabulary.pieces[id] !== '' || special.has(id))
     const token = pool[Math.floor(random() * pool.length)]
+    told = step % 2 === 0 ? await constraint.maskAfter([token]) : undefined
     pieces.push(special.get(token) ?? vocabulary.pieces[token])
     constraint.accept(token)
   }
@@ -85,6 +88,21 @@ const none: AnswerPlan = {
 }
 
 describe('answers under a constraint', () => {
+  it('tells what may follow tokens that have not come yet, and stays where it is', async () => {
+    const constraint = await compiler.open({ kind: 'ebnf', text: 'root ::= "ab" | "ac" [0-9]' })
+    const [a, b, c] = ['a', 'b', 'c'].map(piece => vocabulary.pieces.indexOf(piece))
+    const ids = async (mask: Promise<Uint32Array | null | undefined>) =>
+      allowedTokens((await mask)!, vocabulary.vocabSize)
+    expect(await ids(constraint.maskAfter!([a]))).toEqual(expect.arrayContaining([b, c]))
+    expect(await ids(constraint.maskAfter!([a, b]))).toEqual([...vocabulary.stopTokenIds].sort())
+    expect(await ids(constraint.maskAfter!([a, c])), 'ten digits').toHaveLength(10)
+    expect(await constraint.maskAfter!([b]), 'what may not come').toBeUndefined()
+    expect(await ids(constraint.mask())).toContain(a)
+    constraint.accept(a)
+    expect(await ids(constraint.maskAfter!([c]))).toHaveLength(10)
+    constraint.close()
+  })
+
   it('required tool calls parse, name a tool and fit its schema, in both forms', async () => {
     const ajv = new Ajv2020()
     const validate = new Map([weather, dice].map(tool => [tool.name, ajv.compile(tool.parameters as object)]))
