@@ -234,7 +234,12 @@ async function draftRound(
 ): Promise<{ tokens: number; next: number }> {
   const started = performance.now()
   const count = drafts.next(Math.min(MOST_GUESSES, left - 1))
-  const guesses = count > 0 ? await context.draft(token, count, { signal }) : []
+  if (count === 0) {
+    const next = await context.evalTokenGreedy(token, { signal })
+    drafts.roundDone({ guesses: 0, right: 0, seconds: (performance.now() - started) / 1000 })
+    return { tokens: 1, next }
+  }
+  const guesses = await context.draft(token, count, { signal })
   let next = -1
   const keep = ({ argmax }: GuessedRows) => {
     let right = 0

@@ -1,8 +1,9 @@
 // How many tokens to guess ahead of each step: what pays, by how long rounds take with 0 to 3 guesses and how often guesses
-// come true. A round is drafting and the step that checks. Other numbers than the best are tried now and then, since texts,
-// lengths and caches change. Pure: knows no clock, no model.
+// come true. A round is drafting and the step that checks. Numbers of guesses are compared in turns of a few rounds, so that all of
+// them meet the same machine, caches and text, and until the difference is larger than what times vary by; doing without is always
+// one of them. Between comparisons the best goes on, longer each time nothing changes. Pure: knows no clock, no model.
 import { MOST_GUESSES } from '../compute/backend.js'
-import { median } from '../experts/median.js'
+import { DraftComparison } from './draftComparison.js'
 
 export type Drafts = 'auto' | 0 | 1 | 2 | 3
 
@@ -21,90 +22,124 @@ export interface DraftStats {
   readonly reason: string // in a few words
 }
 
-const RECENT = 9 // rounds by whose median a number of guesses is judged
-const WARM_UP = 3 // rounds with each number before one is chosen
-const PROBE_EVERY = 48
-const PROBE_ROUNDS = 5
-const FORGET = 0.03 // of what is known about a position, with each guess there
+const WARM_UP = 12 // rounds before the first comparison
+const FIRST_PAUSE = 64 // rounds from one to the next
+const AFTER_CHANGE = 24 // the same when the last one changed the number
+const LONGEST_PAUSE = 8192
 const MARGIN = 1.03 // another number must be so much better to take over
+const FORGET = 0.03 // of what is known about a position, with each guess there
+const PRIOR = { rate: 0.7, weight: 3 } // of guesses, before there were any
 
 export class DraftGovernor {
-  private readonly times: number[][] = Array.from({ length: MOST_GUESSES + 1 }, () => [])
-  private readonly rates = new Float64Array(MOST_GUESSES).fill(0.7) // guess i is right when those before it are
-  private best = 1
-  private rounds = 0
-  private guesses = 0
-  private accepted = 0
-  private guessed = 0 // rounds with guesses
-  private probe: { count: number; left: number } | null = null
-  private probed = 0
+  private readonly rates = new Float64Array(MOST_GUESSES).fill(PRIOR.rate) // guess i is right when those before it are
+  private readonly tried = new Float64Array(MOST_GUESSES).fill(PRIOR.weight)
+  private readonly totals = { guesses: 0, accepted: 0, rounds: 0 }
+  private best = 0
+  private comparison: DraftComparison | null = null
+  private measured: DraftComparison | null = null // the last one that ended
+  private comparisons = 0
+  private pause = FIRST_PAUSE
+  private left = WARM_UP // rounds to the next comparison
 
   constructor(readonly choice: Drafts) {}
 
   /** Guesses for the next round, which can have so many at most. */
   next(most: number): number {
     if (this.choice !== 'auto') return Math.min(this.choice, most)
-    const untried = this.times.findIndex(times => times.length < WARM_UP)
-    if (untried >= 0 && untried <= most) return untried
-    if (this.probe !== null && this.probe.count <= most) return this.probe.count
-    return this.best <= most ? this.best : this.bestUpTo(most)
+    const wanted = this.comparison?.count ?? this.best
+    return wanted <= most ? wanted : Math.min(this.best, most)
   }
 
   roundDone({ guesses, right, seconds }: DraftRound): void {
-    this.rounds++
-    this.guesses += guesses
-    this.accepted += right
-    if (guesses > 0) this.guessed++
-    for (let i = 0; i < guesses && i <= right; i++) this.rates[i] += FORGET * ((i < right ? 1 : 0) - this.rates[i])
-    const times = this.times[guesses]
-    times.push(seconds)
-    if (times.length > RECENT) times.shift()
-    if (this.choice === 'auto') this.decide(guesses)
+    const { totals } = this
+    totals.guesses += guesses
+    totals.accepted += right
+    if (guesses > 0) totals.rounds++
+    for (let i = 0; i < guesses && i <= right; i++) this.guessDone(i, i < right)
+    if (this.choice === 'auto') this.decide(guesses, seconds)
   }
 
   get stats(): DraftStats {
-    const { guesses, accepted, guessed: rounds } = this
     const now = this.choice === 'auto' ? this.best : this.choice
-    return { guesses, accepted, rounds, now, reason: this.reason(now) }
+    return { ...this.totals, now, reason: this.reason() }
   }
 
-  private reason(now: number): string {
-    if (this.choice !== 'auto') return 'as asked for'
-    if (this.times.some(times => times.length < WARM_UP)) return 'not measured yet'
-    const gain = (this.speed(now) / this.speed(0) - 1) * 100
-    return now > 0 ? `${gain.toFixed(0)}% faster than without` : 'guesses do not pay here'
+  private guessDone(index: number, isRight: boolean): void {
+    const weight = Math.max(FORGET, 1 / ++this.tried[index])
+    this.rates[index] += weight * ((isRight ? 1 : 0) - this.rates[index])
   }
 
-  private decide(guesses: number): void {
-    if (this.times.some(times => times.length < WARM_UP)) return
-    const better = this.bestUpTo(MOST_GUESSES)
-    if (this.speed(better) > this.speed(this.best) * MARGIN) this.best = better
-    if (this.probe !== null) {
-      if (guesses !== this.probe.count || --this.probe.left > 0) return
-      // What was measured before, perhaps while all was cold, counts no more.
-      this.times[guesses] = this.times[guesses].slice(-PROBE_ROUNDS)
-      this.probe = null
-    } else if (this.rounds % PROBE_EVERY === 0) {
-      // All others in turn, none most often: whether to guess at all matters most.
-      const turns = [0, 1, 0, 2, 0, 3].filter(count => count !== this.best)
-      this.probe = { count: turns[this.probed++ % turns.length], left: PROBE_ROUNDS }
+  private decide(guesses: number, seconds: number): void {
+    const { comparison, measured } = this
+    if (comparison !== null) {
+      if (guesses !== comparison.count) return // there was no room for as many
+      comparison.add(seconds)
+      if (comparison.isDone(count => this.tokens(count))) this.conclude(comparison)
+      return
+    }
+    // Guesses that come true less often than they did pay less, though rounds take as long as before.
+    if (this.best > 0 && measured !== null && this.gain(measured, this.best, 0) < 1) this.become(0)
+    if (--this.left <= 0) this.comparison = new DraftComparison(this.rivals())
+  }
+
+  /** Doing without, the present number, and one of its neighbours in turn. */
+  private rivals(): number[] {
+    const { best } = this
+    if (best === 0) return [0, 1]
+    const neighbours = [best + 1, best - 1].filter(count => count > 0 && count <= MOST_GUESSES)
+    return [0, best, neighbours[this.comparisons % neighbours.length]]
+  }
+
+  private conclude(comparison: DraftComparison): void {
+    this.comparisons++
+    this.comparison = null
+    this.measured = comparison
+    let { best } = this
+    for (const count of comparison.counts) {
+      const margin = count === 0 ? 1 : MARGIN // without is what nobody can blame
+      if (count !== best && this.gain(comparison, count, best) > margin) best = count
+    }
+    if (best !== this.best) this.become(best)
+    else {
+      this.left = this.pause
+      this.pause = Math.min(LONGEST_PAUSE, this.pause * 2)
     }
   }
 
-  private bestUpTo(most: number): number {
-    let best = 0
-    for (let count = 1; count <= most; count++) if (this.speed(count) > this.speed(best)) best = count
-    return best
+  private become(best: number): void {
+    this.best = best
+    this.pause = FIRST_PAUSE
+    this.left = AFTER_CHANGE
   }
 
-  /** Tokens per second that rounds with so many guesses give. */
-  private speed(count: number): number {
+  /** Tokens per second with `count` guesses over those with `other`, as it was measured last. */
+  private gain(comparison: DraftComparison, count: number, other: number): number {
+    return comparison.ratio(other, count) * (this.tokens(count) / this.tokens(other))
+  }
+
+  /** Tokens that a round with so many guesses gives. */
+  private tokens(count: number): number {
     let tokens = 1
     let all = 1
     for (let i = 0; i < count; i++) {
       all *= this.rates[i]
       tokens += all
     }
-    return tokens / median(this.times[count])
+    return tokens
   }
+
+  private reason(): string {
+    const { measured } = this
+    if (this.choice !== 'auto') return 'as asked for'
+    if (measured === null) return 'not measured yet'
+    const count = this.best > 0 && measured.counts.includes(this.best) ? this.best : measured.counts[1]
+    const percent = Math.round((this.gain(measured, count, 0) - 1) * 100)
+    const times = `${milliseconds(measured.seconds(count))} for ${this.tokens(count).toFixed(2)} tokens, ${milliseconds(measured.seconds(0))} for one without`
+    const what = percent > 0 ? `${percent}% faster` : percent < 0 ? `${-percent}% slower` : 'as fast'
+    return `${what} with ${count}: ${times}`
+  }
+}
+
+function milliseconds(seconds: number): string {
+  return `${(seconds * 1000).toPrecision(3)} ms`
 }

@@ -34,8 +34,10 @@ export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): Asy
   yield* answer.writer.flush()
   while (goesOn) {
     run.signal.throwIfAborted()
+    const started = performance.now()
     const count = drafts?.next(answer.mostGuesses) ?? 0
     goesOn = count > 0 ? await answer.guessAhead(count) : await answer.evaluateOne()
+    answer.roundDone(count, (performance.now() - started) / 1000)
     yield* answer.writer.flush()
   }
   answer.writer.end()
@@ -48,6 +50,7 @@ class GrowingAnswer {
   private readonly into: Float32Array // [vocab]
   private readonly chooser: GuessChooser | null
   private token = -1 // chosen, and not evaluated yet
+  private round = { guesses: 0, right: 0 } // the last one
 
   constructor(
     private readonly run: AnswerRun,
@@ -60,9 +63,11 @@ class GrowingAnswer {
     this.chooser = drafts === null || !this.wantsLogits ? null : new GuessChooser(sampler)
   }
 
-  /** A grammar does not know what it allows behind a guess before that has come true. */
+  /** A constraint that cannot look ahead does not know what it allows behind a guess. */
   get mostGuesses(): number {
-    return Math.min(this.writer.room - 1, this.run.constraint === null ? MOST_GUESSES : 1)
+    const { constraint } = this.run
+    const looksAhead = constraint === null || constraint.maskAfter !== undefined
+    return Math.min(this.writer.room - 1, looksAhead ? MOST_GUESSES : 1)
   }
 
   /** Chooses the next token and takes it up; false: the answer ends with it. `guess`: the number of the guess made there. */
@@ -81,13 +86,12 @@ class GrowingAnswer {
   }
 
   async evaluateOne(): Promise<boolean> {
-    const { context, signal, withRoom, drafts } = this.run
+    const { context, signal, withRoom } = this.run
     const { token, into } = this
-    const started = performance.now()
+    this.round = { guesses: 0, right: 0 }
     const row: Row = this.wantsLogits
       ? { logits: await withRoom(() => context.evalToken(token, { signal, into })), argmax: -1 }
       : { logits: null, argmax: await withRoom(() => context.evalTokenGreedy(token, { signal })) }
-    drafts?.roundDone({ guesses: 0, right: 0, seconds: (performance.now() - started) / 1000 })
     return await this.choose(row)
   }
 
@@ -95,19 +99,19 @@ class GrowingAnswer {
   async guessAhead(count: number): Promise<boolean> {
     const { context, signal, withRoom } = this.run
     const { token } = this
-    const started = performance.now()
     const guesses = await withRoom(() => this.draft(token, count))
     if (guesses.length === 0) return await this.evaluateOne()
     let goesOn = true
     let right = 0
     const keep = async (rows: GuessedRows) => {
-      const seconds = (performance.now() - started) / 1000
       for (let i = 0; goesOn; i++) {
         goesOn = await this.choose(rowOf(rows, i), i)
         if (!goesOn || this.token !== guesses[i]) break
         right++
       }
-      this.count(guesses.length, right, seconds)
+      this.round = { guesses: guesses.length, right }
+      this.progress.guesses += guesses.length
+      this.progress.acceptedGuesses += right
       return right + 1
     }
     const output = this.wantsLogits ? 'all' : 'argmax'
@@ -116,7 +120,7 @@ class GrowingAnswer {
   }
 
   private async draft(token: number, count: number): Promise<readonly number[]> {
-    const { context, signal, constraint, eosTokenIds } = this.run
+    const { context, signal, eosTokenIds } = this.run
     const { chooser } = this
     if (chooser === null) {
       const guesses = await context.draft(token, count, { signal })
@@ -124,17 +128,28 @@ class GrowingAnswer {
       return end < 0 ? guesses : guesses.slice(0, end)
     }
     chooser.begin()
+    const guesses: number[] = []
     const choose = async (logits: Float32Array) => {
-      const guess = chooser.guess(logits, constraint === null ? null : await constraint.mask())
+      const mask = await this.maskAfter(guesses)
+      if (mask === undefined) return null
+      const guess = chooser.guess(logits, mask)
+      guesses.push(guess)
       return eosTokenIds.has(guess) ? null : guess
     }
     return await context.draft(token, count, { signal, choose })
   }
 
-  private count(guesses: number, right: number, seconds: number): void {
-    this.progress.guesses += guesses
-    this.progress.acceptedGuesses += right
-    this.run.drafts?.roundDone({ guesses, right, seconds })
+  /** What may follow these guesses; undefined: nobody can tell. */
+  private async maskAfter(guesses: readonly number[]): Promise<Uint32Array | null | undefined> {
+    const { constraint } = this.run
+    if (constraint === null) return null
+    return guesses.length === 0 ? await constraint.mask() : await constraint.maskAfter?.(guesses)
+  }
+
+  /** Tells the governor. A round that was to have guesses and got none says nothing of those without. */
+  roundDone(asked: number, seconds: number): void {
+    const { guesses, right } = this.round
+    if (asked === 0 || guesses > 0) this.run.drafts?.roundDone({ guesses, right, seconds })
   }
 }
 

@@ -1,0 +1,105 @@
+#!/usr/bin/env node
+// Guessing ahead against doing without, interleaved: the same model is opened once for each number of guesses, and these take turns
+// of the same number of tokens of greedy text, so that all meet the same machine.
+//
+//   node scripts/benchDrafts.mjs FOLDER [--drafts 0,1,2,3,auto] [--turns 12] [--turn 48] [--threads 2] [--expert-memory 600MB]
+//                                [--reads direct] [--accept 0.85] [--prompt TEXT] [--precision exact]
+//
+// `--accept`: guesses are right with this likelihood, by dice: for random weights. FOLDER: a packed model; the built-in one is dist/demo-model.
+import { parseArgs } from 'node:util'
+import { openModel } from '../dist/index.js'
+
+const { values: options, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    drafts: { type: 'string', default: '0,1,2,3,auto' },
+    turns: { type: 'string', default: '12' },
+    turn: { type: 'string', default: '48' },
+    threads: { type: 'string' },
+    'expert-memory': { type: 'string' },
+    reads: { type: 'string' },
+    accept: { type: 'string' },
+    precision: { type: 'string' },
+    prompt: { type: 'string', default: 'Once upon a time there was a little' },
+  },
+})
+const [folder] = positionals
+const turn = Number(options.turn)
+const accept = options.accept === undefined ? null : Number(options.accept)
+
+const sides = []
+for (const word of options.drafts.split(',')) {
+  const drafts = word === 'auto' ? word : Number(word)
+  const model = await openModel(folder, {
+    backend: 'wasm',
+    drafts,
+    threads: options.threads && Number(options.threads),
+    expertMemory: options['expert-memory'],
+    expertReads: options.reads,
+    precision: options.precision,
+  })
+  sides.push({ drafts, model, milliseconds: [], processor: [], tokens: 0 })
+}
+const prompt = sides[0].model.tokenizer?.encode(options.prompt) ?? [1, 2, 3, 4]
+
+/** As `bench` does it. */
+async function round(context, { model }, token, left) {
+  const governor = model.drafts
+  const started = performance.now()
+  const count = governor?.next(Math.min(3, left - 1)) ?? 0
+  const seconds = () => (performance.now() - started) / 1000
+  if (count === 0) {
+    const next = await context.evalTokenGreedy(token)
+    governor?.roundDone({ guesses: 0, right: 0, seconds: seconds() })
+    return { next, tokens: 1 }
+  }
+  const guesses = await context.draft(token, count)
+  let next = -1
+  const keep = ({ argmax }) => {
+    let right = 0
+    const isRight = () => (accept === null ? guesses[right] === argmax[right] : Math.random() < accept)
+    while (right < guesses.length && isRight()) right++
+    next = argmax[right]
+    return right + 1
+  }
+  const tokens = await context.evalGuesses([token, ...guesses], { output: 'argmax', keep })
+  governor.roundDone({ guesses: guesses.length, right: tokens - 1, seconds: seconds() })
+  return { next, tokens }
+}
+
+async function takeTurn(side) {
+  const context = side.model.createContext({ maxCheckpoints: 0 })
+  let { argmax: token } = await context.evaluate(prompt)
+  const used = process.cpuUsage()
+  const from = performance.now()
+  for (let left = turn; left > 0; ) {
+    const { next, tokens } = await round(context, side, token, left)
+    token = next
+    left -= tokens
+  }
+  const milliseconds = (performance.now() - from) / turn
+  const { user, system } = process.cpuUsage(used)
+  await context.close()
+  return { milliseconds, processor: (user + system) / 1000 / turn }
+}
+
+for (const side of sides) for (let i = 0; i < 3; i++) await takeTurn(side) // compilers
+for (let i = 0; i < Number(options.turns); i++) {
+  for (const side of i % 2 === 0 ? sides : [...sides].reverse()) {
+    const { milliseconds, processor } = await takeTurn(side)
+    side.milliseconds.push(milliseconds)
+    side.processor.push(processor)
+  }
+}
+const middle = values => [...values].sort((a, b) => a - b)[values.length >> 1]
+const [off] = sides
+for (const { drafts, model, milliseconds, processor } of sides) {
+  const ratio = middle(milliseconds.map((time, i) => off.milliseconds[i] / time))
+  const { drafts: stats } = model.stats()
+  const told = stats ? `; ${stats.accepted} of ${stats.guesses} right, ${stats.now} now: ${stats.reason}` : ''
+  console.log(
+    `drafts ${String(drafts).padEnd(4)} ${(1000 / middle(milliseconds)).toFixed(1)} tok/s, ${middle(processor).toFixed(2)} ms of ` +
+      `processor per token, ${ratio.toFixed(3)} times as fast as drafts ${off.drafts}, median of turns${told}`,
+  )
+}
+for (const { model } of sides) await model.close()

@@ -1,0 +1,62 @@
+// Rounds with several numbers of guesses, in turns, and how long each takes: by medians, which a round that the system put aside
+// does not move, and with what these are uncertain by. Goes on until it is clear what pays, or until it does not matter.
+import { median } from '../experts/median.js'
+
+const STRETCH = 2 // rounds with one number before the next
+const LEAST_TURNS = 4 // of each number
+const MOST_TURNS = 16
+const SURE = 2 // times what the medians are uncertain by
+
+export class DraftComparison {
+  private readonly times: number[][]
+  private rounds = 0
+
+  /** Of guesses, 0 first. */
+  constructor(readonly counts: readonly number[]) {
+    this.times = counts.map(() => [])
+  }
+
+  /** What the next round should have. */
+  get count(): number {
+    return this.counts[Math.floor(this.rounds / STRETCH) % this.counts.length]
+  }
+
+  /** A round with `count` guesses took so long. */
+  add(seconds: number): void {
+    this.times[this.counts.indexOf(this.count)].push(seconds)
+    this.rounds++
+  }
+
+  /** `tokens`: of a round with so many guesses. */
+  isDone(tokens: (count: number) => number): boolean {
+    const { counts, rounds } = this
+    if (rounds % (STRETCH * counts.length) !== 0) return false
+    const turns = rounds / STRETCH / counts.length
+    if (turns < LEAST_TURNS) return false
+    return turns >= MOST_TURNS || counts.slice(1).every(count => this.isClear(count, tokens(count) / tokens(0)))
+  }
+
+  /** Seconds of a round. */
+  seconds(count: number): number {
+    return median(this.times[this.counts.indexOf(count)])
+  }
+
+  /** How much longer a round with `count` guesses takes than one with `other`. */
+  ratio(count: number, other: number): number {
+    return this.seconds(count) / this.seconds(other)
+  }
+
+  private isClear(count: number, tokens: number): boolean {
+    const gain = tokens / this.ratio(count, 0)
+    const doubt = Math.hypot(this.doubt(count), this.doubt(0))
+    return Math.abs(gain - 1) > SURE * doubt
+  }
+
+  /** The standard error of a median, as a share of it, by the median distance from it. */
+  private doubt(count: number): number {
+    const times = this.times[this.counts.indexOf(count)]
+    const middle = median(times)
+    const distance = median(times.map(time => Math.abs(time - middle)))
+    return (1.86 * distance) / middle / Math.sqrt(times.length)
+  }
+}
