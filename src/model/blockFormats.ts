@@ -56,9 +56,11 @@ export function blockShift({ book, offset, hasMinima }: BlockFormat): number {
   return book === null ? -offset : Math.min(...book)
 }
 
-/** Whether sums of sixteen codes times int8 fit 16 bits, if only the shift is taken back before they are widened. */
-export function hasLaneSums({ book }: BlockFormat): boolean {
-  return book !== null && Math.max(...book.map(Math.abs)) * 16 * 127 < 2 ** 15
+/** Whether sums of half a group's codes times int8 fit 16 bits, if only the shift is taken back before they are widened. */
+export function hasLaneSums({ book, offset, bits, group, hasMinima }: BlockFormat): boolean {
+  if (hasMinima || (bits === 4 && group === 16)) return false // nothing is shifted, or two groups share their vectors
+  const largest = book === null ? offset : Math.max(...book.map(Math.abs))
+  return largest * (group / 2) * 127 < 2 ** 15
 }
 
 /** Whether kernels take the codes as they take affine ones of four bits in groups of 32. */

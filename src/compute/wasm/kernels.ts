@@ -43,7 +43,7 @@ export function blockActivationBytes(cols: number, group: number): number {
 /** Bytes of scratch that a product of weights in blocks, or one of its rows as floats, needs. */
 export function blockScratchBytes(cols: number): number {
   // Eight records beside each other, which is more than a row as floats with its scales.
-  return 2 * 1280 + Math.ceil(cols / 128) * 8 * 160
+  return 2 * 1280 + Math.ceil(cols / 128) * 8 * 192
 }
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */

@@ -1,7 +1,7 @@
 // What kernels of weights in blocks (model/blockFormats.ts) share: the formats as type parameters, and the layout of
 // activation records. A unit is 128 columns. A record is, unit by unit, int8 [128] in the order in which codes come out of
 // their bytes, float [128 / group] scale and float [128 / group] sum; the last unit is padded with zeros. Sums are already
-// multiplied by what takes minima away (-1) or shifts codes (-offset). For MXFP4 a sum is two int16 (prepareBlocks.ts).
+// multiplied by what takes minima away (-1) or shifts codes (-offset). For MXFP4 and Q6_K a sum is two int16 (prepareBlocks.ts).
 //
 // Type parameters. C, the codes: u8, u16, u32 are 2, 4 and 8 bits (below 64), i16 is 4 bits by MXFP4's book, i32 by IQ4's. G, the
 // group: 16 · sizeof<G>. S, the scales: products with minima (u8) or without (i8), halves (u16), E8M0 (u32).

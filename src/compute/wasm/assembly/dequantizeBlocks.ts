@@ -1,7 +1,7 @@
 // Rows of weights in blocks as floats, the same to the bit as in JavaScript: a scale times a code is exact, so that what is
 // left after the minimum is rounded once. And products with float32 activations.
 import { iq4High, iq4Low, lookUp, mxfp4Book, scaleBytes, unitBytes } from './blockLayout'
-import { TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout'
+import { storeAddresses, TILE_RECORDS, TOKEN_TILE } from './layout'
 import { widenScales } from './blockScales'
 import { nibblesExact } from './matmulNibblesExact'
 import { rows } from './matmulPlain'
@@ -30,12 +30,7 @@ export function matmulBlocksExact(
 ): void {
   for (let first = 0; first < tokens; first += TOKEN_TILE) {
     const count = min(TOKEN_TILE, tokens - first)
-    for (let t = 0; t < count; t++) {
-      const from = actIndex ? load<u32>(actIndex + (<usize>(first + t) << 2)) : first + t
-      const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
-      store<u32>(scratch + (<usize>t << 2), <u32>(act + <usize>from * actStride))
-      store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
-    }
+    storeAddresses(out, outStride, outIndex, act, actStride, actIndex, first, count, scratch)
     if (format == 1) nibblesExact<i16, u32>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
     else if (format == 2) nibblesExact<i32, u16>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
     else if (format == 3) nibblesExact<i32, i8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)

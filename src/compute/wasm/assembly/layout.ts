@@ -66,3 +66,26 @@ export const TILE_UNIT: usize = 80
 // @ts-ignore: decorator
 @inline
 export const TILE_RECORDS: usize = 1280
+
+/** Addresses of the records and outputs of `count` tokens, from the token `first` on, or those that indices name. */
+export function storeAddresses(
+  out: usize, outStride: usize, outIndex: usize, act: usize, actStride: usize, actIndex: usize, first: i32, count: i32, scratch: usize,
+): void {
+  for (let t = 0; t < count; t++) {
+    const from = actIndex ? load<u32>(actIndex + (<usize>(first + t) << 2)) : first + t
+    const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
+    store<u32>(scratch + (<usize>t << 2), <u32>(act + <usize>from * actStride))
+    store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
+  }
+}
+
+/**
+ * Of so many tokens, those that meet two rows of weights in blocks at once: 8, 4, 2 or 1. Without relaxed SIMD a product takes so many
+ * instructions that unpacking for fewer does not count.
+ */
+// @ts-ignore: decorator
+@inline
+export function tileTokens(left: i32): i32 {
+  if (ASC_FEATURE_RELAXED_SIMD && left >= 8) return 8
+  return left >= 4 ? 4 : min(2, left)
+}

@@ -1,14 +1,15 @@
 // Weights in blocks (model/blockFormats.ts) × int8 activations. Four-bit codes in groups of 32 have files of their own
-// (matmulNibbles.ts); here are the others: Q2_K, Q3_K, Q5_K, Q6_K, whose scales are products. Codes that are not positive come
-// shifted, which the records' sums take back. A group's products are one exact integer, so that a vector holds those of four
-// groups; it is scaled and added to four float lanes, then the minima (or what shifted codes are too much) times the records'
-// sums, units ascending. That is the order of every output, whatever the number of tokens.
+// (matmulNibbles.ts), and so has Q6_K (matmulBytes.ts); here are the others: Q2_K, Q3_K, Q5_K, whose scales are products. Codes
+// that are not positive come shifted, which the records' sums take back. A group's products are one exact integer, so that a
+// vector holds those of four groups; it is scaled and added to four float lanes, then the minima (or what shifted codes are
+// too much) times the records' sums, units ascending. That is the order of every output, whatever the number of tokens.
 //
 // One token: codes are unpacked as they are needed. More: a row is unpacked once into scratch, codes as bytes and scales as
 // floats, and meets them in turn.
 import { loadBytes4, recordUnit, scaleBytes, spanBytes, splatHalf, UNIT, unitBytes } from './blockLayout'
 import { widenScales, widenedBytes } from './blockScales'
-import { TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout'
+import { storeAddresses, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout'
+import { bytesMany } from './matmulBytes'
 import { nibblesOne } from './matmulNibbles'
 import { nibblesMany } from './matmulNibblesMany'
 import { halves, pairs } from './nibbleSums'
@@ -21,12 +22,7 @@ export function matmulBlocks(
 ): void {
   for (let first = 0; first < tokens; first += TOKEN_TILE) {
     const count = min(TOKEN_TILE, tokens - first)
-    for (let t = 0; t < count; t++) {
-      const from = actIndex ? load<u32>(actIndex + (<usize>(first + t) << 2)) : first + t
-      const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
-      store<u32>(scratch + (<usize>t << 2), <u32>(act + <usize>from * actStride))
-      store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
-    }
+    storeAddresses(out, outStride, outIndex, act, actStride, actIndex, first, count, scratch)
     if (format == 1) nibbles<i16, u32>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
     else if (format == 2) nibbles<i32, u16>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
     else if (format == 3) nibbles<i32, i8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
@@ -34,7 +30,7 @@ export function matmulBlocks(
     else if (format == 5) rows<u16, u8, i8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
     else if (format == 6) nibbles<u16, u8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
     else if (format == 7) rows<u32, u16, u8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
-    else rows<u32, u8, i8>(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
+    else bytesMany(weight, scales, span, cols, rowBegin, rowEnd, count, scratch)
   }
 }
 
@@ -168,7 +164,7 @@ function sums16<C, E, H>(w: usize, x: usize, mask: v128): v128 {
   let q1: v128
   let q2: v128
   let q3: v128
-  if (sizeof<E>() == 2 || sizeof<C>() == 4) {
+  if (sizeof<E>() == 2) {
     q0 = v128.load(w, (sizeof<H>() - 1) * 64)
     q1 = v128.load(w, (sizeof<H>() - 1) * 64 + 16)
     q2 = v128.load(w, (sizeof<H>() - 1) * 64 + 32)
@@ -191,8 +187,7 @@ function sums16<C, E, H>(w: usize, x: usize, mask: v128): v128 {
   const p1 = pairs(x1, q1)
   const p2 = pairs(x2, q2)
   const p3 = pairs(x3, q3)
-  // 8 bits: a vector is a group. 4 bits: two vectors are two groups, half and half. 2 bits: four are four.
-  if (sizeof<C>() == 4) return quarters32(halves(p0, p1), halves(p2, p3))
+  // 4 bits: two vectors are two groups, half and half. 2 bits: four are four.
   if (sizeof<C>() == 2) return quarters16(i16x8.add(p0, p1), i16x8.add(p2, p3))
   return i32x4.extadd_pairwise_i16x8_s(i16x8.add(i16x8.add(p0, p1), i16x8.add(p2, p3)))
 }

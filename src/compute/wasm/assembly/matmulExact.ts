@@ -3,7 +3,7 @@
 // block's products are summed by themselves and added to one accumulator, blocks ascending: the order of every output.
 // Type parameters as in matmulFast.
 import { dot32, halfToFloat4, madd, sumLanes } from './simd'
-import { TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout'
+import { storeAddresses, TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout'
 
 export function matmulExact(
   out: usize, outStride: usize, outIndex: usize,
@@ -12,12 +12,7 @@ export function matmulExact(
 ): void {
   for (let first = 0; first < tokens; first += TOKEN_TILE) {
     const count = min(TOKEN_TILE, tokens - first)
-    for (let t = 0; t < count; t++) {
-      const from = actIndex ? load<u32>(actIndex + (<usize>(first + t) << 2)) : first + t
-      const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
-      store<u32>(scratch + (<usize>t << 2), <u32>(act + <usize>from * actStride))
-      store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
-    }
+    storeAddresses(out, outStride, outIndex, act, actStride, actIndex, first, count, scratch)
     if (scaleType == 0) {
       if (bits == 4) rows<u16, u16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
       else if (bits == 8) rows<u32, u16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)

@@ -16,7 +16,7 @@
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
 import { rowsPaired } from './matmulPaired'
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
-import { isPaired, sumsOffset, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
+import { isPaired, storeAddresses, sumsOffset, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
 export function matmulFast(
   out: usize, outStride: usize, outIndex: usize,
@@ -25,13 +25,7 @@ export function matmulFast(
 ): void {
   for (let first = 0; first < tokens; first += TOKEN_TILE) {
     const count = min(TOKEN_TILE, tokens - first)
-    // Records' addresses, then outputs' addresses.
-    for (let t = 0; t < count; t++) {
-      const from = actIndex ? load<u32>(actIndex + (<usize>(first + t) << 2)) : first + t
-      const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
-      store<u32>(scratch + (<usize>t << 2), <u32>(act + <usize>from * actStride))
-      store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
-    }
+    storeAddresses(out, outStride, outIndex, act, actStride, actIndex, first, count, scratch)
     if (scaleType == 0) {
       if (bits == 4) byGroup<u16, u16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)
       else if (bits == 8) byGroup<u32, u16>(weight, scales, biases, group, cols, rowBegin, rowEnd, count, scratch)

@@ -3,11 +3,11 @@
 //
 // Written for V8's optimizing compiler, as matmulPaired.ts is: what ends a part of a unit is stored, so that the next part's loads
 // come after it. Accumulators are in scratch for that reason.
-import { iq4High, iq4Low, mxfp4Book, recordUnit, scaleBytes, spanBytes, UNIT, unitBytes } from './blockLayout'
+import { recordUnit, scaleBytes, spanBytes, UNIT, unitBytes } from './blockLayout'
 import { TILE_ACCUMULATORS, TILE_ADDRESSES } from './layout'
 import {
-  codes, copyTail, doubledScales, factorOfMinima, fourMinima, fourScales, halves, headerBytes, isProduct, isWide, lastFactor, pairs, spanFactors,
-  TAIL_BYTES, unitScaleBytes,
+  codes, copyTail, doubledScales, factorOfMinima, fourMinima, fourScales, halves, headerBytes, isProduct, isWide, lastFactor, pairs, quarters, spanFactors,
+  storeBooks, TAIL_BYTES, unitScaleBytes,
 } from './nibbleSums'
 import { madd, sumLanes } from './simd'
 
@@ -34,11 +34,7 @@ export function nibblesOne<C, S>(
   const next = <usize>(rowEnd - rowBegin) - half
   const record = <usize>load<u32>(addresses)
   const out = <usize>load<u32>(addresses, TILE_ADDRESSES)
-  // By way of memory, so that compilers do not take them for constants, which they would make anew in every round.
-  if (isSigned<C>()) {
-    v128.store(scratch, isWide<C>() ? iq4Low() : mxfp4Book(), TILE_ACCUMULATORS + BOOKS)
-    v128.store(scratch, iq4High(), TILE_ACCUMULATORS + BOOKS + 16)
-  }
+  storeBooks<C>(scratch + TILE_ACCUMULATORS + BOOKS)
   for (let row = first, middle = first + half; row < middle; row++) {
     const w = weight + row * rowBytes
     const s = scales + row * rowScales
@@ -189,13 +185,6 @@ function oneGroup<C>(packed: v128, x0: v128, x1: v128, mask: v128, book: v128): 
   const q0 = v128.and(packed, mask)
   const q1 = v128.and(i16x8.shr_u(packed, 4), mask)
   return i16x8.add(pairs(x0, codes<C>(q0, book)), pairs(x1, codes<C>(q1, book)))
-}
-
-/** [a, a, b, b, c, c, d, d] of 16 bits. */
-// @ts-ignore: decorator
-@inline
-function quarters(ab: v128, cd: v128): v128 {
-  return i16x8.add(v128.shuffle<i32>(ab, cd, 0, 2, 4, 6), v128.shuffle<i32>(ab, cd, 1, 3, 5, 7))
 }
 
 /** A unit of one row of IQ4, whose codes are two planes. */

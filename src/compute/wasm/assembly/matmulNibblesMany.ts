@@ -5,12 +5,12 @@
 //
 // Written for V8's optimizing compiler, as matmulPaired.ts is: eight vectors of codes stay in registers while all tokens pass, and
 // every token ends with a store.
-import { iq4High, iq4Low, mxfp4Book, recordUnit, scaleBytes, spanBytes, UNIT, unitBytes } from './blockLayout'
-import { TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS } from './layout'
+import { recordUnit, scaleBytes, spanBytes, UNIT, unitBytes } from './blockLayout'
+import { TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, tileTokens } from './layout'
 import { nibblesOne } from './matmulNibbles'
 import {
   codes, copyTail, doubledScales, factorOfMinima, fourMinima, fourScales, headerBytes, isProduct, isWide, lastFactor, pairs, spanFactors,
-  TAIL_BYTES, unitScaleBytes,
+  storeBooks, TAIL_BYTES, turnGroups, turnWords, unitScaleBytes,
 } from './nibbleSums'
 import { madd, sumLanes } from './simd'
 
@@ -46,20 +46,15 @@ function tileUnit<N>(): usize {
 export function nibblesMany<C, S>(
   weight: usize, scales: usize, span: i32, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
 ): void {
-  if (isSigned<C>()) {
-    v128.store(scratch, isWide<C>() ? iq4Low() : mxfp4Book(), TILE_ACCUMULATORS + BOOKS)
-    v128.store(scratch, iq4High(), TILE_ACCUMULATORS + BOOKS + 16)
-  }
+  storeBooks<C>(scratch + TILE_ACCUMULATORS + BOOKS)
   for (let first = 0; first < tokens; ) {
-    const left = tokens - first
+    const count = tileTokens(tokens - first)
     const addresses = scratch + (<usize>first << 2)
-    // Without relaxed SIMD a product takes so many instructions that unpacking does not count.
-    const most = ASC_FEATURE_RELAXED_SIMD ? 8 : 4
-    if (most == 8 && left >= 8) tile<C, S, u64>(weight, scales, span, cols, rowBegin, rowEnd, 8, addresses, scratch)
-    else if (left >= 4) tile<C, S, u32>(weight, scales, span, cols, rowBegin, rowEnd, 4, addresses, scratch)
-    else if (left >= 2) tile<C, S, u16>(weight, scales, span, cols, rowBegin, rowEnd, 2, addresses, scratch)
+    if (ASC_FEATURE_RELAXED_SIMD && count == 8) tile<C, S, u64>(weight, scales, span, cols, rowBegin, rowEnd, 8, addresses, scratch)
+    else if (count == 4) tile<C, S, u32>(weight, scales, span, cols, rowBegin, rowEnd, 4, addresses, scratch)
+    else if (count == 2) tile<C, S, u16>(weight, scales, span, cols, rowBegin, rowEnd, 2, addresses, scratch)
     else nibblesOne<C, S>(weight, scales, span, cols, rowBegin, rowEnd, addresses, scratch)
-    first += left >= most ? most : left >= 4 ? 4 : min(2, left)
+    first += count
   }
 }
 
@@ -141,10 +136,10 @@ function halfUnit<C, N, H>(w: usize, w2: usize, x: usize, sums: usize, scratch: 
   const mask = i8x16.splat(15)
   const low = isSigned<C>() ? v128.load(scratch, TILE_ACCUMULATORS + BOOKS) : mask
   const high = isWide<C>() ? v128.load(scratch, TILE_ACCUMULATORS + BOOKS + 16) : low
-  const ab = twoGroups<H>(v128.load(w), v128.load(w, 16))
-  const cd = twoGroups<H>(v128.load(w, 32), v128.load(w, 48))
-  const ab2 = isWide<C>() ? ab : twoGroups<H>(v128.load(w2), v128.load(w2, 16))
-  const cd2 = isWide<C>() ? cd : twoGroups<H>(v128.load(w2, 32), v128.load(w2, 48))
+  const ab = turnWords<H>(v128.load(w), v128.load(w, 16))
+  const cd = turnWords<H>(v128.load(w, 32), v128.load(w, 48))
+  const ab2 = isWide<C>() ? ab : turnWords<H>(v128.load(w2), v128.load(w2, 16))
+  const cd2 = isWide<C>() ? cd : turnWords<H>(v128.load(w2, 32), v128.load(w2, 48))
   // Four bytes of each group, and four more.
   const first = v128.shuffle<i64>(ab, cd, 0, 2)
   const second = v128.shuffle<i64>(ab, cd, 1, 3)
@@ -170,13 +165,6 @@ function halfUnit<C, N, H>(w: usize, w2: usize, x: usize, sums: usize, scratch: 
     sumToken<H>(p0, p1, p2, p3, q0, q1, q2, q3, x + 6 * TOKEN_BYTES, sums + 192)
     sumToken<H>(p0, p1, p2, p3, q0, q1, q2, q3, x + 7 * TOKEN_BYTES, sums + 224)
   }
-}
-
-/** Words of two groups in turn, the first two of each (H = u8) or the last two (u16). */
-// @ts-ignore: decorator
-@inline
-function twoGroups<H>(a: v128, b: v128): v128 {
-  return sizeof<H>() == 1 ? v128.shuffle<i32>(a, b, 0, 4, 1, 5) : v128.shuffle<i32>(a, b, 2, 6, 3, 7)
 }
 
 /** Sums of the first half, or of the second and those of the first. */
@@ -302,29 +290,11 @@ function interleave<N>(cols: i32, tokens: usize, addresses: usize, tile: usize):
     let to = tile + t * TOKEN_BYTES
     for (const end = tile + <usize>((cols + 127) >> 7) * tileUnit<N>(); to < end; to += tileUnit<N>()) {
       // Those that meet low nibbles, and those that meet high ones.
-      turnTo(from, to)
-      turnTo(from + 16, to + 16)
+      turnGroups<u16>(from, to)
+      turnGroups<u16>(from + 16, to + 16)
       v128.store(to, v128.load(from, 128), 128)
       v128.store(to, v128.load(from, 144), 144)
       from += recordUnit(32)
     }
   }
-}
-
-/** Vectors 32 bytes apart, so that each has four bytes of each. */
-// @ts-ignore: decorator
-@inline
-function turnTo(from: usize, to: usize): void {
-  const a = v128.load(from)
-  const b = v128.load(from, 32)
-  const c = v128.load(from, 64)
-  const d = v128.load(from, 96)
-  const lowAb = twoGroups<u8>(a, b)
-  const lowCd = twoGroups<u8>(c, d)
-  const highAb = twoGroups<u16>(a, b)
-  const highCd = twoGroups<u16>(c, d)
-  v128.store(to, v128.shuffle<i64>(lowAb, lowCd, 0, 2))
-  v128.store(to, v128.shuffle<i64>(lowAb, lowCd, 1, 3), 32)
-  v128.store(to, v128.shuffle<i64>(highAb, highCd, 0, 2), 64)
-  v128.store(to, v128.shuffle<i64>(highAb, highCd, 1, 3), 96)
 }

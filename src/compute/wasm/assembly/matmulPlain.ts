@@ -1,7 +1,7 @@
 // Plain float weights × float32 activations: blocks of 32 columns in eight vectors meet one input or a tile of them (see
 // matmulFast and matmulExact), then what is left in fours and ones.
 import { dot32, halfToFloat4, loadFloats4, madd, sumLanes } from './simd'
-import { TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout'
+import { storeAddresses, TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout'
 
 export function matmulPlain(
   out: usize, outStride: usize, outIndex: usize, weight: usize, type: i32, cols: i32,
@@ -9,12 +9,7 @@ export function matmulPlain(
 ): void {
   for (let first = 0; first < tokens; first += TOKEN_TILE) {
     const count = min(TOKEN_TILE, tokens - first)
-    for (let t = 0; t < count; t++) {
-      const from = xIndex ? load<u32>(xIndex + (<usize>(first + t) << 2)) : first + t
-      const to = outIndex ? load<u32>(outIndex + (<usize>(first + t) << 2)) : first + t
-      store<u32>(scratch + (<usize>t << 2), <u32>(x + <usize>from * xStride))
-      store<u32>(scratch + (<usize>t << 2), <u32>(out + <usize>to * outStride), TILE_ADDRESSES)
-    }
+    storeAddresses(out, outStride, outIndex, x, xStride, xIndex, first, count, scratch)
     if (type == 0) rows<u16>(weight, cols, rowBegin, rowEnd, count, scratch)
     else if (type == 1) rows<i16>(weight, cols, rowBegin, rowEnd, count, scratch)
     else rows<f32>(weight, cols, rowBegin, rowEnd, count, scratch)

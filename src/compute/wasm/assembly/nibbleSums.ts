@@ -5,7 +5,7 @@
 // are integers, too, then by the activations' scales, and all at once by the half; then its minima (or what shifted codes are
 // too much) in the same way. Other scales are floats: a unit's sums times scale and activations' scale. Spans and units are added
 // to four float lanes, ascending. That is the order of every output, whatever the number of tokens.
-import { finiteHalves, loadBytes4, lookUp } from './blockLayout'
+import { finiteHalves, iq4High, iq4Low, loadBytes4, lookUp, mxfp4Book } from './blockLayout'
 import { dotBytes, loadFloats4 } from './simd'
 
 // @ts-ignore: decorator
@@ -35,13 +35,6 @@ export function isWide<C>(): bool {
   return isSigned<C>() && sizeof<C>() == 4
 }
 
-/** Whether sums of shifted codes may wrap around 16 bits; the records have what takes that back, lane by lane. */
-// @ts-ignore: decorator
-@inline
-export function isWrapped<C>(): bool {
-  return isSigned<C>() && sizeof<C>() == 2
-}
-
 /** Codes of stored numbers. */
 // @ts-ignore: decorator
 @inline
@@ -54,6 +47,48 @@ export function codes<C>(stored: v128, book: v128): v128 {
 @inline
 export function halves(a: v128, b: v128): v128 {
   return i16x8.add(v128.shuffle<i64>(a, b, 0, 2), v128.shuffle<i64>(a, b, 1, 3))
+}
+
+/** [a, a, b, b, c, c, d, d] of 16 bits, of two vectors of `halves`. */
+// @ts-ignore: decorator
+@inline
+export function quarters(ab: v128, cd: v128): v128 {
+  return i16x8.add(v128.shuffle<i32>(ab, cd, 0, 2, 4, 6), v128.shuffle<i32>(ab, cd, 1, 3, 5, 7))
+}
+
+/** Words of two groups in turn, the first two of each (H = u8) or the last two (u16). */
+// @ts-ignore: decorator
+@inline
+export function turnWords<H>(a: v128, b: v128): v128 {
+  return sizeof<H>() == 1 ? v128.shuffle<i32>(a, b, 0, 4, 1, 5) : v128.shuffle<i32>(a, b, 2, 6, 3, 7)
+}
+
+/** Four vectors that are 16 · sizeof<G> bytes apart become four that have four bytes of each. */
+// @ts-ignore: decorator
+@inline
+export function turnGroups<G>(from: usize, to: usize): void {
+  const a = v128.load(from)
+  const b = v128.load(from, 16 * sizeof<G>())
+  const c = v128.load(from, 32 * sizeof<G>())
+  const d = v128.load(from, 48 * sizeof<G>())
+  const lowAb = turnWords<u8>(a, b)
+  const lowCd = turnWords<u8>(c, d)
+  const highAb = turnWords<u16>(a, b)
+  const highCd = turnWords<u16>(c, d)
+  v128.store(to, v128.shuffle<i64>(lowAb, lowCd, 0, 2))
+  v128.store(to, v128.shuffle<i64>(lowAb, lowCd, 1, 3), 16 * sizeof<G>())
+  v128.store(to, v128.shuffle<i64>(highAb, highCd, 0, 2), 32 * sizeof<G>())
+  v128.store(to, v128.shuffle<i64>(highAb, highCd, 1, 3), 48 * sizeof<G>())
+}
+
+/**
+ * The book of signed codes, by way of memory, so that compilers do not take it for a constant, which they would make anew in every
+ * round. IQ4 has two.
+ */
+export function storeBooks<C>(to: usize): void {
+  if (!isSigned<C>()) return
+  v128.store(to, isWide<C>() ? iq4Low() : mxfp4Book())
+  v128.store(to, iq4High(), 16)
 }
 
 /** Sums of neighbours' products; q below 128. */

@@ -30,7 +30,7 @@ export function prepareBlocks(
         store<f32>(floats + (<usize>groups << 2), factor * (scale * <f32>sum))
       }
       if (bits == 4) for (let at = unit; at < unit + <usize>UNIT; at += 32) permute4(at)
-      if (isLanes) for (let g = 0; g < groups; g++) storeLanes(unit + <usize>(g << 5), unit + <usize>(UNIT + 16) + (<usize>g << 2), factor)
+      if (isLanes) for (let g = 0; g < groups; g++) storeLanes(unit + <usize>(g * group), group, unit + <usize>UNIT + (<usize>(groups + g) << 2), factor)
       if (bits == 2) for (let at = unit; at < unit + <usize>UNIT; at += 64) permute2(at)
       unit += recordUnit(group)
     }
@@ -38,13 +38,14 @@ export function prepareBlocks(
 }
 
 /**
- * The sums of a group of 32 in the two lanes of 16 bits in which products of its codes are added up (matmulNibbles.ts): of every first
- * and second byte, and of every third and fourth.
+ * The sums of a group in the two lanes of 16 bits in which products of its codes are added up (matmulNibbles.ts, matmulBytes.ts): of every
+ * first and second byte, and of every third and fourth.
  */
 // @ts-ignore: decorator
 @inline
-function storeLanes(bytes: usize, to: usize, factor: f32): void {
-  const all = i16x8.add(i16x8.extadd_pairwise_i8x16_s(v128.load(bytes)), i16x8.extadd_pairwise_i8x16_s(v128.load(bytes, 16)))
+function storeLanes(bytes: usize, group: i32, to: usize, factor: f32): void {
+  let all = i16x8.extadd_pairwise_i8x16_s(v128.load(bytes))
+  if (group == 32) all = i16x8.add(all, i16x8.extadd_pairwise_i8x16_s(v128.load(bytes, 16)))
   const half = i16x8.add(all, v128.shuffle<i64>(all, all, 1, 0))
   const lanes = i16x8.add(half, v128.shuffle<i32>(half, half, 1, 0, 3, 2))
   v128.store32_lane(to, i16x8.mul(lanes, i16x8.splat(<i16>factor)), 0)
