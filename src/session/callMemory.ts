@@ -36,20 +36,25 @@ export class CallMemory {
     return messages.map((message, i) => this.asWritten(message, keys[i]))
   }
 
-  /** Remembers an answer with tool calls by what a client will send of it. */
+  /**
+   * Remembers an answer with tool calls by what a client will send of it. Returns the message that this becomes again, also in
+   * other processes; null where they are not told.
+   */
   remember(
     scope: string,
     content: string,
     calls: readonly { name: string; arguments: string }[],
     written: Written,
-  ): void {
+  ): PlainMessage | null {
     const plain = calls.map(call => ({
       type: 'function' as const,
       function: { name: call.name, arguments: parsed(call.arguments) },
     }))
     const key = messageKey(scope, content, plain)
     this.keep(key, written)
-    if (sizeOf(key, written) <= NOTED_CHARACTERS) this.notes?.note(key, scope, written)
+    if (this.notes === null || sizeOf(key, written) > NOTED_CHARACTERS) return null
+    this.notes.note(key, scope, written)
+    return this.asWritten({ role: 'assistant', content, tool_calls: plain }, key)
   }
 
   /** Null: nothing can be known of it. */

@@ -35,6 +35,8 @@ export interface Prompt {
   readonly hasOwnIds: boolean
   /** What was waited for stores on its account. */
   readonly wait: StoreWait
+  /** Whether the prompt of the next turn, a tool's result, begins with this one and `written`, which clients send back as `answer`. */
+  isRepeated(answer: PlainMessage, written: string, signal: AbortSignal): Promise<boolean>
 }
 
 export interface PromptRequest extends ChatRequest {
@@ -93,7 +95,12 @@ export class PromptBuilder {
     landings.push(await at(rendered.nextTurn, 'promptEnd'), { position: encoded.ids.length, landmark: 'prompt' })
     const { text, mark, insideThinking } = rendered
     const boundaries = await this.boundaries(rendered, encoded, signal)
-    return { ...encoded, text, mark, insideThinking, landings: distinct(landings), boundaries, scope, wait }
+    const isRepeated: Prompt['isRepeated'] = async (answer, written, signal) => {
+      const messages: PlainMessage[] = [...chat.messages, answer, { role: 'tool', content: 'x' }]
+      const next = await this.template.render({ ...chat, messages }, {}, signal)
+      return 'text' in next && next.mark === mark && next.text.startsWith(text + written)
+    }
+    return { ...encoded, text, mark, insideThinking, landings: distinct(landings), boundaries, scope, wait, isRepeated }
   }
 
   /**

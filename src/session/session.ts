@@ -165,6 +165,7 @@ export class Session {
         insideThinking: false,
         hasOwnIds: false,
         wait: new StoreWait(),
+        isRepeated: async () => false,
       }
       const wanted: AnswerRequest = {
         responseFormat: options.responseFormat,
@@ -344,11 +345,16 @@ export class Session {
     if (calls.length === 0) return isFound && prompt.landings.at(-1)?.landmark === 'promptEnd'
     const { thinking: tags, takesWrittenCalls } = this.dialect
     if (!takesWrittenCalls) return false
-    const raw = (this.text.tokenizer as Tokenizer).decode(tokens, { skipSpecial: true })
+    const tokenizer = this.text.tokenizer as Tokenizer
+    const raw = tokenizer.decode(tokens, { skipSpecial: true })
     const thought = tags === null ? -1 : raw.indexOf(tags.close)
     const after = tags === null || thought < 0 ? raw : raw.slice(thought + tags.close.length)
-    this.answers.calls.remember(prompt.scope, text, calls, { thinking, text: after.replace(/^\n+/, '') })
-    return false
+    const answer = this.answers.calls.remember(prompt.scope, text, calls, { thinking, text: after.replace(/^\n+/, '') })
+    if (!isFound || answer === null) return false
+    return await prompt.isRepeated(answer, tokenizer.decode(tokens), signal).catch(() => {
+      signal.throwIfAborted()
+      return false
+    })
   }
 
   /** Tells before anything is evaluated that the context is too short. */

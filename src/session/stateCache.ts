@@ -143,13 +143,14 @@ export class StateCache {
   }
 
   /**
-   * An answer is over: stores that are shared get what others may go on from. Of the conversation that is one state, the
-   * furthest that its next turn repeats: `answered`, all tokens so far, where that is so, or the end of the prompt.
+   * An answer is over: stores that are shared get what others may go on from. Of the conversation that is the furthest that its
+   * next turn repeats: `answered`, all tokens so far, where that is so, or the end of the prompt. Where a tool's result repeats
+   * more than another question will, which leaves out what was thought, that is both.
    */
   offer({ ids, landings, scope }: Prompt, answered: readonly number[] | null): void {
     const entries = landings
       .filter(({ landmark }) => landmark === 'system' || landmark === 'breakpoint' || landmark === 'promptEnd')
-      .filter(({ landmark }) => answered === null || landmark !== 'promptEnd')
+      .filter(({ landmark, position }) => answered === null || landmark !== 'promptEnd' || position < ids.length)
       .map(({ position }) => this.cache.at(ids, position, scope))
     if (answered !== null) entries.push(this.cache.at(answered, answered.length, scope))
     this.stores.offer(entries.filter(entry => entry !== null))

@@ -79,6 +79,12 @@ const THINKING_TEMPLATE = PLAIN_TEMPLATE.replace(
 {% endif %}{{ message.content }}{% for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}`,
 )
 
+/** Within a chain of calls all is repeated; with the next question the thinking is gone. */
+const FORGETTING_TEMPLATE = `{% set ns = namespace(last=0) %}{% for message in messages %}{% if message.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}${THINKING_TEMPLATE.replace(
+  '{% if message.reasoning_content %}',
+  '{% if message.reasoning_content and loop.index0 > ns.last %}',
+)}`
+
 describe('three replicas with one store', () => {
   for (const [name, template] of [
     ['whose histories leave thinking out', undefined],
@@ -179,6 +185,42 @@ describe('three replicas with one store', () => {
     expect(await ask(there, next)).toEqual(alone)
     for (const at of [here, there]) expect((await ask(at, next, 'bob')).tokens).not.toBe(alone.tokens)
   })
+
+  for (const [name, template] of [
+    ['go on repeating what was thought', THINKING_TEMPLATE],
+    ['leave out what was thought before the last question', FORGETTING_TEMPLATE],
+  ] as const) {
+    it(`evaluate only new tokens of chains of calls whose templates ${name}`, async () => {
+      // A question, three calls one after the other, an answer; then another question.
+      const call = (n: number) =>
+        `<think>\nI must add ${n}.\n</think>\n\n<tool_call>\n{ "name":"add",  "arguments": {"b":2, "a":${n}}}\n</tool_call>`
+      const script = answering(tokenizer, prompt => {
+        const results = prompt.split('>tool').length - 1
+        return results % 3 === 0 && results > 0 ? `It is ${prompt.length}.` : call(results)
+      })
+      const tools = [{ name: 'add', parameters: { type: 'object' } }]
+      const chain = async (replicas: readonly Replica[]) => {
+        const messages: ChatMessage[] = [system, user('Add it all up, one after the other.')]
+        const turns: { cached: number; fresh: number; text: string }[] = []
+        for (let turn = 0; turn < 5; turn++) {
+          const at = replicas[turn % replicas.length]
+          const { text, toolCalls, usage } = await at.session.chat({ messages, tools, thinking: true }).answer()
+          await at.written()
+          turns.push({ cached: usage.cachedTokens, fresh: usage.newTokens, text })
+          const calls = toolCalls.map(({ name, arguments: json }) => ({ function: { name, arguments: json } }))
+          messages.push({ role: 'assistant', content: text, ...(calls.length > 0 && { tool_calls: calls }) })
+          messages.push(calls.length > 0 ? { role: 'tool', content: '3' } : user('And now once more.'))
+        }
+        return turns
+      }
+      const alone = await chain([await replica(new MemoryStore(), {}, { template, script })])
+      // The results of the calls are new and nothing else.
+      for (const { fresh } of alone.slice(1, 4)) expect(fresh).toBeLessThan(20)
+      const store = new MemoryStore()
+      const replicas = await Promise.all([1, 2, 3].map(() => replica(store, {}, { template, script })))
+      expect(await chain(replicas)).toEqual(alone)
+    })
+  }
 
   it('keep scopes apart, in memory and in the store', async () => {
     const store = new MemoryStore()
