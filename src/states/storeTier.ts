@@ -1,17 +1,18 @@
 // One place behind the memory in which a session looks for states and keeps them: a folder, or a store that replicas share.
 // A store that is slow or dead costs an answer no more than its budget: it is left alone for a while, and what happened is
-// counted. Writes happen behind the answers, a few states at a time; what does not fit is dropped and counted.
+// counted. Writes happen behind the answers (writeQueue.ts).
 import type { Context } from '../engine/context.js'
 import type { KeptState } from '../engine/keptState.js'
 import type { EngineModel } from '../engine/model.js'
 import { OutOfMemoryError } from '../errors.js'
 import { Breaker } from './breaker.js'
 import { Notes } from './notes.js'
-import { BrokenStateError, PagedStates, type Written } from './pagedStates.js'
+import { BrokenStateError, PagedStates } from './pagedStates.js'
 import type { PrefixStore } from './prefixStore.js'
 import type { StoredBody } from './stateObjects.js'
 import type { StoreWait } from './storeWait.js'
 import { TooSlowError, withTimeLimit } from './timeLimit.js'
+import { type Limited, type WriteCounters, WriteQueue } from './writeQueue.js'
 
 export interface TierOptions {
   readonly label: 'disk' | 'shared'
@@ -22,7 +23,7 @@ export interface TierOptions {
   readonly body: StoredBody
 }
 
-export interface TierCounters {
+export interface TierCounters extends WriteCounters {
   lookups: number
   hits: number
   misses: number
@@ -36,44 +37,23 @@ export interface TierCounters {
   waits: number[] // answers that waited so long, by WAIT_BOUNDS; the last: longer
   longestWaitSeconds: number
   statesWritten: number
-  objects: number // written
-  objectsShared: number // of states that were written, but were there already
-  bytesWritten: number
-  writeErrors: number
-  dropped: number // states that were not written: too many, too late, or no store
 }
 
 /** Runs work that an answer waits for, as long as there is time left for the store, and so much more. */
 type InTime = <T>(work: (limit: AbortSignal) => Promise<T>, moreMs?: number) => Promise<T>
-
-type Limited = <T>(work: (signal: AbortSignal) => Promise<T>) => Promise<T>
-
-interface Job {
-  readonly kind: 'state' | 'note'
-  readonly since: number
-  readonly bounded: boolean
-  readonly write: (states: PagedStates, limited: Limited) => Promise<Written>
-  readonly done: () => void
-}
 
 /** Seconds. */
 export const WAIT_BOUNDS: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 1, 2.5, 5, 10]
 
 const SLOWEST_BYTES_PER_MS = 100_000 // a store that is slower than 100 MB/s is not waited for
 const WORTH_READING = 16 // tokens that a stored state must be ahead of what is known
-const MOST_PENDING = { state: 8, note: 64 }
-const OLDEST_MS = 30_000
-const OBJECT_MS = 10_000 // to write an object
 const PROBE_MS = 2_000
 
 export class StoreTier {
   readonly counters: TierCounters = emptyCounters()
   private readonly reading = new Breaker()
-  private readonly writing = new Breaker()
-  private readonly stopped = new AbortController()
-  private jobs: Job[] = []
+  private readonly writes: WriteQueue
   private removing: Promise<unknown> = Promise.resolve()
-  private running: Promise<void> | null = null
   private readonly warned = new Set<string>()
   private opened: Promise<PagedStates> | null = null
 
@@ -82,7 +62,19 @@ export class StoreTier {
     private readonly model: EngineModel,
     readonly options: TierOptions,
     private readonly warn: (line: string) => void,
-  ) {}
+  ) {
+    const store = {
+      open: async () => {
+        const states = await this.states()
+        await this.removing // or what is damaged would pass for being there
+        return states
+      },
+      probe: () => this.probe(),
+      onFailure: ({ message }: Error) =>
+        this.warnOnce(`the ${options.label} store is not written for a while: ${message}`),
+    }
+    this.writes = new WriteQueue(store, this.counters)
+  }
 
   /** Loads the store's client and lets it connect, so that the first answer does not wait for that. */
   warmUp(): void {
@@ -91,11 +83,11 @@ export class StoreTier {
 
   /** States that wait to be written, or are being written. */
   get pending(): number {
-    return this.jobs.length + (this.running === null ? 0 : 1)
+    return this.writes.pending
   }
 
   get isSkipped(): boolean {
-    return this.reading.isOpen || this.writing.isOpen
+    return this.reading.isOpen || this.writes.isSkipped
   }
 
   /**
@@ -152,7 +144,7 @@ export class StoreTier {
       const bytes = await limited(signal => this.notes(states).write(key, scope, value, signal))
       return { objects: 1, bytes, shared: 0 }
     }
-    this.push({ kind: 'note', bounded: true, write, done: () => {} })
+    this.writes.push({ kind: 'note', bounded: true, write, done: () => {} })
   }
 
   /** A request has waited so long for this store, before its first token. */
@@ -173,19 +165,17 @@ export class StoreTier {
       if (written.objects > 0) this.counters.statesWritten++
       return written
     }
-    this.push({ kind: 'state', bounded, write, done })
+    this.writes.push({ kind: 'state', bounded, write, done })
   }
 
   /** Resolves when nothing waits to be written any more, or after `ms`. */
   async settle(ms: number): Promise<void> {
-    await withTimeLimit(ms, async () => await this.running).catch(() => {})
+    await this.writes.settle(ms)
   }
 
   /** Gives up what is not written yet. */
   async close(): Promise<void> {
-    this.stopped.abort(new Error('the store is closed'))
-    for (const job of [...this.jobs]) this.drop(job)
-    await this.running
+    await this.writes.close()
     const states = await this.opened?.catch(() => null)
     await withTimeLimit(PROBE_MS, async () => await states?.store.close()).catch(() => {})
   }
@@ -224,18 +214,6 @@ export class StoreTier {
     }
   }
 
-  private push(job: Omit<Job, 'since'>): void {
-    if (this.stopped.signal.aborted || !this.writing.allows(() => this.probe())) {
-      this.counters.dropped++
-      job.done()
-      return
-    }
-    this.jobs.push({ ...job, since: performance.now() })
-    const waiting = this.jobs.filter(({ bounded, kind }) => bounded && kind === job.kind)
-    if (waiting.length > MOST_PENDING[job.kind]) this.drop(waiting[0]) // newer ones of a conversation are worth more
-    this.running ??= this.work()
-  }
-
   private async restoreFirst(
     context: Context,
     ids: readonly number[],
@@ -266,45 +244,6 @@ export class StoreTier {
   private removeLater(states: PagedStates, useless: readonly string[]): void {
     const remove = (name: string) => withTimeLimit(PROBE_MS, limit => states.store.remove(name, limit))
     this.removing = Promise.allSettled([this.removing, ...useless.map(remove)])
-  }
-
-  private async work(): Promise<void> {
-    await Promise.resolve() // `running` is set before anything ends
-    for (let job = this.jobs.shift(); job !== undefined; job = this.jobs.shift()) {
-      try {
-        if (job.bounded && performance.now() - job.since > OLDEST_MS) this.counters.dropped++
-        else await this.save(job)
-      } finally {
-        job.done()
-      }
-    }
-    this.running = null
-  }
-
-  private async save({ write }: Job): Promise<void> {
-    const { counters } = this
-    try {
-      const limited: Limited = work => withTimeLimit(OBJECT_MS, work, this.stopped.signal)
-      const states = await limited(() => this.states())
-      await this.removing // or what is damaged would pass for being there
-      const { objects, bytes, shared } = await write(states, limited)
-      counters.objects += objects
-      counters.objectsShared += shared
-      counters.bytesWritten += bytes
-      this.writing.succeeded()
-    } catch (error) {
-      counters.dropped++
-      if (this.stopped.signal.aborted) return
-      counters.writeErrors++
-      this.writing.failed()
-      this.warnOnce(`the ${this.options.label} store is not written for a while: ${(error as Error).message}`)
-    }
-  }
-
-  private drop(job: Job): void {
-    this.jobs = this.jobs.filter(other => other !== job)
-    this.counters.dropped++
-    job.done()
   }
 
   private states(): Promise<PagedStates> {
