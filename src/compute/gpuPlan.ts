@@ -121,11 +121,11 @@ export function planSharedGpu({ model, memory, programBytes, expertMemory }: Sha
 /** How the slots of a model may be cut into buffers. */
 export function poolRequest(model: GpuModel): PoolRequest {
   const { config, expertsPerToken: k, slotBytes: stride, maxBufferBytes, hasShared: wantsShared } = model
-  return { layers: config.moeLayers.length, experts: config.numExperts, k, stride, maxBufferBytes, wantsShared }
+  return { layers: config.expertLayers.length, experts: config.numExperts, k, stride, maxBufferBytes, wantsShared }
 }
 
 export function allExperts({ config }: GpuModel): number {
-  return config.moeLayers.length * config.numExperts
+  return config.expertLayers.length * config.numExperts
 }
 
 /** Throws OptionError where `gpuMemory` is less than experts need. */

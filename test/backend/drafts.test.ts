@@ -2,14 +2,15 @@
 // the same tokens evaluated one by one.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend, GuessedRows, SequenceState } from '#moeflux/compute/backend.js'
-import { expectClose, expectSameBits } from '../support/bands.js'
-import { draftBackends, openDraftBackend } from '../support/draftBackends.js'
+import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
+import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
+import { type DraftRow, goldenRows, openDraftBackend, stateRows } from '../support/draftBackends.js'
 import { Goldens } from '../support/goldens.js'
-import { expectSameSnapshot, fresh, snapshot } from '../support/wasmModels.js'
+import { expectSameState, fresh, type Snapshot, snapshot } from '../support/wasmModels.js'
 
-describe.each(draftBackends)('$name', row => {
-  const goldens = new Goldens('mtp')
-  const prompts = row.isSlow ? [0] : [0, 2]
+const goldens = new Goldens('mtp')
+
+function drafting(row: DraftRow) {
   let backend: Backend
   let close: () => Promise<void>
   beforeAll(async () => {
@@ -18,34 +19,43 @@ describe.each(draftBackends)('$name', row => {
     close = opened.close
   })
   afterAll(() => close())
-
-  const prompt = async (tokens: readonly number[]): Promise<SequenceState> => {
-    const sequence = backend.createSequence()
-    if (tokens.length > 0) await backend.step([{ sequence, tokens, phase: 'prompt', output: 'none' }])
-    return sequence
+  return {
+    get backend() {
+      return backend
+    },
+    async prompt(tokens: readonly number[]): Promise<SequenceState> {
+      const sequence = backend.createSequence()
+      if (tokens.length > 0) await backend.step([{ sequence, tokens, phase: 'prompt', output: 'none' }])
+      return sequence
+    },
+    async draft(sequence: SequenceState, token: number, count = 3): Promise<readonly number[]> {
+      return (await backend.draft!([{ sequence, token, count }]))[0].guesses
+    },
+    /** Checks guesses behind `token`; keeps those that agree with the model, as greedy decoding does. */
+    async check(sequence: SequenceState, token: number, guesses: readonly number[]) {
+      let next = -1
+      const keep = ({ argmax }: GuessedRows) => {
+        let kept = 1
+        while (kept <= guesses.length && guesses[kept - 1] === argmax[kept - 1]) kept++
+        next = argmax[kept - 1]
+        return kept
+      }
+      const run = { sequence, tokens: [token, ...guesses], phase: 'decode', output: 'argmax', keep } as const
+      const [{ kept, argmax }] = await backend.step([run])
+      expect(argmax, 'the best token at the last kept one').toBe(next)
+      return { kept, next }
+    },
   }
-  const draft = async (sequence: SequenceState, token: number, count = 3): Promise<readonly number[]> =>
-    (await backend.draft!([{ sequence, token, count }]))[0].guesses
+}
 
-  /** Checks guesses behind `token`; keeps those that agree with the model, as greedy decoding does. */
-  const check = async (sequence: SequenceState, token: number, guesses: readonly number[]) => {
-    let next = -1
-    const keep = ({ argmax }: GuessedRows) => {
-      let kept = 1
-      while (kept <= guesses.length && guesses[kept - 1] === argmax[kept - 1]) kept++
-      next = argmax[kept - 1]
-      return kept
-    }
-    const run = { sequence, tokens: [token, ...guesses], phase: 'decode', output: 'argmax', keep } as const
-    const [{ kept, argmax }] = await backend.step([run])
-    expect(argmax, 'the best token at the last kept one').toBe(next)
-    return { kept, next }
-  }
+describe.each(goldenRows)('$name against the reference values', row => {
+  const on = drafting(row)
 
-  test('guesses 1 to 3 of chains, and the keys and values of a prompt', async () => {
-    for (const j of prompts) {
+  test('guesses 1 to 3 of chains, keys and values of a prompt, greedy text in rounds of three guesses', async () => {
+    const { backend, draft } = on
+    for (const j of row.prompts) {
       const ids = [...goldens.ints(`p${j}.input_ids`)]
-      const rows = goldens.ints(`p${j}.rows`).subarray(row.isSlow ? -2 : 0)
+      const rows = goldens.ints(`p${j}.rows`).subarray(-row.rows)
       const want = goldens.ints(`p${j}.draft_ids`).subarray(-3 * rows.length)
       const sequence = backend.createSequence()
       for (const [i, r] of rows.entries()) {
@@ -64,8 +74,8 @@ describe.each(draftBackends)('$name', row => {
           expectClose(got, all.subarray(i * got.length, (i + 1) * got.length), row.band, `guess ${index} at row ${r}`)
         }
       }
-      const rest = ids.slice(sequence.length)
-      if (rest.length > 0) await backend.step([{ sequence, tokens: rest, phase: 'prompt', output: 'none' }])
+      const last = { sequence, tokens: ids.slice(sequence.length), phase: 'prompt', output: 'argmax' } as const
+      const [{ argmax }] = await backend.step([last])
       for (const [part, name] of [
         ['keys', 'k_cache'],
         ['values', 'v_cache'],
@@ -73,35 +83,38 @@ describe.each(draftBackends)('$name', row => {
         const got = await sequence.exportRows(backend.config.numLayers, part, 1, ids.length - 1)
         expectClose(got, byRow(goldens.floats(`p${j}.${name}`), backend), row.band, part)
       }
+      await expectRounds(sequence, j, argmax as number)
       sequence.release()
     }
   })
 
-  test('greedy text in rounds of three guesses is the same as one by one', async () => {
-    for (const j of prompts) {
-      const ids = [...goldens.ints(`p${j}.input_ids`)]
-      const greedy = [...goldens.ints(`p${j}.greedy`)].slice(0, row.isSlow ? 8 : 30)
-      const wantGuesses = goldens.ints(`p${j}.round_drafts`)
-      const wantKept = goldens.ints(`p${j}.round_accepted`)
-      const sequence = await prompt(ids.slice(0, -1))
-      const first = [{ sequence, tokens: ids.slice(-1), phase: 'prompt', output: 'argmax' } as const]
-      const text = [(await backend.step(first))[0].argmax as number]
-      for (let round = 0; text.length < greedy.length; round++) {
-        const guesses = await draft(sequence, text.at(-1)!)
-        const { kept, next } = await check(sequence, text.at(-1)!, guesses)
-        text.push(...guesses.slice(0, kept - 1), next)
-        if (!row.sameTokens || text.length > greedy.length) continue
-        expect(guesses).toEqual([...wantGuesses.subarray(3 * round, 3 * round + 3)])
-        expect(kept - 1).toBe(wantKept[round])
-      }
-      if (row.sameTokens) expect(text.slice(0, greedy.length)).toEqual(greedy)
-      sequence.release()
+  /** Greedy text in rounds of three guesses is the same as one by one. */
+  const expectRounds = async (sequence: SequenceState, j: number, first: number) => {
+    const { draft, check } = on
+    const greedy = [...goldens.ints(`p${j}.greedy`)].slice(0, row.text)
+    const wantGuesses = goldens.ints(`p${j}.round_drafts`)
+    const wantKept = goldens.ints(`p${j}.round_accepted`)
+    const text = [first]
+    for (let round = 0; text.length < greedy.length; round++) {
+      const guesses = await draft(sequence, text.at(-1)!)
+      const { kept, next } = await check(sequence, text.at(-1)!, guesses)
+      text.push(...guesses.slice(0, kept - 1), next)
+      if (!row.sameTokens || text.length > greedy.length) continue
+      expect(guesses).toEqual([...wantGuesses.subarray(3 * round, 3 * round + 3)])
+      expect(kept - 1).toBe(wantKept[round])
     }
-  })
+    if (row.sameTokens) expect(text.slice(0, greedy.length)).toEqual(greedy)
+  }
+})
+
+describe.each(stateRows)('states, $name', row => {
+  const on = drafting(row)
+  const sameState = (got: Snapshot, want: Snapshot) => expectSameState(got, want, row.rounding)
+  const ids = [17, 3, 40, 22, 58, 9, 31, 44]
 
   test('rejected guesses leave no trace, in one sequence or several', async () => {
-    const ids = [...goldens.ints('p0.input_ids')].slice(0, 6)
-    const kept = row.isSlow ? [1, 3] : [1, 2, 3, 4]
+    const { backend, prompt, draft } = on
+    const { kept } = row
     const sequences = await Promise.all(kept.map(() => prompt(ids)))
     const tokens = [5, 6, 7, 8]
     await backend.step(
@@ -120,14 +133,14 @@ describe.each(draftBackends)('$name', row => {
       expect(await draft(plain, 9), 'the head knows the same').toEqual(guesses)
       const [alone] = await backend.step([{ ...one, sequence: plain }])
       const want = await snapshot(backend, plain, alone.logits!)
-      expectSameSnapshot(await snapshot(backend, sequence, logits!), want)
+      sameState(await snapshot(backend, sequence, logits!), want)
       plain.release()
       sequence.release()
     }
   })
 
   test('held states bring the head along; an imported one starts it anew', async () => {
-    const ids = [...goldens.ints('p0.input_ids')].slice(0, 8)
+    const { backend, prompt, draft, check } = on
     const sequence = await prompt(ids)
     const held = await sequence.hold()
     const guesses = await draft(sequence, 11)
@@ -148,7 +161,7 @@ describe.each(draftBackends)('$name', row => {
   })
 
   test('an aborted step, an aborted draft, and drafting itself change nothing', async () => {
-    const ids = [...goldens.ints('p0.input_ids')].slice(0, 5)
+    const { backend, prompt, draft } = on
     const whole = await fresh(backend, ids)
     const sequence = await prompt(ids.slice(0, -1))
     const aborted = { signal: AbortSignal.abort(new Error('enough')) }
@@ -159,27 +172,52 @@ describe.each(draftBackends)('$name', row => {
     await draft(sequence, 3)
     const last = { sequence, tokens: ids.slice(-1), phase: 'prompt', output: 'last' } as const
     const [{ logits }] = await backend.step([last])
-    expectSameSnapshot(await snapshot(backend, sequence, logits!), whole)
+    sameState(await snapshot(backend, sequence, logits!), whole)
     sequence.release()
   })
 
   test('choose sees the logits, and ends the chain', async () => {
+    const { backend, prompt } = on
     const sequence = await prompt([1, 2, 3])
     const seen: number[] = []
     const choose = (logits: Float32Array, index: number) => {
       expect(logits.length).toBe(backend.config.vocabSize)
       seen.push(index)
-      return index === 1 ? null : 77
+      return index === 1 ? null : 47
     }
     const [{ guesses }] = await backend.draft!([{ sequence, token: 4, count: 3, choose }])
-    expect(guesses).toEqual([77])
+    expect(guesses).toEqual([47])
     expect(seen).toEqual([0, 1])
     sequence.release()
   })
 })
 
+test.each(stateRows.filter(({ model }) => model))(
+  'the head of a small model guesses as the reference does, $name',
+  async row => {
+    const chains = await Promise.all(
+      [row, { ...row, open: openReferenceBackend }].map(async each => {
+        const { backend, close } = await openDraftBackend(each)
+        const sequence = backend.createSequence()
+        await backend.step([{ sequence, tokens: [17, 3, 40], phase: 'prompt', output: 'none' }])
+        await backend.step([{ sequence, tokens: [22], phase: 'decode', output: 'none' }])
+        const logits: Float32Array[] = []
+        const choose = (values: Float32Array, index: number) => {
+          logits.push(values.slice())
+          return 50 + index
+        }
+        await backend.draft!([{ sequence, token: 9, count: 3, choose }])
+        await close()
+        return logits
+      }),
+    )
+    expect(chains[0]).toHaveLength(3)
+    for (const [i, logits] of chains[0].entries()) expectClose(logits, chains[1][i], KERNEL, `guess ${i}`)
+  },
+)
+
 test('without being asked for, the head is not loaded and changes nothing', async () => {
-  const row = draftBackends[1]
+  const [, row] = goldenRows
   const [plain, drafting] = [await openDraftBackend(row, { drafts: false }), await openDraftBackend(row)]
   expect(plain.backend.draft).toBeUndefined()
   expect(plain.backend.config.draftHead).toBeNull()

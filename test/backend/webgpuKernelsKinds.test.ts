@@ -416,8 +416,17 @@ function attentionConfig(numHeads: number, numKvHeads: number, headDim: number, 
   }
   const linear = { linearKeyHeads: 0, linearValueHeads: 0, linearKeyDim: 0, linearValueDim: 0, linearConvDim: 0 }
   const layers = [{ mixer, feedForward: { kind: 'moe' } }]
-  const rest = { numHeads, numKvHeads, headDim, rope: mixer.rope, rmsNormEps: 1e-6, layers, moeLayers: [0] }
-  return { ...sizes, ...linear, ...rest } as unknown as ModelConfig
+  const rest = {
+    numHeads,
+    numKvHeads,
+    headDim,
+    rope: mixer.rope,
+    rmsNormEps: 1e-6,
+    layers,
+    moeLayers: [0],
+    expertLayers: [0],
+  }
+  return { ...sizes, ...linear, ...rest, draftHead: null } as unknown as ModelConfig
 }
 
 /** All of an attention layer between its projections, position by position. */

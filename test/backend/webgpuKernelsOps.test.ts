@@ -314,7 +314,8 @@ describe.each(devices)('operations, $name', ({ options }) => {
       info.write([{ tokens: [0], position: 5, pages: [0], stateIn, stateOut }])
       poisonState()
       const out = arena.poisoned(heads * valueDim)
-      const step = { constants: arena.put(constants), tokenInfo, status: space.status, inputs: arena.put(first), out }
+      const { status } = space
+      const step = { constants: arena.put(constants), tokenInfo, runInfo, status, inputs: arena.put(first), out }
       await arena.run(await linearStepOp(gpu, config, step, states, 0))
       expectClose(await arena.floats(out, one.out.length), one.out, KERNEL, 'one token')
       await check('state after a token', one)
@@ -413,6 +414,8 @@ function attentionConfig(numHeads: number, numKvHeads: number, headDim: number):
     numLayers: 1,
     numExperts: 1,
     moeLayers: [0],
+    expertLayers: [0],
+    draftHead: null,
   }
   const linear = { linearKeyHeads: 1, linearValueHeads: 1, linearKeyDim: 16, linearValueDim: 16, linearConvDim: 48 }
   const rope = { dims: headDim / 2, theta: 1e7, yarn: null }

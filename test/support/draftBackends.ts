@@ -1,49 +1,91 @@
-// Backends opened with the demo model's head for drafts. A backend joins the tests of drafts with one row.
+// Backends opened with a model's head for drafts. A backend joins the tests of drafts with one row: with the demo model for what it
+// computes, with that or a small one for what becomes of states.
 import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
+import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
+import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { type Band, FAST_LOGITS, GOLDEN, KERNEL } from './bands.js'
+import { faultModel } from './faultBackends.js'
+import { faultShape } from './faultShape.js'
 import { demoModel } from './models.js'
+import { openTiered } from './tieredBackend.js'
+import './swiftShader.js'
 
 export interface DraftRow {
   readonly name: string
   open(packed: PackedModel, options: BackendOptions): Promise<Backend>
   readonly options: Pick<BackendOptions, 'precision' | 'threads'>
+  /** What it is opened with; default the demo model. */
+  readonly model?: () => Promise<PackedModel>
+}
+
+export interface GoldenRow extends DraftRow {
+  readonly prompts: readonly number[]
+  readonly rows: number // of a prompt that guesses are made behind, the last ones
+  readonly text: number // tokens
   /** The head's logits, keys and values against the goldens. */
   readonly band: Band
   /** Guesses and greedy text equal the goldens'. */
   readonly sameTokens: boolean
-  /** Sees the first prompt and a part of its text. */
-  readonly isSlow: boolean
 }
 
-export const draftBackends: readonly DraftRow[] = [
+export interface StateRow extends DraftRow {
+  readonly kept: readonly number[] // of four tokens of a step, by sequence
+  /** What two ways to the same state may differ by; default nothing. */
+  readonly rounding?: Band
+}
+
+const reference = { name: 'reference', open: openReferenceBackend, options: { precision: 'exact' } } as const
+const wasm = {
+  name: 'wasm exact',
+  open: openWasmBackend,
+  options: { precision: 'exact', threads: 2 },
+} as const
+const wasmFast = { name: 'wasm fast', open: openWasmBackend, options: { precision: 'fast', threads: 2 } } as const
+
+const few = { prompts: [0], rows: 2, text: 8 }
+/** An emulated GPU takes a second for a few tokens. */
+const onGpu = { open: openWebgpuBackend, prompts: [0], rows: 1, text: 5 }
+
+/** With the demo model. */
+export const goldenRows: readonly GoldenRow[] = [
+  { ...reference, ...few, band: GOLDEN, sameTokens: true },
+  { ...wasm, prompts: [0, 2], rows: 99, text: 30, band: KERNEL, sameTokens: true },
+  { ...wasmFast, ...few, band: FAST_LOGITS, sameTokens: false },
+  { ...onGpu, name: 'webgpu exact', options: { precision: 'exact' }, band: KERNEL, sameTokens: true },
+  { ...onGpu, name: 'webgpu fast', options: { precision: 'fast' }, band: FAST_LOGITS, sameTokens: false },
+]
+
+const small = {
+  options: { precision: 'exact' },
+  kept: [1, 3],
+  async model() {
+    const { packed, close } = await faultModel({ ...faultShape, head: true })
+    return { ...packed, close }
+  },
+} as const
+
+export const stateRows: readonly StateRow[] = [
+  { ...reference, kept: [1, 3] },
+  { ...wasm, kept: [1, 2, 3, 4] },
+  { ...wasmFast, kept: [1, 3] },
+  { ...small, name: 'webgpu', open: openWebgpuBackend },
   {
-    name: 'reference',
-    open: openReferenceBackend,
-    options: { precision: 'exact' },
-    band: GOLDEN,
-    sameTokens: true,
-    isSlow: true,
+    ...small,
+    name: 'webgpu, experts from disk',
+    // Twice what a token wants: a step of four tokens comes in two halves.
+    open: (packed, options) =>
+      openWebgpuBackend(packed, { ...options, expertMemory: 4 * slotLayout(packed.experts.layout).stride }),
   },
   {
-    name: 'wasm exact',
-    open: openWasmBackend,
-    options: { precision: 'exact', threads: 2 },
-    band: KERNEL,
-    sameTokens: true,
-    isSlow: false,
-  },
-  {
-    name: 'wasm fast',
-    open: openWasmBackend,
-    options: { precision: 'fast', threads: 2 },
-    band: FAST_LOGITS,
-    sameTokens: false,
-    isSlow: true,
+    ...small,
+    name: 'webgpu, experts in memory and on disk',
+    open: (packed, options) => openTiered(packed, { gpu: 6, memory: 12 }, options),
+    rounding: KERNEL,
   },
 ]
 
@@ -51,7 +93,7 @@ export async function openDraftBackend(
   row: DraftRow,
   options: Partial<BackendOptions> = {},
 ): Promise<{ backend: Backend; close(): Promise<void> }> {
-  const packed = await openPacked(await openNodeFolder(demoModel, { links: 'any' }))
+  const packed = await (row.model?.() ?? openPacked(await openNodeFolder(demoModel, { links: 'any' })))
   const { expertsPerToken } = packed.config
   const backend = await row.open(packed, { ...row.options, expertsPerToken, drafts: true, ...options })
   return {

@@ -1,6 +1,6 @@
 // A small model of random shapes, formats and weights that exists in memory alone: what a backend must compute like the
 // reference, wherever its kernels are cut.
-import { type ModelConfig, parseConfig } from '#moeflux/model/config.js'
+import { type ModelConfig, parseConfig, withDraftHead } from '#moeflux/model/config.js'
 import { type ExpertFormats, expertLayout, expertParts, type MatrixFormat } from '#moeflux/model/expertLayout.js'
 import { NO_EXPERTS } from '#moeflux/model/families/family.js'
 import { float32ToBfloat16, float32ToFloat16 } from '#moeflux/model/floats.js'
@@ -34,6 +34,8 @@ export interface RandomShape {
   /** Of each resident matrix in turn, over and over; null: plain BF16. */
   readonly formats: readonly (RandomFormat | null)[]
   readonly expertFormats: readonly [gate: RandomFormat | null, up: RandomFormat | null, down: RandomFormat | null]
+  /** With a head for drafts. */
+  readonly head?: boolean
   readonly seed: number
 }
 
@@ -45,7 +47,8 @@ export interface RandomFormat {
 
 export function randomModel(shape: RandomShape): PackedModel {
   const random = seededRandom(shape.seed)
-  const config = withKinds(parseConfig(configOf(shape)), shape.kinds)
+  const plain = withKinds(parseConfig(configOf(shape)), shape.kinds)
+  const config = shape.head ? withDraftHead(plain) : plain
   const stored = new Map<string, StoredTensor>()
   const chunks: { offset: number; bytes: Uint8Array }[] = []
   let size = 0
@@ -85,7 +88,7 @@ export function randomModel(shape: RandomShape): PackedModel {
     down: layoutFormat(fitting(down, shape.intermediate)),
   }
   const layout = expertLayout(config, expertParts(config, formats), 'packed_experts')
-  const records = config.moeLayers.map(() => randomExperts(random, config.numExperts, shape, formats, layout))
+  const records = config.expertLayers.map(() => randomExperts(random, config.numExperts, shape, formats, layout))
   const files = records.map((bytes, layer) => memorySource(bytes, `experts ${layer}`))
   const weights = memorySource(bytes, 'weights')
   return {
@@ -96,7 +99,7 @@ export function randomModel(shape: RandomShape): PackedModel {
     weights,
     experts: {
       layout,
-      layouts: config.moeLayers.map(() => layout),
+      layouts: config.expertLayers.map(() => layout),
       files,
       checksums: checksumsOf(records, layout.expertSize),
     },

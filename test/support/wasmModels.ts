@@ -4,7 +4,7 @@ import type { Backend, BackendOptions, LayerState, SequenceState } from '#moeflu
 import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
-import { expectSameBits } from './bands.js'
+import { type Band, expectClose, expectSameBits } from './bands.js'
 import { demoModel } from './models.js'
 
 export interface OpenedWasm {
@@ -88,15 +88,22 @@ export async function fresh(
 }
 
 export function expectSameSnapshot(got: Snapshot, want: Snapshot): void {
-  expectSameBits(got.logits, want.logits, 'logits')
+  expectSameState(got, want)
+}
+
+/** `band`: how far values may be from each other; default not at all. */
+export function expectSameState(got: Snapshot, want: Snapshot, band?: Band): void {
+  const expectSame = (values: Float32Array, wanted: Float32Array, what: string) =>
+    band === undefined ? expectSameBits(values, wanted, what) : expectClose(values, wanted, band, what)
+  expectSame(got.logits, want.logits, 'logits')
   got.layers.forEach((layer, i) => {
     const other = want.layers[i]
     if (layer.kind === 'full_attention' && other.kind === 'full_attention') {
-      expectSameBits(layer.keys, other.keys, `keys of layer ${i}`)
-      expectSameBits(layer.values, other.values, `values of layer ${i}`)
+      expectSame(layer.keys, other.keys, `keys of layer ${i}`)
+      expectSame(layer.values, other.values, `values of layer ${i}`)
     } else if (layer.kind === 'linear_attention' && other.kind === 'linear_attention') {
-      expectSameBits(layer.conv, other.conv, `conv state of layer ${i}`)
-      expectSameBits(layer.recurrent, other.recurrent, `recurrent state of layer ${i}`)
+      expectSame(layer.conv, other.conv, `conv state of layer ${i}`)
+      expectSame(layer.recurrent, other.recurrent, `recurrent state of layer ${i}`)
     } else throw new Error(`layer ${i} is ${layer.kind}, want ${other.kind}`)
   })
 }

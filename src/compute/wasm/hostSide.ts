@@ -37,10 +37,10 @@ export function hostScratch({
   maxRows,
   ...shape
 }: HostShape): HostScratch {
-  const config = { ...shape.config, vocabSize: 16, layers: [], moeLayers: [] }
+  const config = { ...shape.config, vocabSize: 16, layers: [], moeLayers: [], draftHead: null }
   const scratch = layoutScratch({ config, expertsPerToken, chunkTokens: maxRows, threads, forms })
   const normBytes = alignUp(config.hiddenSize * 4, 64)
-  const homeBytes = scratch.bytes + config.numLayers * normBytes
+  const homeBytes = scratch.bytes + Math.max(config.numLayers, config.expertLayers.length) * normBytes
   return { config, scratch, normBytes, homeBytes, slotBytes: alignUp(expertSize, SLOT_ALIGN) }
 }
 

@@ -7,7 +7,7 @@ import type { Op } from './op.js'
 export const NOT_FINITE = 0xffffffff
 
 /**
- * logits [rows, count] -> out [rows]; `tokens` of the step size is the number of rows. `source`: [rows, width], what the
+ * logits [rows, count] -> out [rows, outStride]; `tokens` of the step size is the number of rows. `source`: [rows, width], what the
  * logits were made of. Products of int8 may lose a NaN on the way, so it is looked at as well.
  */
 export async function argmaxOp(
@@ -17,10 +17,11 @@ export async function argmaxOp(
   source: { readonly rows: GPUBuffer; readonly width: number },
   maxRows: number,
   out: GPUBuffer,
+  outStride = 1, // words from one row's token to the next
 ): Promise<Op> {
   const [first, second] = await Promise.all([
     gpu.kernels.get('argmax', { FIRST: true }),
-    gpu.kernels.get('argmax', { FIRST: false }),
+    gpu.kernels.get('argmax', { FIRST: false, OUT_STRIDE: outStride }),
   ])
   const perGroup = Math.max(1024, Math.ceil(count / 256))
   const groups = Math.ceil(count / perGroup)

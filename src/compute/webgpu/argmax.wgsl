@@ -13,7 +13,7 @@ struct Shape { count: u32, perGroup: u32, width: u32, pad: u32 }
 #else
 @group(0) @binding(1) var<storage, read> values: array<vec3<u32>>; // [tokens, count]
 @group(0) @binding(2) var<storage, read> source: array<u32>; // [tokens, width]: floats as bits
-@group(0) @binding(3) var<storage, read_write> out: array<u32>; // [tokens]
+@group(0) @binding(3) var<storage, read_write> out: array<u32>; // [tokens, OUT_STRIDE]
 #endif
 
 var<workgroup> best: array<f32, WG>;
@@ -61,7 +61,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) grid: 
     out[group.y * grid.x + group.x] = vec3<u32>(bitcast<u32>(best[0]), bestAt[0], wrong[0]);
 #else
     let winner = select(bestAt[0], 0u, bestAt[0] == 0xffffffffu);
-    out[group.y] = select(winner, NOT_FINITE, wrong[0] != 0u);
+    out[group.y * OUT_STRIDE] = select(winner, NOT_FINITE, wrong[0] != 0u);
 #endif
   }
 }

@@ -25,6 +25,7 @@ export async function attentionOp(
   pool: KvPool,
   layer: number,
   splits: number,
+  isHead = false, // of the head for drafts, which may not have seen a sequence from its beginning
 ): Promise<Op> {
   const heads = headsPerTile(config, 1)
   const isWhole = splits === 1
@@ -36,7 +37,7 @@ export async function attentionOp(
     OWNED: Math.ceil((heads * config.headDim) / 4 / 128),
     SPLITS: splits,
     SCALE: config.headDim ** -0.5,
-    WINDOW: shape.window ?? 0,
+    ...(isHead ? { FIRST_ROW: true } : { WINDOW: shape.window ?? 0 }),
     ...(isWhole ? { GATED: shape.outputGate, SINKS: shape.sinks } : {}), // else attentionReduce sees to them
   })
   const { step, tokenInfo, inputs, queries, parts, sinks, out } = buffers

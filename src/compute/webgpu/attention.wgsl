@@ -2,7 +2,7 @@
 // head, and a range of pages: all of them (prefill; the output is final, by its gate where there is one), or one of SPLITS ranges (decode; the parts are
 // put together by attentionReduce). Tiles of TILE positions lie at absolute multiples, and a masked position adds
 // exactly nothing, so a token's result does not depend on the tokens beside it. WINDOW: a token sees that many positions, its
-// own the last of them; 0: all. SINKS: one more logit per head, which has weight and no value.
+// own the last of them; 0: all. FIRST_ROW: what is before a token's firstRow was never written. SINKS: one more logit per head, which has weight and no value.
 #include activations
 #include step
 const HEADS_PER_KV = HEADS / KV_HEADS;
@@ -47,7 +47,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   // Queries of one workgroup belong to one run: the host cuts tiles so.
   let last = tokens[queryToken(first, ROWS - 1u)];
   let tiles = (last.position + TILE) / TILE; // ceil((position + 1) / TILE)
-#if WINDOW > 0
+#if FIRST_ROW
+  let firstRow = tokens[first].firstRow;
+  let oldest = firstRow / TILE;
+#elif WINDOW > 0
   let firstSeen = tokens[first].position + 1u;
   let oldest = select(firstSeen - WINDOW, 0u, firstSeen < WINDOW) / TILE;
 #else
@@ -106,7 +109,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       var score = 0.0;
       for (var part = 0u; part < PARTS; part++) { score += partScores[part * ROWS * TILE + i]; }
       let own = tokens[queryToken(first, i / TILE)].position;
-#if WINDOW > 0
+#if FIRST_ROW
+      let isSeen = position + i % TILE <= own && position + i % TILE >= firstRow;
+#elif WINDOW > 0
       let isSeen = position + i % TILE <= own && position + i % TILE + WINDOW > own;
 #else
       let isSeen = position + i % TILE <= own;
@@ -136,19 +141,24 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var own = 0u; own < OWNED; own++) { sums[own] *= rowScale[min((thread + own * WG) / QUADS, ROWS - 1u)]; }
     // Rows past the last position were never written: they may hold anything, and 0 times anything may be NaN.
     let columns = min(TILE, last.position + 1u - position);
+#if FIRST_ROW
+    let firstColumn = select(0u, firstRow - position, firstRow > position);
+#else
+    const firstColumn = 0u;
+#endif
     if (WG % QUADS == 0u) {
       // All of a thread's sums are of the same quad. Eight rows at a time: their loads overlap.
       for (var column = 0u; column < columns; column += 8u) {
         var v: array<vec4<f32>, 8>;
-        for (var n = 0u; n < 8u; n++) { v[n] = pages[values + min(column + n, columns - 1u) * (KV_WIDTH / 4u) + thread % QUADS]; }
-        for (var n = 0u; n < 8u; n++) { // past the last column the weight is 0
+        for (var n = 0u; n < 8u; n++) { v[n] = pages[values + clamp(column + n, firstColumn, columns - 1u) * (KV_WIDTH / 4u) + thread % QUADS]; }
+        for (var n = 0u; n < 8u; n++) { // beside the columns the weight is 0
           for (var own = 0u; own < OWNED; own++) {
             sums[own] += partScores[min((thread + own * WG) / QUADS, ROWS - 1u) * TILE + column + n] * v[n];
           }
         }
       }
     } else {
-      for (var column = 0u; column < columns; column++) {
+      for (var column = firstColumn; column < columns; column++) {
         for (var own = 0u; own < OWNED; own++) {
           let i = min(thread + own * WG, ROWS * QUADS - 1u);
           sums[own] += partScores[(i / QUADS) * TILE + column] * pages[values + column * (KV_WIDTH / 4u) + i % QUADS];

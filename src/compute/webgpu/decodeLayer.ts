@@ -55,16 +55,7 @@ export async function decodeLayers(
   weights: ResidentWeights,
   options: DecodeOptions,
 ): Promise<DecodeLayers> {
-  const made = await Promise.all(
-    weights.layers.map(async (layer, i) => {
-      const { feedForward } = layer
-      const [mixer, rest] = await Promise.all([
-        mixerOps(parts, layer, i, options),
-        feedForward.kind === 'moe' ? moeOps(parts, weights, layer, feedForward, options) : denseOps(parts, layer),
-      ])
-      return { mixer, rest }
-    }),
-  )
+  const made = await Promise.all(weights.layers.map((layer, i) => layerOps(parts, weights, layer, i, options)))
   const layers: DecodeLayer[] = []
   let before: Op[] = []
   for (const { mixer, rest } of made) {
@@ -76,6 +67,34 @@ export async function decodeLayers(
     }
   }
   return { layers, rest: sequence(before) }
+}
+
+/** A layer whose experts are all in slots, alone. */
+export async function wholeLayer(
+  parts: LayerParts,
+  weights: ResidentWeights,
+  layer: LayerWeights,
+  index: number,
+  options: DecodeOptions,
+): Promise<Op> {
+  const { mixer, rest } = await layerOps(parts, weights, layer, index, options)
+  if (typeof rest === 'function') return sequence([mixer, rest])
+  return sequence([mixer, rest.shared, rest.routing.route, rest.experts])
+}
+
+async function layerOps(
+  parts: LayerParts,
+  weights: ResidentWeights,
+  layer: LayerWeights,
+  index: number,
+  options: DecodeOptions,
+): Promise<{ mixer: Op; rest: MoeOps | Op }> {
+  const { feedForward } = layer
+  const [mixer, rest] = await Promise.all([
+    mixerOps(parts, layer, index, options),
+    feedForward.kind === 'moe' ? moeOps(parts, weights, layer, feedForward, options) : denseOps(parts, layer),
+  ])
+  return { mixer, rest }
 }
 
 type MoeOps = Omit<DecodeLayer, 'mixer'> & {
@@ -148,7 +167,7 @@ async function routingOps(
   const { slots } = expertsOf(parts)
   const { status, hidden, logits } = space
   const { place, shape, selectionBias } = weights
-  const layers = config.moeLayers.length
+  const layers = config.expertLayers.length // rows of the choice before those of guesses
   const sharedSlot = slots.sharedSlot(place)
   const spareSlot = slots.spareSlot(place)
   const leftRow = layers + options.ahead
@@ -164,7 +183,7 @@ async function routingOps(
     return { route: sequence([logitsOp, choose]), choose, ahead }
   }
   const routing = await build(weights.router, 0)
-  const ahead = Math.min(options.ahead, layers - 1 - place)
+  const ahead = Math.min(options.ahead, config.moeLayers.length - 1 - place) // -1 in a head for drafts
   const wider = ahead > 0 ? allWeights.routers.withNext(place, ahead) : null
   return { routing, routingAhead: wider === null ? routing : await build([wider], ahead) }
 }
@@ -172,7 +191,7 @@ async function routingOps(
 /** The mixer, added to hidden. */
 function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, options: DecodeOptions): Promise<Op> {
   const { gpu, config, space, states, kv } = parts
-  const { step, status, tokenInfo, hidden, mixerIn, queries, angles, mixed } = space
+  const { step, status, tokenInfo, runInfo, hidden, mixerIn, queries, angles, mixed } = space
   const { mixer } = weights
   const norm = { weight: weights.inputNorm, eps: config.rmsNormEps }
   const project = (outStride: number, bias: GPUBuffer | null) =>
@@ -186,7 +205,7 @@ function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, optio
       label: 'outProj',
     })
   if (mixer.kind === 'linear_attention') {
-    const buffers = { constants: mixer.stepConstants, tokenInfo, status, inputs: mixerIn, out: mixed.values }
+    const buffers = { constants: mixer.stepConstants, tokenInfo, runInfo, status, inputs: mixerIn, out: mixed.values }
     return all([
       project(linearColumns(config).stride, null),
       linearStepOp(gpu, config, buffers, states, layer),
@@ -200,7 +219,7 @@ function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, optio
   return all([
     project(attentionColumns(config, shape).stride, mixer.inBias),
     attentionInputOp(gpu, config, shape, input, kv, layer),
-    attentionOp(gpu, config, shape, attend, kv, layer, splits),
+    attentionOp(gpu, config, shape, attend, kv, layer, splits, layer === config.numLayers),
     attentionReduceOp(gpu, config, shape, attend, splits),
     outProject(mixer.outBias),
   ])

@@ -1,4 +1,4 @@
-// Evaluates one token each of a few sequences. Execution is optimistic: layers are recorded back to back as if every
+// Evaluates one token each of a few sequences, or a few of one where they are guesses. Execution is optimistic: layers are recorded back to back as if every
 // expert were in a slot, the router's choice stays on the GPU, and the first miss turns the commands after it into
 // no-ops. The host then sees which experts lack, brings them or computes them itself while the GPU computes the others
 // (hostExperts.ts), and resumes at that layer. Where the host computes, the last layer of a submission may miss: the GPU goes
@@ -11,18 +11,19 @@ import type { ModelConfig } from '../../model/config.js'
 import { addRowsOp } from './addRows.js'
 import { argmaxOp } from './argmax.js'
 import { attentionPartsBytes } from './attentionShape.js'
-import { type DecodeLayer, decodeLayers } from './decodeLayer.js'
+import { type DecodeLayer, type DecodeOptions, decodeLayers } from './decodeLayer.js'
 import { embedOp } from './embed.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
 import type { Head } from './head.js'
+import { headRowsOp } from './headOps.js'
 import { HelpTimes } from './helpTimes.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
 import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
 import type { StepSlots } from './noExperts.js'
-import type { Op } from './op.js'
+import type { Op, StepSize } from './op.js'
 import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
@@ -53,18 +54,20 @@ interface Seen extends DecodeResult {
  */
 type Begin = 'choose' | 'add' | 'after'
 
-interface RunOptions {
-  readonly tokens: number
+interface RunOptions extends StepSize {
   readonly predicts: boolean // guess what the next layers will choose
 }
 
 export class DecodePass {
+  /** What its layers are made of, for one more that decodes. */
+  layerParts!: LayerParts
+  layerOptions!: DecodeOptions
   readonly #gpu: GpuContext
   readonly #parts: LayerParts
   readonly #config: ModelConfig
   readonly #space: Workspace
   readonly #slots: StepSlots
-  readonly #layerCount: number // with experts
+  readonly #layerCount: number // with experts, a head's aside
   readonly #head: Head
   readonly #profiler: Profiler | null
   readonly #readback: GPUBuffer
@@ -82,6 +85,7 @@ export class DecodePass {
   #rest!: Op // layers after the last one with experts
   #project!: Op
   #argmax!: Op
+  #headRows!: Op | null // of the head for drafts
   #missRate = 1 // per layer, fading
   readonly #helpTimes = new HelpTimes()
   #prepared: { readonly key: string; readonly commands: GPUCommandBuffer[] } | null = null
@@ -106,7 +110,7 @@ export class DecodePass {
       maxTokens: MAX_DECODE_BATCH,
       logitsStride: logitsStride(config.numExperts, ahead),
     }
-    const choiceBytes = (layers + ahead + 1) * MAX_DECODE_BATCH * k * 4
+    const choiceBytes = (config.expertLayers.length + ahead + 1) * MAX_DECODE_BATCH * k * 4
     this.#space = {
       ...space,
       shape,
@@ -145,8 +149,10 @@ export class DecodePass {
     const bytes = attentionPartsBytes(config, MAX_DECODE_BATCH, splits)
     const attentionParts = storageBuffer(gpu.device, bytes, 'attention parts')
     const own = { ...parts, space }
+    pass.layerParts = own
     const ahead = pass.#readAhead?.sources ?? 0
     const options = { splits, attentionParts, ahead }
+    pass.layerOptions = options
     const project = {
       status: space.status,
       outStride: config.vocabSize,
@@ -160,10 +166,12 @@ export class DecodePass {
       matVecOp(gpu, weights.lmHead, space.hidden, head.logits, project),
       argmaxOp(gpu, head.logits, config.vocabSize, source, MAX_DECODE_BATCH, head.winners),
       decodeLayers(own, weights, options),
+      weights.draftHead && headRowsOp(own, weights, 'single'),
     ])
     ;[pass.#addRows, pass.#embed, pass.#project, pass.#argmax] = made
     pass.#layers = made[4].layers
     pass.#rest = made[4].rest
+    pass.#headRows = made[5]
     return pass
   }
 
@@ -172,19 +180,20 @@ export class DecodePass {
     return this.#helpTimes.seconds
   }
 
-  /** One token per run; logits are then in the head's rows. Winners are NOT_FINITE where something went wrong. */
-  async run(tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
+  /** Tokens of a run are guesses after the first; logits are then in the head's rows. Winners are NOT_FINITE where something went wrong. */
+  async run(size: StepSize, signal?: AbortSignal): Promise<DecodeResult> {
     const began = performance.now()
     const before = this.#guessed.readsAsked
-    const result = await this.#run(tokens, signal)
+    const result = await this.#run(size, signal)
     this.#governor.stepDone((performance.now() - began) / 1000, this.#guessed.readsAsked - before)
     return result
   }
 
-  async #run(tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
+  async #run(size: StepSize, signal?: AbortSignal): Promise<DecodeResult> {
+    const { tokens } = size
     const { device } = this.#gpu
     const readAhead = this.#slots.isAllResident || !this.#governor.on ? null : this.#readAhead
-    const how = { tokens, predicts: readAhead !== null }
+    const how = { ...size, predicts: readAhead !== null }
     let from = -1
     let to = this.#reach(from)
     const isWhole = to === this.#layerCount && readAhead === null
@@ -219,7 +228,7 @@ export class DecodePass {
         const hits = Math.min(isMiss ? reached : reached + 1, this.#layerCount)
         // The host's threads begin before anything else.
         const left = leavesOut && !isMiss ? this.#left(seen, to, tokens) : []
-        if (isMiss && this.#host !== null) helping = this.#help(this.#host, reached, seen, tokens, signal)
+        if (isMiss && this.#host !== null) helping = this.#help(this.#host, reached, seen, size, signal)
         else if (left.length > 0) helping = (this.#host as HostExperts).compute(to, seen.hidden, left, signal)
         helping?.catch(() => {}) // awaited below
         for (let layer = from + 1; layer < hits; layer++) {
@@ -281,9 +290,10 @@ export class DecodePass {
     host: HostExperts,
     layer: number,
     seen: Seen,
-    tokens: number,
+    size: StepSize,
     signal: AbortSignal | undefined,
   ): Promise<Float32Array> | null {
+    const { tokens } = size
     const { k } = this.#space.shape
     const ranks = seen.weights.length / (2 * tokens)
     const pairs: HostPair[] = []
@@ -304,7 +314,6 @@ export class DecodePass {
       return null
     }
     const recorder = new Recorder(this.#gpu.device, this.#profiler)
-    const size = { tokens, runs: tokens }
     this.#layers[layer].routing.choose(recorder, size)
     this.#layers[layer].experts(recorder, size)
     this.#slots.submit([recorder.finish() as GPUCommandBuffer], layer + 1)
@@ -318,7 +327,7 @@ export class DecodePass {
    */
   #record(from: number, to: number, how: RunOptions, begin: Begin = 'choose'): GPUCommandBuffer[] {
     const { tokens, predicts } = how
-    const size = { tokens, runs: tokens }
+    const size = how
     const commands: GPUCommandBuffer[] = []
     // The GPU begins with a little while the rest is submitted, in ever larger pieces: each costs it a pause.
     const { GROWTH } = this.#gpu.tuning
@@ -352,6 +361,7 @@ export class DecodePass {
       this.#rest(recorder, size)
       this.#project(recorder, size)
       this.#argmax(recorder, size)
+      this.#headRows?.(recorder, size)
     }
     const { choice, status } = this.#space
     recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
@@ -411,9 +421,9 @@ export class DecodePass {
     return prepared?.key === this.#preparedKey(how) ? prepared.commands : null
   }
 
-  #preparedKey({ tokens }: RunOptions): string {
+  #preparedKey({ tokens, runs }: RunOptions): string {
     const { states, kv, slots } = this.#parts
-    return `${tokens} ${states.generation} ${kv.generation} ${slots.generation}`
+    return `${tokens} ${runs} ${states.generation} ${kv.generation} ${slots.generation}`
   }
 
   #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
@@ -426,7 +436,7 @@ export class DecodePass {
   #guesses(routing: Uint32Array, layer: number, tokens: number): Uint32Array[] {
     const { k } = this.#space.shape
     return Array.from({ length: this.#layers[layer].routingAhead.ahead }, (_, i) => {
-      const at = (this.#layerCount + i) * MAX_DECODE_BATCH * k
+      const at = (this.#config.expertLayers.length + i) * MAX_DECODE_BATCH * k
       return routing.subarray(at, at + tokens * k)
     })
   }

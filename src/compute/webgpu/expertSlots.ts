@@ -74,8 +74,8 @@ export class ExpertSlots implements GuessedSlots {
     link: TierLink | null = null,
   ): Promise<ExpertSlots> {
     const { config, layouts, pools, recordBytes } = plan
-    const { moeLayers, numExperts: experts } = config
-    const layers = moeLayers.length
+    const { expertLayers, numExperts: experts } = config
+    const layers = expertLayers.length
     const { stride } = layouts[0]
     const slots = pools.slots * pools.pools
     const cache =
@@ -134,15 +134,15 @@ export class ExpertSlots implements GuessedSlots {
       }),
     })
     this.#streamer = new AsyncStreamer(this.#core)
-    const { moeLayers, numExperts: experts } = config
-    const layers = moeLayers.length
+    const { moeLayers, expertLayers, numExperts: experts } = config
+    const layers = moeLayers.length // a prompt wants no experts of a head for drafts
     this.#layerAhead = new LayerAhead(this.#core, { layers, experts, most: aheadLimit })
     uploads.onFree = () => {
       this.#reads.beginReads()
       this.#streamer.changed()
     }
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
-    this.waveTable = storageBuffer(device, layers * experts * 4, 'wave table')
+    this.waveTable = storageBuffer(device, expertLayers.length * experts * 4, 'wave table')
   }
 
   /** For kernels: the slot of each expert. */
@@ -361,20 +361,21 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Whether there is a slot for every expert. */
   get holdsAll(): boolean {
-    const { moeLayers, numExperts } = this.#plan.config
-    return this.#cache.slotsLeft >= moeLayers.length * numExperts && this.#plan.pools.pools === moeLayers.length
+    const { expertLayers, numExperts } = this.#plan.config
+    const layers = expertLayers.length
+    return this.#cache.slotsLeft >= layers * numExperts && this.#plan.pools.pools === layers
   }
 
   /** Brings every expert into its slot, behind whatever is wanted meanwhile. Ends early when closed or when a read fails. */
   async fill(onLoaded?: (experts: number) => void): Promise<void> {
-    const { moeLayers, numExperts } = this.#plan.config
+    const { expertLayers, numExperts } = this.#plan.config
     const core = this.#core
     const check = () => {
       if (core.aheadFailure !== null) throw core.aheadFailure
     }
     core.aheadFailure = null
     const isOver = () => this.#streamer.isOver || !this.holdsAll
-    for (let key = 0; key < moeLayers.length * numExperts && !isOver(); key++) {
+    for (let key = 0; key < expertLayers.length * numExperts && !isOver(); key++) {
       const layer = Math.floor(key / numExperts)
       await this.#streamer.settled(() => {
         check()

@@ -1,4 +1,5 @@
 // What the plan of a GPU's memory has to know of a packed model.
+import { allLayers } from '../../model/layerTensors.js'
 import type { ExpertLayout, LayerTensors } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
@@ -11,17 +12,18 @@ export type GpuModelOptions = Pick<BackendOptions, 'expertsPerToken' | 'precisio
 
 export function gpuModelOf(packed: PackedModel, options: GpuModelOptions): GpuModel {
   const { config, tensors, experts } = packed
-  const { moeLayers } = config
+  const { expertLayers } = config
+  const layers = allLayers(tensors)
   return {
     ...options,
     config,
     planned: options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true },
     weightBytes: residentWeightsBytes(tensors, config, options.maxBufferBytes),
-    ...(moeLayers.length === 0
+    ...(expertLayers.length === 0
       ? NO_SLOTS
       : slotSizes(
           experts.layouts,
-          moeLayers.map(layer => tensors.layers[layer]),
+          expertLayers.map(layer => layers[layer]),
         )),
   }
 }

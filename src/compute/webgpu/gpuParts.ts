@@ -1,11 +1,13 @@
 // What a model takes of a GPU's memory besides experts, piece by piece: the sum of the very functions by which the buffers
 // are made. Pure.
 import type { ModelConfig } from '../../model/config.js'
+import { allLayerKinds } from '../../model/sizes.js'
 import type { PlannedState, Precision } from '../backend.js'
 import type { BudgetPart } from '../memoryBudget.js'
 import { attentionPartsBytes } from './attentionShape.js'
 import { stagingBytes } from './expertUploads.js'
 import { HARDWARE_TUNING, type Tuning } from './gpuContext.js'
+import { chainBytes } from './guesser.js'
 import { headBytes } from './head.js'
 import { kvPoolBytes, plannedPages } from './kvPool.js'
 import { plannedStates, statePoolBytes } from './statePool.js'
@@ -36,7 +38,7 @@ export interface GpuModel {
 
 export function gpuParts(model: GpuModel): BudgetPart[] {
   const { config, planned, maxBufferBytes, slotBytes } = model
-  const { numLayers, moeLayers, numExperts } = config
+  const { expertLayers, numExperts } = config
   const fast = model.precision === 'fast'
   const tuning = model.tuning ?? HARDWARE_TUNING
   const shape = {
@@ -46,11 +48,11 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
     logitsStride: logitsStride(numExperts, 0),
     pairTile: tuning.PAIR_TILE,
   }
-  const tables = 2 * moeLayers.length * numExperts * 4
+  const tables = 2 * expertLayers.length * numExperts * 4
   return [
     // Every pool of slots begins with shared experts, or with a spare slot: at most one a layer.
-    { what: 'weights', bytes: model.weightBytes + moeLayers.length * slotBytes },
-    { what: 'recurrent state', bytes: statePoolBytes(config, plannedStates(planned), maxBufferBytes) },
+    { what: 'weights', bytes: model.weightBytes + expertLayers.length * slotBytes },
+    { what: 'recurrent state', bytes: statePoolBytes(config, plannedStates(planned, config), maxBufferBytes) },
     {
       what: `keys and values of ${planned.tokens} tokens`,
       bytes: kvPoolBytes(config, plannedPages(planned), maxBufferBytes),
@@ -62,7 +64,8 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
         headBytes(config, fast) +
         decodeBytes(config, shape.k, tuning) +
         promptBytes(config, shape.k, shape.maxTokens) +
-        numLayers * CONSTANTS_PER_LAYER,
+        (config.draftHead === null ? 0 : chainBytes(config.rope.dims)) +
+        allLayerKinds(config).length * CONSTANTS_PER_LAYER,
     },
     { what: 'staging', bytes: stagingBytes(slotBytes, model.recordBytes) + tables },
   ]
@@ -70,7 +73,7 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
 
 /** Choices and their way back, rows of hidden that come and go where the host computes too. */
 function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tuning, 'SPLITS' | 'AHEAD'>): number {
-  const choice = (config.moeLayers.length + AHEAD + 1) * MAX_DECODE_BATCH * k * 4
+  const choice = (config.expertLayers.length + AHEAD + 1) * MAX_DECODE_BATCH * k * 4
   const logits = MAX_DECODE_BATCH * logitsStride(config.numExperts, AHEAD) * 4
   const rows = MAX_DECODE_BATCH * config.hiddenSize * 4
   const mixing = MAX_DECODE_BATCH * (k + 1) * 8
@@ -79,7 +82,7 @@ function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tun
 
 /** The same for prompts. */
 function promptBytes(config: ModelConfig, k: number, tokens: number): number {
-  const choices = config.moeLayers.length * tokens * k * 4
+  const choices = config.expertLayers.length * tokens * k * 4
   const rows = tokens * config.hiddenSize * 4
   return choices + 2 * rows + tokens * k * 16
 }

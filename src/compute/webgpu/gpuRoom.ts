@@ -100,7 +100,7 @@ async function takeShared(device: GPUDevice, request: RoomRequest, memory: Memor
 async function tryPlan(device: GPUDevice, plan: GpuPlan, model: GpuModel, reserve: number): Promise<Room | null> {
   let standIns: GPUBuffer[] = []
   try {
-    const inPools = model.config.moeLayers.length * model.slotBytes // of the fixed part: shared experts
+    const inPools = model.config.expertLayers.length * model.slotBytes // of the fixed part: shared experts
     standIns = await createChecked(device, standInsFor(plan.fixedBytes - inPools + reserve), 'room')
     return { plan, pools: plan.pools as PoolPlan, buffers: await createPools(device, plan, model) }
   } catch (error) {

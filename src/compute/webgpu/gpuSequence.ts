@@ -17,6 +17,11 @@ import { createChecked, readMapped } from './gpuMemory.js'
 import type { KvPool } from './kvPool.js'
 import { EMPTY_STATE, type StatePool } from './statePool.js'
 
+/** What the head for drafts knows of a sequence; the hidden row of its last token lies with its state. */
+export interface GpuDraft {
+  readonly firstRow: number // rows before it were never computed
+}
+
 export interface SequenceHome {
   readonly device: GPUDevice
   readonly config: ModelConfig
@@ -31,6 +36,7 @@ export class GpuSequence implements SequenceState {
   length = 0
   state = EMPTY_STATE
   table: PageTable
+  draft: GpuDraft | null = null // null: nothing is known of the last token
   readonly #home: SequenceHome
 
   constructor(home: SequenceHome) {
@@ -44,16 +50,18 @@ export class GpuSequence implements SequenceState {
     return state + this.table.pages.length * this.#home.kv.pageBytes
   }
 
-  /** What a step does at its very end: takes the new state slot over. */
-  commit(tokens: number, state: number): void {
+  /** What a step does at its very end: takes the new state slot over. Of tokens that are not kept nothing is left. */
+  commit(tokens: number, state: number, draft: GpuDraft | null): void {
     this.#home.states.release(this.state)
     this.length += tokens
     this.state = state
+    this.draft = draft
+    this.table.trim(this.length)
   }
 
   async clear(): Promise<void> {
     this.#home.states.retain(EMPTY_STATE)
-    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages))
+    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages), null)
   }
 
   clearPredictions(): void {
@@ -62,13 +70,13 @@ export class GpuSequence implements SequenceState {
 
   async hold(): Promise<HeldState> {
     this.#home.states.retain(this.state)
-    return new GpuHeldState(this.#home, this.length, this.state, this.table.share())
+    return new GpuHeldState(this.#home, this.length, this.state, this.table.share(), this.draft)
   }
 
   async restore(held: HeldState): Promise<void> {
-    const { length, state, table } = held as GpuHeldState
+    const { length, state, table, draft } = held as GpuHeldState
     this.#home.states.retain(state)
-    this.#become(length, state, table.share())
+    this.#become(length, state, table.share(), draft)
   }
 
   async exportLayer(layer: number): Promise<LayerState> {
@@ -122,7 +130,7 @@ export class GpuSequence implements SequenceState {
 
   release(): void {
     this.#home.states.retain(EMPTY_STATE)
-    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages))
+    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages), null)
   }
 
   /** Pools that grow meanwhile take with them what was written: each write asks for the buffer anew. */
@@ -142,7 +150,7 @@ export class GpuSequence implements SequenceState {
         floats.set(transposeState(state.recurrent, config, 'toGpu'), 4 * config.linearConvDim)
         device.queue.writeBuffer(states.buffer(layer), slot * states.layerBytes, floats)
       },
-      commit: () => this.#become(length, slot, table),
+      commit: () => this.#become(length, slot, table, null),
       drop() {
         table.release()
         states.release(slot)
@@ -150,12 +158,13 @@ export class GpuSequence implements SequenceState {
     }
   }
 
-  #become(length: number, state: number, table: PageTable): void {
+  #become(length: number, state: number, table: PageTable, draft: GpuDraft | null): void {
     this.table.release()
     this.#home.states.release(this.state)
     this.length = length
     this.state = state
     this.table = table
+    this.draft = draft
     this.#home.forgetPredictions(this)
   }
 
@@ -183,6 +192,7 @@ class GpuHeldState implements HeldState {
     readonly length: number,
     readonly state: number,
     readonly table: PageTable,
+    readonly draft: GpuDraft | null,
   ) {
     this.#home = home
   }

@@ -123,11 +123,12 @@ export class Head {
     return out
   }
 
-  /** A row of logits that decoding has left. */
-  async readRow(row: number): Promise<Float32Array> {
-    const bytes = this.#config.vocabSize * 4
+  /** Rows of logits that decoding has left. */
+  async readRows(first: number, count: number): Promise<Float32Array> {
+    const row = this.#config.vocabSize * 4
+    const bytes = count * row
     const recorder = new Recorder(this.#gpu.device, null)
-    recorder.copy(this.logits, row * bytes, this.readback, 0, bytes)
+    recorder.copy(this.logits, first * row, this.readback, 0, bytes)
     recorder.submit()
     return new Float32Array(await readMapped(this.readback, bytes))
   }

@@ -1,7 +1,7 @@
 // The memory behind K/V pages: per full-attention layer one buffer [pages][key, value][PAGE_TOKENS][kvHeads * headDim],
 // and the table in which a step lists the pages of its runs.
 import type { ModelConfig } from '../../model/config.js'
-import { kvRowSize, layersOfKind } from '../../model/sizes.js'
+import { kvLayers, kvRowSize } from '../../model/sizes.js'
 import type { PlannedState } from '../backend.js'
 import { type PageMemory, PagePool } from '../kvPages.js'
 import { PAGE_TOKENS } from './attentionShape.js'
@@ -18,7 +18,7 @@ export function plannedPages({ tokens, sequences }: PlannedState): number {
 
 /** What the pool takes when it is made for so many pages. */
 export function kvPoolBytes(config: ModelConfig, pages: number, maxBindingBytes: number): number {
-  const options = poolOptions(config, layersOfKind(config, 'full_attention'), maxBindingBytes)
+  const options = poolOptions(config, kvLayers(config), maxBindingBytes)
   return growingBytes(options, pages) + 4 * Math.max(TABLE_WORDS, pages)
 }
 

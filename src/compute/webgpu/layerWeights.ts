@@ -86,9 +86,8 @@ export async function loadLayer(
   tensors: ModelTensors,
   config: ModelConfig,
   routers: Routers,
-  index: number,
+  layer: LayerTensors,
 ): Promise<LayerWeights> {
-  const layer = tensors.layers[index]
   const { inputNorm, mixer } = layer
   return {
     inputNorm: await load.vectors([inputNorm]),
@@ -159,7 +158,7 @@ async function loadFeedForward(
   if (feedForward.kind === 'dense') {
     return { kind: 'dense', shape: feedForward.shape, block: await block(feedForward.expert) }
   }
-  const place = config.moeLayers.indexOf(layer.layer)
+  const place = config.expertLayers.indexOf(layer.layer)
   const biases = routerBiases(tensors, config, layer)
   const selection = selectionBiases(tensors, config, layer)
   return {
@@ -210,9 +209,9 @@ function present(...list: readonly (Vector | null)[]): Vector[] {
 }
 
 /** A layer with experts, and those after it whose routers may be asked with its own. */
-function withNext({ layers }: ModelTensors, { moeLayers }: ModelConfig, { layer }: LayerTensors): LayerTensors[] {
-  const place = moeLayers.indexOf(layer)
-  return place < 0 ? [layers[layer]] : moeLayers.slice(place, place + 1 + MOST_AHEAD).map(each => layers[each])
+function withNext({ layers }: ModelTensors, { moeLayers }: ModelConfig, own: LayerTensors): LayerTensors[] {
+  const place = moeLayers.indexOf(own.layer)
+  return place < 0 ? [own] : moeLayers.slice(place, place + 1 + MOST_AHEAD).map(each => layers[each])
 }
 
 function postNorms(tensors: ModelTensors, config: ModelConfig, layer: LayerTensors): Vector[] {

@@ -10,12 +10,13 @@ export interface LayerWidths {
 }
 
 export function layerWidths(config: ModelConfig): LayerWidths {
-  const mixers = config.layers.map(({ mixer }) =>
+  const layers = config.draftHead === null ? config.layers : [...config.layers, config.draftHead]
+  const mixers = layers.map(({ mixer }) =>
     mixer.kind === 'full_attention'
       ? { mixerIn: attentionColumns(config, mixer).stride, mixed: config.numHeads * config.headDim }
       : { mixerIn: linearColumns(config).stride, mixed: config.linearValueHeads * config.linearValueDim },
   )
-  const dense = config.layers.map(({ feedForward }) =>
+  const dense = layers.map(({ feedForward }) =>
     feedForward.kind === 'dense' ? feedForward.width : config.sharedExpertIntermediateSize,
   )
   return {

@@ -1,4 +1,4 @@
-// One token of a linear-attention layer between its projections.
+// One token of a linear-attention layer between its projections, or a few of a run, with a state for each.
 import type { ModelConfig } from '../../model/config.js'
 import type { GpuContext } from './gpuContext.js'
 import { linearColumns, linearConstants } from './linearShape.js'
@@ -8,6 +8,7 @@ import type { StatePool } from './statePool.js'
 export interface LinearStepBuffers {
   readonly constants: GPUBuffer // see linearStep.wgsl
   readonly tokenInfo: GPUBuffer
+  readonly runInfo: GPUBuffer
   readonly status: GPUBuffer
   readonly inputs: GPUBuffer // [tokens, stride of linearColumns]
   readonly out: GPUBuffer // [tokens, valueHeads * valueDim]
@@ -21,14 +22,25 @@ export async function linearStepOp(
   layer: number,
 ): Promise<Op> {
   const columns = linearColumns(config)
-  const kernel = await gpu.kernels.get('linearStep', {
+  const shape = {
     ...linearConstants(config),
     Z_AT: columns.z,
     B_AT: columns.b,
     A_AT: columns.a,
     EPS: config.rmsNormEps,
-  })
-  const { constants, tokenInfo, status, inputs, out } = buffers
-  const group = rebound(states, () => kernel.bind([constants, tokenInfo, status, inputs, states.buffer(layer), out]))
-  return (recorder, { tokens }) => recorder.dispatch(kernel, group(), config.linearValueHeads, tokens)
+  }
+  const [one, several] = await Promise.all([
+    gpu.kernels.get('linearStep', shape),
+    // Only who drafts has steps with several tokens of a run.
+    config.draftHead && gpu.kernels.get('linearStep', { ...shape, RUNS: true }),
+  ])
+  const { constants, tokenInfo, runInfo, status, inputs, out } = buffers
+  const bindings = () => [constants, tokenInfo, status, inputs, states.buffer(layer), out]
+  const oneGroup = rebound(states, () => one.bind(bindings()))
+  const severalGroup = several && rebound(states, () => several.bind([...bindings(), runInfo]))
+  return (recorder, { tokens, runs }) => {
+    if (runs === tokens) recorder.dispatch(one, oneGroup(), config.linearValueHeads, tokens)
+    else if (several && severalGroup) recorder.dispatch(several, severalGroup(), config.linearValueHeads, runs)
+    else throw new Error('a run of several tokens, and no kernel for it')
+  }
 }

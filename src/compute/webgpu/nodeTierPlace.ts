@@ -8,7 +8,7 @@ import type { TierPlace } from './openHostTier.js'
 
 export function nodeTierPlace({ config, experts }: PackedModel, options: BackendOptions): TierPlace {
   const { expertSize } = experts.layout
-  const count = config.moeLayers.length * config.numExperts
+  const count = config.expertLayers.length * config.numExperts
   const host = options.wasmHost ?? nodeHost()
   return {
     host,

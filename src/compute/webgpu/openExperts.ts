@@ -2,6 +2,7 @@
 // the slots that they lie in. In two halves, since the staging of resident weights has room before that of experts is made.
 import { BackendUnavailableError } from '../../errors.js'
 import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
+import { allLayers } from '../../model/layerTensors.js'
 import { isFilePath } from '../../storage/filePath.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
@@ -73,14 +74,15 @@ export async function openSlots(
   const slots = await ExpertSlots.create(device, plan, room.buffers, reader, tier)
   if (tier !== null) tier.above = slots
   lost.catch(error => slots.lose(error))
-  const shared = config.moeLayers.map((layer, place) => sharedMoves(tensors.layers[layer], layouts[place]))
+  const layers = allLayers(tensors)
+  const shared = config.expertLayers.map((layer, place) => sharedMoves(layers[layer], layouts[place]))
   if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
   return { slots, layouts }
 }
 
 /** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */
 export async function tierPlace(packed: PackedModel, options: BackendOptions): Promise<TierPlace | null> {
-  if (packed.config.moeLayers.length === 0) return null
+  if (packed.config.expertLayers.length === 0) return null
   if (readsFiles(packed)) {
     const { nodeTierPlace } = await import('./nodeTierPlace.js')
     return nodeTierPlace(packed, options)
@@ -106,10 +108,10 @@ async function measure(device: GPUDevice, request: ExpertRequest, workers: HostW
 }
 
 function tiersOf({ packed, model, room }: ExpertRequest, memorySlots: number, { usesToPay }: TierWay): ExpertTiers {
-  const { moeLayers, numExperts: experts } = packed.config
+  const { expertLayers, numExperts: experts } = packed.config
   const { poolOfLayer, slots: poolSlots } = room.pools
   const { slotBytes: expertBytes } = model
-  const sizes = { layers: moeLayers.length, experts, expertBytes, poolOfLayer, poolSlots, memorySlots }
+  const sizes = { layers: expertLayers.length, experts, expertBytes, poolOfLayer, poolSlots, memorySlots }
   const bytesPerStep = defaultMovesPerStep * expertBytes
   const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
   return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })

@@ -2,6 +2,7 @@
 // runs, in Node or in a tab, is told to it: threads, memory, and who reads experts into that memory.
 import type { ExpertTiers } from '../../experts/expertTiers.js'
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
+import { allLayers } from '../../model/layerTensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import type { HostSide } from '../gpuPlan.js'
@@ -61,8 +62,9 @@ export async function openHostTier(
   const { layout, files } = packed.experts
   const { expertsPerToken, precision } = options
   const { host } = place
+  const layers = allLayers(packed.tensors)
   const norms = await Promise.all(
-    packed.config.moeLayers.map(layer => readVector(packed.tensors.layers[layer].postAttentionNorm, packed.weights)),
+    packed.config.expertLayers.map(layer => readVector(layers[layer].postAttentionNorm, packed.weights)),
   )
   const notice = threadNotice(options.threads, host.processors)
   if (notice !== null) options.onNotice?.(notice)

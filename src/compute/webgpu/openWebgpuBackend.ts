@@ -2,12 +2,14 @@
 // kernels show that they compute right.
 
 import { BackendUnavailableError, MemoryPlanError, OutOfMemoryError } from '../../errors.js'
-import { layersOfKind } from '../../model/sizes.js'
+import { kvLayers, layersOfKind } from '../../model/sizes.js'
 import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { allExperts } from '../gpuPlan.js'
 import type { TierWay } from '../tierRates.js'
 import { DecodePass } from './decodePass.js'
+import { DraftByPrompt } from './draftByPrompt.js'
+import { DraftChain } from './draftChain.js'
 import { stagingBytes } from './expertUploads.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
@@ -26,6 +28,7 @@ import { Profiler } from './recorder.js'
 import { loadResidentWeights } from './residentWeights.js'
 import { selfTest } from './selfTest.js'
 import { plannedStates, StatePool } from './statePool.js'
+import { StepInfo } from './stepInfo.js'
 import { logitsStride } from './topK.js'
 import { WebgpuBackend } from './webgpuBackend.js'
 import { createWorkspace } from './workspace.js'
@@ -62,10 +65,14 @@ export async function openWebgpuBackend(
   options: BackendOptions,
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
-  packed = withoutHead(packed)
+  if (!options.drafts) packed = withoutHead(packed)
   try {
     return await openModestly(packed, options, gpuOptions)
   } catch (error) {
+    if (error instanceof NoRoomForHead) {
+      options.onNotice?.('no guesses ahead: the GPU has no room for all experts and those of the head')
+      return openWebgpuBackend(packed, { ...options, drafts: false }, gpuOptions)
+    }
     const fallback = error instanceof SelfTestError ? FALLBACKS[error.kernels] : null
     if (fallback === null) throw error
     options.onNotice?.(`${(error as Error).message}; trying again ${fallback.how}`)
@@ -110,6 +117,9 @@ async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions
   // What is to be mapped at once and cannot be had throws this, says WebGPU.
   throw failure instanceof RangeError ? new OutOfMemoryError('a buffer', 0, failure.message) : failure
 }
+
+/** Guesses pay where nothing is brought from elsewhere for them; who asked for them by number gets them anyway. */
+class NoRoomForHead extends Error {}
 
 class SelfTestError extends BackendUnavailableError {
   constructor(
@@ -164,11 +174,13 @@ async function openParts(
     host: place && (memory => hostSideOf(packed, options, chunkTokens, memory, place)),
   })
   const { plan } = room
-  if (plan.gpuSlots < allExperts(model)) options.onNotice?.(plan.line)
+  const holdsAll = plan.gpuSlots >= allExperts(model)
+  if (options.drafts === 'auto' && config.draftHead !== null && !holdsAll) throw new NoRoomForHead()
+  if (!holdsAll) options.onNotice?.(plan.line)
   const states = new StatePool(device, config, layersOfKind(config, 'linear_attention'), maxBytes)
-  const kv = new KvPool(device, config, layersOfKind(config, 'full_attention'), maxBytes)
+  const kv = new KvPool(device, config, kvLayers(config), maxBytes)
   const pages = Math.min(plannedPages(planned), kv.mostPages)
-  await states.reserve(plannedStates(planned) - 1)
+  await states.reserve(plannedStates(planned, config) - 1)
   await kv.reserve(pages, pages)
   const shape = {
     experts: config.numExperts,
@@ -179,7 +191,7 @@ async function openParts(
   }
   const space = await makeChecked(device, 'workspace', () => createWorkspace(gpu, config, shape))
   const request = { packed, options, model, room, place, chunkTokens, way: gpuOptions.way }
-  const sources = config.moeLayers.length === 0 ? null : await openSources(device, request, undo)
+  const sources = config.expertLayers.length === 0 ? null : await openSources(device, request, undo)
   const spare = stagingBytes(model.slotBytes, model.recordBytes)
   const weights = await loadResidentWeights(device, packed, maxBytes, spare, options)
   const experts = sources && (await openSlots(opened, request, sources))
@@ -200,6 +212,11 @@ async function openParts(
     // Where nothing is left on disk, guesses are of no use.
     DecodePass.create(parts, weights, head, profiler, readsAhead && tier?.holdsRest !== true),
   ])
+  const info = new StepInfo(device, config, space, kv)
+  const drafts = weights.draftHead && {
+    resident: await DraftChain.create(decode.layerParts, decode.layerOptions, weights, info, head, profiler),
+    streaming: await DraftByPrompt.create(parts, weights, prompt, info, head),
+  }
   const kind = kindOf(opened)
   const wrong = await selfTest(parts, weights, packed, gpuOptions.selfTestError?.(kind))
   if (wrong !== null) throw new SelfTestError(kind, `${description.name} computes wrong numbers: ${wrong}`)
@@ -210,6 +227,6 @@ async function openParts(
   if (experts !== null && tier !== null && readsAhead) fills.push(experts.slots.fillEmpty(tier))
   // Who cannot be read now is read, or found unreadable, when it is wanted.
   const filling = Promise.allSettled(fills).then(() => {})
-  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, profiler, chunkTokens, filling }
+  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, drafts, profiler, chunkTokens, filling }
   return new WebgpuBackend(opened, packed, options, made)
 }

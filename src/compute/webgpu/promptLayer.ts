@@ -27,7 +27,7 @@ import { topKOp } from './topK.js'
 import type { Workspace } from './workspace.js'
 
 export interface PromptLayer {
-  /** hidden += mlpOut of the layer before (not for the first), norm, mixer → mixerOut. */
+  /** hidden += mlpOut of the layer before (not for the first, nor for a head's), norm, mixer → mixerOut. */
   readonly mixer: Op
   readonly feedForward: PromptMoe | PromptDense
 }
@@ -82,9 +82,10 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
   const norm = (weight: GPUBuffer, delta: GPUBuffer | null) =>
     addNormOp(gpu, { weight, delta, hidden: space.hidden, out: space.normed.values }, hiddenSize, rmsNormEps)
   const { mixer } = weights
+  const isFirst = layer === 0 || layer === config.numLayers // the head for drafts has an input of its own
   const [mixerOp, feedForward] = await Promise.all([
     all([
-      norm(weights.inputNorm, layer === 0 ? null : space.mlpOut),
+      norm(weights.inputNorm, isFirst ? null : space.mlpOut),
       mixerOps(parts, mixer, layer),
       matMulOp(gpu, mixer.outProj, space.mixed, space.mixerOut, {
         ...productOf(space, hiddenSize, 'outProj'),
@@ -165,7 +166,7 @@ function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: numb
   return all([
     matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
     attentionInputOp(gpu, config, shape, input, kv, layer),
-    attentionOp(gpu, config, shape, attend, kv, layer, 1),
+    attentionOp(gpu, config, shape, attend, kv, layer, 1, layer === config.numLayers),
   ])
 }
 

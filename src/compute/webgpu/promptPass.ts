@@ -9,6 +9,7 @@ import { embedOp } from './embed.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
+import { headRowsOp } from './headOps.js'
 import type { HostExperts, HostPair } from './hostExperts.js'
 import { storageBuffer } from './kernel.js'
 import type { StepSlots } from './noExperts.js'
@@ -48,8 +49,9 @@ export class PromptPass {
   readonly #layerReadback: GPUBuffer // choice, mixing and hidden of one layer
   #embed!: Op
   #addRows!: Op
-  #layers!: readonly PromptLayer[]
-  #moe!: readonly PromptMoe[] // the layers with experts
+  #layers!: readonly PromptLayer[] // that of a head for drafts last
+  #headRows!: Op | null
+  #moe!: readonly PromptMoe[] // the layers with experts, a head's aside
 
   private constructor(parts: LayerParts, profiler: Profiler | null, prefetch: boolean) {
     this.#gpu = parts.gpu
@@ -58,7 +60,7 @@ export class PromptPass {
     this.#slots = parts.slots
     this.#profiler = profiler
     this.#prefetch = prefetch
-    const size = Math.max(16, parts.config.moeLayers.length * parts.space.shape.maxTokens * parts.space.shape.k * 4)
+    const size = Math.max(16, parts.config.expertLayers.length * parts.space.shape.maxTokens * parts.space.shape.k * 4)
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
     const { device } = parts.gpu
     this.#choiceReadback = device.createBuffer({ label: 'choice readback', size, usage })
@@ -77,11 +79,16 @@ export class PromptPass {
   ): Promise<PromptPass> {
     const { gpu, space } = parts
     const pass = await makeChecked(gpu.device, 'workspace', () => new PromptPass(parts, profiler, prefetch))
-    const layers = weights.layers.map((layer, i) => promptLayer(parts, layer, i))
+    const { draftHead } = weights
+    const all = draftHead === null ? weights.layers : [...weights.layers, draftHead.layer]
+    const layers = all.map((layer, i) => promptLayer(parts, layer, i))
     pass.#embed = await embedOp(gpu, weights.embed, space.tokenInfo, space.hidden)
     pass.#addRows = await addRowsOp(gpu, pass.#hostRows, space.mlpOut, parts.config.hiddenSize)
     pass.#layers = await Promise.all(layers)
-    pass.#moe = pass.#layers.flatMap(({ feedForward }) => (feedForward.kind === 'moe' ? [feedForward] : []))
+    pass.#headRows = draftHead && (await headRowsOp(parts, weights, 'many'))
+    pass.#moe = pass.#layers
+      .slice(0, weights.layers.length)
+      .flatMap(({ feedForward }) => (feedForward.kind === 'moe' ? [feedForward] : []))
     return pass
   }
 
@@ -247,6 +254,14 @@ export class PromptPass {
   /** After so many tokens' choice, mixing and guess. */
   #rowsAt(tokens: number): number {
     return tokens * this.#space.shape.k * 16
+  }
+
+  /** After a step, for the head for drafts: its keys and values of the step's tokens. Their rows are gone afterwards. */
+  addHeadRows(size: StepSize): void {
+    if (this.#headRows === null) return
+    const recorder = new Recorder(this.#gpu.device, null)
+    this.#headRows(recorder, size)
+    recorder.submit()
   }
 
   embed(recorder: Recorder, size: StepSize): void {

@@ -1,6 +1,7 @@
 // All weights that every token uses, read from model_weights.bin into GPU buffers.
 import type { ModelConfig } from '../../model/config.js'
-import type { Matrix, ModelTensors } from '../../model/tensors.js'
+import { allLayers } from '../../model/layerTensors.js'
+import type { DraftHeadTensors, Matrix, ModelTensors, Vector } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { BackendOptions } from '../backend.js'
 import { readVector } from '../reference/weights.js'
@@ -23,6 +24,22 @@ export interface ResidentWeights {
   readonly norm: GPUBuffer // [hidden]
   readonly layers: readonly LayerWeights[]
   readonly routers: Routers
+  readonly draftHead: DraftHeadWeights | null
+}
+
+/** The head for drafts around its layer. */
+export interface DraftHeadWeights {
+  readonly fc: readonly MatrixPart[]
+  /** [3, hidden]: of embeddings, of hidden rows, and the final norm that these have gone through: the model's, or the head's own. */
+  readonly inputNorms: GPUBuffer
+  readonly chainNorms: GPUBuffer
+  readonly layer: LayerWeights
+  readonly norm: GPUBuffer // [hidden]
+}
+
+export function headOf({ draftHead }: ResidentWeights): DraftHeadWeights {
+  if (draftHead === null) throw new Error('the model has no head for drafts')
+  return draftHead
 }
 
 export async function loadResidentWeights(
@@ -63,12 +80,20 @@ export async function loadResidentWeights(
   // All in one buffer, so that one dispatch can ask the routers of several layers.
   const routers = new Routers(await matrices(Routers.place(tensors, config), Number.POSITIVE_INFINITY), config)
   const layers: LayerWeights[] = []
-  for (const i of tensors.layers.keys()) layers.push(await loadLayer(load, tensors, config, routers, i))
+  for (const layer of tensors.layers) layers.push(await loadLayer(load, tensors, config, routers, layer))
   const embed = await single(tensors.embed)
   const lmHead = isTied(tensors) ? embed : await single(tensors.lmHead)
   const norm = await vectors([tensors.norm])
+  const { draftHead: head } = tensors
+  const draftHead = head && {
+    fc: await single(head.fc),
+    inputNorms: await vectors(headNorms(head, tensors.norm)),
+    chainNorms: await vectors(headNorms(head, head.norm)),
+    layer: await loadLayer(load, tensors, config, routers, head.layer),
+    norm: await vectors([head.norm]),
+  }
   await staging.close()
-  return { embed, lmHead, norm, layers, routers }
+  return { embed, lmHead, norm, layers, routers, draftHead }
 }
 
 /** What the buffers of `loadResidentWeights` come to. */
@@ -78,8 +103,14 @@ export function residentWeightsBytes(tensors: ModelTensors, config: ModelConfig,
   let bytes = matrices(Routers.place(tensors, config), Number.POSITIVE_INFINITY)
   bytes += single(tensors.embed) + storageBytes(4 * tensors.norm.length)
   if (!isTied(tensors)) bytes += single(tensors.lmHead)
-  for (const layer of tensors.layers) bytes += layerBytes(tensors, config, layer, matrices)
+  for (const layer of allLayers(tensors)) bytes += layerBytes(tensors, config, layer, matrices)
+  const { draftHead: head } = tensors
+  if (head !== null) bytes += single(head.fc) + 7 * storageBytes(4 * head.norm.length)
   return bytes
+}
+
+function headNorms({ embeddingNorm, hiddenNorm }: DraftHeadTensors, final: Vector): Vector[] {
+  return [embeddingNorm, hiddenNorm, final]
 }
 
 function isTied({ lmHead, embed }: ModelTensors): boolean {

@@ -1,7 +1,8 @@
 // The routers of all layers with experts, each with its shared expert's gate where there is one, in one buffer where they have
 // one format: a dispatch can then compute a layer's router and, on the same hidden state, those of the next layers, as a guess
-// of what they will want. Layers are counted among those with experts.
+// of what they will want. Layers are counted among those with experts, that of a head for drafts last.
 import type { ModelConfig } from '../../model/config.js'
+import { allLayers } from '../../model/layerTensors.js'
 import type { ModelTensors } from '../../model/tensors.js'
 import { MAX_SEGMENTS, type MatrixAt, type MatrixPart } from './matrixWeights.js'
 
@@ -18,8 +19,9 @@ export class Routers {
     this.#experts = config.numExperts
   }
 
-  static place({ layers }: ModelTensors, { moeLayers, numExperts }: ModelConfig): MatrixAt[] {
-    return moeLayers.flatMap((layer, index) => {
+  static place(tensors: ModelTensors, { expertLayers, numExperts }: ModelConfig): MatrixAt[] {
+    const layers = allLayers(tensors)
+    return expertLayers.flatMap((layer, index) => {
       const { feedForward } = layers[layer]
       if (feedForward.kind !== 'moe') return []
       const out = index * (numExperts + 1)

@@ -135,8 +135,8 @@ async function checkLinear({ parts, packed, run }: Check, layers: readonly Layer
   try {
     const plan = { tokens: [0], position: 0, pages: [0], stateIn: EMPTY_STATE, stateOut }
     new StepInfo(gpu.device, config, space, kv).write([plan])
-    const { status, tokenInfo, mixerIn, mixed } = space
-    const buffers = { constants: layer.stepConstants, tokenInfo, status, inputs: mixerIn, out: mixed.values }
+    const { status, tokenInfo, runInfo, mixerIn, mixed } = space
+    const buffers = { constants: layer.stepConstants, tokenInfo, runInfo, status, inputs: mixerIn, out: mixed.values }
     const got = await run(await linearStepOp(gpu, config, buffers, states, index), 1, mixed.values, heads * valueDim)
     const vectors = [tensors.conv, tensors.aLog, tensors.dtBias, tensors.norm]
     const [taps, aLog, dtBias, norm] = await Promise.all(vectors.map(each => readVector(each, packed.weights)))

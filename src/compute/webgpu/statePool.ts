@@ -2,20 +2,26 @@
 // until the sequence's next step writes another one. Slot 0 is the empty sequence: all zero, and never written.
 import type { ModelConfig } from '../../model/config.js'
 import { layersOfKind } from '../../model/sizes.js'
-import type { PlannedState } from '../backend.js'
+import { MOST_GUESSES, type PlannedState } from '../backend.js'
 import { GrowingPool, type GrowingPoolOptions, growingBytes } from './growingPool.js'
 import { stateQuads } from './linearShape.js'
 
 export const EMPTY_STATE = 0
 
-/** The empty one, and of each planned sequence the present one and the next. */
-export function plannedStates({ sequences }: PlannedState): number {
-  return 1 + 2 * sequences
+/** The empty one, and of each planned sequence the present one and the next: one for each token of a step with guesses. */
+export function plannedStates({ sequences }: PlannedState, { draftHead }: ModelConfig): number {
+  return 1 + (draftHead === null ? 2 : 2 + MOST_GUESSES) * sequences
 }
 
 /** What the pool takes when it is made for so many states. */
 export function statePoolBytes(config: ModelConfig, states: number, maxBindingBytes: number): number {
-  return growingBytes(poolOptions(config, layersOfKind(config, 'linear_attention'), maxBindingBytes), states)
+  const rows = config.draftHead === null ? 0 : growingBytes(rowOptions(config, maxBindingBytes), states)
+  return growingBytes(poolOptions(config, layersOfKind(config, 'linear_attention'), maxBindingBytes), states) + rows
+}
+
+/** What the head for drafts has to know of the last token. */
+function rowOptions({ hiddenSize }: ModelConfig, maxBindingBytes: number): GrowingPoolOptions {
+  return { what: 'last rows', layers: [0], cellBytes: hiddenSize * 4, initialCells: 4, maxBindingBytes }
 }
 
 function poolOptions(config: ModelConfig, layers: readonly number[], maxBindingBytes: number): GrowingPoolOptions {
@@ -26,6 +32,7 @@ export class StatePool {
   readonly slotBytes: number // of all layers
   readonly layerBytes: number
   readonly #pool: GrowingPool
+  readonly #rows: GrowingPool | null // by the same slots; null: there is no head for drafts
   readonly #holders: number[] = [1] // by slot
   readonly #free: number[] = []
 
@@ -34,28 +41,38 @@ export class StatePool {
     this.layerBytes = options.cellBytes
     this.slotBytes = this.layerBytes * layers.length
     this.#pool = new GrowingPool(device, options)
+    this.#rows = config.draftHead && new GrowingPool(device, rowOptions(config, maxBindingBytes))
   }
 
   get generation(): number {
-    return this.#pool.generation
+    return this.#pool.generation + (this.#rows?.generation ?? 0)
   }
 
   get bytes(): number {
-    return this.#pool.bytes
+    return this.#pool.bytes + (this.#rows?.bytes ?? 0)
   }
 
   /** What to ask for memory when the GPU refuses it. */
   set makeRoom(ask: (bytes: number) => Promise<boolean>) {
     this.#pool.makeRoom = ask
+    if (this.#rows) this.#rows.makeRoom = ask
   }
 
   buffer(layer: number): GPUBuffer {
     return this.#pool.buffer(layer)
   }
 
+  /** [slots, hidden]: the hidden row of a sequence's last token, before the final norm, for the head for drafts. */
+  get lastRows(): GPUBuffer {
+    if (this.#rows === null) throw new Error('there is no head for drafts')
+    return this.#rows.buffer(0)
+  }
+
   /** Makes sure that `count` slots can be taken. */
   async reserve(count: number): Promise<void> {
-    await this.#pool.reserve(this.#holders.length + Math.max(0, count - this.#free.length))
+    const slots = this.#holders.length + Math.max(0, count - this.#free.length)
+    await this.#rows?.reserve(slots)
+    await this.#pool.reserve(slots)
   }
 
   take(): number {

@@ -6,12 +6,22 @@ import { PAGE_TOKENS } from './attentionShape.js'
 import type { KvPool } from './kvPool.js'
 import type { Workspace } from './workspace.js'
 
+/** Words of one token, see step.wgsl. */
+export const TOKEN_WORDS = 8
+
+/** Where tokens and their rotary angles are written to. */
+export type TokenBuffers = Pick<Workspace, 'tokenInfo' | 'angles'>
+
 export interface PlannedRun {
   readonly tokens: readonly number[]
   readonly position: number // of the first token
   readonly pages: readonly number[]
   readonly stateIn: number
-  readonly stateOut: number
+  readonly stateOut: number // after the last token
+  /** The state after each token, where each has one; the last of them is stateOut. */
+  readonly states?: readonly number[]
+  /** The first position that the head for drafts has a row of. */
+  readonly firstRow?: number
 }
 
 export class StepInfo {
@@ -30,8 +40,18 @@ export class StepInfo {
   }
 
   write(runs: readonly PlannedRun[]): void {
+    const { queue } = this.#device
+    const { count, runWords, pages } = this.writeTokens(runs, this.#space)
+    queue.writeBuffer(this.#space.step, 0, new Uint32Array([count, runs.length, 0, 0]))
+    queue.writeBuffer(this.#space.runInfo, 0, runWords)
+    queue.writeBuffer(this.#kv.pageTable, 0, new Uint32Array(pages))
+    queue.writeBuffer(this.#space.status, 0, new Uint32Array(4))
+  }
+
+  /** The tokens alone: the runs and their pages are those of the last `write`. */
+  writeTokens(runs: readonly PlannedRun[], into: TokenBuffers) {
     const count = runs.reduce((sum, run) => sum + run.tokens.length, 0)
-    const tokens = new Uint32Array(count * 8)
+    const tokens = new Uint32Array(count * TOKEN_WORDS)
     const runWords = new Uint32Array(runs.length * 4)
     const angles = new Float32Array(count * this.#config.rope.dims)
     const pages: number[] = []
@@ -43,19 +63,17 @@ export class StepInfo {
       runWords.set([token, run.tokens.length, run.stateIn, run.stateOut], r * 4)
       for (const [i, id] of run.tokens.entries()) {
         const position = run.position + i
-        tokens.set([id, position, r, i, pages.length, run.stateIn, run.stateOut, 0], token * 8)
+        const [stateIn, stateOut] = statesOf(run, i)
+        const words = [id, position, r, i, pages.length, stateIn, stateOut, run.firstRow ?? 0]
+        tokens.set(words, token * TOKEN_WORDS)
         this.#writeAngles(angles, token, position)
         token++
       }
       pages.push(...run.pages)
     }
-    const { queue } = this.#device
-    queue.writeBuffer(this.#space.step, 0, new Uint32Array([count, runs.length, 0, 0]))
-    queue.writeBuffer(this.#space.tokenInfo, 0, tokens)
-    queue.writeBuffer(this.#space.runInfo, 0, runWords)
-    queue.writeBuffer(this.#space.angles, 0, angles)
-    queue.writeBuffer(this.#kv.pageTable, 0, new Uint32Array(pages))
-    queue.writeBuffer(this.#space.status, 0, new Uint32Array(4))
+    this.#device.queue.writeBuffer(into.tokenInfo, 0, tokens)
+    this.#device.queue.writeBuffer(into.angles, 0, angles)
+    return { count, runWords, pages }
   }
 
   #writeAngles(angles: Float32Array, token: number, position: number): void {
@@ -67,4 +85,10 @@ export class StepInfo {
       angles[base + 2 * i + 1] = Math.sin(angle) * magnitude
     }
   }
+}
+
+/** Before and after token `i` of a run. */
+function statesOf({ stateIn, stateOut, states }: PlannedRun, i: number): readonly [number, number] {
+  if (states === undefined) return [stateIn, stateOut]
+  return [i === 0 ? stateIn : states[i - 1], states[i]]
 }

@@ -8,6 +8,8 @@ import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
   BackendOptions,
+  DraftOutput,
+  DraftRequest,
   ProbeRequest,
   ProbeResult,
   SequenceState,
@@ -22,8 +24,10 @@ import type { ModelStats } from '../stats.js'
 import { Turns } from '../turns.js'
 import { NOT_FINITE } from './argmax.js'
 import { PAGE_TOKENS } from './attentionShape.js'
+import { type DecodePiece, decodeBatches } from './decodeBatches.js'
 import type { DecodePass } from './decodePass.js'
 import type { GpuDevice } from './gpuDevice.js'
+import { type DraftWays, guessAll } from './gpuDrafter.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import type { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
@@ -48,6 +52,7 @@ export interface BackendParts {
   readonly prompt: PromptPass
   readonly decode: DecodePass
   readonly head: Head
+  readonly drafts: DraftWays | null // null: no head for drafts is loaded
   readonly profiler: Profiler | null
   readonly chunkTokens: number
   readonly filling: Promise<void> // of empty slots, behind everything else
@@ -56,6 +61,14 @@ export interface BackendParts {
 /** A run with what the step takes for it. */
 interface ActiveRun extends PlannedRun {
   readonly sequence: GpuSequence
+  readonly firstRow: number
+}
+
+/** What came out of a run. */
+interface RunRows {
+  readonly logits: Float32Array | null // [rows, vocab], those that are wanted
+  readonly argmax: Int32Array // of all tokens of a decode, of a prompt's last one
+  readonly routing: Uint16Array | null
 }
 
 export class WebgpuBackend implements Backend, SequenceHome {
@@ -76,6 +89,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #prompt: PromptPass
   readonly #decode: DecodePass
   readonly #head: Head
+  readonly #drafts: DraftWays | null
+  readonly draft?: Backend['draft']
   readonly #profiler: Profiler | null
   readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   readonly #turns = new Turns()
@@ -97,6 +112,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#prompt = parts.prompt
     this.#decode = parts.decode
     this.#head = parts.head
+    this.#drafts = parts.drafts
+    const { drafts } = parts
+    if (drafts) this.draft = (requests, options = {}) => this.inTurn(() => this.#guess(drafts, requests, options))
     this.#profiler = parts.profiler
     this.#filling = parts.filling
     this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
@@ -147,15 +165,39 @@ export class WebgpuBackend implements Backend, SequenceHome {
   async #step(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
     options.signal?.throwIfAborted()
     const began = performance.now()
-    const active = await this.#plan(runs.map(({ sequence, tokens }) => ({ sequence: sequence as GpuSequence, tokens })))
+    const active = await this.#plan(runs)
     try {
-      const outputs = await this.#evaluate(runs, active, options)
-      for (const run of active) run.sequence.commit(run.tokens.length, run.stateOut)
-      this.#count(runs, performance.now() - began)
-      return outputs
+      const rows = await this.#evaluate(runs, active, options)
+      // Nothing can fail from here on.
+      const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
+      for (const [i, run] of active.entries()) this.#commit(run, kept[i])
+      this.#count(runs, kept, performance.now() - began)
+      return rows.map(({ logits, argmax, routing }, i) => {
+        const at = runs[i].keep ? kept[i] - 1 : argmax.length - 1
+        return { logits, argmax: runs[i].output === 'none' ? null : argmax[at], kept: kept[i], routing }
+      })
     } catch (error) {
       this.#release(active)
       throw error
+    }
+  }
+
+  /** The state after the last token that is kept becomes the sequence's; those of the others are free. */
+  #commit({ sequence, states, stateOut, firstRow }: ActiveRun, kept: number): void {
+    const own = states?.[kept - 1] ?? stateOut
+    for (const slot of states ?? []) if (slot !== own) this.states.release(slot)
+    sequence.commit(kept, own, this.#drafts && { firstRow })
+  }
+
+  async #guess(drafts: DraftWays, requests: readonly DraftRequest[], { signal }: StepOptions): Promise<DraftOutput[]> {
+    signal?.throwIfAborted()
+    const wanted = requests.map(({ sequence, count }) => ({ sequence: sequence as GpuSequence, tokens: count }))
+    try {
+      await this.#reservePages(wanted)
+      for (const { sequence, tokens } of wanted) sequence.table.reserve(sequence.length, tokens)
+      return await guessAll(drafts, () => this.#slots.isAllResident, requests, signal)
+    } finally {
+      for (const { sequence } of wanted) sequence.table.trim(sequence.length)
     }
   }
 
@@ -226,7 +268,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   residency(): Uint8Array {
-    const onGpu = this.#slots.residency()
+    const { moeLayers, numExperts } = this.config
+    const onGpu = this.#slots.residency().slice(0, moeLayers.length * numExperts)
     const below = this.#tier?.tiers.memory.resident
     return below === undefined ? onGpu : onGpu.map((isThere, i) => isThere | below[i])
   }
@@ -242,8 +285,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   /** Brings every expert into GPU memory, where the budget holds them all. */
   async loadAllExperts(onProgress?: (loaded: number, total: number) => void): Promise<void> {
-    const { moeLayers, numExperts } = this.config
-    const total = moeLayers.length * numExperts
+    const { expertLayers, numExperts } = this.config
+    const total = expertLayers.length * numExperts
     if (this.#slots.holdsAll) await this.#slots.fill(loaded => onProgress?.(loaded, total))
   }
 
@@ -268,19 +311,18 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   /** Decodes in batches, then all prompts together. Nothing is committed here. */
-  async #evaluate(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions): Promise<StepOutput[]> {
-    const outputs = new Array<StepOutput>(runs.length)
-    const decodes = [...runs.keys()].filter(i => runs[i].phase === 'decode' && runs[i].tokens.length === 1)
-    const prompts = [...runs.keys()].filter(i => !decodes.includes(i))
+  async #evaluate(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions): Promise<RunRows[]> {
+    const rows = new Array<RunRows>(runs.length)
+    const isDecode = ({ phase, tokens, keep }: StepRun) => phase === 'decode' && (tokens.length === 1 || Boolean(keep))
+    const decodes = [...runs.keys()].filter(i => isDecode(runs[i]))
+    const prompts = [...runs.keys()].filter(i => !isDecode(runs[i]))
     this.#slots.tick()
-    for (let first = 0; first < decodes.length; first += this.#decodeBatch) {
-      const batch = decodes.slice(first, first + this.#decodeBatch)
-      const made = await this.#evaluateDecodes(
-        batch.map(i => runs[i]),
-        batch.map(i => active[i]),
-        options,
-      )
-      for (const [i, output] of made.entries()) outputs[batch[i]] = output
+    for (const i of decodes) rows[i] = this.#emptyRows(runs[i], options)
+    const counts = decodes.map(i => runs[i].tokens.length)
+    const longest = this.#drafts === null ? 1 : MAX_DECODE_BATCH // kernels for several tokens of a run come with the head
+    for (const batch of decodeBatches(counts, this.#decodeBatch, longest)) {
+      const own = batch.map(piece => ({ ...piece, run: decodes[piece.run] }))
+      await this.#evaluateDecodes(own, active, rows, options)
     }
     if (prompts.length > 0) {
       const made = await this.#evaluatePrompts(
@@ -288,33 +330,52 @@ export class WebgpuBackend implements Backend, SequenceHome {
         prompts.map(i => active[i]),
         options,
       )
-      for (const [i, output] of made.entries()) outputs[prompts[i]] = output
+      for (const [i, output] of made.entries()) rows[prompts[i]] = output
     }
     this.#opened.check()
-    return outputs
+    return rows
   }
 
-  /** Tokens that decode together: all of their experts have room at once. */
+  /** Rows together in a batch: all of their experts have room at once. */
   get #decodeBatch(): number {
     const together = Math.floor(this.#slots.leastSlots / this.#space.shape.k)
     return Math.max(1, Math.min(MAX_DECODE_BATCH, this.#head.rows, together))
   }
 
-  async #evaluateDecodes(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
-    this.#info.write(active)
-    // The head is computed for whoever does not want it too: it tells whether all is finite.
-    const { winners, routing } = await this.#decode.run(active.length, options.signal)
-    if (winners.includes(NOT_FINITE)) throw new NonFiniteError()
-    const outputs: StepOutput[] = []
-    for (const [i, { output }] of runs.entries()) {
-      outputs.push({
-        logits: output === 'last' || output === 'all' ? await this.#head.readRow(i) : null,
-        argmax: output === 'none' ? null : winners[i],
-        kept: 1,
-        routing: options.routing ? this.#routingOf(routing, MAX_DECODE_BATCH, i, 1) : null,
-      })
+  #emptyRows({ tokens, output }: StepRun, { routing }: StepOptions): RunRows {
+    const { moeLayers, vocabSize } = this.config
+    const count = tokens.length
+    const wantsLogits = output === 'last' || output === 'all'
+    return {
+      logits: wantsLogits ? new Float32Array(count * vocabSize) : null,
+      argmax: new Int32Array(count),
+      routing: routing ? new Uint16Array(moeLayers.length * count * this.#space.shape.k) : null,
     }
-    return outputs
+  }
+
+  /** Fills the rows of some pieces of runs. */
+  async #evaluateDecodes(
+    pieces: readonly DecodePiece[],
+    active: readonly ActiveRun[],
+    rows: readonly RunRows[],
+    options: StepOptions,
+  ): Promise<void> {
+    this.#info.write(pieces.map(piece => partOf(active[piece.run], piece)))
+    const tokens = pieces.reduce((sum, { count }) => sum + count, 0)
+    // The head is computed for whoever does not want it too: it tells whether all is finite.
+    const { winners, routing } = await this.#decode.run({ tokens, runs: pieces.length }, options.signal)
+    if (winners.includes(NOT_FINITE)) throw new NonFiniteError()
+    let row = 0
+    for (const { run, first, count } of pieces) {
+      const own = rows[run]
+      own.argmax.set(winners.subarray(row, row + count), first)
+      own.logits?.set(await this.#head.readRows(row, count), first * this.config.vocabSize)
+      if (own.routing !== null) {
+        const picks = this.#routingOf(routing, MAX_DECODE_BATCH, row, count)
+        putRouting(own.routing, picks, { layers: this.config.moeLayers.length, first, count, total: own.argmax.length })
+      }
+      row += count
+    }
   }
 
   async #evaluatePrompts(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
@@ -327,20 +388,21 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (!(await this.#head.areFinite(size.tokens))) throw new NonFiniteError()
     options.signal?.throwIfAborted()
     const routing = options.routing ? await this.#prompt.readRouting(size.tokens) : null
-    const outputs: StepOutput[] = []
+    const outputs: RunRows[] = []
     let row = 0
     for (const [i, { output }] of runs.entries()) {
       const count = active[i].tokens.length
       const end = row + count - 1
       const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [end]
       const logits = output === 'last' || output === 'all' ? await this.#head.readLogits(rows) : null
-      const argmax = output === 'none' ? null : (await this.#head.readArgmax([end]))[0]
-      if (argmax === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
+      const argmax = output === 'none' ? new Uint32Array(1) : await this.#head.readArgmax([end])
+      if (argmax[0] === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
       const picks = routing && this.#routingOf(routing, size.tokens, row, count)
-      outputs.push({ logits, argmax, kept: count, routing: picks })
+      outputs.push({ logits, argmax: Int32Array.from(argmax), routing: picks })
       options.signal?.throwIfAborted()
       row += count
     }
+    this.#prompt.addHeadRows(size)
     return outputs
   }
 
@@ -355,23 +417,28 @@ export class WebgpuBackend implements Backend, SequenceHome {
     return own
   }
 
-  /** Takes pages and state slots for all runs, or nothing. */
-  async #plan(runs: readonly { sequence: GpuSequence; tokens: readonly number[] }[]): Promise<ActiveRun[]> {
-    await this.states.reserve(runs.length)
-    await this.#reservePages(runs.map(({ sequence, tokens }) => ({ sequence, tokens: tokens.length })))
-    const active: ActiveRun[] = []
-    for (const { sequence, tokens } of runs) {
-      sequence.table.reserve(sequence.length, tokens.length)
-      active.push({
+  /** Takes pages and state slots for all runs, or nothing: a slot for each token where some are guesses. */
+  async #plan(runs: readonly StepRun[]): Promise<ActiveRun[]> {
+    const slotsOf = ({ keep, tokens }: StepRun) => (keep ? tokens.length : 1)
+    await this.states.reserve(runs.reduce((sum, run) => sum + slotsOf(run), 0))
+    const wanted = runs.map(({ sequence, tokens }) => ({ sequence: sequence as GpuSequence, tokens: tokens.length }))
+    await this.#reservePages(wanted)
+    return runs.map(run => {
+      const sequence = run.sequence as GpuSequence
+      const { length, draft } = sequence
+      sequence.table.reserve(length, run.tokens.length)
+      const states = Array.from({ length: slotsOf(run) }, () => this.states.take())
+      return {
         sequence,
-        tokens,
-        position: sequence.length,
+        tokens: run.tokens,
+        position: length,
         pages: [...sequence.table.pages],
         stateIn: sequence.state,
-        stateOut: this.states.take(),
-      })
-    }
-    return active
+        stateOut: states[states.length - 1],
+        ...(run.keep && { states }),
+        firstRow: draft?.firstRow ?? length + 1, // nothing is known of the token before the first
+      }
+    })
   }
 
   async #reservePages(runs: readonly { sequence: GpuSequence; tokens: number }[]): Promise<void> {
@@ -386,18 +453,17 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   #release(active: readonly ActiveRun[]): void {
-    for (const { sequence, stateOut } of active) {
+    for (const { sequence, stateOut, states } of active) {
       sequence.table.trim(sequence.length)
-      this.states.release(stateOut)
+      for (const slot of states ?? [stateOut]) this.states.release(slot)
     }
   }
 
-  #count(runs: readonly StepRun[], ms: number): void {
+  #count(runs: readonly StepRun[], kept: readonly number[], ms: number): void {
     this.#counts.steps++
     this.#counts.seconds += ms / 1000
-    for (const { phase, tokens } of runs) {
-      if (phase === 'prompt') this.#counts.promptTokens += tokens.length
-      else this.#counts.decodeTokens++
+    for (const [i, { phase }] of runs.entries()) {
+      this.#counts[phase === 'prompt' ? 'promptTokens' : 'decodeTokens'] += kept[i]
     }
   }
 
@@ -405,5 +471,31 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (this.#closed) throw new ClosedError('model')
     this.#opened.check()
     if (this.#tier?.failure) throw this.#tier.failure
+  }
+}
+
+/** Some tokens of a run, as a run of their own: it begins where the tokens before have ended. */
+function partOf(run: ActiveRun, { first, count }: DecodePiece): PlannedRun {
+  if (count === run.tokens.length) return run
+  const states = run.states?.slice(first, first + count)
+  return {
+    ...run,
+    tokens: run.tokens.slice(first, first + count),
+    position: run.position + first,
+    stateIn: first === 0 ? run.stateIn : (run.states?.[first - 1] ?? run.stateIn),
+    stateOut: states?.at(-1) ?? run.stateOut,
+    states,
+  }
+}
+
+/** Puts [layers, count, K] at tokens `first` of [layers, total, K]. */
+function putRouting(
+  all: Uint16Array,
+  part: Uint16Array,
+  { layers, first, count, total }: { layers: number; first: number; count: number; total: number },
+): void {
+  const k = part.length / (layers * count)
+  for (let layer = 0; layer < layers; layer++) {
+    all.set(part.subarray(layer * count * k, (layer + 1) * count * k), (layer * total + first) * k)
   }
 }

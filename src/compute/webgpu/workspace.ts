@@ -24,7 +24,7 @@ interface WorkspaceBuffers<B> {
   readonly mixed: ActivationBuffers<B> // [tokens, heads * dim]: input of the out-projection
   readonly mixerOut: B // [tokens, hidden]
   readonly logits: B // [tokens, experts + 1]: router, then the shared expert's gate where it has one
-  readonly choice: B // [layers with experts, tokens, K]
+  readonly choice: B // [layers with experts, a head's too, tokens, K]
   readonly mixing: B // [tokens, K, 2]; K + 1 where the shared expert is among them
   readonly status: B // [0] 1 + layer of the first miss
   readonly groups: B
@@ -35,6 +35,7 @@ interface WorkspaceBuffers<B> {
   readonly expertAct: ActivationBuffers<B> // [tokens * K, intermediate]
   readonly expertRows: B // [tokens * K, hidden]
   readonly mlpOut: B // [tokens, hidden]
+  readonly joined: ActivationBuffers<B> // [tokens, 2 * hidden]: what the head for drafts takes in; tiny without one
 }
 
 export interface Workspace extends WorkspaceBuffers<GPUBuffer> {
@@ -78,7 +79,7 @@ function layWorkspace<B>(
     mixed: activations(tokens, widths.mixed, 'mixed'),
     mixerOut: floats(tokens, hiddenSize, 'mixer out'),
     logits: floats(tokens, shape.logitsStride, 'router logits'),
-    choice: floats(config.moeLayers.length * tokens, k, 'choice'),
+    choice: floats(config.expertLayers.length * tokens, k, 'choice'),
     mixing: floats(tokens, 2 * (k + 1), 'mixing'),
     status: make(16, 'status'),
     groups: make(groupsBytes(shape), 'groups'),
@@ -89,5 +90,6 @@ function layWorkspace<B>(
     expertAct: activations(tokens * k, moeIntermediateSize, 'expert act'),
     expertRows: floats(tokens * k, hiddenSize, 'expert rows'),
     mlpOut: floats(tokens, hiddenSize, 'mlp out'),
+    joined: activations(config.draftHead === null ? 0 : tokens, 2 * hiddenSize, 'joined'),
   }
 }

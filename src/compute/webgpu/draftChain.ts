@@ -1,0 +1,142 @@
+// Guesses of the head one after the other without leaving the GPU, by the kernels of single tokens: the kernel that finds the
+// best token writes it where the next guess reads its own. For a GPU that holds all experts: nothing can miss.
+import { MOST_GUESSES } from '../backend.js'
+import { argmaxOp } from './argmax.js'
+import { type DecodeOptions, wholeLayer } from './decodeLayer.js'
+import type { GpuContext } from './gpuContext.js'
+import { bufferUsage } from './gpuFlags.js'
+import { makeChecked, readMapped } from './gpuMemory.js'
+import { type Guesser, type GuessRow, rowsAt, TOKENS_BYTES } from './guesser.js'
+import type { Head } from './head.js'
+import { headInputOp } from './headOps.js'
+import { storageBuffer } from './kernel.js'
+import { matVecOp } from './matVec.js'
+import { type Op, sequence } from './op.js'
+import type { LayerParts } from './promptLayer.js'
+import { type Profiler, Recorder } from './recorder.js'
+import { headOf, type ResidentWeights } from './residentWeights.js'
+import { type StepInfo, TOKEN_WORDS, type TokenBuffers } from './stepInfo.js'
+import { MAX_DECODE_BATCH } from './workspace.js'
+
+export class DraftChain implements Guesser {
+  readonly #gpu: GpuContext
+  readonly #parts: LayerParts
+  readonly #info: StepInfo
+  readonly #head: Head
+  readonly #profiler: Profiler | null
+  readonly #after: readonly TokenBuffers[] // of the guesses after the first, and of the token after the last
+  readonly #readback: GPUBuffer // [guesses, tokens]
+  #guesses!: readonly Op[]
+  #rows: readonly GuessRow[] = []
+  #made = 0
+  #prepared: { readonly key: string; readonly commands: GPUCommandBuffer } | null = null
+
+  private constructor(parts: LayerParts, info: StepInfo, head: Head, profiler: Profiler | null) {
+    this.#gpu = parts.gpu
+    this.#parts = parts
+    this.#info = info
+    this.#head = head
+    this.#profiler = profiler
+    const { device } = parts.gpu
+    const anglesBytes = MAX_DECODE_BATCH * parts.config.rope.dims * 4
+    this.#after = Array.from({ length: MOST_GUESSES }, () => ({
+      tokenInfo: storageBuffer(device, TOKENS_BYTES, 'guessed tokens'),
+      angles: storageBuffer(device, anglesBytes, 'angles of guesses'),
+    }))
+    const usage = bufferUsage.mapRead | bufferUsage.copyDst
+    this.#readback = device.createBuffer({ label: 'guesses', size: MOST_GUESSES * TOKENS_BYTES, usage })
+  }
+
+  /** `parts`, `options`: those of decoding. */
+  static async create(
+    parts: LayerParts,
+    options: DecodeOptions,
+    weights: ResidentWeights,
+    info: StepInfo,
+    head: Head,
+    profiler: Profiler | null,
+  ): Promise<DraftChain> {
+    const { gpu, config, space } = parts
+    const chain = await makeChecked(gpu.device, 'guesses', () => new DraftChain(parts, info, head, profiler))
+    const { norm, layer } = headOf(weights)
+    const project = {
+      status: space.status,
+      outStride: config.vocabSize,
+      norm: { weight: norm, eps: config.rmsNormEps },
+      label: 'lmHead',
+    }
+    const source = { rows: space.hidden, width: config.hiddenSize }
+    chain.#guesses = await Promise.all(
+      chain.#after.map(async ({ tokenInfo: next }, index) => {
+        const own = index === 0 ? parts : { ...parts, space: { ...space, ...chain.#after[index - 1] } }
+        return sequence(
+          await Promise.all([
+            headInputOp(own, weights, index === 0 ? 'first' : 'next', 'single'),
+            wholeLayer(own, weights, layer, config.numLayers, options),
+            matVecOp(gpu, weights.lmHead, space.hidden, head.logits, project),
+            argmaxOp(gpu, head.logits, config.vocabSize, source, MAX_DECODE_BATCH, next, TOKEN_WORDS),
+          ]),
+        )
+      }),
+    )
+    return chain
+  }
+
+  begin(rows: readonly GuessRow[]): void {
+    this.#rows = rows
+    this.#made = 0
+    this.#info.write(rows)
+    const most = Math.max(...rows.map(({ count }) => count))
+    for (const [i, buffers] of this.#after.entries()) {
+      if (i + 1 < most) this.#info.writeTokens(rowsAt(rows, i + 1, new Array(rows.length).fill(0)), buffers)
+    }
+  }
+
+  async extend(guesses: number, signal: AbortSignal | undefined): Promise<Uint32Array[]> {
+    signal?.throwIfAborted()
+    const from = this.#made
+    const end = from + guesses
+    const { slots, config } = this.#parts
+    slots.submit([this.#takePrepared(from, end) ?? this.#record(from, end)], config.expertLayers.length)
+    this.#made = end
+    const reading = readMapped(this.#readback, guesses * TOKENS_BYTES)
+    // The next guesses are recorded while the GPU is busy with these: most likely they are as many.
+    if (this.#profiler === null) this.#prepared = { key: this.#key(from, end), commands: this.#record(from, end) }
+    const words = new Uint32Array(await reading)
+    await this.#profiler?.collect()
+    return Array.from({ length: guesses }, (_, guess) =>
+      Uint32Array.from(this.#rows, (_, row) => words[(guess * MAX_DECODE_BATCH + row) * TOKEN_WORDS]),
+    )
+  }
+
+  readLogits(row: number): Promise<Float32Array> {
+    return this.#head.readRows(row, 1)
+  }
+
+  put(row: number, token: number): void {
+    const { tokenInfo } = this.#after[this.#made - 1]
+    this.#gpu.device.queue.writeBuffer(tokenInfo, row * TOKEN_WORDS * 4, new Uint32Array([token]))
+  }
+
+  #record(from: number, end: number): GPUCommandBuffer {
+    const recorder = new Recorder(this.#gpu.device, this.#profiler)
+    const size = { tokens: this.#rows.length, runs: this.#rows.length }
+    for (let guess = from; guess < end; guess++) this.#guesses[guess](recorder, size)
+    for (let guess = from; guess < end; guess++) {
+      const { tokenInfo } = this.#after[guess]
+      recorder.copy(tokenInfo, 0, this.#readback, (guess - from) * TOKENS_BYTES, TOKENS_BYTES)
+    }
+    return recorder.finish() as GPUCommandBuffer
+  }
+
+  #takePrepared(from: number, end: number): GPUCommandBuffer | null {
+    const prepared = this.#prepared
+    this.#prepared = null
+    return prepared?.key === this.#key(from, end) ? prepared.commands : null
+  }
+
+  #key(from: number, end: number): string {
+    const { states, kv, slots } = this.#parts
+    return `${this.#rows.length} ${from} ${end} ${states.generation} ${kv.generation} ${slots.generation}`
+  }
+}
