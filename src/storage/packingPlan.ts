@@ -17,6 +17,7 @@ import { quantizedSizes } from '../model/quantize.js'
 import type { StoredTensor } from '../model/resolveTensors.js'
 import { layerPath, listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
 import type { FloatType, QuantGroup } from '../model/tensors.js'
+import { fitHead } from './headFormats.js'
 import type { ExpertSetName } from './packedNames.js'
 import type { SourceMatrix } from './sourceMatrix.js'
 import type { SourceModel } from './sourceModel.js'
@@ -163,11 +164,11 @@ function planExperts(
     if (options.experts2bit) throw new OptionError('experts2bit', true, 'false: this model has no experts')
     return []
   }
-  const formats: ExpertFormats[] = []
+  const found: ExpertFormats[] = []
   // Every one is looked at now: an expert that is missing must not be found after hours of work.
   for (const layer of config.expertLayers) {
     const own = expertFormats(source, layer, 0, quantization)
-    formats.push(own)
+    found.push(own)
     for (let expert = 0; expert < config.numExperts; expert++) {
       const other = expertFormats(source, layer, expert, quantization)
       for (const projection of PROJECTIONS) {
@@ -180,6 +181,7 @@ function planExperts(
       }
     }
   }
+  const formats = fitHead(config, found)
   const plan = (name: ExpertSetName, of: readonly ExpertFormats[]): ExpertSetPlan => {
     const tables = of.map(each => expertParts(config, each))
     return { name, formats: of, tables, expertSize: expertLayouts(config, tables, name)[0].expertSize }

@@ -33,6 +33,10 @@ const TOP_NAMES: Readonly<Record<string, string>> = {
   'model.embed_tokens.weight': 'token_embd.weight',
   'lm_head.weight': 'output.weight',
   'model.norm.weight': 'output_norm.weight',
+  'mtp.fc.weight': 'blk.4.nextn.eh_proj.weight',
+  'mtp.pre_fc_norm_embedding.weight': 'blk.4.nextn.enorm.weight',
+  'mtp.pre_fc_norm_hidden.weight': 'blk.4.nextn.hnorm.weight',
+  'mtp.norm.weight': 'blk.4.nextn.shared_head_norm.weight',
 }
 
 const numbers = {
@@ -64,13 +68,13 @@ export const tinyGgufMetadata: NonNullable<TestGguf['metadata']> = [
   ['tokenizer.ggml.eos_token_id', u32(511)],
 ]
 
-/** Matrices as BF16, all else as F32. */
-export function tinyGgufTensors(): TestGgufTensor[] {
+/** Matrices as BF16, all else as F32. A head for drafts is the block after the last. */
+export function tinyGgufTensors(source = tinyTensors()): TestGgufTensor[] {
   const tensors: TestGgufTensor[] = []
   const experts = new Map<string, Float32Array[]>()
-  for (const [name, tensor] of tinyTensors()) {
+  for (const [name, tensor] of source) {
     const values = valuesOf(tensor)
-    const match = /^model\.layers\.(\d+)\.(.*)$/.exec(name)
+    const match = /^model\.layers\.(\d+)\.(.*)$/.exec(name.replace('mtp.layers.0.', 'model.layers.4.'))
     const expert = /mlp\.experts\.(\d+)\.(\w+)_proj/.exec(name)
     if (match !== null && expert !== null) {
       const stack = `blk.${match[1]}.ffn_${expert[2]}_exps.weight`
@@ -97,7 +101,7 @@ export function tinyGguf(change: Partial<TestGguf> = {}): Uint8Array {
 
 function converted(to: string, shape: readonly number[], name: string, values: Float32Array): TestGgufTensor {
   if (shape.length === 2 && !name.includes('conv1d')) return bfloat16(to, shape, values)
-  const hasOne = /norm\.weight$/.test(name) && !name.includes('linear_attn')
+  const hasOne = /norm(_embedding|_hidden)?\.weight$/.test(name) && !name.includes('linear_attn')
   const changed = values.map(value => (name.endsWith('A_log') ? -Math.exp(value) : hasOne ? value + 1 : value))
   return { name: to, shape, type: typeId('F32'), data: new Uint8Array(changed.buffer) }
 }
