@@ -79,6 +79,8 @@ export interface Backend {
    * model carries no head, or it is not loaded.
    */
   readonly draft?: (requests: readonly DraftRequest[], options?: StepOptions) => Promise<DraftOutput[]>
+  /** Why there is no `draft` though the model carries a head and one was asked for, where that depends on this machine. */
+  readonly noDrafts?: string | null
   /** Evaluates without committing anything, and tells what happened inside. */
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult>
   stats(): ModelStats

@@ -105,7 +105,8 @@ export async function openModelParts(
       onNotice,
       signal,
     })
-    if (drafts !== 'auto' && drafts > 0 && backend.draft === undefined) {
+    if (backend.noDrafts) onNotice?.(`no guessing ahead: ${backend.noDrafts}`)
+    else if (drafts !== 'auto' && drafts > 0 && backend.draft === undefined) {
       await backend.close()
       const reason =
         config.draftHead === null ? 'this model carries no head' : `the ${backend.name} backend has no drafts`

@@ -5,6 +5,7 @@ import { type GuessedRows, MOST_GUESSES } from '../compute/backend.js'
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { Context } from '../engine/context.js'
 import type { DraftGovernor } from '../engine/draftGovernor.js'
+import { ExpertReadError, OutOfMemoryError } from '../errors.js'
 import { GuessChooser } from '../text/guessChooser.js'
 import type { Sampler } from '../text/sampler.js'
 import { type AnswerProgress, AnswerWriter, type WriterOptions } from './answerWriter.js'
@@ -97,10 +98,19 @@ class GrowingAnswer {
 
   /** Guesses what comes, and evaluates it with the token before; as much of it becomes part of the answer as comes true. */
   async guessAhead(count: number): Promise<boolean> {
-    const { context, signal, withRoom } = this.run
+    try {
+      const guesses = await this.draft(this.token, count)
+      if (guesses.length > 0) return await this.check(guesses)
+    } catch (error) {
+      // Text does not depend on guesses: nothing is given up for them, and what the head cannot read may be all that cannot be.
+      if (!(error instanceof OutOfMemoryError || error instanceof ExpertReadError)) throw error
+    }
+    return await this.evaluateOne()
+  }
+
+  private async check(guesses: readonly number[]): Promise<boolean> {
+    const { context, signal } = this.run
     const { token } = this
-    const guesses = await withRoom(() => this.draft(token, count))
-    if (guesses.length === 0) return await this.evaluateOne()
     let goesOn = true
     let right = 0
     const keep = async (rows: GuessedRows) => {
@@ -115,7 +125,7 @@ class GrowingAnswer {
       return right + 1
     }
     const output = this.wantsLogits ? 'all' : 'argmax'
-    await withRoom(() => context.evalGuesses([token, ...guesses], { output, keep, signal }))
+    await context.evalGuesses([token, ...guesses], { output, keep, signal })
     return goesOn
   }
 

@@ -10,7 +10,15 @@ import { packFolder } from '#moeflux/storage/packFolder.js'
 import { tinyGguf, tinyGgufMetadata, tinyGgufTensors } from '../support/ggufModel.js'
 import { u32 } from '../support/ggufWriter.js'
 import { temporaryFolder, tensorValues } from '../support/packedFiles.js'
-import { floatTensor, type Tensors, tinyConfig, tinyTensors, toMlx, valuesOf, writeSource } from '../support/tinyModel.js'
+import {
+  floatTensor,
+  type Tensors,
+  tinyConfig,
+  tinyTensors,
+  toMlx,
+  valuesOf,
+  writeSource,
+} from '../support/tinyModel.js'
 
 const HEAD_LAYER = 4
 const FULL_LAYER = 3 // whose tensors the head's layer gets, each value doubled
@@ -20,7 +28,15 @@ function withHead(): Tensors {
   const tensors = tinyTensors()
   for (const [name, tensor] of tinyTensors()) {
     const rest = name.startsWith(`model.layers.${FULL_LAYER}.`) && name.slice(`model.layers.${FULL_LAYER}.`.length)
-    if (rest) tensors.set(`mtp.layers.0.${rest}`, floatTensor('BF16', tensor.shape, valuesOf(tensor).map(v => 2 * v)))
+    if (rest)
+      tensors.set(
+        `mtp.layers.0.${rest}`,
+        floatTensor(
+          'BF16',
+          tensor.shape,
+          valuesOf(tensor).map(v => 2 * v),
+        ),
+      )
   }
   const ramp = (count: number, from: number) => Float32Array.from({ length: count }, (_, i) => from + (i % 32) / 64)
   tensors.set('mtp.fc.weight', floatTensor('BF16', [128, 256], ramp(128 * 256, -0.25)))
@@ -70,7 +86,10 @@ test('of Hugging Face folders and of GGUF files are the same, and are what the c
   expect(experts(gguf, HEAD_LAYER).equals(experts(hf, HEAD_LAYER)), 'experts of the head').toBe(true)
   const halves = (bytes: Buffer) => new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2)
   const [own, doubled] = [halves(experts(hf, FULL_LAYER)), halves(experts(hf, HEAD_LAYER))]
-  expect(doubled.every((bits, i) => bits === own[i] || bits === own[i] + 0x80), 'one exponent more, or zero').toBe(true)
+  expect(
+    doubled.every((bits, i) => bits === own[i] || bits === own[i] + 0x80),
+    'one exponent more, or zero',
+  ).toBe(true)
 
   const [ofHf, ofGguf, ofPlain] = [await values(hf), await values(gguf), await values(plain)]
   expect([...ofGguf.keys()]).toEqual([...ofHf.keys()])

@@ -3,6 +3,7 @@
 // of everything; both give the same numbers, later. Measured sizes are in docs/performance-log.md.
 import type { ModelConfig } from '../../model/config.js'
 import { recurrentBytes } from '../../model/sizes.js'
+import { MOST_GUESSES } from '../backend.js'
 import type { BudgetWay } from '../memoryBudget.js'
 import { layoutScratch, type Scratch, type ScratchRequest } from './scratch.js'
 
@@ -11,6 +12,11 @@ export const PROGRAM_BYTES = 26e6
 /** Logits are handed out as arrays of their own; so many of them wait for the collector. */
 const GARBAGE_LOGITS = 32
 const MOST_GARBAGE = 40e6
+
+/** Recurrent states of a sequence while a step runs. */
+export function setsPerSequence({ draftHead }: ModelConfig): number {
+  return draftHead === null ? 2 : 2 + MOST_GUESSES
+}
 
 /** Of logits that were handed out and wait for the collector. */
 export function garbageBytes({ vocabSize }: ModelConfig): number {
@@ -67,8 +73,8 @@ function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threa
     parts: [
       { what: 'weights', bytes: residentBytes },
       { what: 'workspace', bytes: banks * scratch.bytes },
-      // Of each sequence the present one and the next, and one that stands for the beginning.
-      { what: 'recurrent state', bytes: (1 + 2 * sequences) * recurrentBytes(config) },
+      // Of each sequence the present one and the next, or one for each token of a step with guesses; and one that stands for the beginning.
+      { what: 'recurrent state', bytes: (1 + setsPerSequence(config) * sequences) * recurrentBytes(config) },
       { what: `${threads + readers} threads`, bytes: threads * threadBytes.compute + readers * threadBytes.reader },
       { what: 'the program', bytes: PROGRAM_BYTES + garbageBytes(config) },
     ],

@@ -1,16 +1,14 @@
 // Brings a packed model up on the wasm backend: decides where everything lies, fills the banks, starts readers and compute
 // workers. What it returns is running and owns threads and memory until `close`.
-import { UnsupportedModelError } from '../../errors.js'
 import type { StreamerPlan } from '../../experts/expertStreamer.js'
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import { ReadRing } from '../../experts/readRing.js'
 import type { ModelConfig } from '../../model/config.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { ExpertFiles, PackedModel } from '../../storage/packedModel.js'
-import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
-import { memoryLimitText, planBudget, spareBytes } from '../memoryBudget.js'
-import { alignUp, Bank, MAX_BANK_BYTES } from './bank.js'
-import { wasmWays } from './budgetWays.js'
+import type { BackendOptions } from '../backend.js'
+import { memoryLimitText, spareBytes } from '../memoryBudget.js'
+import { Bank } from './bank.js'
 import type { ComputeSetup } from './computeLoop.js'
 import type { ComputePool, Readers, WasmHost } from './host.js'
 import { type BoardShape, COUNTERS, JobBoard } from './jobBoard.js'
@@ -18,17 +16,14 @@ import type { SimdLevel } from './kernels.js'
 import { HOME } from './lane.js'
 import { loadWeights } from './loadWeights.js'
 import { LocalCompute } from './localCompute.js'
-import { type MemoryPlan, planMemory, SLOT_ALIGN } from './memoryPlan.js'
-import { modelForms, type PlacedModel, placeModel } from './placedModel.js'
+import { type MemoryPlan, planMemory } from './memoryPlan.js'
+import { planOpening } from './openingPlan.js'
+import { type PlacedModel, placeModel } from './placedModel.js'
 import { HEAD_ROWS, type Rows } from './scratch.js'
 import { SequenceStore } from './sequenceStore.js'
-import { threadCount, threadNotice } from './threadCount.js'
+import { threadNotice } from './threadCount.js'
 import type { WasmInternals } from './wasmBackend.js'
 import { WorkerPool } from './workerPool.js'
-
-/** Tokens of a prompt in one step; fewer where memory is short. */
-const CHUNK_TOKENS = [256, 128, 64, 32]
-const LOCAL_CHUNK_TOKENS = [32] // the caller's own thread is busy for as long as a layer of it takes
 
 /** Sequence state that should fit beside one full context: other sequences and checkpoints. */
 const SPARE_SETS = 16
@@ -48,6 +43,7 @@ export class WasmRuntime {
     private readonly banks: readonly Bank[],
     private readonly readers: Readers | null, // null: there are no experts
     readonly plannedBytes: number, // of memory, all in all
+    readonly noDrafts: string | null, // why there is no head for drafts, though one was asked for
   ) {
     this.ring = readers && new ReadRing(readers.ring)
   }
@@ -95,48 +91,18 @@ export class WasmRuntime {
 }
 
 export async function openRuntime(
-  packed: PackedModel,
+  whole: PackedModel,
   options: BackendOptions,
   internals: WasmInternals,
   host: WasmHost,
 ): Promise<WasmRuntime> {
-  const { config, tensors } = packed
-  checkShapes(config)
-  const files = config.expertLayers.length > 0 ? packed.experts : null // null: there are no experts
-  const layout = files?.layout ?? null
-  const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
-  const { precision, expertsPerToken } = options
   const kernels = await host.loadKernels(internals.simd)
-  const layouts = files?.layouts ?? []
-  const forms = modelForms(tensors, layouts, precision)
-  const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
-  const expertSize = layout?.expertSize ?? 0
-  const slotBytes = alignUp(Math.max(expertSize, 1), SLOT_ALIGN)
-  const experts = config.expertLayers.length * config.numExperts
-  const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
-  const memory = host.memory()
-  const asked = threadCount(options.threads, host.processors)
-  const { way, slots, bytes, notice } = planBudget({
-    memory,
-    ways: wasmWays({
-      ...{ config, expertsPerToken, forms, slotBytes, bankLimit },
-      threads: host.shared ? (asked ?? host.threads) : 1,
-      mayHaveFewerThreads: options.threads === undefined,
-      chunks: internals.chunkTokens === undefined ? usual : [internals.chunkTokens],
-      readers: files ? host.readers(experts * expertSize) : 0,
-      threadBytes: host.threadBytes,
-      residentBytes: packed.weights.size,
-      sequences: planned.sequences,
-    }),
-    slotBytes,
-    experts,
-    leastSlots: Math.min(experts, 2 * expertsPerToken), // a layer's have room while the next one's are read
-    expertMemory: files ? options.expertMemory : undefined,
-    tokens: planned.tokens,
-    tokenBytes: kvBytesPerToken(config),
-    isContext: planned.isContext,
-    threads: { count: asked ?? 1, bytes: host.threadBytes.compute },
-  })
+  const opening = planOpening(whole, options, internals, host)
+  const { packed, files, layouts, memory, bankLimit, budget } = opening
+  const { way, slots, bytes, notice } = budget
+  const { config, tensors } = packed
+  const { precision, expertsPerToken } = options
+  const expertSize = files?.layout.expertSize ?? 0
   const threadsNotice = host.shared ? threadNotice(options.threads, host.processors) : null
   for (const line of [threadsNotice, notice]) if (line) options.onNotice?.(line)
   const { chunkTokens, threads, scratch } = way
@@ -205,7 +171,10 @@ export async function openRuntime(
     const pool = host.shared
       ? await WorkerPool.start(setups, board, host)
       : await LocalCompute.start(setups[0], board, readers)
-    return new WasmRuntime(model, plan, threads, kernels.simd, host.shared, board, store, pool, banks, readers, bytes)
+    return new WasmRuntime(
+      ...([model, plan, threads, kernels.simd, host.shared, board, store, pool, banks, readers, bytes] as const),
+      opening.noDrafts,
+    )
   } catch (error) {
     await readers?.close()
     throw error
@@ -235,14 +204,5 @@ function streamerPlan(
     prefetch: options.prefetch ?? true,
     fileNames: files.files.map(file => file.name),
     layerNumbers: config.expertLayers,
-  }
-}
-
-/** Kernels work on vectors of four floats; no model of this family has heads that are not multiples of four. */
-function checkShapes(config: ModelConfig): void {
-  for (const field of ['headDim', 'linearKeyDim', 'linearValueDim'] as const) {
-    if (config[field] % 4 !== 0) {
-      throw new UnsupportedModelError(field, config[field], 'a multiple of 4 on the wasm backend')
-    }
   }
 }

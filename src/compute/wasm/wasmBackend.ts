@@ -4,7 +4,7 @@ import { BackendUnavailableError, ClosedError, DeviceLostError, NonFiniteError, 
 import { noReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
-import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
+import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
   BackendOptions,
@@ -41,8 +41,7 @@ export async function openWasmBackend(
   internals: WasmInternals = {},
 ): Promise<Backend> {
   const host = options.wasmHost ?? (await findHost())
-  const model = options.drafts ? packed : withoutHead(packed)
-  return new WasmBackend(await openRuntime(model, options, internals, host))
+  return new WasmBackend(await openRuntime(packed, options, internals, host))
 }
 
 async function findHost(): Promise<WasmHost> {
@@ -75,6 +74,7 @@ export class WasmBackend implements Backend {
   readonly chunkTokens: number
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   readonly draft?: Backend['draft']
+  readonly noDrafts: string | null
   private readonly drafter: WasmDrafter | null
   private readonly governor: TeamGovernor
   private predictionKeys = 0
@@ -86,6 +86,7 @@ export class WasmBackend implements Backend {
     const { model } = runtime
     this.config = model.config
     this.chunkTokens = model.chunkTokens
+    this.noDrafts = runtime.noDrafts
     this.governor = new TeamGovernor(runtime.threads)
     const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
     this.drafter = model.draftHead === null ? null : new WasmDrafter(this)

@@ -1,0 +1,120 @@
+// What of a model the wasm backend opens, and how: with its head for drafts where that is wanted and fits, in the way and with the slots
+// for experts that memory allows. Decided before a weight is read.
+import { MemoryPlanError, UnsupportedModelError } from '../../errors.js'
+import type { MemoryFacts } from '../../experts/memoryFacts.js'
+import type { ModelConfig } from '../../model/config.js'
+import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
+import type { ExpertLayout } from '../../model/tensors.js'
+import { type ExpertFiles, type PackedModel, withoutHead } from '../../storage/packedModel.js'
+import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
+import { type Budget, planBudget } from '../memoryBudget.js'
+import { alignUp, MAX_BANK_BYTES } from './bank.js'
+import { setsPerSequence, type WasmWay, wasmWays } from './budgetWays.js'
+import type { WasmHost } from './host.js'
+import { SLOT_ALIGN } from './memoryPlan.js'
+import { modelForms } from './placedModel.js'
+import { threadCount } from './threadCount.js'
+import type { WasmInternals } from './wasmBackend.js'
+
+/** Tokens of a prompt in one step; fewer where memory is short. */
+const CHUNK_TOKENS = [256, 128, 64, 32]
+const LOCAL_CHUNK_TOKENS = [32] // the caller's own thread is busy for as long as a layer of it takes
+
+/** What a head that may pay can take from experts that do not all fit: every read costs more than most guesses bring. */
+const HEAD_SHARE = 0.02
+
+export interface OpeningPlan {
+  readonly packed: PackedModel // with its head for drafts, or without
+  readonly files: ExpertFiles | null // null: there are no experts
+  readonly layouts: readonly ExpertLayout[]
+  readonly memory: MemoryFacts
+  readonly bankLimit: number
+  readonly budget: Budget<WasmWay>
+  readonly noDrafts: string | null // why there is no head, though one was asked for
+}
+
+export function planOpening(
+  packed: PackedModel,
+  options: BackendOptions,
+  internals: WasmInternals,
+  host: WasmHost,
+): OpeningPlan {
+  const plan = (model: PackedModel, noDrafts: string | null) => planModel(model, options, internals, host, noDrafts)
+  const { config } = packed
+  if (!options.drafts || config.draftHead === null) return plan(withoutHead(packed), null)
+  const sequences = options.planned?.sequences ?? 1
+  const states = (setsPerSequence(config) - setsPerSequence({ ...config, draftHead: null })) * sequences
+  const head = states * recurrentBytes(config) + headBytes(packed)
+  const takes = `guessing ahead takes ${Math.ceil(head / 1e6)} MB more`
+  try {
+    const whole = plan(packed, null)
+    const { slots, way } = whole.budget
+    const isTight = slots < config.expertLayers.length * config.numExperts && head > HEAD_SHARE * slots * way.slotCost
+    // What is asked for by number is given where it can be; all else, such as chunks of prompts, comes before what may pay.
+    const isWanted = options.drafts === 'auto' ? !isTight && way.notice === null : true
+    if (isWanted) return whole
+    return plan(withoutHead(packed), `${takes}, which experts have a better use for`)
+  } catch (error) {
+    if (!(error instanceof MemoryPlanError)) throw error
+    return plan(withoutHead(packed), `memory is short, and ${takes}`)
+  }
+}
+
+function planModel(
+  packed: PackedModel,
+  options: BackendOptions,
+  internals: WasmInternals,
+  host: WasmHost,
+  noDrafts: string | null,
+): OpeningPlan {
+  const { config, tensors } = packed
+  checkShapes(config)
+  const files = config.expertLayers.length > 0 ? packed.experts : null
+  const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
+  const { precision, expertsPerToken } = options
+  const layouts = files?.layouts ?? []
+  const forms = modelForms(tensors, layouts, precision)
+  const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
+  const expertSize = files?.layout.expertSize ?? 0
+  const slotBytes = alignUp(Math.max(expertSize, 1), SLOT_ALIGN)
+  const experts = config.expertLayers.length * config.numExperts
+  const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
+  const memory = host.memory()
+  const asked = threadCount(options.threads, host.processors)
+  const budget = planBudget({
+    memory,
+    ways: wasmWays({
+      ...{ config, expertsPerToken, forms, slotBytes, bankLimit },
+      threads: host.shared ? (asked ?? host.threads) : 1,
+      mayHaveFewerThreads: options.threads === undefined,
+      chunks: internals.chunkTokens === undefined ? usual : [internals.chunkTokens],
+      readers: files ? host.readers(experts * expertSize) : 0,
+      threadBytes: host.threadBytes,
+      residentBytes: packed.weights.size,
+      sequences: planned.sequences,
+    }),
+    slotBytes,
+    experts,
+    leastSlots: Math.min(experts, 2 * expertsPerToken), // a layer's have room while the next one's are read
+    expertMemory: files ? options.expertMemory : undefined,
+    tokens: planned.tokens,
+    tokenBytes: kvBytesPerToken(config),
+    isContext: planned.isContext,
+    threads: { count: asked ?? 1, bytes: host.threadBytes.compute },
+  })
+  return { packed, files, layouts, memory, bankLimit, budget, noDrafts }
+}
+
+/** Of the head's resident tensors, which are the last ones. */
+function headBytes({ tensors, weights }: PackedModel): number {
+  return tensors.draftHead === null ? 0 : weights.size - tensors.draftHead.fc.weight.offset
+}
+
+/** Kernels work on vectors of four floats; no model of this family has heads that are not multiples of four. */
+function checkShapes(config: ModelConfig): void {
+  for (const field of ['headDim', 'linearKeyDim', 'linearValueDim'] as const) {
+    if (config[field] % 4 !== 0) {
+      throw new UnsupportedModelError(field, config[field], 'a multiple of 4 on the wasm backend')
+    }
+  }
+}

@@ -1,0 +1,74 @@
+// Whether a model is opened with its head for drafts: what that takes is planned for, and where memory is short the head is what goes first.
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { BackendOptions } from '#moeflux/compute/backend.js'
+import type { WasmHost } from '#moeflux/compute/wasm/host.js'
+import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
+import { type OpeningPlan, planOpening } from '#moeflux/compute/wasm/openingPlan.js'
+import { MemoryPlanError } from '#moeflux/errors.js'
+import { recurrentBytes } from '#moeflux/model/sizes.js'
+import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
+import { openPacked } from '#moeflux/storage/openPacked.js'
+import type { PackedModel } from '#moeflux/storage/packedModel.js'
+import { demoModel } from '../support/models.js'
+
+let packed: PackedModel
+beforeAll(async () => {
+  packed = await openPacked(await openNodeFolder(demoModel, { links: 'any' }))
+})
+afterAll(() => packed.close())
+
+function open(drafts: BackendOptions['drafts'], bytes: number, more: Partial<BackendOptions> = {}): OpeningPlan {
+  const memory = () => ({ bytes, ceiling: bytes, limit: bytes, limitedBy: 'cgroup' }) as const
+  const host: WasmHost = { ...nodeHost(), threads: 2, processors: 2, readers: () => 2, memory }
+  return planOpening(packed, { precision: 'fast', expertsPerToken: 4, drafts, ...more }, {}, host)
+}
+
+const hasHead = (plan: OpeningPlan) => plan.packed.config.draftHead !== null
+const partOf = ({ budget }: OpeningPlan, part: string) => budget.way.parts.find(({ what }) => what === part)!.bytes
+
+/** The least memory that a plan is made in, to a few kilobytes. */
+function least(drafts: BackendOptions['drafts'], wanted: (plan: OpeningPlan) => boolean): number {
+  let [low, high] = [1e6, 1e9]
+  while (high - low > 4096) {
+    const middle = (low + high) / 2
+    try {
+      if (wanted(open(drafts, middle))) high = middle
+      else low = middle
+    } catch (error) {
+      if (!(error instanceof MemoryPlanError)) throw error
+      low = middle
+    }
+  }
+  return high
+}
+
+test('a state for each token of a step with guesses is planned for, and nothing where nobody guesses', () => {
+  const [plain, drafting] = [open(false, 1e9), open(2, 1e9)]
+  expect([hasHead(plain), hasHead(drafting)]).toEqual([false, true])
+  expect([plain.noDrafts, drafting.noDrafts]).toEqual([null, null])
+  const one = recurrentBytes(packed.config)
+  expect(partOf(drafting, 'recurrent state') - partOf(plain, 'recurrent state')).toBe(3 * one)
+  const planned = { tokens: 64, sequences: 4, isContext: false }
+  expect(partOf(open(2, 1e9, { planned }), 'recurrent state')).toBe((1 + 5 * 4) * one)
+})
+
+test('where it does not fit, the model is opened without, and says by how much', () => {
+  const [withHead, atAll] = [least(2, hasHead), least(2, () => true)]
+  expect(withHead).toBeGreaterThan(atAll + 1e6)
+  const short = open(2, withHead - 20_000)
+  expect(hasHead(short)).toBe(false)
+  expect(short.noDrafts).toMatch(/^memory is short, and guessing ahead takes \d+ MB more$/)
+  expect(short.budget.slots).toBe(open(false, withHead - 20_000).budget.slots)
+  expect(() => open(2, atAll - 20_000)).toThrow(MemoryPlanError)
+})
+
+test('what may pay takes nothing from experts that do not all fit, nor from prompts; what is asked for does', () => {
+  const expertMemory = 4e6
+  const auto = open('auto', 1e9, { expertMemory })
+  expect(hasHead(auto)).toBe(false)
+  expect(auto.noDrafts).toMatch(/better use/)
+  expect(hasHead(open(1, 1e9, { expertMemory }))).toBe(true)
+  expect(hasHead(open('auto', 1e9))).toBe(true)
+  const tight = least('auto', hasHead)
+  expect(open('auto', tight).budget.way.notice).toBeNull()
+})
