@@ -1,9 +1,18 @@
 // What `inspect` says of a model, as text for people and as JSON for programs. Pure.
 
+import { MOST_GUESSES } from '../compute/backend.js'
 import type { RelayCost } from '../gguf/relayCosts.js'
 import type { ModelConfig } from '../model/config.js'
 import type { Estimate, MachineRates, ModelBytes } from '../model/estimate.js'
-import { expertBytes, fullLayerCount, kvBytesPerToken, recurrentBytes, residentBytes } from '../model/sizes.js'
+import {
+  expertBytes,
+  FOUR_BIT,
+  fullLayerCount,
+  headResidentBytes,
+  kvBytesPerToken,
+  recurrentBytes,
+  residentBytes,
+} from '../model/sizes.js'
 import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits, wrapWords } from './format.js'
 import type { GpuEstimate } from './gpuEstimate.js'
 import type { Machine } from './machine.js'
@@ -41,6 +50,17 @@ function parameterCounts(config: ModelConfig): { total: number; active: number }
   }
 }
 
+/** Of the head for drafts, experts included; the resident part as most are packed. */
+function headBytes({ config, bytes }: ModelSubject): number {
+  const experts = config.draftHead?.feedForward.kind === 'moe' ? config.numExperts : 0
+  return experts * bytes.expert + headResidentBytes(config, FOUR_BIT)
+}
+
+/** Recurrent states that a step with guesses keeps besides: one for each. */
+function guessStates(config: ModelConfig): number {
+  return MOST_GUESSES * recurrentBytes(config)
+}
+
 export function reportJson(report: ModelReport): unknown {
   const { subject, machine, rates, estimate, expertsPerToken } = report
   const { config, bytes } = subject
@@ -59,6 +79,7 @@ export function reportJson(report: ModelReport): unknown {
       resident: bytes.resident,
       kvPerToken: kvBytesPerToken(config),
       recurrentState: recurrentBytes(config),
+      ...(config.draftHead === null ? {} : { draftHead: headBytes(subject), draftStates: guessStates(config) }),
     },
     machine,
     disk: report.disk,
@@ -107,6 +128,12 @@ export function reportText(report: ModelReport, bold: (text: string) => string, 
         [hasExperts ? 'resident part' : 'weights', exact(bytes.resident)],
         ['K/V per token', exact(kvBytesPerToken(c))],
         ...given(full < c.numLayers, [['recurrent state', `${exact(recurrentBytes(c))} a sequence`]]),
+        ...given(c.draftHead !== null, [
+          [
+            'head for drafts',
+            `${exact(headBytes(subject))}, and ${formatBytes(guessStates(c))} of states a sequence (--drafts)`,
+          ],
+        ]),
       ],
     ],
     [

@@ -1,6 +1,6 @@
 // How many bytes a model of some shape takes: experts, resident part, state. Pure arithmetic on a config, for estimates
 // (`inspect`, memory budgets) and for the presets, which have no files. An opened model's own tables are exact.
-import type { ModelConfig } from './config.js'
+import { type ModelConfig, withoutDraftHead } from './config.js'
 import { hasExpertBiases } from './expertLayout.js'
 import type { QuantFormat } from './quantizationConfig.js'
 import { listSpecs, planTensors } from './tensorPlan.js'
@@ -41,6 +41,11 @@ export function residentBytes(config: ModelConfig, format: QuantFormat | null): 
     if (spec.kind === 'vector') return sum + spec.length * (spec.role === 'decay' ? 4 : 2)
     return sum + matrixBytes(spec.rows, spec.cols, spec.isGate ? routerFormat : format)
   }, 0)
+}
+
+/** Of what a head for drafts has besides its experts: bytes that are resident where it is used. */
+export function headResidentBytes(config: ModelConfig, format: QuantFormat | null): number {
+  return residentBytes(config, format) - residentBytes(withoutDraftHead(config), format)
 }
 
 /** Floats of one K or V row of one layer. */

@@ -43,23 +43,23 @@ function least(drafts: BackendOptions['drafts'], wanted: (plan: OpeningPlan) => 
 }
 
 test('a state for each token of a step with guesses is planned for, and nothing where nobody guesses', () => {
-  const [plain, drafting] = [open(false, 1e9), open(2, 1e9)]
+  const [plain, drafting] = [open(false, 1e9), open(true, 1e9)]
   expect([hasHead(plain), hasHead(drafting)]).toEqual([false, true])
   expect([plain.noDrafts, drafting.noDrafts]).toEqual([null, null])
   const one = recurrentBytes(packed.config)
   expect(partOf(drafting, 'recurrent state') - partOf(plain, 'recurrent state')).toBe(3 * one)
   const planned = { tokens: 64, sequences: 4, isContext: false }
-  expect(partOf(open(2, 1e9, { planned }), 'recurrent state')).toBe((1 + 5 * 4) * one)
+  expect(partOf(open(true, 1e9, { planned }), 'recurrent state')).toBe((1 + 5 * 4) * one)
 })
 
 test('where it does not fit, the model is opened without, and says by how much', () => {
-  const [withHead, atAll] = [least(2, hasHead), least(2, () => true)]
+  const [withHead, atAll] = [least(true, hasHead), least(true, () => true)]
   expect(withHead).toBeGreaterThan(atAll + 1e6)
-  const short = open(2, withHead - 20_000)
+  const short = open(true, withHead - 20_000)
   expect(hasHead(short)).toBe(false)
   expect(short.noDrafts).toMatch(/^memory is short, and guessing ahead takes \d+ MB more$/)
   expect(short.budget.slots).toBe(open(false, withHead - 20_000).budget.slots)
-  expect(() => open(2, atAll - 20_000)).toThrow(MemoryPlanError)
+  expect(() => open(true, atAll - 20_000)).toThrow(MemoryPlanError)
 })
 
 test('what may pay takes nothing from experts that do not all fit, nor from prompts; what is asked for does', () => {
@@ -67,7 +67,7 @@ test('what may pay takes nothing from experts that do not all fit, nor from prom
   const auto = open('auto', 1e9, { expertMemory })
   expect(hasHead(auto)).toBe(false)
   expect(auto.noDrafts).toMatch(/better use/)
-  expect(hasHead(open(1, 1e9, { expertMemory }))).toBe(true)
+  expect(hasHead(open(true, 1e9, { expertMemory }))).toBe(true)
   expect(hasHead(open('auto', 1e9))).toBe(true)
   const tight = least('auto', hasHead)
   expect(open('auto', tight).budget.way.notice).toBeNull()
