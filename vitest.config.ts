@@ -75,7 +75,7 @@ export default defineConfig({
     pool: 'forks',
     maxWorkers: 2,
     sequence: { sequencer: LongestFirst },
-    setupFiles: ['test/support/removeFolders.ts'],
+    setupFiles: ['test/support/removeFolders.ts', 'test/support/compareBytes.ts'],
     projects: [
       { extends: true, test: { name: 'alone', include: BUSY, maxWorkers: 2, sequence: { groupOrder: 0 } } },
       {

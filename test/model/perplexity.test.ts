@@ -43,7 +43,7 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
  */
 function lengthsSeen({ isSlow, name }: BackendRow, rows: number, length: number): number[] {
   if (isSlow) return [40]
-  return new Array<number>(rows).fill(name === 'reference' ? Math.min(256, length) : length)
+  return new Array<number>(rows).fill(name === 'reference' ? Math.min(128, length) : length)
 }
 
 async function tokenLogprobs(model: Model, ids: readonly number[]): Promise<number[]> {

@@ -13,6 +13,8 @@ const CONTEXT_LENGTH = 400
 const SHORT_CONTEXT = 48
 
 describe.each(stateBackends)('sequences on $name', backend => {
+  // An emulated GPU and plain JavaScript do the same with fewer tokens and rounds.
+  const isBrief = backend.isSlow || backend.name === 'reference'
   let folder: string
   let model: Model
   let short: Model // with a context limit that tests can reach
@@ -43,10 +45,10 @@ describe.each(stateBackends)('sequences on $name', backend => {
   }
 
   test('any cut of the same tokens into calls gives the same', async () => {
-    const count = backend.isSlow ? 80 : 150
+    const count = isBrief ? 80 : 150
     const tokens = randomTokens(1, count)
     const want = await fresh(tokens)
-    const cuts = backend.isSlow
+    const cuts = isBrief
       ? [
           [63, 17],
           [64, 16],
@@ -71,7 +73,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
       await context.close()
     }
     const context = model.createContext()
-    const prompt = backend.isSlow ? 72 : 100
+    const prompt = isBrief ? 72 : 100
     await context.evalPrompt(tokens.slice(0, prompt))
     for (const token of tokens.slice(prompt, -1)) await context.evalToken(token)
     same(await context.evalToken(tokens[count - 1]), want, 'token by token')
@@ -79,12 +81,12 @@ describe.each(stateBackends)('sequences on $name', backend => {
   })
 
   test('evaluations of several contexts at once do not touch each other', async () => {
-    const sequences = [10, 11, 12, 13].map(seed => randomTokens(seed, backend.isSlow ? 26 : 80))
+    const sequences = [10, 11, 12, 13].map(seed => randomTokens(seed, isBrief ? 26 : 80))
     const wants = await Promise.all(sequences.map(fresh))
     const contexts = sequences.map(() => model.createContext())
     const logits = await Promise.all(
       contexts.map(async (context, i) => {
-        const [tokens, prompt] = [sequences[i], backend.isSlow ? 18 + i : 20 * i + 5]
+        const [tokens, prompt] = [sequences[i], isBrief ? 18 + i : 20 * i + 5]
         let last = await context.evalPrompt(tokens.slice(0, prompt))
         for (const token of tokens.slice(prompt)) last = await context.evalToken(token)
         return last
@@ -118,7 +120,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
   test('rewind to every position of a long sequence, replaying no more than from the nearest checkpoint', {
     timeout: 240_000,
   }, async () => {
-    const count = backend.isSlow ? 30 : 300
+    const count = isBrief ? 30 : 300
     const tokens = randomTokens(30, count)
     const oracle = model.createContext()
     const { logits } = await oracle.evaluate(tokens, { logits: 'all' })
@@ -252,7 +254,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
       kept?.release()
     }
     await fc.assert(fc.asyncProperty(fc.array(operation, { minLength: 5, maxLength: 25 }), run), {
-      numRuns: backend.isSlow ? 2 : 15,
+      numRuns: isBrief ? 2 : 15,
     })
   })
 
@@ -285,7 +287,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
     await context.evalPrompt(tokens.slice(0, 70))
     await context.checkpoint()
     const want = await context.evalPrompt(tokens.slice(70))
-    for (const detour of [[1, 2, 3], randomTokens(51, backend.isSlow ? 20 : 60)]) {
+    for (const detour of [[1, 2, 3], randomTokens(51, isBrief ? 20 : 60)]) {
       await context.restore(70)
       await context.evalPrompt(detour)
       await context.restore(70)
@@ -296,7 +298,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
 
   test('a state that two contexts took goes two ways, and stays what it was', async () => {
     const start = randomTokens(55, 75)
-    const steps = backend.isSlow ? 5 : 12
+    const steps = isBrief ? 5 : 12
     const ways = [randomTokens(56, steps), randomTokens(57, steps)]
     const wants = [await fresh([...start, ...ways[0]]), await fresh([...start, ...ways[1]])]
     const first = model.createContext()
@@ -319,7 +321,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
 
   test('a checkpoint costs the recurrent state and the newest page, not the sequence', async () => {
     const context = model.createContext()
-    await context.evalPrompt(randomTokens(60, backend.isSlow ? 260 : 300)) // more than a page
+    await context.evalPrompt(randomTokens(60, isBrief ? 260 : 300)) // more than a page
     const alone = context.memoryBytes
     await context.checkpoint()
     expect(context.memoryBytes - alone).toBeLessThan(alone / 2)
@@ -332,7 +334,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
   })
 
   test('an abort in the middle of a prompt leaves a token boundary, and nothing else', async () => {
-    const count = backend.isSlow ? 140 : 300
+    const count = isBrief ? 140 : 300
     const tokens = randomTokens(70, count)
     const context = model.createContext()
     await context.evalPrompt(tokens.slice(0, 30))
@@ -398,7 +400,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
 
   test('an abort of one context leaves those that are evaluated with it alone', async () => {
     const [a, b] = [model.createContext(), model.createContext()]
-    const tokens = randomTokens(72, backend.isSlow ? 14 : 40)
+    const tokens = randomTokens(72, isBrief ? 14 : 40)
     await Promise.all([a.evalPrompt(tokens), b.evalPrompt(tokens)])
     const controller = new AbortController()
     const stopped = (async () => {
