@@ -1,20 +1,36 @@
 // The public surface of the package, and nothing else.
-export type { BackendName, LayerProbe, Precision, ProbeRequest, ProbeResult, Progress } from './compute/backend.js'
-export type { ModelStats } from './compute/stats.js'
+export type {
+  BackendName,
+  DraftRequest,
+  GuessedRows,
+  KvPart,
+  LayerProbe,
+  LinearLayerState,
+  Precision,
+  ProbeRequest,
+  ProbeResult,
+  Progress,
+  StateImport,
+} from './compute/backend.js'
+export type { BackendChoice } from './compute/chooseBackend.js'
+export type { ModelStats, TierStats, TierUse } from './compute/stats.js'
 export type { TokenConstraint } from './constrain/constraint.js'
 export type { AnswerRequest, ResponseFormat, ToolChoice } from './constrain/constraintFactory.js'
 export type { ToolSchema } from './constrain/toolCallGrammar.js'
 export type {
+  CheckOptions,
   Context,
   ContextOptions,
   EvalOptions,
   EvaluateOptions,
   Evaluation,
+  GuessOptions,
   PromptOptions,
   RoutingChunk,
   TokenOptions,
 } from './engine/context.js'
-export type { EngineFrame } from './engine/engineMonitor.js'
+export type { DraftStats, Drafts } from './engine/draftGovernor.js'
+export type { EngineFrame } from './engine/engineFrame.js'
 export type { KeptState } from './engine/keptState.js'
 export {
   decodeEnvelope,
@@ -22,10 +38,15 @@ export {
   type EnvelopeContent,
   encodeEnvelope,
 } from './engine/snapshotEnvelope.js'
+export type { StateReader } from './engine/snapshotStream.js'
 export * from './errors.js'
+export type { DownloadOptions } from './hub/downloadFile.js'
+export type { HubOptions } from './hub/hubClient.js'
 export { type PullOptions, type PullProgress, type PullResult, pullModel } from './hub/pullModel.js'
+export type { PullPlan } from './hub/pullPlan.js'
 export type { ModelConfig } from './model/config.js'
-export type { LayerKind } from './model/layers.js'
+export type { LayerKind, LayerShape } from './model/layers.js'
+export type { Quantization } from './model/quantizationConfig.js'
 export type { EventStream } from './session/eventStream.js'
 export type {
   Answer,
@@ -47,11 +68,17 @@ export type { StoreChoice, StoreOptions, TierState } from './session/stateStores
 export { FolderStore, type FolderStoreOptions } from './states/folderStore.js'
 export { openStore } from './states/openStore.js'
 export type { PrefixStore } from './states/prefixStore.js'
-export type { TierCounters } from './states/storeTier.js'
+export type { StoredBody } from './states/stateObjects.js'
+export type { TierCounters, TierOptions } from './states/storeTier.js'
 export type { ByteSource, Folder } from './storage/byteSource.js'
+export type { ConvertResult } from './storage/convert.js'
 export { demoModelPath } from './storage/demoModel.js'
-export { removeModel, storedModels as listModels } from './storage/modelStore.js'
+export type { Metadata } from './storage/manifest.js'
+export { findModel, listModels, removeModel } from './storage/modelStore.js'
+export type { PackOptions } from './storage/packFolder.js'
 export type { StoredModel } from './storage/storedModels.js'
+export type { ChatRequest } from './text/chatRenderer.js'
+export type { Detokenizer, DetokenizerOptions } from './text/detokenizer.js'
 export type {
   ChatMessage,
   ContentPart,
@@ -61,4 +88,5 @@ export type {
   ToolDefinition,
 } from './text/messages.js'
 export type { SamplerOptions } from './text/sampler.js'
+export type { TemplateVariables } from './text/templateEngine.js'
 export type { AddedToken, EncodeOptions, Tokenizer } from './text/tokenizer.js'

@@ -6,10 +6,8 @@ import type {
   LanguageModelV3ToolResultPart,
   SharedV3Warning,
 } from '@ai-sdk/provider'
-import type { ResponseFormat, ToolChoice } from '../constrain/constraintFactory.js'
 import { OptionError } from '../errors.js'
-import type { ChatOptions } from '../session/events.js'
-import type { ChatMessage, ContentPart, ToolDefinition } from '../text/messages.js'
+import type { ChatMessage, ChatOptions, ContentPart, ResponseFormat, ToolChoice, ToolDefinition } from '../index.js'
 
 /** `providerOptions.moeflux` of a call. */
 export interface MoefluxCallOptions {

@@ -10,8 +10,7 @@ import type {
   LanguageModelV3Usage,
   SharedV3Warning,
 } from '@ai-sdk/provider'
-import type { EndReason, SessionEvent, Usage } from '../session/events.js'
-import type { Session } from '../session/session.js'
+import type { EndReason, Session, SessionEvent, Usage } from '../index.js'
 import { chatOptions } from './chatOptions.js'
 
 export class MoefluxLanguageModel implements LanguageModelV3 {

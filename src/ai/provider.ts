@@ -1,8 +1,6 @@
 // moeflux as a provider of the AI SDK: `generateText({ model: moeflux('demo'), prompt })`. A model is opened by its first
 // call and stays open until `close()`, so that naming it again costs nothing.
-import { type Model, type OpenModelOptions, openModel } from '../session/openModel.js'
-import type { Session, SessionOptions } from '../session/session.js'
-import { findModel } from '../storage/modelStore.js'
+import { findModel, type Model, type OpenModelOptions, openModel, type Session, type SessionOptions } from '../index.js'
 import { MoefluxLanguageModel } from './languageModel.js'
 
 export type { MoefluxCallOptions } from './chatOptions.js'

@@ -1,6 +1,7 @@
 // The benchmark itself: a prompt, then single tokens, several times over, through the public model and context. Measures
 // and counts; prints nothing. What is fed in comes from a `TokenSource`, so that synthetic models get their stream and
 // real ones get text.
+
 import { readFileSync } from 'node:fs'
 import { type GuessedRows, MOST_GUESSES } from '../compute/backend.js'
 import type { ModelStats, TierStats } from '../compute/stats.js'
@@ -8,14 +9,9 @@ import type { Context } from '../engine/context.js'
 import type { DraftGovernor, DraftStats } from '../engine/draftGovernor.js'
 import type { EngineModel } from '../engine/model.js'
 import { runTogether } from './runTogether.js'
+import type { TokenSource } from './tokenSource.js'
 
 const WARM_UP_MS = 1000
-
-export interface TokenSource {
-  prompt(run: number, count: number): number[]
-  /** The token to evaluate next; null: whatever the model finds best, without moving logits to the host. */
-  next: ((run: number, logits: Float32Array) => number) | null
-}
 
 export interface BenchOptions {
   readonly promptTokens: number

@@ -2,7 +2,7 @@
 // do, and the scheduler makes one step of those that are ready together. Prompts are evaluated before the clock starts.
 import type { Context } from '../engine/context.js'
 import type { EngineModel } from '../engine/model.js'
-import type { TokenSource } from './runBench.js'
+import type { TokenSource } from './tokenSource.js'
 
 export interface TogetherOptions {
   readonly sequences: number

@@ -2,7 +2,8 @@
 // routing as skewed as asked for. Two equal specs give the same bytes. Pure.
 import { OptionError } from '../errors.js'
 import { type ModelConfig, parseConfig, withDraftHead } from '../model/config.js'
-import { presetNames, presets } from '../model/presets.js'
+import { presetNames } from '../model/presetNames.js'
+import { presets } from '../model/presets.js'
 import type { QuantBits } from '../model/tensors.js'
 
 /** What families call the number of experts. */

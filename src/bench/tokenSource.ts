@@ -3,8 +3,13 @@
 import type { EngineModel } from '../engine/model.js'
 import { Sampler } from '../text/sampler.js'
 import { loadTokenizer } from '../text/tokenizer.js'
-import type { TokenSource } from './runBench.js'
 import { TokenStream } from './tokenStream.js'
+
+export interface TokenSource {
+  prompt(run: number, count: number): number[]
+  /** The token to evaluate next; null: whatever the model finds best, without moving logits to the host. */
+  next: ((run: number, logits: Float32Array) => number) | null
+}
 
 const text = `The harbour was quiet when the ferry came in. Two fishermen sat on the wall, mending a net and arguing
 about the weather, as they had done every morning for thirty years. "It will rain by noon," said the older one. The other

@@ -1,10 +1,11 @@
 // A tab as a place for the wasm backend: workers where the page is cross-origin isolated, else everything on the engine
 // worker's own thread. Experts come through the model's byte sources, on the engine worker's event loop.
 
-import type { AnySetup, WorkerReport } from '../compute/wasm/computeLoop.js'
+import type { AnySetup } from '../compute/wasm/computeLoop.js'
 import type { ComputeThread, ThreadEvents, WasmHost } from '../compute/wasm/host.js'
 import { hasRelaxedSimd, type KernelModule, type SimdLevel } from '../compute/wasm/kernels.js'
 import { unsharedKernels } from '../compute/wasm/unsharedKernels.js'
+import type { WorkerReport } from '../compute/wasm/workerMessages.js'
 import { BackendUnavailableError } from '../errors.js'
 import { startAsyncReaders } from '../experts/asyncReaders.js'
 import type { ComputeEnd } from './computeThread.js'

@@ -1,6 +1,6 @@
 // A model that runs in this tab, as the page sees it: the same calls and events as in Node, computed in a worker, so that
 // the page never waits. What needs the engine is asked of it by message.
-import type { EngineFrame } from '../engine/engineMonitor.js'
+import type { EngineFrame } from '../engine/engineFrame.js'
 import { OptionError } from '../errors.js'
 import { EventStream } from '../session/eventStream.js'
 import type { Answer, ChatOptions, CompleteOptions } from '../session/events.js'

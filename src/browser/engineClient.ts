@@ -1,7 +1,7 @@
 // The page's side of the engine worker: calls with answers, streams of events, frames. A worker that dies fails all that
 // is under way with DeviceLostError.
 import type { Progress } from '../compute/backend.js'
-import type { EngineFrame } from '../engine/engineMonitor.js'
+import type { EngineFrame } from '../engine/engineFrame.js'
 import { ClosedError, DeviceLostError } from '../errors.js'
 import type { SessionEvent } from '../session/events.js'
 import { type CallName, type Calls, EVENT_WINDOW, type FromEngine, type ToEngine, unpackError } from './protocol.js'

@@ -8,7 +8,7 @@ import { directAlignment } from '../experts/readMode.js'
 import { parseByteSize } from '../model/byteSize.js'
 import { expertCount } from '../model/sizes.js'
 import type { EventStream } from '../session/eventStream.js'
-import { type Model, openModel } from '../session/openModel.js'
+import { type Model, openModelWith } from '../session/openModel.js'
 import type { Session } from '../session/session.js'
 import type { PackedShapes } from '../storage/openPacked.js'
 import { RangeFetcher } from '../storage/rangeFetcher.js'
@@ -108,15 +108,15 @@ export class EngineService {
     try {
       const folder = new WebFolder(new RangeFetcher(url, headers), cache, onNotice)
       const shapes = await folder.prepare(options, signal)
-      const model = await openModel(folder, {
+      const known = {
         ...engine,
-        ...this.edges,
         expertMemory:
           expertMemory === undefined ? defaultExpertMemory(shapes) : parseByteSize(expertMemory, 'expertMemory'),
         onProgress,
         onNotice,
         signal,
-      })
+      }
+      const model = await openModelWith(folder, known, this.edges)
       await cache?.saveInfo()
       if (model.backend === 'wasm' && !this.edges.wasmHost.shared) {
         onNotice('this page is not cross-origin isolated, so that the wasm backend has one thread')

@@ -31,26 +31,26 @@ export class PieceSource implements ByteSource {
   private readonly whole: WholeFile | null
 
   private constructor(
-    private readonly path: string,
+    private readonly file: string,
     readonly size: number,
     private readonly home: SourceHome,
     private readonly store: RecordStore | null,
   ) {
-    this.name = home.fetcher.url(path)
+    this.name = home.fetcher.url(file)
     const { cache, fetcher } = home
     this.whole =
       store !== null && cache?.writable
-        ? new WholeFile({ path, size, recordBytes: PIECE, firstKey: 0, store, cache, fetcher })
+        ? new WholeFile({ path: file, size, recordBytes: PIECE, firstKey: 0, store, cache, fetcher })
         : null
   }
 
-  static async open(path: string, size: number, home: SourceHome): Promise<PieceSource> {
-    return new PieceSource(path, size, home, (await home.cache?.openRecords(storeName(path), PIECE)) ?? null)
+  static async open(file: string, size: number, home: SourceHome): Promise<PieceSource> {
+    return new PieceSource(file, size, home, (await home.cache?.openRecords(storeName(file), PIECE)) ?? null)
   }
 
   /** Drops what is stored of a file. */
-  static async forget(path: string, cache: ModelCache): Promise<void> {
-    const store = await cache.openRecords(storeName(path), PIECE)
+  static async forget(file: string, cache: ModelCache): Promise<void> {
+    const store = await cache.openRecords(storeName(file), PIECE)
     store?.drop(0, Number.POSITIVE_INFINITY)
     store?.close()
   }
@@ -131,7 +131,7 @@ export class PieceSource implements ByteSource {
       }
     }
     try {
-      await fetcher.range(this.path, this.size, begin, bytes, { signal, onProgress })
+      await fetcher.range(this.file, this.size, begin, bytes, { signal, onProgress })
     } catch (error) {
       const left = run.slice(done)
       if (this.whole !== null && sendsWholeFiles(error)) return await this.fetchWhole(left, this.whole, signal)
@@ -168,6 +168,6 @@ export class PieceSource implements ByteSource {
   }
 }
 
-function storeName(path: string): string {
-  return `pieces-${path.replaceAll('/', '%2F')}`
+function storeName(file: string): string {
+  return `pieces-${file.replaceAll('/', '%2F')}`
 }

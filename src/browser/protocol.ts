@@ -2,13 +2,13 @@
 // and are of the same class on the other side.
 import type { Progress } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
-import type { EngineFrame } from '../engine/engineMonitor.js'
-import type { OpenModelOptions } from '../engine/openModel.js'
+import type { EngineFrame } from '../engine/engineFrame.js'
+import type { OpenModelOptions } from '../engine/openParts.js'
 import * as errors from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
 import type { SessionEvent } from '../session/events.js'
 import type { SessionOptions } from '../session/session.js'
-import type { ExpertTraffic } from './webFolder.js'
+import type { ExpertTraffic } from './recordSource.js'
 
 /** Options of `openModel` that can be posted. */
 export interface EngineOptions

@@ -7,7 +7,6 @@ import type { ByteSource } from '../storage/byteSource.js'
 import type { SourceHome } from './pieceSource.js'
 import { type RecordRun, recordRuns } from './recordRuns.js'
 import type { RecordStore } from './recordStore.js'
-import type { ExpertTraffic } from './webFolder.js'
 import { sendsWholeFiles, WholeFile } from './wholeFile.js'
 
 export interface RecordLayout {
@@ -25,6 +24,17 @@ interface WantedRecord {
   reject(error: unknown): void
 }
 
+/** Where experts came from, since the model was opened. */
+export interface ExpertTraffic {
+  networkReads: number
+  networkBytes: number
+  cacheReads: number
+  cacheBytes: number
+  /** Experts that nobody had asked for: they lay between two that were fetched with one request. */
+  spareReads: number
+  spareBytes: number
+}
+
 export class RecordSource implements ByteSource {
   readonly name: string
   readonly joinsReads = true
@@ -33,17 +43,17 @@ export class RecordSource implements ByteSource {
   private readonly whole: WholeFile | null
 
   constructor(
-    private readonly path: string,
+    private readonly file: string,
     readonly size: number,
     private readonly records: RecordLayout,
     private readonly home: SourceHome & { readonly traffic: ExpertTraffic },
   ) {
-    this.name = home.fetcher.url(path)
+    this.name = home.fetcher.url(file)
     const { cache, fetcher } = home
     const { recordBytes, firstKey, store } = records
     this.whole =
       store !== null && cache?.writable
-        ? new WholeFile({ path, size, recordBytes, firstKey, store, cache, fetcher })
+        ? new WholeFile({ path: file, size, recordBytes, firstKey, store, cache, fetcher })
         : null
   }
 
@@ -86,7 +96,7 @@ export class RecordSource implements ByteSource {
       for (; got >= (done + 1) * recordBytes; done++) void this.arrived(first + done, targets[done], records[done])
     }
     try {
-      await this.home.fetcher.scatter(this.path, this.size, first * recordBytes, targets, { signal, onProgress })
+      await this.home.fetcher.scatter(this.file, this.size, first * recordBytes, targets, { signal, onProgress })
     } catch (error) {
       const left = records.slice(done).flat()
       if (this.whole !== null && sendsWholeFiles(error)) await this.fetchWhole(left, this.whole)
@@ -124,13 +134,13 @@ export class RecordSource implements ByteSource {
   /** A sample of a file without checksums, which tells one model from another; small, and kept as it is. */
   private async readPart(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {
     const { fetcher, cache } = this.home
-    const name = `part-${this.path}@${offset}+${target.length} of ${this.records.version}`
+    const name = `part-${this.file}@${offset}+${target.length} of ${this.records.version}`
     const stored = await cache?.readFile(name)
     if (stored?.length === target.length) {
       target.set(stored)
       return
     }
-    await fetcher.range(this.path, this.size, offset, target, { signal })
+    await fetcher.range(this.file, this.size, offset, target, { signal })
     await cache?.writeFile(name, target)
   }
 

@@ -1,6 +1,7 @@
 // A packed model on a server as a folder: what was fetched once is kept in the browser's storage and read from there. Small
 // files are asked for at every visit and taken from the cache when the server does not answer. The resident part is
 // kept in pieces as it arrives, so that a download goes on where it stopped. Experts are fetched when they are read.
+
 import { FetchError } from '../errors.js'
 import type { ByteSource, Folder } from '../storage/byteSource.js'
 import { type PackedShapes, readMetadata, readShapes } from '../storage/openPacked.js'
@@ -16,6 +17,7 @@ import type { FileIdentity, RangeFetcher } from '../storage/rangeFetcher.js'
 import { decodeUtf8 } from '../storage/strictJson.js'
 import type { ModelCache } from './modelCache.js'
 import { PieceSource } from './pieceSource.js'
+import type { ExpertTraffic } from './recordSource.js'
 import { RecordSource } from './recordSource.js'
 import type { RecordStore } from './recordStore.js'
 import { xxHash32 } from './xxHash.js'
@@ -27,17 +29,6 @@ const FIRST_TEXTS = [
   ...[METADATA_NAME, CONFIG_NAME, MANIFEST_NAME, GENERATION_CONFIG_NAME],
   ...['tokenizer.json', 'tokenizer_config.json', 'chat_template.jinja'],
 ]
-
-/** Where experts came from, since the model was opened. */
-export interface ExpertTraffic {
-  networkReads: number
-  networkBytes: number
-  cacheReads: number
-  cacheBytes: number
-  /** Experts that nobody had asked for: they lay between two that were fetched with one request. */
-  spareReads: number
-  spareBytes: number
-}
 
 interface ExpertFile {
   readonly place: number // among the layers with experts

@@ -1,23 +1,51 @@
 // What `moeflux bench` does: finds or writes the model, runs the benchmark, measures the disk in the same run, reports.
+
 import { stat } from 'node:fs/promises'
-import { dropFromPageCache } from '../bench/coldFiles.js'
-import { type DiskMeasurement, measureDisk } from '../bench/diskSpeed.js'
-import { type BenchResult, type PhaseCounters, runBench } from '../bench/runBench.js'
-import { ensureSyntheticModel } from '../bench/syntheticModel.js'
-import { parseSyntheticSpec } from '../bench/syntheticSpec.js'
-import { tokenSourceFor } from '../bench/tokenSource.js'
-import type { TierStats, TierUse } from '../compute/stats.js'
-import { DEMO_NAME, storeRoot } from '../storage/modelStore.js'
-import { openNodeFolder } from '../storage/nodeFolder.js'
-import { openPacked } from '../storage/openPacked.js'
-import { preparePacked } from '../storage/preparePacked.js'
+import type { QuantBits } from '../internal.js'
+import {
+  type BenchResult,
+  DEMO_NAME,
+  type DiskMeasurement,
+  dropFromPageCache,
+  ensureSyntheticModel,
+  measureDisk,
+  openNodeFolder,
+  openPacked,
+  type PhaseCounters,
+  parseSyntheticSpec,
+  preparePacked,
+  runBench,
+  storeRoot,
+  type TierStats,
+  type TierUse,
+  tokenSourceFor,
+} from '../internal.js'
 import type { Cli } from './action.js'
 import { draftsLine } from './chat/chatStats.js'
 import { checkContextRoom } from './checkContextRoom.js'
-import type { BenchCommandOptions } from './commands/bench.js'
 import { findOrPull } from './findOrPull.js'
 import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from './format.js'
+import type { ModelOptions } from './modelOptions.js'
 import { openCliModel } from './openCliModel.js'
+
+export interface BenchCommandOptions extends ModelOptions {
+  readonly synthetic?: string
+  readonly experts?: number
+  readonly bits?: QuantBits
+  readonly skew?: number
+  readonly seed: number
+  readonly prompt: number
+  readonly tokens: number
+  readonly repeat: number
+  readonly sequences: number
+  readonly warmup: boolean
+  readonly greedy?: boolean
+  readonly cold?: boolean
+  readonly disk: boolean
+  readonly accept?: number
+  readonly profile?: boolean
+  readonly json?: boolean
+}
 
 const diskSeconds = 1
 const diskDepth = 8 // what the reader threads keep under way

@@ -1,31 +1,44 @@
 // What `moeflux doctor` does: looks, measures the disk at the size of an expert, and says what follows from it.
 import { stat } from 'node:fs/promises'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
-import { type DiskMeasurement, measureDisk } from '../bench/diskSpeed.js'
-import { measureScratchDisk } from '../bench/scratchDisk.js'
-import { PLANNED_TOKENS } from '../compute/backend.js'
-import { hasRelaxedSimd } from '../compute/wasm/kernels.js'
-import { loadKernels } from '../compute/wasm/loadKernels.js'
-import { type AdapterDescription, probeAdapters } from '../compute/webgpu/gpuDevice.js'
-import { availableMemory } from '../experts/nodeMemory.js'
-import { chooseReadMode } from '../experts/readMode.js'
-import type { ModelConfig } from '../model/config.js'
-import { fourBitBytes } from '../model/estimate.js'
-import { storedBytes } from '../model/matrixParts.js'
-import { type PresetName, presets } from '../model/presets.js'
-import { expertCount } from '../model/sizes.js'
-import { findWellKnown, WELL_KNOWN_MODELS } from '../model/wellKnownModels.js'
-import { freeSpace } from '../storage/diskFull.js'
-import { findModel, locateModel, storeRoot } from '../storage/modelStore.js'
-import { openNodeFolder } from '../storage/nodeFolder.js'
-import { openPacked } from '../storage/openPacked.js'
+import { PLANNED_TOKENS } from '../compute/plannedTokens.js'
+import { findModel, type ModelConfig } from '../index.js'
+import {
+  type AdapterDescription,
+  availableMemory,
+  chooseReadMode,
+  type DiskMeasurement,
+  expertCount,
+  findWellKnown,
+  fourBitBytes,
+  freeSpace,
+  hasRelaxedSimd,
+  loadKernels,
+  locateModel,
+  measureDisk,
+  measureScratchDisk,
+  openNodeFolder,
+  openPacked,
+  presets,
+  probeAdapters,
+  storedBytes,
+  storeRoot,
+  WELL_KNOWN_MODELS,
+} from '../internal.js'
+import type { PresetName } from '../model/presetNames.js'
 import type { Cli } from './action.js'
+import { GPU_WEIGHTS, READ_SPEED, WEIGHTS_PER_THREAD } from './assumedRates.js'
 import { diskLine } from './benchModel.js'
-import type { DoctorCommandOptions } from './commands/doctor.js'
-import { GPU_WEIGHTS, READ_SPEED, WEIGHTS_PER_THREAD } from './commands/inspect.js'
 import { formatBytes, formatFields, wrapWords } from './format.js'
 import { estimateGpu, type GpuEstimate } from './gpuEstimate.js'
 import { gpuFields as splitFields } from './modelReport.js'
+
+export interface DoctorCommandOptions {
+  readonly model?: string
+  readonly disk: boolean
+  readonly gpu?: number
+  readonly json?: boolean
+}
 
 const depths = [1, 4, 8]
 const measuredModelBytes = 1e9 // a smaller model would be read from some cache, whoever keeps it

@@ -1,10 +1,10 @@
 // Evaluates a list of tokens and gathers the logits and log-probabilities that were asked for. A text that is longer than
 // the context is cut into windows, each evaluated from an empty context; the first token of a window has no logits before
 // it and is not scored.
-import { availableMemory } from '../experts/nodeMemory.js'
+
 import { type Context, ContextLimitError, type Model, MoefluxError, type Tokenizer, UsageError } from '../index.js'
+import { availableMemory, tokenLogprobs } from '../internal.js'
 import { readRegular } from '../storage/regularFile.js'
-import { tokenLogprobs } from '../text/sampler.js'
 import type { Cli } from './action.js'
 import { formatFields, formatInteger, threeDigits } from './format.js'
 import { LogitsFile } from './logitsFile.js'

@@ -2,10 +2,7 @@
 // expect of it on this machine. At a terminal it asks first; elsewhere only --yes lets it download anything.
 import { createInterface } from 'node:readline/promises'
 import { DiskFullError } from '../errors.js'
-import { type PullPlan, planPull } from '../hub/pullPlan.js'
-import { isRemote } from '../remote/remoteFolder.js'
-import { freeSpace } from '../storage/diskFull.js'
-import { locateModel, notFound, storeRoot } from '../storage/modelStore.js'
+import { freeSpace, isRemote, locateModel, notFound, type PullPlan, planPull, storeRoot } from '../internal.js'
 import { type Cli, Interrupted } from './action.js'
 import { formatBytes, formatDuration, formatFields, threeDigits } from './format.js'
 import { thisMachine } from './machine.js'

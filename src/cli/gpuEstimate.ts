@@ -1,14 +1,18 @@
 // What to expect of a GPU of some size: the plan that the engine makes for it, and the speed of that split under even
 // routing, which is the worst case. Pure: `inspect` and `doctor` tell it sizes and rates.
-import type { PlannedState } from '../compute/backend.js'
-import { type GpuPlan, planGpu } from '../compute/gpuPlan.js'
-import { hostSide } from '../compute/wasm/hostSide.js'
-import { STAGING_BUFFERS } from '../compute/webgpu/expertUploads.js'
-import { CHUNK_TOKENS } from '../compute/webgpu/gpuParts.js'
-import type { MemoryFacts } from '../experts/memoryFacts.js'
-import { secondsPerToken, type TokenLoad } from '../experts/tierSpeed.js'
-import type { ModelConfig } from '../model/config.js'
-import type { ModelBytes } from '../model/estimate.js'
+import type { ModelConfig } from '../index.js'
+import {
+  CHUNK_TOKENS,
+  type GpuPlan,
+  hostSide,
+  type MemoryFacts,
+  type ModelBytes,
+  type PlannedState,
+  planGpu,
+  STAGING_BUFFERS,
+  secondsPerToken,
+  type TokenLoad,
+} from '../internal.js'
 
 /** The largest buffer that kernels see on most GPUs. */
 const MAX_BUFFER_BYTES = 2 ** 31 - 4

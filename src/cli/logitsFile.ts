@@ -2,7 +2,7 @@
 // do not fit memory. A file that could not be finished is taken away.
 import { type FileHandle, open, rm, stat } from 'node:fs/promises'
 import { endianness } from 'node:os'
-import { writing } from '../storage/diskFull.js'
+import { writing } from '../internal.js'
 
 export class LogitsFile {
   private constructor(

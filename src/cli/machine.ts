@@ -1,6 +1,6 @@
 // What this machine has, as far as estimates need it.
 import { availableParallelism, cpus } from 'node:os'
-import { availableMemory } from '../experts/nodeMemory.js'
+import { availableMemory } from '../internal.js'
 
 export interface Machine {
   readonly threads: number

@@ -1,18 +1,20 @@
 // What `inspect` says of a model, as text for people and as JSON for programs. Pure.
 
-import { MOST_GUESSES } from '../compute/backend.js'
-import type { RelayCost } from '../gguf/relayCosts.js'
-import type { ModelConfig } from '../model/config.js'
-import type { Estimate, MachineRates, ModelBytes } from '../model/estimate.js'
+import type { ModelConfig } from '../index.js'
 import {
+  type Estimate,
   expertBytes,
   FOUR_BIT,
   fullLayerCount,
   headResidentBytes,
   kvBytesPerToken,
+  type MachineRates,
+  MOST_GUESSES,
+  type ModelBytes,
+  type RelayCost,
   recurrentBytes,
   residentBytes,
-} from '../model/sizes.js'
+} from '../internal.js'
 import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits, wrapWords } from './format.js'
 import type { GpuEstimate } from './gpuEstimate.js'
 import type { Machine } from './machine.js'

@@ -1,6 +1,6 @@
 // Opens the model that the flags name, with a progress bar and the notices of what was chosen on the way.
-import { type Model, type OpenModelOptions, openModel, UsageError } from '../index.js'
-import { DEMO_NAME } from '../storage/modelStore.js'
+import { type Model, type OpenModelOptions, UsageError } from '../index.js'
+import { DEMO_NAME, openModelWith } from '../internal.js'
 import type { Cli } from './action.js'
 import { findOrPull } from './findOrPull.js'
 import type { ModelOptions } from './modelOptions.js'
@@ -14,7 +14,7 @@ export async function openCliModel(
   const path = await findOrPull(cli, options.model ?? DEMO_NAME, options.yes === true)
   const bar = cli.progressBar()
   try {
-    const model = await openModel(path, {
+    const known: OpenModelOptions = {
       backend: options.backend,
       precision: options.precision,
       threads: options.threads,
@@ -27,7 +27,6 @@ export async function openCliModel(
       prefetch: options.prefetch,
       checksums: options.checksums,
       modelCache: options.modelCache,
-      profile: options.profile,
       drafts: options.drafts,
       planFor: more.planFor,
       onProgress: progress => {
@@ -36,7 +35,8 @@ export async function openCliModel(
       },
       onNotice: line => cli.notice(line),
       signal: more.signal === undefined ? cli.signal : AbortSignal.any([cli.signal, more.signal]),
-    })
+    }
+    const model = await openModelWith(path, known, { profile: options.profile })
     cli.detail(`${model.name}: ${model.backendDescription}`)
     return model
   } finally {

@@ -1,9 +1,6 @@
 // The shapes of a packed model and the sizes of its parts, from its own tables; no weights are read.
-import type { ModelConfig } from '../model/config.js'
-import type { ModelBytes } from '../model/estimate.js'
-import { storedBytes } from '../model/matrixParts.js'
-import { openNodeFolder } from '../storage/nodeFolder.js'
-import { openPacked } from '../storage/openPacked.js'
+import type { ModelConfig } from '../index.js'
+import { type ModelBytes, openNodeFolder, openPacked, storedBytes } from '../internal.js'
 
 export interface PackedBytes {
   readonly name: string

@@ -1,9 +1,8 @@
 // What a pull will take and what to expect of the model on this machine, in numbers.
-import { PLANNED_TOKENS } from '../compute/backend.js'
-import { type PullPlan, planConfig } from '../hub/pullPlan.js'
-import type { ModelConfig } from '../model/config.js'
-import { type Estimate, estimateModel, fourBitBytes, type ModelBytes } from '../model/estimate.js'
-import { READ_SPEED, WEIGHTS_PER_THREAD } from './commands/inspect.js'
+import { PLANNED_TOKENS } from '../compute/plannedTokens.js'
+import type { ModelConfig } from '../index.js'
+import { type Estimate, estimateModel, fourBitBytes, type ModelBytes, type PullPlan, planConfig } from '../internal.js'
+import { READ_SPEED, WEIGHTS_PER_THREAD } from './assumedRates.js'
 import { thisMachine } from './machine.js'
 
 export interface PullForecast {

@@ -1,6 +1,6 @@
 // Pulls a model with a progress bar, and says what comes next: after it is done, and when it was stopped on the way.
-import { type PullOptions, type PullResult, pullModel } from '../hub/pullModel.js'
-import type { PullPlan } from '../hub/pullPlan.js'
+import { type PullOptions, type PullResult, pullModel } from '../index.js'
+import type { PullPlan } from '../internal.js'
 import type { Cli } from './action.js'
 import { formatBytes, formatDuration } from './format.js'
 

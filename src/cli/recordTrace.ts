@@ -1,21 +1,18 @@
 // What `moeflux trace` does: evaluates a prompt, generates, and keeps every step's routing and the engine's own counts.
 // Nothing is read ahead meanwhile, so that the counts are those of the cache alone.
 import { writeFile } from 'node:fs/promises'
-import { TokenStream } from '../bench/tokenStream.js'
 import { UsageError } from '../errors.js'
-import { encodeTrace, type TraceStep } from '../experts/routingTrace.js'
-import type { Model } from '../session/openModel.js'
-import { writing } from '../storage/diskFull.js'
+import type { Model } from '../index.js'
+import { encodeTrace, loadTokenizer, Sampler, TokenStream, type TraceStep, writing } from '../internal.js'
 import { readRegular } from '../storage/regularFile.js'
-import { Sampler } from '../text/sampler.js'
-import { loadTokenizer } from '../text/tokenizer.js'
 import type { Cli } from './action.js'
 import { checkContextRoom } from './checkContextRoom.js'
 import { checkWritable } from './checkWritable.js'
-import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from './commands/trace.js'
 import { formatBytes, formatInteger, formatPercent } from './format.js'
 import { openCliModel } from './openCliModel.js'
 import { readPromptIfAny } from './promptInput.js'
+import type { TraceCommandOptions } from './traceOptions.js'
+import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT } from './traceOptions.js'
 
 export async function recordTrace(cli: Cli, words: readonly string[], options: TraceCommandOptions): Promise<void> {
   if (words.length > 0 && options.promptFile !== undefined) {

@@ -1,11 +1,7 @@
 // What became of the types of a GGUF file that a command was given.
-import type { RelayCost } from '../gguf/relayCosts.js'
-import { isGgufFile } from '../storage/openSource.js'
+import { isGgufFile, openFileSource, type RelayCost, relayCosts } from '../internal.js'
 
 /** Undefined for other models. */
 export async function costsOf(path: string): Promise<RelayCost[] | undefined> {
-  if (!(await isGgufFile(path))) return undefined
-  const { relayCosts } = await import('../gguf/relayCosts.js')
-  const { openFileSource } = await import('../storage/fileSource.js')
-  return await relayCosts(path, openFileSource)
+  return (await isGgufFile(path)) ? await relayCosts(path, openFileSource) : undefined
 }

@@ -1,13 +1,24 @@
 // What `moeflux serve` tells its clients of models: those of the store, well-known ones, and how to bring them.
-import { pullModel } from '../hub/pullModel.js'
-import { planPull } from '../hub/pullPlan.js'
-import { type Estimate, fourBitBytes } from '../model/estimate.js'
-import { presets } from '../model/presets.js'
-import { WELL_KNOWN_MODELS } from '../model/wellKnownModels.js'
-import type { KnownModel, ModelAbout, ModelFit, ModelHub, PullForecast } from '../server/hub/modelHub.js'
-import type { LoadHooks, ModelOffer } from '../server/serve.js'
-import { freeSpace } from '../storage/diskFull.js'
-import { locateModel, storedModels, storeRoot } from '../storage/modelStore.js'
+import { listModels, pullModel } from '../index.js'
+import {
+  type Estimate,
+  fourBitBytes,
+  freeSpace,
+  locateModel,
+  planPull,
+  presets,
+  storeRoot,
+  WELL_KNOWN_MODELS,
+} from '../internal.js'
+import type {
+  KnownModel,
+  LoadHooks,
+  ModelAbout,
+  ModelFit,
+  ModelHub,
+  ModelOffer,
+  PullForecast,
+} from '../server/serve.js'
 import { thisMachine } from './machine.js'
 import { type PackedBytes, readPackedBytes } from './packedBytes.js'
 import { estimateHere, forecastPull } from './pullForecast.js'
@@ -44,7 +55,7 @@ export class ServeHub implements ModelHub {
   }
 
   async known(): Promise<readonly KnownModel[]> {
-    const stored = await storedModels()
+    const stored = await listModels()
     const missing = WELL_KNOWN_MODELS.filter(
       ({ hub }) => !stored.some(({ name, state }) => name === hub && state === 'ready'),
     )

@@ -2,11 +2,9 @@
 // server listens; several are opened when they are asked for.
 import { basename } from 'node:path'
 import { UsageError } from '../errors.js'
+import { listModels } from '../index.js'
+import { DEMO_NAME, openNodeFolder, readConfig } from '../internal.js'
 import type { ModelOffer } from '../server/serve.js'
-import { DEMO_NAME, storeRoot } from '../storage/modelStore.js'
-import { openNodeFolder } from '../storage/nodeFolder.js'
-import { readConfig } from '../storage/openPacked.js'
-import { listModels } from '../storage/storedModels.js'
 import type { Cli } from './action.js'
 import { findOrPull } from './findOrPull.js'
 import type { ModelOptions } from './modelOptions.js'
@@ -25,7 +23,7 @@ export async function wantedModels(named: readonly string[] | undefined): Promis
     if (twice !== undefined) throw new UsageError(`--model: two models would have the name '${twice.name}'`)
     return wanted
   }
-  const stored = (await listModels(storeRoot())).filter(({ shelf, state }) => shelf === 'models' && state === 'ready')
+  const stored = (await listModels()).filter(({ shelf, state }) => shelf === 'models' && state === 'ready')
   const names = stored.map(({ name, id }) => (stored.filter(other => other.name === name).length === 1 ? name : id))
   const wanted = stored.map(({ folder }, i) => ({ name: names[i], place: folder }))
   return wanted.some(({ name }) => name === DEMO_NAME) ? wanted : [...wanted, { name: DEMO_NAME, place: DEMO_NAME }]

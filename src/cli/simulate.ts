@@ -1,14 +1,13 @@
 // What `moeflux simulate` does: reads traces, has them replayed against one tier or three, and prints a table, JSON or CSV.
-import { measureScratchDisk } from '../bench/scratchDisk.js'
+
 import { UsageError } from '../errors.js'
-import { decodeTrace, joinTraces, type RoutingTrace } from '../experts/routingTrace.js'
-import { storeRoot } from '../storage/modelStore.js'
+import { decodeTrace, joinTraces, measureScratchDisk, type RoutingTrace, storeRoot } from '../internal.js'
 import { readRegular } from '../storage/regularFile.js'
 import type { Cli } from './action.js'
-import type { SimulateCommandOptions } from './commands/simulate.js'
 import { formatBytes, formatCsv, formatInteger, formatPercent, wrapWords } from './format.js'
 import type { ReplaySpeeds } from './simulatedTable.js'
 import { checkAgainstEngine, type EngineCheck, simulateOneTier } from './simulateOneTier.js'
+import type { SimulateCommandOptions } from './simulateOptions.js'
 import { simulateThreeTiers } from './simulateThreeTiers.js'
 
 export async function simulate(cli: Cli, files: readonly string[], options: SimulateCommandOptions): Promise<void> {

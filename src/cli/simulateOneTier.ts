@@ -2,11 +2,7 @@
 // prediction of speed is simple on purpose: computing a token and reading what it misses, one after the other; overlap makes
 // the real thing a little faster, a slow start of each read a little slower.
 import { OptionError } from '../errors.js'
-import type { PolicyName } from '../experts/evictionPolicy.js'
-import { slotsInBudget } from '../experts/expertCache.js'
-import { optimalHits } from '../experts/optimalHits.js'
-import type { RoutingTrace } from '../experts/routingTrace.js'
-import { simulateTrace } from '../experts/simulateTrace.js'
+import { optimalHits, type PolicyName, type RoutingTrace, simulateTrace, slotsInBudget } from '../internal.js'
 import { formatBytes, formatInteger, formatPercent, formatTable, threeDigits } from './format.js'
 import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
 

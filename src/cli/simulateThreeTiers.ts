@@ -2,17 +2,25 @@
 // beside it. Its share on the GPU and its share in both are ceilings, each for itself.
 import { availableParallelism } from 'node:os'
 import { UsageError } from '../errors.js'
-import type { PolicyName } from '../experts/evictionPolicy.js'
-import { slotsInBudget } from '../experts/expertCache.js'
-import { defaultFillsPerStep, defaultMovesPerStep } from '../experts/expertTiers.js'
-import { optimalHits } from '../experts/optimalHits.js'
-import type { RoutingTrace } from '../experts/routingTrace.js'
-import { simulateTiers, type TierRules, type TierSizes } from '../experts/simulateTiers.js'
-import { promptTimes, secondsPerToken, type TierSpeeds, usesWorthAMove } from '../experts/tierSpeed.js'
-import type { SimulateCommandOptions } from './commands/simulate.js'
+import {
+  defaultFillsPerStep,
+  defaultMovesPerStep,
+  optimalHits,
+  type PolicyName,
+  promptTimes,
+  type RoutingTrace,
+  secondsPerToken,
+  simulateTiers,
+  slotsInBudget,
+  type TierRules,
+  type TierSizes,
+  type TierSpeeds,
+  usesWorthAMove,
+} from '../internal.js'
 import { formatBytes, formatPercent, formatTable, threeDigits } from './format.js'
 import type { SizeOrShare } from './optionValues.js'
 import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
+import type { SimulateCommandOptions } from './simulateOptions.js'
 
 const policies: readonly PolicyName[] = ['lru', 'lrfu']
 const cpuBytesPerCore = 5e9 // 4-bit experts times int8 activations (docs/performance-log.md)

@@ -3,13 +3,19 @@
 import { cp, mkdir, stat, writeFile } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { FormatError, ModelNotFoundError } from '../errors.js'
-import { writing } from '../storage/diskFull.js'
-import { openNodeFolder } from '../storage/nodeFolder.js'
-import { readMetadata } from '../storage/openPacked.js'
-import { isPackedName, METADATA_NAME } from '../storage/packedNames.js'
-import { makeFolder } from '../storage/packFolder.js'
+import {
+  distinctEntries,
+  isPackedName,
+  METADATA_NAME,
+  type ModelEntry,
+  makeFolder,
+  modelEntry,
+  openNodeFolder,
+  readMetadata,
+  type SiteIndex,
+  writing,
+} from '../internal.js'
 import { openRegular } from '../storage/regularFile.js'
-import { distinctEntries, type ModelEntry, modelEntry, type SiteIndex } from '../storage/siteIndex.js'
 
 export interface WriteSiteOptions {
   readonly signal?: AbortSignal

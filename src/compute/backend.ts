@@ -12,7 +12,6 @@
 import type { MoefluxError } from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
 import type { ModelStats } from './stats.js'
-import type { WasmHost } from './wasm/host.js'
 
 export type BackendName = 'reference' | 'wasm' | 'webgpu'
 export type Precision = 'fast' | 'exact'
@@ -36,8 +35,6 @@ export interface BackendOptions {
   readonly expertsPerToken: number
   /** State that must fit whatever happens later; default: one sequence of `PLANNED_TOKENS`. */
   readonly planned?: PlannedState
-  /** Where the wasm backend finds threads and readers; Node has its own. */
-  readonly wasmHost?: WasmHost
   /** Chosen by 'auto': refuse, with BackendUnavailableError, to run on what is slower than the next best backend. */
   readonly automatic?: boolean
   readonly onProgress?: (progress: Progress) => void
@@ -52,9 +49,6 @@ export interface PlannedState {
   /** The number comes from the context's length, so that a shorter one would help. */
   readonly isContext: boolean
 }
-
-/** Tokens of a sequence that memory is planned for where nobody says how long it will be. */
-export const PLANNED_TOKENS = 4096
 
 export interface Progress {
   readonly phase: string

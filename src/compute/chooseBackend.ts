@@ -3,11 +3,12 @@
 // machine has no GPU is none.
 import { BackendUnavailableError } from '../errors.js'
 import type { PackedModel } from '../storage/packedModel.js'
-import type { Backend, BackendName, BackendOptions } from './backend.js'
+import type { Backend, BackendName } from './backend.js'
+import type { HostedOptions } from './wasm/host.js'
 
 export type BackendChoice = 'auto' | BackendName
 
-type OpenBackend = (packed: PackedModel, options: BackendOptions) => Promise<Backend>
+type OpenBackend = (packed: PackedModel, options: HostedOptions) => Promise<Backend>
 
 export interface BackendEntry {
   readonly name: BackendName
@@ -24,7 +25,7 @@ const BACKENDS: readonly BackendEntry[] = [
 export async function chooseBackend(
   choice: BackendChoice,
   packed: PackedModel,
-  options: BackendOptions,
+  options: HostedOptions,
   backends: readonly BackendEntry[] = BACKENDS,
 ): Promise<Backend> {
   const candidates = backends.filter(({ name }) => choice === 'auto' || name === choice)

@@ -27,6 +27,15 @@ export interface BudgetWay {
   readonly notice: string | null
 }
 
+/** The machine's memory beside the GPU's. */
+export interface HostSide {
+  readonly memory: MemoryFacts
+  readonly way: BudgetWay // what the host's part takes besides experts
+  readonly slotBytes: number
+  readonly expertMemory?: number // asked for
+  readonly threads: { readonly count: number; readonly bytes: number }
+}
+
 export interface BudgetRequest<Way extends BudgetWay> {
   readonly memory: MemoryFacts
   readonly ways: readonly Way[] // the usual one first, each next one thriftier

@@ -2,9 +2,9 @@
 // chain in which each knows what follows it, so that eight thousand of them are eight thousand nodes.
 import { atLeast, atMost, type Located, type Member } from './conjunction.js'
 import type { Node } from './grammarBuilder.js'
-import type { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
+import type { SchemaNodes } from './schemaNodes.js'
 
-export function arrayGrammar(grammar: JsonSchemaGrammar, members: readonly Member[], path: string): Node {
+export function arrayGrammar(grammar: SchemaNodes, members: readonly Member[], path: string): Node {
   const { builder, json } = grammar
   const least = atLeast(members, 'minItems')
   const most = atMost(members, 'maxItems')

@@ -1,19 +1,9 @@
 // The grammar of a whole answer that is messages on channels: thinking first, if the model likes, then one message that is text
 // or a call. The control tokens between them are part of the grammar, so that there is nothing beside it to keep track of.
-import type { AnswerLayout } from '../text/dialects/dialect.js'
+
 import { MAX_CODE } from './byteAutomaton.js'
 import type { GrammarBuilder, Node } from './grammarBuilder.js'
-import type { CallSource, TextSource } from './grammarSource.js'
-import type { Marks } from './marks.js'
-
-export interface ChannelSource {
-  readonly kind: 'channels'
-  readonly layout: Extract<AnswerLayout, { readonly kind: 'channels' }>
-  /** An answer of text; null: there must be a call. `grammar` null: any text. */
-  readonly text: { readonly grammar: TextSource | null } | null
-  readonly call: CallSource | null
-  readonly marks: Marks
-}
+import type { ChannelSource, TextSource } from './sourceKinds.js'
 
 const MOST_THOUGHTS = 4 // messages: a model could go on with them for ever
 

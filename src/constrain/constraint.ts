@@ -5,8 +5,9 @@
 import { ClosedError, GrammarError, UnsupportedSchemaError } from '../errors.js'
 import { WorkerFailure, WorkerLine } from '../text/workerLine.js'
 import type { GrammarReply, GrammarRequest, GrammarWorker, StartGrammarWorker } from './grammarMessages.js'
-import { type GrammarSource, sourceText } from './grammarSource.js'
+import { sourceText } from './grammarSource.js'
 import { GrammarStore, type StoredGrammar } from './grammarStore.js'
+import type { GrammarSource } from './sourceKinds.js'
 import type { VocabularyBytes } from './tokenTrie.js'
 import { type ConstraintVocabulary, vocabularyBytes } from './vocabularyBytes.js'
 

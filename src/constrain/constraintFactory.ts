@@ -5,8 +5,8 @@ import type { Dialect } from '../text/dialects/dialect.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { AnswerConstraint, type AnswerTokens } from './answerConstraint.js'
 import { ConstraintCompiler, type ConstraintOptions, type TokenConstraint } from './constraint.js'
-import type { CallSource, TextSource } from './grammarSource.js'
 import { looksLikeMark, type Marks, markPiece } from './marks.js'
+import type { CallSource, TextSource } from './sourceKinds.js'
 import type { ToolSchema } from './toolCallGrammar.js'
 
 export type ResponseFormat =

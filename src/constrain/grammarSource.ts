@@ -1,29 +1,15 @@
 // What a grammar can be made of, and how large that may be. Whoever asks measures it first, in time that the limits bound, so
 // that nothing huge is sent to a thread; a grammar is then drafted there.
+
 import { GrammarError, UnsupportedSchemaError } from '../errors.js'
-import type { CallForm } from '../text/dialects/dialect.js'
-import { type ChannelSource, channelGrammar } from './channelGrammar.js'
+import { channelGrammar } from './channelGrammar.js'
 import { ebnfGrammar, ebnfProgram } from './ebnf.js'
 import { GrammarBuilder, type Node } from './grammarBuilder.js'
 import { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
 import { JsonText } from './jsonText.js'
-import type { Marks } from './marks.js'
 import type { Program } from './program.js'
-import { type ToolSchema, toolCallGrammar } from './toolCallGrammar.js'
-
-export type TextSource =
-  | { readonly kind: 'json_object' } // any JSON object
-  | { readonly kind: 'json_schema'; readonly schema: unknown }
-  | { readonly kind: 'ebnf'; readonly text: string } // with a rule `root`
-
-export interface CallSource {
-  readonly kind: 'tool_call'
-  readonly tools: readonly ToolSchema[]
-  readonly form: CallForm
-  readonly marks: Marks
-}
-
-export type GrammarSource = TextSource | CallSource | ChannelSource
+import type { CallSource, GrammarSource, TextSource } from './sourceKinds.js'
+import { toolCallGrammar } from './toolCallGrammar.js'
 
 export const SOURCE_LIMITS = {
   characters: 2 ** 20, // as JSON, all names and texts together

@@ -3,6 +3,7 @@
 // sound. What it could not guarantee is refused by name. It is as large as the schema is: what is demanded twice is one
 // node, and objects and arrays are built one after the other and not inside of each other, so that neither depth nor
 // recursion matters.
+
 import { UnsupportedSchemaError } from '../errors.js'
 import { arrayGrammar } from './arrayGrammar.js'
 import { type Conjunction, type Located, type Member, SchemaDocument } from './conjunction.js'
@@ -14,12 +15,13 @@ import { canonical, fixedValues, requireDisjoint } from './oneOfOptions.js'
 import type { Program } from './program.js'
 import { EndlessGrammarError } from './programChecks.js'
 import { commonTypes, hasType, impliedTypes, type JsonType, namedTypes, VALUE_KEYWORDS } from './schemaKeywords.js'
+import type { SchemaNodes } from './schemaNodes.js'
 import { stringContent } from './stringGrammar.js'
 import { WorkBudget } from './workBudget.js'
 
 const MAX_DEPTH = 200 // of alternatives in alternatives
 
-export class JsonSchemaGrammar {
+export class JsonSchemaGrammar implements SchemaNodes {
   readonly builder: GrammarBuilder
   private readonly work: WorkBudget
   private readonly document: SchemaDocument

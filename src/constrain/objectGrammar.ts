@@ -3,9 +3,9 @@
 import { UnsupportedSchemaError } from '../errors.js'
 import { atLeast, atMost, type Conjunction, type Located, type Member } from './conjunction.js'
 import type { Node } from './grammarBuilder.js'
-import type { JsonSchemaGrammar } from './jsonSchemaGrammar.js'
 import { jsonChar } from './jsonText.js'
 import { regexGrammar } from './regexGrammar.js'
+import type { SchemaNodes } from './schemaNodes.js'
 import { stringContent } from './stringGrammar.js'
 
 export interface Property {
@@ -14,7 +14,7 @@ export interface Property {
   readonly isRequired: boolean
 }
 
-export function objectGrammar(grammar: JsonSchemaGrammar, members: readonly Member[], path: string): Node {
+export function objectGrammar(grammar: SchemaNodes, members: readonly Member[], path: string): Node {
   const { builder, json } = grammar
   const properties = declaredProperties(grammar, members, path)
   if (properties === null) return builder.never
@@ -39,11 +39,7 @@ const declaresNames = ({ schema }: Member): boolean =>
   Object.keys(schema.properties ?? {}).length > 0 || (schema.required ?? []).length > 0
 
 /** The members that may be written, in their order; null where no object can match. */
-export function declaredProperties(
-  grammar: JsonSchemaGrammar,
-  members: readonly Member[],
-  path: string,
-): Property[] | null {
+export function declaredProperties(grammar: SchemaNodes, members: readonly Member[], path: string): Property[] | null {
   const names = new Set<string>()
   const required = new Set<string>()
   for (const { schema, path: at } of members) {
@@ -99,7 +95,7 @@ function propertyParts(members: readonly Member[], name: string, path: string): 
 }
 
 /** Keys may repeat (the last one counts), so that a least number of them cannot be promised past 1. */
-function mapGrammar(grammar: JsonSchemaGrammar, members: readonly Member[], path: string): Node {
+function mapGrammar(grammar: SchemaNodes, members: readonly Member[], path: string): Node {
   const { builder, json } = grammar
   const least = atLeast(members, 'minProperties')
   const most = atMost(members, 'maxProperties')
@@ -126,7 +122,7 @@ function mapParts(members: readonly Member[], path: string): Located[] {
   return parts.length > 0 ? parts : [{ schema: true, path: `${path}/additionalProperties` }]
 }
 
-function mapKey(grammar: JsonSchemaGrammar, members: readonly Member[]): Node {
+function mapKey(grammar: SchemaNodes, members: readonly Member[]): Node {
   const { builder, json } = grammar
   const patterns = members.filter(({ schema }) => schema.patternProperties !== undefined)
   const names = members.filter(({ schema }) => schema.propertyNames !== undefined)

@@ -4,24 +4,7 @@
 import type { Backend, StepOutput, StepRun } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
 import { expertCount } from '../model/sizes.js'
-import { phaseOf } from './mergeFrames.js'
-
-export interface EngineFrame {
-  readonly sequence: number // of frames of this model, from 1
-  readonly time: number // milliseconds since 1970
-  readonly seconds: number // since the last frame
-  readonly busySeconds: number // of them, wall time of steps
-  /** What was evaluated since the last frame; 'idle': nothing for a while. */
-  readonly phase: 'prompt' | 'decode' | 'mixed' | 'idle'
-  readonly promptTokens: number // evaluated since the last frame
-  readonly decodeTokens: number
-  readonly routed: Uint32Array // [layers with experts, experts], tokens routed since the last frame
-  readonly resident: Uint8Array // [layers with experts, experts], 1: in memory
-  readonly phaseSeconds: Readonly<Record<string, number>> // since the last frame
-  readonly stallSeconds: number // since the last frame
-  readonly bytesRead: number // since the last frame
-  readonly stats: ModelStats
-}
+import { type EngineFrame, phaseOf } from './engineFrame.js'
 
 type Watched = Pick<Backend, 'config' | 'stats' | 'residency'>
 type Listener = (frame: EngineFrame) => void

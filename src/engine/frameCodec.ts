@@ -1,6 +1,6 @@
 // A frame as one line of JSON, for a stream of events. Few experts are routed to between two frames, so their counts go
 // as pairs of cell and count; the experts in memory are a bitmap in base64.
-import type { EngineFrame } from './engineMonitor.js'
+import type { EngineFrame } from './engineFrame.js'
 
 interface WireFrame extends Omit<EngineFrame, 'routed' | 'resident'> {
   readonly routed: readonly number[] // cell, count, cell, count, …

@@ -2,8 +2,8 @@
 // block by block. Memory stays at the rows that are asked for.
 import { TensorError } from '../errors.js'
 import { type BlockName, type BlockSpan, blockFormat, blockSizes, isBlockSpan } from '../model/blockFormats.js'
+import type { FloatType } from '../model/floats.js'
 import { FLOAT_BYTES, float32ToFloat16, widenFloats } from '../model/floats.js'
-import type { FloatType } from '../model/tensors.js'
 import { allocateCodes, BLOCK_FORMS, type BlockForm, unpackBlocks, valuesOfCodes } from './blockValues.js'
 import type { PlacedTensor } from './ggufFile.js'
 import { allocateAffine, RELAY_GROUP, relay } from './relay.js'

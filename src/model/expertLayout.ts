@@ -4,10 +4,11 @@
 import { TensorError } from '../errors.js'
 import { type BlockName, type BlockSpan, blockFormat, blockScaleBytes, blockSizes } from './blockFormats.js'
 import type { ModelConfig } from './config.js'
+import type { FloatType } from './floats.js'
 import { FLOAT_BYTES } from './floats.js'
 import { quantizedSizes } from './quantize.js'
 import { storedMatrix } from './storedMatrix.js'
-import type { ByteRange, ExpertLayout, FloatType, Matrix, QuantBits, QuantGroup, Vector } from './tensors.js'
+import type { ByteRange, ExpertLayout, Matrix, QuantBits, QuantGroup, Vector } from './tensors.js'
 
 export type Projection = 'gate' | 'up' | 'down'
 export const PROJECTIONS: readonly Projection[] = ['gate', 'up', 'down']

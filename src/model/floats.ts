@@ -1,6 +1,7 @@
 // Conversions between the float types that tensors are stored in. Bulk loops over typed arrays, no allocation per
 // element. Bytes are little-endian, as on every machine that JavaScript engines run on today.
-import type { FloatType } from './tensors.js'
+
+export type FloatType = 'BF16' | 'F16' | 'F32'
 
 const word = new Uint32Array(1)
 const float = new Float32Array(word.buffer)

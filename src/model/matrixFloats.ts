@@ -1,6 +1,7 @@
 // Where floats lie in a stored matrix: its scales and biases, or the weights themselves where they are not quantized. All
 // other bytes are integers, of which any value is a good one.
-import type { ByteRange, FloatType, Matrix } from './tensors.js'
+import type { FloatType } from './floats.js'
+import type { ByteRange, Matrix } from './tensors.js'
 
 export interface FloatRange extends ByteRange {
   readonly kind: 'weights' | 'scales' | 'biases'

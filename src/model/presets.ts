@@ -1,6 +1,8 @@
 // Published models that estimates, synthetic benchmark models and tests take their shapes from, as the config.json that they
 // have.
+
 import { type ModelConfig, parseConfig } from './config.js'
+import { type PresetName, presetNames } from './presetNames.js'
 
 export interface Preset {
   readonly name: PresetName
@@ -66,7 +68,7 @@ const GPT_OSS = {
   eos_token_id: [200_002],
 }
 
-const MODELS = {
+const MODELS: Readonly<Record<PresetName, Pick<Preset, 'title' | 'json'>>> = {
   a3b: {
     title: 'Qwen3.6-35B-A3B',
     json: {
@@ -186,11 +188,7 @@ const MODELS = {
   },
   'gpt-oss-20b': { title: 'gpt-oss-20b', json: { ...GPT_OSS, num_hidden_layers: 24, num_local_experts: 32 } },
   'gpt-oss-120b': { title: 'gpt-oss-120b', json: { ...GPT_OSS, num_hidden_layers: 36, num_local_experts: 128 } },
-} as const
-
-export type PresetName = keyof typeof MODELS
-
-export const presetNames = Object.keys(MODELS) as readonly PresetName[]
+}
 
 export const presets = Object.fromEntries(presetNames.map(name => [name, makePreset(name)])) as Readonly<
   Record<PresetName, Preset>

@@ -3,9 +3,10 @@
 // where they are. Reads nothing.
 import { TensorError } from '../errors.js'
 import { blockFormat, blockScaleBytes, blockSizes, checkBlock } from './blockFormats.js'
+import type { FloatType } from './floats.js'
 import { FLOAT_BYTES } from './floats.js'
 import { QUANT_BITS, QUANT_GROUPS, quantizedSizes } from './quantize.js'
-import type { ByteRange, FloatType, Matrix, QuantBits, QuantGroup } from './tensors.js'
+import type { ByteRange, Matrix, QuantBits, QuantGroup } from './tensors.js'
 
 type MatrixPart = 'weight' | 'scales' | 'biases'
 

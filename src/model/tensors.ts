@@ -1,9 +1,10 @@
 // Where each tensor of a model lies, resolved once at open into one typed table per layer. Offsets are relative to a
 // base: the start of model_weights.bin for the resident part, the start of an expert's record for experts.
+
 import type { BlockName, BlockSpan } from './blockFormats.js'
+import type { FloatType } from './floats.js'
 import type { AttentionShape, DeltaShape, DenseShape, MoeShape } from './layers.js'
 
-export type FloatType = 'BF16' | 'F16' | 'F32'
 export type QuantBits = 2 | 4 | 8
 export type QuantGroup = 32 | 64 | 128
 

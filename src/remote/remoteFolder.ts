@@ -3,7 +3,6 @@
 import { createHash } from 'node:crypto'
 import { join } from 'node:path'
 import { ModelNotFoundError, OptionError } from '../errors.js'
-import { isS3Url } from '../states/s3Store.js'
 import type { ByteSource, Folder } from '../storage/byteSource.js'
 import { storeRoot } from '../storage/modelStore.js'
 import { checkName } from '../storage/nodeFolder.js'
@@ -13,6 +12,7 @@ import { RangeFetcher } from '../storage/rangeFetcher.js'
 import { decodeUtf8 } from '../storage/strictJson.js'
 import { DiskCache } from './diskCache.js'
 import { RemoteSource } from './remoteSource.js'
+import { isS3Url, S3Client } from './s3Client.js'
 
 export interface RemoteOptions {
   /** Disk for what was fetched. Default 20 GiB; 0 keeps nothing. */
@@ -60,7 +60,6 @@ function httpFetcher(url: string): RangeFetcher {
 }
 
 async function s3Fetcher(url: string): Promise<RangeFetcher> {
-  const { S3Client } = await import('../states/s3Client.js')
   const client = await S3Client.open(url)
   return new RangeFetcher(client.base, {}, (target, init) => client.fetch(target, init))
 }

@@ -2,10 +2,8 @@
 // GET /engine/events. A watcher is not a request for an answer: it takes no place in the queue and holds back no shutdown.
 // One that reads slowly gets fewer frames that cover more.
 import type { Context } from 'hono'
-import type { EngineFrame } from '../engine/engineMonitor.js'
-import { encodeFrame } from '../engine/frameCodec.js'
-import { mergeFrames } from '../engine/mergeFrames.js'
-import type { Model } from '../session/openModel.js'
+import type { EngineFrame, Model } from '../index.js'
+import { encodeFrame, mergeFrames } from '../serving.js'
 import { ApiError } from './apiError.js'
 import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'

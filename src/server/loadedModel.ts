@@ -1,6 +1,5 @@
 // A model in memory with the session that answers from it, as the shelf of a server keeps them.
-import type { Model } from '../session/openModel.js'
-import type { Session, SessionOptions } from '../session/session.js'
+import type { Model, Session, SessionOptions } from '../index.js'
 import type { Loadable, LoadHooks, Offer } from './modelShelf.js'
 
 export class LoadedModel implements Loadable {

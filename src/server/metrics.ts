@@ -1,9 +1,8 @@
 // What /metrics tells, in Prometheus' format: requests, tokens, latencies, and the engine's own counters, which are read
 // from the model when they are asked for. A registry per server: two servers in one process do not mix.
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
-import type { ModelStats, TierStats } from '../compute/stats.js'
-import type { SessionEvent, Usage } from '../session/events.js'
-import type { SessionState } from '../session/session.js'
+import type { ModelStats, SessionEvent, SessionState, Usage } from '../index.js'
+import type { TierStats } from '../serving.js'
 import { CountedHistogram } from './countedHistogram.js'
 import { addStoreMetrics } from './storeMetrics.js'
 

@@ -3,11 +3,8 @@
 // client takes them.
 import { createHash } from 'node:crypto'
 import type { Context } from 'hono'
-import type { Model } from '../session/openModel.js'
-import type { ByteSource } from '../storage/byteSource.js'
-import { readMetadata } from '../storage/openPacked.js'
-import { isPackedName, METADATA_NAME } from '../storage/packedNames.js'
-import { type ModelEntry, modelEntry, siteName } from '../storage/siteIndex.js'
+import type { ByteSource, Model } from '../index.js'
+import { isPackedName, METADATA_NAME, type ModelEntry, modelEntry, readMetadata, siteName } from '../serving.js'
 import { ApiError } from './apiError.js'
 import { byteRange } from './byteRange.js'
 

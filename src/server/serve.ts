@@ -3,8 +3,7 @@
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { MemoryPlanError, MoefluxError, OutOfMemoryError } from '../errors.js'
-import type { Model } from '../session/openModel.js'
-import type { SessionOptions } from '../session/session.js'
+import type { Model, SessionOptions } from '../index.js'
 import type { ImageHandling } from './absentImages.js'
 import { Admission } from './admission.js'
 import { stoppingError } from './apiError.js'
@@ -25,9 +24,10 @@ import type { Service } from './service.js'
 import { ShelfTotals } from './shelfTotals.js'
 import { listStaticFiles } from './staticFiles.js'
 
-export type { ModelHub } from './hub/modelHub.js'
+export type { ImageHandling } from './absentImages.js'
+export type { KnownModel, ModelAbout, ModelFit, ModelHub, PullForecast } from './hub/modelHub.js'
 export type { ModelOffer } from './loadedModel.js'
-export type { LoadHooks } from './modelShelf.js'
+export type { LoadHooks, LoadProgress } from './modelShelf.js'
 
 export interface ServeOptions {
   readonly host?: string // default 127.0.0.1

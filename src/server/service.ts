@@ -1,6 +1,5 @@
 // What the endpoints share: the models, admission, metrics and limits. One per server.
-import type { Model } from '../session/openModel.js'
-import type { Session } from '../session/session.js'
+import type { Model, Session } from '../index.js'
 import type { ImageHandling } from './absentImages.js'
 import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'

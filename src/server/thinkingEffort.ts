@@ -1,5 +1,5 @@
 // How much thinking a client asks for by a word, as the APIs spell it.
-import type { ChatOptions } from '../session/events.js'
+import type { ChatOptions } from '../index.js'
 
 /** Words that no template knows mean thinking, whichever they are; those for none switch it off. */
 export function thinkingByEffort(effort: string): ChatOptions['thinking'] {

@@ -7,10 +7,7 @@ import type { TextWorkers } from '../text/textWorkers.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { CallMemory } from './callMemory.js'
 import { IdMemory } from './idMemory.js'
-import type { StateStores } from './stateStores.js'
-
-/** Stores, as far as they keep notes. */
-export type NoteStores = Pick<StateStores, 'recall' | 'note'>
+import type { NoteStores } from './stateStores.js'
 
 export class AnswerMemory {
   readonly calls: CallMemory

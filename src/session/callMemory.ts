@@ -1,7 +1,7 @@
 // Answers with tool calls, as the model wrote them, by what clients send back of them.
 import type { StoreWait } from '../states/storeWait.js'
 import type { PlainMessage, PlainToolCall } from '../text/messages.js'
-import type { NoteStores } from './answerMemory.js'
+import type { NoteStores } from './stateStores.js'
 
 /** An answer with tool calls as it was generated. */
 interface Written {

@@ -5,9 +5,9 @@ import type { RenderedChat } from '../text/chatRenderer.js'
 import type { Section } from '../text/encoder.js'
 import type { TextWorkers } from '../text/textWorkers.js'
 import type { Tokenizer } from '../text/tokenizer.js'
-import type { NoteStores } from './answerMemory.js'
 import { commonPrefix } from './prefixMatch.js'
 import type { Prompt } from './prompt.js'
+import type { NoteStores } from './stateStores.js'
 
 export interface KnownStart {
   readonly text: string

@@ -4,7 +4,7 @@ import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest, ConstraintFactory } from '../constrain/constraintFactory.js'
 import type { StartGrammarWorker } from '../constrain/grammarMessages.js'
 import { EngineModel, type ModelParts } from '../engine/model.js'
-import { type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openModel.js'
+import { type EngineFittings, type OpenModelOptions as EngineOptions, openModelParts } from '../engine/openParts.js'
 import { TokenizerError } from '../errors.js'
 import { familyNamed } from '../model/families/index.js'
 import type { Folder } from '../storage/byteSource.js'
@@ -20,12 +20,16 @@ import type { Answer, ChatOptions, OpenConstraint } from './events.js'
 import { Session, type SessionOptions, type TextParts } from './session.js'
 
 export interface OpenModelOptions extends EngineOptions {
+  /** Where sessions keep states of prompts beyond their own life, unless they are told otherwise. */
+  readonly store?: SessionOptions['store']
+}
+
+/** What is not for users: see `EngineFittings`. */
+export interface Fittings extends EngineFittings {
   /** Starts the workers that render chat templates and encode text, where they are not threads of Node. */
   readonly startTextWorker?: StartTextWorker
   /** The same for the workers that make grammars and walk them. */
   readonly startGrammarWorker?: StartGrammarWorker
-  /** Where sessions keep states of prompts beyond their own life, unless they are told otherwise. */
-  readonly store?: SessionOptions['store']
 }
 
 /** What the helpers take: messages, or a prompt that becomes one message of a user. */
@@ -91,13 +95,21 @@ export class Model extends EngineModel {
 
 /** Opens a packed, MLX or HF folder, a GGUF file, or a model of the local store by its name; raw ones are packed once into the cache. */
 export async function openModel(folder: string | Folder, options: OpenModelOptions = {}): Promise<Model> {
+  return await openModelWith(folder, options, {})
+}
+
+export async function openModelWith(
+  folder: string | Folder,
+  options: OpenModelOptions,
+  fittings: Fittings,
+): Promise<Model> {
   const loaded: { text?: TextParts } = {}
   try {
-    const parts = await openModelParts(folder, options, async packed => {
-      loaded.text = await readTextParts(packed, options.startTextWorker ?? startNodeWorker)
+    const parts = await openModelParts(folder, options, fittings, async packed => {
+      loaded.text = await readTextParts(packed, fittings.startTextWorker ?? startNodeWorker)
     })
     const text = loaded.text as TextParts
-    const constraints = new LazyConstraints(parts, text, options.startGrammarWorker)
+    const constraints = new LazyConstraints(parts, text, fittings.startGrammarWorker)
     const close = async () => {
       text.workers?.close()
       await constraints.close()

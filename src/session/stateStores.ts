@@ -182,3 +182,6 @@ function openTier(choice: StoreChoice, model: EngineModel, warn: (line: string) 
       : async () => store
   return new StoreTier(open, model, { label, writes, budgetMs, namespace, body: keysAndValues }, warn)
 }
+
+/** Stores, as far as they keep notes. */
+export type NoteStores = Pick<StateStores, 'recall' | 'note'>

@@ -2,7 +2,7 @@
 // use extends; what goes first when memory is short is the server's own rule (maxmemory-policy).
 import type { Cluster, Redis, RedisOptions } from 'ioredis'
 import { OptionError } from '../errors.js'
-import { loadClient } from './loadClient.js'
+import { loadClient } from '../remote/loadClient.js'
 import type { PrefixStore } from './prefixStore.js'
 
 const DEFAULT_PORT = 6379

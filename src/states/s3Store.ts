@@ -1,8 +1,7 @@
 // A prefix store in any S3: AWS, MinIO, Ceph, R2. One object per name; how long they stay is a lifecycle rule of the bucket.
 // Keys come from the environment, as with other tools: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION.
-import { OptionError } from '../errors.js'
+import { S3Client } from '../remote/s3Client.js'
 import type { PrefixStore } from './prefixStore.js'
-import { S3Client } from './s3Client.js'
 
 /** `s3://bucket/prefix?endpoint=https://…&region=…` */
 export async function openS3Store(url: string): Promise<PrefixStore> {
@@ -43,11 +42,4 @@ class S3Store implements PrefixStore {
   }
 
   async close(): Promise<void> {}
-}
-
-/** For whoever gives an S3 URL where another is wanted. */
-export function isS3Url(url: string): boolean {
-  if (!url.startsWith('s3:')) return false
-  if (!/^s3:\/\/[^/?]+/.test(url)) throw new OptionError('url', url, 's3://bucket/prefix')
-  return true
 }

@@ -3,6 +3,8 @@
 
 export interface ByteSource {
   readonly name: string // for error messages: a path or a URL
+  /** Of a file that threads of Node can open by themselves; none of what is fetched, or made while it is read. */
+  readonly path?: string
   readonly size: number
   /** Neighbours that are asked for in one moment come in one go. */
   readonly joinsReads?: boolean
@@ -19,4 +21,10 @@ export interface Folder {
   /** The whole text of a small file, or null where there is none. */
   readText(name: string): Promise<string | null>
   open(name: string): Promise<ByteSource>
+}
+
+/** Null where not all of them are files. */
+export function pathsOf(sources: readonly ByteSource[]): string[] | null {
+  const paths = sources.flatMap(({ path }) => path ?? [])
+  return paths.length === sources.length ? paths : null
 }

@@ -11,6 +11,7 @@ const KEPT_EDGES = 8 // blocks: small tensors lie in one, and are read one by on
 
 export class CheckedSource implements ByteSource {
   readonly name: string
+  readonly path?: string
   readonly size: number
   readonly joinsReads: boolean
   private readonly edges = new Map<number, Uint8Array>() // sound blocks by where they begin, oldest first
@@ -22,6 +23,7 @@ export class CheckedSource implements ByteSource {
     private readonly file: number,
   ) {
     this.name = source.name
+    this.path = source.path
     this.size = source.size
     this.joinsReads = source.joinsReads ?? false
   }

@@ -21,11 +21,15 @@ export async function openFileSource(path: string): Promise<ByteSource> {
 }
 
 class FileSource implements ByteSource {
+  readonly name: string
+
   constructor(
-    readonly name: string,
+    readonly path: string,
     readonly size: number,
     private readonly handle: FileHandle,
-  ) {}
+  ) {
+    this.name = path
+  }
 
   async read(offset: number, target: Uint8Array, signal?: AbortSignal): Promise<void> {
     signal?.throwIfAborted()

@@ -4,13 +4,13 @@ import { rename, rm, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { ModelNotFoundError } from '../errors.js'
-import { isGgufName } from '../gguf/ggufFolder.js'
 import { demoModelPath } from './demoModel.js'
 import { lockFolder } from './folderLock.js'
 import { type HubReference, hubReference, meantModels } from './modelName.js'
 import { refuseEmptyName } from './nodeFolder.js'
+import { isGgufFile } from './openSource.js'
 import { LOCK_NAME } from './packedNames.js'
-import { listDownloads, listModels, type StoredModel } from './storedModels.js'
+import { listDownloads, modelsIn, type StoredModel } from './storedModels.js'
 
 export const DEMO_NAME = 'demo'
 
@@ -41,8 +41,8 @@ export async function locateModel(nameOrFolder: string, root = storeRoot()): Pro
   refuseEmptyName(nameOrFolder)
   if (await isFolder(resolve(nameOrFolder))) return { path: resolve(nameOrFolder) }
   const isThere = (await stat(nameOrFolder).catch(() => null)) !== null
-  if (isGgufName(nameOrFolder) && isThere) return { path: resolve(nameOrFolder) }
-  const models = meantModels(nameOrFolder, await listModels(root), folderNameFor)
+  if (isThere && (await isGgufFile(nameOrFolder))) return { path: resolve(nameOrFolder) }
+  const models = meantModels(nameOrFolder, await modelsIn(root), folderNameFor)
   if (models.length > 1) throw ambiguous(nameOrFolder, models)
   const [model] = models
   const hub = hubReference(nameOrFolder)
@@ -74,13 +74,13 @@ export function notFound(name: string, { hub, unfinished }: Located & { readonly
 }
 
 /** All that the local store holds. */
-export async function storedModels(root = storeRoot()): Promise<StoredModel[]> {
-  return await listModels(root)
+export async function listModels(root = storeRoot()): Promise<StoredModel[]> {
+  return await modelsIn(root)
 }
 
 /** Removes a model from the store, with what was downloaded for it. Folders outside the store are never touched. */
 export async function removeModel(nameOrId: string, root = storeRoot()): Promise<StoredModel> {
-  const models = meantModels(nameOrId, await listModels(root), folderNameFor)
+  const models = meantModels(nameOrId, await modelsIn(root), folderNameFor)
   if (models.length > 1) throw ambiguous(nameOrId, models)
   const [model] = models
   if (model === undefined) {

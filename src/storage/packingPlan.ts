@@ -12,11 +12,12 @@ import {
   PROJECTIONS,
   type Projection,
 } from '../model/expertLayout.js'
+import type { FloatType } from '../model/floats.js'
 import { FLOAT_BYTES } from '../model/floats.js'
 import { quantizedSizes } from '../model/quantize.js'
 import type { StoredTensor } from '../model/resolveTensors.js'
 import { layerPath, listSpecs, type MatrixSpec, planTensors, type VectorSpec } from '../model/tensorPlan.js'
-import type { FloatType, QuantGroup } from '../model/tensors.js'
+import type { QuantGroup } from '../model/tensors.js'
 import { fitHead } from './headFormats.js'
 import type { ExpertSetName } from './packedNames.js'
 import type { SourceMatrix } from './sourceMatrix.js'

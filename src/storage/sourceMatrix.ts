@@ -2,8 +2,8 @@
 // share.
 import { TensorError } from '../errors.js'
 import type { MatrixFormat } from '../model/expertLayout.js'
+import type { FloatType } from '../model/floats.js'
 import { FLOAT_BYTES } from '../model/floats.js'
-import type { FloatType } from '../model/tensors.js'
 import type { ByteSource } from './byteSource.js'
 import type { SourceTensor } from './shardedModel.js'
 

@@ -22,7 +22,7 @@ export interface StoredModel {
   readonly state: 'ready' | 'unfinished' | 'foreign'
 }
 
-export async function listModels(root: string): Promise<StoredModel[]> {
+export async function modelsIn(root: string): Promise<StoredModel[]> {
   const models: StoredModel[] = []
   const downloads = await listDownloads(root)
   for (const shelf of SHELVES) {

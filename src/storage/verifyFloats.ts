@@ -2,10 +2,11 @@
 // them would poison every token.
 import { FormatError } from '../errors.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
+import type { FloatType } from '../model/floats.js'
 import { FLOAT_BYTES, findNonFinite } from '../model/floats.js'
 import { layerMatrices, layerVectors } from '../model/layerTensors.js'
 import { floatRanges } from '../model/matrixFloats.js'
-import type { FloatType, Matrix, Vector } from '../model/tensors.js'
+import type { Matrix, Vector } from '../model/tensors.js'
 import type { ByteSource } from './byteSource.js'
 import type { PackedModel } from './packedModel.js'
 

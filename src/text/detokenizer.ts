@@ -1,18 +1,22 @@
 // Token ids to text, one token at a time. Byte-level tokens may end in the middle of a UTF-8 character: its bytes are
 // held back until the character is whole, so that no piece is ever cut inside one. Bytes that can never become a
 // character come out as U+FFFD, and all pieces together equal the text of all ids at once.
-import type { Tokenizer } from './tokenizer.js'
-
 export interface DetokenizerOptions {
   /** Leave out special tokens (`<|im_end|>`). Default false. */
   readonly skipSpecial?: boolean
+}
+
+/** What is asked of a tokenizer. */
+export interface TokenTexts {
+  isSpecial(id: number): boolean
+  tokenBytes(id: number): Uint8Array
 }
 
 export class Detokenizer {
   private readonly utf8 = new TextDecoder('utf-8', { ignoreBOM: true })
 
   constructor(
-    private readonly tokenizer: Tokenizer,
+    private readonly tokenizer: TokenTexts,
     private readonly options: DetokenizerOptions = {},
   ) {}
 

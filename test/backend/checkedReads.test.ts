@@ -88,7 +88,7 @@ describe.each(['buffered', 'direct'] as const)('%s reads', reads => {
       checksums,
     } as unknown as ExpertFiles
     const options = { precision: 'fast', expertsPerToken: 1, expertReads: reads, readFaults: faults.buffer } as const
-    const reader = nodeExpertReader(experts, options, 2)
+    const reader = nodeExpertReader(experts, files, options, 2)
     const target = new Uint8Array(EXPERT_SIZE)
     try {
       await reader.read(0, 2, target, 'demand')

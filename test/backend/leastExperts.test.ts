@@ -2,9 +2,9 @@
 // of any shape.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
+import type { Backend } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
-import type { WasmHost } from '#moeflux/compute/wasm/host.js'
+import type { HostedOptions, WasmHost } from '#moeflux/compute/wasm/host.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
 import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
@@ -50,7 +50,7 @@ const shapes: fc.Arbitrary<RandomShape> = fc
   })
   .map(shape => ({ ...shape, k: Math.min(shape.k, shape.experts) }))
 
-type Open = (packed: PackedModel, options: BackendOptions) => Promise<Backend>
+type Open = (packed: PackedModel, options: HostedOptions) => Promise<Backend>
 
 /** Files that exist in memory alone have readers on the event loop. */
 const wasmHost: WasmHost = {
@@ -89,7 +89,7 @@ describe('the least memory for experts', () => {
   test.each(rows)('of random models on $name', { timeout: 240_000 }, async ({ open, runs }) => {
     const property = fc.asyncProperty(shapes, async shape => {
       const packed = randomModel(shape)
-      const options: BackendOptions = { precision: 'exact', expertsPerToken: shape.k }
+      const options: HostedOptions = { precision: 'exact', expertsPerToken: shape.k }
       const least = await namedLeast(open(packed, { ...options, expertMemory: 1 }))
       expect(await namedLeast(open(packed, { ...options, expertMemory: least - 1 }))).toBe(least)
       const got = await logitsOf(await open(packed, { ...options, expertMemory: least }))

@@ -2,8 +2,9 @@
 // threads, number of memories and size of the expert cache.
 import { availableParallelism } from 'node:os'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Backend, BackendOptions, StepOutput } from '#moeflux/compute/backend.js'
-import type { WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { Backend, StepOutput } from '#moeflux/compute/backend.js'
+import type { HostedOptions } from '#moeflux/compute/wasm/host.js'
+import type { WasmInternals } from '#moeflux/compute/wasm/wasmInternals.js'
 import { expectClose, expectSameBits, FAST_LOGITS } from '../support/bands.js'
 import { seededRandom } from '../support/random.js'
 import {
@@ -98,7 +99,7 @@ describe('the same bits', () => {
     await opened.close()
   })
 
-  const others: { what: string; options?: Partial<BackendOptions>; internals?: WasmInternals }[] = [
+  const others: { what: string; options?: Partial<HostedOptions>; internals?: WasmInternals }[] = [
     { what: 'three threads', options: { threads: 3 } },
     { what: 'many small memories', internals: { bankLimit: 4_000_000, chunkTokens: 32 } },
     { what: 'a cache of 2 K experts', options: { expertMemory: 2 * topK * slotBytes } },

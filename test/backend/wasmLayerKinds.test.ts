@@ -2,9 +2,11 @@
 // memories; the same bits for any cut, number of threads and number of memories.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
+import type { Backend } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
-import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { HostedOptions } from '#moeflux/compute/wasm/host.js'
+import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { WasmInternals } from '#moeflux/compute/wasm/wasmInternals.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { expectClose, expectSameBits, FAST_LOGITS, KERNEL } from '../support/bands.js'
 import { arraysOf, mlpOfSameChoices } from '../support/layerProbes.js'
@@ -45,7 +47,7 @@ const shapes: fc.Arbitrary<RandomShape> = fc.record({
 
 async function onWasm<T>(
   packed: PackedModel,
-  options: Partial<BackendOptions>,
+  options: Partial<HostedOptions>,
   internals: WasmInternals,
   use: (backend: Backend) => Promise<T>,
 ): Promise<T> {
@@ -133,7 +135,7 @@ describe('layers of any kinds', () => {
         logitsOf(backend, tokens, [32]),
       )
       const few = packed.config.moeLayers.length > 0 ? { expertMemory: 2 * sizes.k * 32_768 } : {}
-      const ways: [Partial<BackendOptions>, WasmInternals, number[]][] = [
+      const ways: [Partial<HostedOptions>, WasmInternals, number[]][] = [
         [{ threads: 2 }, { simd }, [90]],
         [{ threads: 3, ...few }, { simd, bankLimit: 2_000_000, chunkTokens: 32 }, [1, 1, 7, 31, 1, 2]],
       ]

@@ -1,9 +1,8 @@
 // The wasm backend where nothing is shared, as in a page that is not cross-origin isolated, and with readers that live on
 // an event loop, as in any page: the same bits as with threads and files.
 import { describe, expect, onTestFinished, test } from 'vitest'
-import type { BackendOptions } from '#moeflux/compute/backend.js'
 import { Bank, MAX_BANK_BYTES } from '#moeflux/compute/wasm/bank.js'
-import type { WasmHost } from '#moeflux/compute/wasm/host.js'
+import type { HostedOptions, WasmHost } from '#moeflux/compute/wasm/host.js'
 import { OutOfMemoryError } from '#moeflux/errors.js'
 import { startAsyncReaders } from '#moeflux/experts/asyncReaders.js'
 import { ReadRing } from '#moeflux/experts/readRing.js'
@@ -13,7 +12,7 @@ import { evaluate, openDemoOnWasm } from '../support/wasmModels.js'
 
 const tokens = Array.from({ length: 150 }, (_, i) => 40 + ((i * 37) % 900))
 
-async function logitsOn(wasmHost: WasmHost | undefined, options: Partial<BackendOptions> = {}) {
+async function logitsOn(wasmHost: WasmHost | undefined, options: Partial<HostedOptions> = {}) {
   const opened = await openDemoOnWasm({ ...options, wasmHost }, { simd: 'baseline' })
   try {
     const { backend } = opened

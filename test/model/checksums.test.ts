@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend } from '#moeflux/compute/backend.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
-import { type Model, openModel } from '#moeflux/session/openModel.js'
+import { type Model, openModel, openModelWith } from '#moeflux/session/openModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { backends } from '../support/backends.js'
 import { expectClose, FAST_LOGITS } from '../support/bands.js'
@@ -115,7 +115,7 @@ test('bytes that come wrong once or twice are read again, and nobody notices', a
     return logits
   })
   const faults = new ReadFaults()
-  const model = await openModel(sound, { backend: 'wasm', threads: 1, readFaults: faults.buffer })
+  const model = await openModelWith(sound, { backend: 'wasm', threads: 1 }, { readFaults: faults.buffer })
   try {
     faults.set('flip', { reads: 2, file: LAYER })
     expect([...(await evaluate(model))]).toEqual([...want])

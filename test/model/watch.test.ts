@@ -1,6 +1,6 @@
 // Frames of the engine on every backend: what they tell equals what evaluations and counters tell.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
+import type { EngineFrame } from '#moeflux/engine/engineFrame.js'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
 import { stateBackends } from '../support/backends.js'
 import { packTiny } from '../support/models.js'

@@ -3,9 +3,11 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Backend, BackendOptions } from '#moeflux/compute/backend.js'
+import type { Backend } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
-import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { HostedOptions } from '#moeflux/compute/wasm/host.js'
+import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { WasmInternals } from '#moeflux/compute/wasm/wasmInternals.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
@@ -65,11 +67,11 @@ export interface FaultRow {
   open(
     packed: PackedModel,
     slots: number,
-    options?: Partial<BackendOptions>,
+    options?: Partial<HostedOptions>,
   ): Promise<{ backend: Backend; disk: BadDisk }>
 }
 
-type Open = (packed: PackedModel, options: BackendOptions) => Promise<Backend>
+type Open = (packed: PackedModel, options: HostedOptions) => Promise<Backend>
 
 function onThreads(
   name: string,
@@ -103,7 +105,7 @@ function onSources(name: string, isGpu: boolean, open: Open): FaultRow {
   }
 }
 
-function optionsFor(packed: PackedModel, slots: number, name: string, options?: Partial<BackendOptions>) {
+function optionsFor(packed: PackedModel, slots: number, name: string, options?: Partial<HostedOptions>) {
   const { expertSize } = packed.experts.layout
   // Slots in memory begin where direct reads may go.
   const slotBytes = /wasm|memory/.test(name) ? Math.ceil(expertSize / 4096) * 4096 : expertSize + 64

@@ -1,9 +1,9 @@
 // Models on the wasm backend in Node, with a gate in its workers and a disk that fails when told.
-import type { BackendOptions } from '#moeflux/compute/backend.js'
-import type { WasmHost } from '#moeflux/compute/wasm/host.js'
+import type { HostedOptions, WasmHost } from '#moeflux/compute/wasm/host.js'
 import { SLOT_ALIGN } from '#moeflux/compute/wasm/memoryPlan.js'
 import { StepGate } from '#moeflux/compute/wasm/stepGate.js'
-import { openWasmBackend, type WasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import { openWasmBackend, type WasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { WasmInternals } from '#moeflux/compute/wasm/wasmInternals.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import type { GatedWasm } from './stepPositions.js'
@@ -36,7 +36,7 @@ export function openGatedModel(packed: PackedModel, threads: number): Promise<Ga
 
 async function withGate(
   threads: number,
-  open: (options: Partial<BackendOptions>, internals: WasmInternals) => Promise<OpenedWasm>,
+  open: (options: Partial<HostedOptions>, internals: WasmInternals) => Promise<OpenedWasm>,
 ): Promise<Gated> {
   const gate = new StepGate()
   const faults = new ReadFaults()

@@ -1,6 +1,7 @@
 // The webgpu backend with room for some experts on the GPU and for some in memory, of a small model.
-import type { BackendOptions } from '#moeflux/compute/backend.js'
+
 import type { TierWay } from '#moeflux/compute/tierRates.js'
+import type { HostedOptions } from '#moeflux/compute/wasm/host.js'
 import { openWebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import { slotLayout } from '#moeflux/compute/webgpu/slotLayout.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
@@ -26,11 +27,11 @@ export const hybridWay = (threads: number): TierWay => ({
 export function openTiered(
   packed: PackedModel,
   { gpu, memory }: TierSlots,
-  options: Partial<BackendOptions> = {},
+  options: Partial<HostedOptions> = {},
   gpuOptions: WebgpuOptions = { way: hybridWay },
 ): Promise<WebgpuBackend> {
   const { layout } = packed.experts
-  const given: BackendOptions = {
+  const given: HostedOptions = {
     precision: 'exact',
     expertsPerToken: packed.config.expertsPerToken,
     expertReads: 'buffered',

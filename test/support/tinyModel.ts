@@ -2,9 +2,10 @@
 // in MLX's layout with whatever bits it likes.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { FloatType } from '#moeflux/model/floats.js'
 import { bfloat16ToFloat32, float32ToBfloat16, float32ToFloat16, widenFloats } from '#moeflux/model/floats.js'
 import { allocateQuantizedRows, quantizeRows } from '#moeflux/model/quantize.js'
-import type { FloatType, QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
+import type { QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
 import { buildSafetensors, type TestTensor } from './memoryFiles.js'
 import { tinySource } from './packedFiles.js'
 

@@ -1,7 +1,9 @@
 // Opens models on the wasm backend with its internal switches, and compares what backends computed, to the bit.
 
-import type { Backend, BackendOptions, LayerState, SequenceState } from '#moeflux/compute/backend.js'
-import { openWasmBackend, type WasmInternals } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { Backend, LayerState, SequenceState } from '#moeflux/compute/backend.js'
+import type { HostedOptions } from '#moeflux/compute/wasm/host.js'
+import { openWasmBackend } from '#moeflux/compute/wasm/wasmBackend.js'
+import type { WasmInternals } from '#moeflux/compute/wasm/wasmInternals.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import { type Band, expectClose, expectSameBits } from './bands.js'
@@ -13,7 +15,7 @@ export interface OpenedWasm {
 }
 
 export async function openDemoOnWasm(
-  options: Partial<BackendOptions> = {},
+  options: Partial<HostedOptions> = {},
   internals: WasmInternals = {},
 ): Promise<OpenedWasm> {
   return await openOnWasm(demoModel, options, internals)
@@ -21,7 +23,7 @@ export async function openDemoOnWasm(
 
 export async function openOnWasm(
   folder: string,
-  options: Partial<BackendOptions> = {},
+  options: Partial<HostedOptions> = {},
   internals: WasmInternals = {},
 ): Promise<OpenedWasm> {
   const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))

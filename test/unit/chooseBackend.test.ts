@@ -1,14 +1,15 @@
 // Which backend is opened, and what is said when it is not the first choice.
 import { describe, expect, test } from 'vitest'
-import type { Backend, BackendName, BackendOptions } from '#moeflux/compute/backend.js'
+import type { Backend, BackendName } from '#moeflux/compute/backend.js'
 import { type BackendEntry, chooseBackend } from '#moeflux/compute/chooseBackend.js'
+import type { HostedOptions } from '#moeflux/compute/wasm/host.js'
 import { BackendUnavailableError, OutOfMemoryError } from '#moeflux/errors.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
 
 const packed = {} as PackedModel
 const loaded: BackendName[] = []
 
-function entry(name: BackendName, open: (options: BackendOptions) => void = () => {}): BackendEntry {
+function entry(name: BackendName, open: (options: HostedOptions) => void = () => {}): BackendEntry {
   return {
     name,
     load: async () => {

@@ -2,7 +2,8 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { Backend, StepRun } from '#moeflux/compute/backend.js'
 import type { ModelStats } from '#moeflux/compute/stats.js'
-import { type EngineFrame, EngineMonitor } from '#moeflux/engine/engineMonitor.js'
+import type { EngineFrame } from '#moeflux/engine/engineFrame.js'
+import { EngineMonitor } from '#moeflux/engine/engineMonitor.js'
 
 const LAYERS = 2
 const EXPERTS = 4

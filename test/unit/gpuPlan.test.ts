@@ -2,9 +2,10 @@
 // test/backend/gpuSizes.test.ts.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type GpuPlan, type HostSide, planGpu, planSharedGpu } from '#moeflux/compute/gpuPlan.js'
+import type { HostSide } from '#moeflux/compute/memoryBudget.js'
 import { hostSide } from '#moeflux/compute/wasm/hostSide.js'
 import type { GpuModel } from '#moeflux/compute/webgpu/gpuParts.js'
+import { type GpuPlan, planGpu, planSharedGpu } from '#moeflux/compute/webgpu/gpuPlan.js'
 import { MemoryPlanError, OptionError } from '#moeflux/errors.js'
 import type { MemoryFacts } from '#moeflux/experts/memoryFacts.js'
 import { presets } from '#moeflux/model/presets.js'

@@ -1,6 +1,7 @@
 // What `/stats` shows of a conversation, and how its tokens are counted.
-import type { DraftStats } from '../../engine/draftGovernor.js'
+
 import type { Model, ModelStats, Session } from '../../index.js'
+import type { DraftStats } from '../../internal.js'
 import { formatBytes, formatInteger, formatPercent } from '../format.js'
 import type { ShownAnswer } from '../showAnswer.js'
 

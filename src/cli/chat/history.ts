@@ -2,7 +2,7 @@
 // read or written is nobody's trouble.
 import { mkdir, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
-import { storeRoot } from '../../storage/modelStore.js'
+import { storeRoot } from '../../internal.js'
 import { readRegular } from '../../storage/regularFile.js'
 
 const MAX_ENTRIES = 500

@@ -1,30 +1,12 @@
 // `moeflux bench`: how fast a model runs here: prefill, decode, time to the first token, cache hits, bytes read, memory.
+
 import type { Command } from 'commander'
 import { Option } from 'commander'
 import { UsageError } from '../../errors.js'
-import type { QuantBits } from '../../model/tensors.js'
 import { action, type Cli } from '../action.js'
-import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
+import type { BenchCommandOptions } from '../benchModel.js'
+import { addDraftsOption, addModelOptions } from '../modelOptions.js'
 import { addExamples, integerOption, numberOption } from '../optionValues.js'
-
-export interface BenchCommandOptions extends ModelOptions {
-  readonly synthetic?: string
-  readonly experts?: number
-  readonly bits?: QuantBits
-  readonly skew?: number
-  readonly seed: number
-  readonly prompt: number
-  readonly tokens: number
-  readonly repeat: number
-  readonly sequences: number
-  readonly warmup: boolean
-  readonly greedy?: boolean
-  readonly cold?: boolean
-  readonly disk: boolean
-  readonly accept?: number
-  readonly profile?: boolean
-  readonly json?: boolean
-}
 
 export function registerBench(program: Command): void {
   const command = program

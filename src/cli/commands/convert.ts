@@ -2,9 +2,7 @@
 import { type Command, Option } from 'commander'
 import { action, type Cli } from '../action.js'
 import { formatBytes, formatDuration } from '../format.js'
-import { relaidField } from '../modelReport.js'
 import { addExamples } from '../optionValues.js'
-import { costsOf } from '../relaidTypes.js'
 
 interface ConvertCommandOptions {
   readonly bits?: string
@@ -38,7 +36,11 @@ export function registerConvert(program: Command): void {
 }
 
 async function convertCommand(cli: Cli, source: string, target: string, options: ConvertCommandOptions): Promise<void> {
-  const { packFolder } = await import('../../storage/packFolder.js')
+  const [{ packFolder }, { relaidField }, { costsOf }] = await Promise.all([
+    import('../../internal.js'),
+    import('../modelReport.js'),
+    import('../relaidTypes.js'),
+  ])
   const bar = cli.progressBar()
   const started = performance.now()
   const result = await packFolder(source, target, {

@@ -1,14 +1,9 @@
 // `moeflux doctor`: what this machine has, how fast its disk reads experts, what `auto` would choose, and advice.
+
 import type { Command } from 'commander'
 import { action, type Cli } from '../action.js'
+import type { DoctorCommandOptions } from '../doctor.js'
 import { addExamples, positiveByteSizeOption } from '../optionValues.js'
-
-export interface DoctorCommandOptions {
-  readonly model?: string
-  readonly disk: boolean
-  readonly gpu?: number
-  readonly json?: boolean
-}
 
 export function registerDoctor(program: Command): void {
   const command = program

@@ -1,7 +1,7 @@
 // `moeflux list`: the models of the local store.
 
 import type { Command } from 'commander'
-import type { ExpertTables } from '../../model/expertLayout.js'
+import type { ExpertTables } from '../../internal.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes, formatTable } from '../format.js'
 import { addExamples } from '../optionValues.js'
@@ -17,8 +17,8 @@ export function registerList(program: Command): void {
 }
 
 async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
-  const { storeRoot } = await import('../../storage/modelStore.js')
-  const { listModels } = await import('../../storage/storedModels.js')
+  const { listModels } = await import('../../index.js')
+  const { storeRoot, WELL_KNOWN_MODELS } = await import('../../internal.js')
   const root = storeRoot()
   const models = await listModels(root)
   if (options.json) {
@@ -36,7 +36,6 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
     return
   }
   if (models.length === 0) {
-    const { WELL_KNOWN_MODELS } = await import('../../model/wellKnownModels.js')
     cli.notice(`no models in ${root} yet; without --model the built-in demo is used`)
     cli.notice(`next: moeflux pull ${WELL_KNOWN_MODELS[0].names[0]}`)
     cli.notice(

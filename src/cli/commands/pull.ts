@@ -54,7 +54,7 @@ async function pullCommand(cli: Cli, id: string, options: PullCommandOptions): P
     experts2bit: options.experts2bit,
     download: { parallel: options.connections },
   })
-  const { findWellKnown } = await import('../../model/wellKnownModels.js')
+  const { findWellKnown } = await import('../../internal.js')
   const name = findWellKnown(id) === null ? result.metadata.model : id
   cli.notice(`next: moeflux run -m ${name} "Hello", or moeflux chat -m ${name}`)
 }

@@ -14,7 +14,7 @@ export function registerRm(program: Command): void {
 }
 
 async function remove(cli: Cli, models: string[]): Promise<void> {
-  const { removeModel } = await import('../../storage/modelStore.js')
+  const { removeModel } = await import('../../index.js')
   for (const model of models) {
     const { id, bytes } = await removeModel(model)
     cli.notice(`removed ${id} (${formatBytes(bytes)})`)

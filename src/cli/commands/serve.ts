@@ -3,7 +3,7 @@ import { networkInterfaces } from 'node:os'
 import { type Command, Option } from 'commander'
 import { UsageError } from '../../errors.js'
 import type { StoreOptions } from '../../index.js'
-import type { ImageHandling } from '../../server/absentImages.js'
+import type { ImageHandling } from '../../server/serve.js'
 import { action, type Cli } from '../action.js'
 import { listenAddresses } from '../listenAddresses.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
@@ -212,7 +212,7 @@ function stores(options: ServeCommandOptions): StoreOptions[] {
 
 /** The name that clients know, and where the model is. */
 async function placeOf({ name, place }: { name: string; place: string }, renamed?: string): Promise<[string, string]> {
-  const { locateModel } = await import('../../storage/modelStore.js')
+  const { locateModel } = await import('../../internal.js')
   const located = await locateModel(place).catch(() => null)
   return [renamed ?? name, located?.path ?? place]
 }

@@ -1,5 +1,6 @@
 // `moeflux simulate`: replays recorded traces against cache policies and budgets, of one tier or of three, and predicts hit
 // rates and speed.
+
 import type { Command } from 'commander'
 import { action, type Cli } from '../action.js'
 import {
@@ -9,23 +10,9 @@ import {
   listOption,
   numberOption,
   positiveByteSizeOption,
-  type SizeOrShare,
   sizeOrShareOption,
 } from '../optionValues.js'
-
-export interface SimulateCommandOptions {
-  readonly budgets?: readonly number[]
-  readonly gpu?: readonly SizeOrShare[]
-  readonly memory?: readonly SizeOrShare[]
-  readonly disk?: number
-  readonly computeMs?: number
-  readonly cpu?: number
-  readonly upload?: number
-  readonly waitUs?: number
-  readonly promote?: number
-  readonly csv?: boolean
-  readonly json?: boolean
-}
+import type { SimulateCommandOptions } from '../simulateOptions.js'
 
 export function registerSimulate(program: Command): void {
   const command = program

@@ -1,20 +1,10 @@
 // `moeflux trace`: records which experts a prompt and its answer are routed to, for `moeflux simulate`.
+
 import type { Command } from 'commander'
 import { action, type Cli } from '../action.js'
-import { addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addModelOptions } from '../modelOptions.js'
 import { addExamples, integerOption, numberOption } from '../optionValues.js'
-
-export interface TraceCommandOptions extends ModelOptions {
-  readonly out: string
-  readonly promptFile?: string
-  readonly tokens: number
-  readonly tokenIds?: boolean
-  readonly temp: number
-  readonly seed: number
-}
-
-export const DEFAULT_PROMPT = 'Once upon a time there was a little dog who'
-export const PROMPT_TOKENS_WITHOUT_TEXT = 64
+import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from '../traceOptions.js'
 
 export function registerTrace(program: Command): void {
   const command = program

@@ -3,8 +3,7 @@ import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { ModelNotFoundError, MoefluxError } from '../../errors.js'
-import { MANIFEST_NAME } from '../../storage/packedNames.js'
-import type { Comparison, VerifyReport } from '../../storage/verifyReport.js'
+import type { Comparison, VerifyReport } from '../../internal.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
 import { addExamples } from '../optionValues.js'
@@ -28,11 +27,9 @@ export function registerVerify(program: Command): void {
 }
 
 async function verify(cli: Cli, model: string, options: { json?: boolean }): Promise<number> {
-  const { findModel } = await import('../../storage/modelStore.js')
-  const { openNodeFolder } = await import('../../storage/nodeFolder.js')
-  const { verifyModel } = await import('../../storage/verify.js')
+  const { findModel } = await import('../../index.js')
+  const { isGgufFile, MANIFEST_NAME, openNodeFolder, verifyModel } = await import('../../internal.js')
   const path = await findModel(model)
-  const { isGgufFile } = await import('../../storage/openSource.js')
   if (await isGgufFile(path)) {
     const detail = 'is a GGUF file, which has no checksums: convert it, and verify the folder that comes of it'
     throw new ModelNotFoundError(path, detail)

@@ -37,7 +37,7 @@ async function web(cli: Cli, options: WebCommandOptions): Promise<void> {
   if (out === undefined && !preview) throw new UsageError('want --out FOLDER, or --preview to look at the site')
   if (options.port !== undefined && !preview) throw new UsageError('--port: goes with --preview')
   if (!preview) return await writeTo(out as string, cli, options)
-  const { withSitePreview } = await import('../sitePreview.js')
+  const { withSitePreview } = await import('../../server/previewSite.js')
   await withSitePreview(out, options.port ?? 0, {
     write: folder => writeTo(folder, cli, options),
     async whileServed(url) {
@@ -49,8 +49,8 @@ async function web(cli: Cli, options: WebCommandOptions): Promise<void> {
 
 async function writeTo(folder: string, cli: Cli, options: WebCommandOptions): Promise<void> {
   const { fileURLToPath } = await import('node:url')
-  const { DEMO_NAME, findModel } = await import('../../storage/modelStore.js')
-  const { preparePacked } = await import('../../storage/preparePacked.js')
+  const { findModel } = await import('../../index.js')
+  const { DEMO_NAME, preparePacked } = await import('../../internal.js')
   const { writeSite } = await import('../writeSite.js')
   const { signal } = cli
   const bar = cli.progressBar()

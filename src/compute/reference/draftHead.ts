@@ -3,7 +3,7 @@
 import type { ModelConfig } from '../../model/config.js'
 import { storeKeyValues } from './attentionMixer.js'
 import { embed } from './embed.js'
-import type { LayerRun } from './forwardLayer.js'
+import type { LayerRun } from './layerRun.js'
 import type { AttentionWeights, DraftHeadWeights, ModelWeights } from './loadModel.js'
 import { matVec } from './matVec.js'
 import { rmsNorm } from './rmsNorm.js'

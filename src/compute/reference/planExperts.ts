@@ -9,8 +9,9 @@ import { storedBytes } from '../../model/matrixParts.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { Matrix } from '../../model/tensors.js'
 import type { PackedModel } from '../../storage/packedModel.js'
-import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
+import type { BackendOptions } from '../backend.js'
 import { planBudget } from '../memoryBudget.js'
+import { PLANNED_TOKENS } from '../plannedTokens.js'
 
 const DEFAULT_EXPERT_MEMORY = 2 ** 30
 /** The program, and arrays that wait for the collector: it comes when 64 MB of them have gathered. */

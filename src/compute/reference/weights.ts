@@ -1,9 +1,10 @@
 // Weights as the reference kernels take them: quantized matrices stay packed, with scales and biases widened to float32;
 // plain matrices and vectors are float32. Made from the bytes of model_weights.bin or of one expert's record.
 import { type BlockFormat, blockFormat, unpackBlockCodes, widenBlockScales } from '../../model/blockFormats.js'
+import type { FloatType } from '../../model/floats.js'
 import { FLOAT_BYTES, widenFloats } from '../../model/floats.js'
 import { matrixParts } from '../../model/matrixParts.js'
-import type { ByteRange, FloatType, Matrix, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
+import type { ByteRange, Matrix, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 
 export interface QuantizedWeights {

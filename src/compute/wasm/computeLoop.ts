@@ -1,28 +1,21 @@
 // The life of a compute worker, whatever kind of thread it is: kernels over every bank, then job after job from the board
 // until it is told to stop. It blocks between jobs and never returns to an event loop. Whatever is thrown here and
 // is no error of the engine's own is the end of the worker: its share of the next barrier will never come.
+
 import { ExpertReadError, type MoefluxError } from '../../errors.js'
 import { ExpertStreamer, type StreamerPlan } from '../../experts/expertStreamer.js'
 import { ReadRing } from '../../experts/readRing.js'
 import { ExpertFeed } from './expertFeed.js'
 import { type ExpertSetup, runExpertLoop } from './expertLoop.js'
 import { Forward } from './forward.js'
-import { type BoardShape, JobBoard } from './jobBoard.js'
+import { JobBoard } from './jobBoard.js'
 import { serveJobs } from './jobCourse.js'
-import { instantiateKernels, type KernelModule } from './kernels.js'
+import { instantiateKernels } from './kernels.js'
 import { Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
 import { gatedParts } from './stepGate.js'
 import { Team } from './team.js'
-
-/** What every compute worker gets. Can be posted. */
-export interface WorkerSetup {
-  readonly index: number // 0 leads
-  readonly kernels: KernelModule
-  readonly memories: readonly WebAssembly.Memory[] // per bank
-  readonly board: ArrayBufferLike
-  readonly boardShape: BoardShape
-}
+import type { PostedFailure, WorkerReport, WorkerSetup } from './workerMessages.js'
 
 /** How the leader gets experts. */
 export interface ExpertSetting {
@@ -39,19 +32,6 @@ export interface ComputeSetup extends WorkerSetup {
 }
 
 export type AnySetup = ComputeSetup | ExpertSetup
-
-/** An error that survives being posted. */
-export interface PostedFailure {
-  readonly message: string
-  readonly read?: { layer: number; expert: number; file: string; offset: number; detail: string }
-}
-
-/** What workers tell the main thread. Only the leader reports jobs. */
-export type WorkerReport =
-  | { readonly kind: 'ready' }
-  | { readonly kind: 'done'; readonly job?: number } // for a pool that may have seen that already
-  | { readonly kind: 'aborted' }
-  | { readonly kind: 'failed'; readonly failure: PostedFailure }
 
 export async function runComputeLoop(setup: AnySetup, report: (report: WorkerReport) => void): Promise<void> {
   if (setup.task === 'experts') return runExpertLoop(setup, report)

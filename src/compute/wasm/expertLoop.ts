@@ -1,7 +1,7 @@
 // The life of a compute worker that knows routed experts alone: the rows, which experts they go through and where those lie
 // all come from the main thread, which has them in memory before it gives the job. What the experts gave, weighted and
 // summed per row, stays in `mlpOut`.
-import type { WorkerReport, WorkerSetup } from './computeLoop.js'
+
 import { JobBoard, WAVE } from './jobBoard.js'
 import { type LayerRange, type Share, serveJobs } from './jobCourse.js'
 import { instantiateKernels } from './kernels.js'
@@ -9,6 +9,7 @@ import { Lane, type LaneModel } from './lane.js'
 import type { PlacedFeedForward } from './placedModel.js'
 import { RoutedExperts } from './routedExperts.js'
 import { defaultLimits, Team } from './team.js'
+import type { WorkerReport, WorkerSetup } from './workerMessages.js'
 
 export interface ExpertModel extends LaneModel {
   /** Per layer: addresses relative to the slot; the bank is the slot's. */

@@ -6,8 +6,9 @@ import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import type { BlockChecksums } from '../../storage/blockChecksums.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import type { BackendOptions } from '../backend.js'
-import type { AnySetup, WorkerReport } from './computeLoop.js'
+import type { AnySetup } from './computeLoop.js'
 import type { KernelModule, SimdLevel } from './kernels.js'
+import type { WorkerReport } from './workerMessages.js'
 
 export interface WasmHost {
   /** False: memories are plain ones that no other thread sees. */
@@ -25,6 +26,12 @@ export interface WasmHost {
   loadKernels(wanted?: SimdLevel): Promise<KernelModule>
   startReaders(request: ReaderRequest, options: BackendOptions): Readers
   startThread(setup: AnySetup, events: ThreadEvents): ComputeThread
+}
+
+/** For backends that compute on processors, or on them as well. */
+export interface HostedOptions extends BackendOptions {
+  /** Where they find threads and readers; Node has its own. */
+  readonly wasmHost?: WasmHost
 }
 
 export interface ReaderRequest {

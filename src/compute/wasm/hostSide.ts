@@ -2,7 +2,7 @@
 // readers, and what the program and the GPU's driver keep on this side. Pure.
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import type { ModelConfig } from '../../model/config.js'
-import type { HostSide } from '../gpuPlan.js'
+import type { HostSide } from '../memoryBudget.js'
 import { alignUp, MAX_BANK_BYTES } from './bank.js'
 import { garbageBytes, PROGRAM_BYTES } from './budgetWays.js'
 import { SLOT_ALIGN } from './memoryPlan.js'

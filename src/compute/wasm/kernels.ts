@@ -8,7 +8,8 @@
 // threads at once, and each output element has the same bits however the range is cut and however many tokens are in
 // the call. Outputs are overwritten fully and may not overlap inputs, except where "in place" is said.
 // The module holds no data of its own in the memory: address 0 on belongs to the caller.
-import type { FloatType, QuantBits, QuantGroup } from '../../model/tensors.js'
+import type { FloatType } from '../../model/floats.js'
+import type { QuantBits, QuantGroup } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
 
 /** Tokens in a K/V page. Attention goes page by page, so that its sums are cut at absolute positions. */

@@ -4,7 +4,7 @@ import { availableParallelism } from 'node:os'
 import { startAsyncReaders } from '../../experts/asyncReaders.js'
 import { availableMemory } from '../../experts/nodeMemory.js'
 import { readersFor, startNodeReaders } from '../../experts/nodeReaders.js'
-import { isFilePath } from '../../storage/filePath.js'
+import { pathsOf } from '../../storage/byteSource.js'
 import type { WasmHost } from './host.js'
 import { loadKernels } from './loadKernels.js'
 import { physicalCores, startComputeThread } from './nodeWorkers.js'
@@ -22,9 +22,10 @@ export function nodeHost(): WasmHost {
     startReaders: (request, options) => {
       const { files, checksums, expertSize, memories, entries, slotBytes, threads } = request
       // What is not in files here is fetched by the event loop, which waits for many at once.
-      if (!files.every(file => isFilePath(file.name))) return startAsyncReaders({ ...request, shared: true })
+      const paths = pathsOf(files)
+      if (paths === null) return startAsyncReaders({ ...request, shared: true })
       return startNodeReaders({
-        files: files.map(file => file.name),
+        files: paths,
         expertSize,
         banks: memories,
         checksums,

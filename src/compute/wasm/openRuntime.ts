@@ -1,5 +1,6 @@
 // Brings a packed model up on the wasm backend: decides where everything lies, fills the banks, starts readers and compute
 // workers. What it returns is running and owns threads and memory until `close`.
+
 import type { StreamerPlan } from '../../experts/expertStreamer.js'
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
 import { ReadRing } from '../../experts/readRing.js'
@@ -22,7 +23,7 @@ import { type PlacedModel, placeModel } from './placedModel.js'
 import { HEAD_ROWS, type Rows } from './scratch.js'
 import { SequenceStore } from './sequenceStore.js'
 import { threadNotice } from './threadCount.js'
-import type { WasmInternals } from './wasmBackend.js'
+import type { WasmInternals } from './wasmInternals.js'
 import { WorkerPool } from './workerPool.js'
 
 /** Sequence state that should fit beside one full context: other sequences and checkpoints. */

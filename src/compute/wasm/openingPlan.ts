@@ -6,15 +6,16 @@ import type { ModelConfig } from '../../model/config.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { ExpertLayout } from '../../model/tensors.js'
 import { type ExpertFiles, type PackedModel, withoutHead } from '../../storage/packedModel.js'
-import { type BackendOptions, PLANNED_TOKENS } from '../backend.js'
+import type { BackendOptions } from '../backend.js'
 import { type Budget, planBudget } from '../memoryBudget.js'
+import { PLANNED_TOKENS } from '../plannedTokens.js'
 import { alignUp, MAX_BANK_BYTES } from './bank.js'
 import { setsPerSequence, type WasmWay, wasmWays } from './budgetWays.js'
 import type { WasmHost } from './host.js'
 import { SLOT_ALIGN } from './memoryPlan.js'
 import { modelForms } from './placedModel.js'
 import { threadCount } from './threadCount.js'
-import type { WasmInternals } from './wasmBackend.js'
+import type { WasmInternals } from './wasmInternals.js'
 
 /** Tokens of a prompt in one step; fewer where memory is short. */
 const CHUNK_TOKENS = [256, 128, 64, 32]

@@ -3,13 +3,13 @@
 import type { LayerProbe, ProbeRequest, ProbeResult } from '../backend.js'
 import { joinProbes } from '../joinProbes.js'
 import { HEAD_ROWS } from './scratch.js'
-import type { ActiveRun, WasmBackend } from './wasmBackend.js'
 import type { WasmSequence } from './wasmSequence.js'
+import type { ActiveRun, WasmSteps } from './wasmSteps.js'
 
 const NO_PARTS = { embed: false, firstLayer: 0, endLayer: 0, headRows: [], argmax: false, probe: true } as const
 
 export async function probeModel(
-  backend: WasmBackend,
+  backend: WasmSteps,
   sequence: WasmSequence,
   request: ProbeRequest,
 ): Promise<ProbeResult> {
@@ -42,7 +42,7 @@ export async function probeModel(
 }
 
 async function probeChunk(
-  backend: WasmBackend,
+  backend: WasmSteps,
   run: ActiveRun,
   request: ProbeRequest,
   hidden: Float32Array | null,
@@ -74,7 +74,7 @@ async function probeChunk(
   return { embed, layers, finalNorm, logits }
 }
 
-function readLayer({ runtime, config }: WasmBackend, layer: number, rows: number): LayerProbe {
+function readLayer({ runtime, config }: WasmSteps, layer: number, rows: number): LayerProbe {
   const { scratch, expertsPerToken: k } = runtime.model
   const read = (from: Parameters<typeof runtime.readRows>[0], dim: number) => runtime.readRows(from, rows, dim)
   const { feedForward } = config.layers[layer]

@@ -1,43 +1,27 @@
 // The wasm backend as the engine sees it: turns steps into jobs for the compute workers and keeps the promise that a step
 // is atomic. The math is in forward.ts and runs in workers; this thread only prepares state, posts, waits and commits.
+
 import { BackendUnavailableError, ClosedError, DeviceLostError, NonFiniteError, OptionError } from '../../errors.js'
 import { noReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
 import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
-import type {
-  Backend,
-  BackendOptions,
-  ProbeRequest,
-  ProbeResult,
-  SequenceState,
-  StepOptions,
-  StepOutput,
-  StepRun,
-} from '../backend.js'
+import type { Backend, ProbeRequest, ProbeResult, SequenceState, StepOptions, StepOutput, StepRun } from '../backend.js'
 import type { ModelStats } from '../stats.js'
-import type { WasmHost } from './host.js'
+import type { HostedOptions, WasmHost } from './host.js'
 import { COUNTERS, type JobParts, PHASES } from './jobBoard.js'
-import type { SimdLevel } from './kernels.js'
 import { openRuntime, type WasmRuntime } from './openRuntime.js'
 import { probeModel } from './probe.js'
 import { HEAD_ROWS, PRIVATE_ROWS } from './scratch.js'
-import type { RecurrentSet } from './sequenceStore.js'
 import { TeamGovernor } from './teamGovernor.js'
 import { WasmDrafter } from './wasmDrafter.js'
+import type { WasmInternals } from './wasmInternals.js'
 import { WasmSequence } from './wasmSequence.js'
-
-/** Switches for tests and measurements. */
-export interface WasmInternals {
-  readonly simd?: SimdLevel
-  readonly bankLimit?: number // bytes per memory
-  readonly chunkTokens?: number
-  readonly gate?: SharedArrayBuffer // of a StepGate
-}
+import type { ActiveRun, WasmSteps } from './wasmSteps.js'
 
 export async function openWasmBackend(
   packed: PackedModel,
-  options: BackendOptions,
+  options: HostedOptions,
   internals: WasmInternals = {},
 ): Promise<Backend> {
   const host = options.wasmHost ?? (await findHost())
@@ -52,22 +36,13 @@ async function findHost(): Promise<WasmHost> {
   return nodeHost()
 }
 
-/** A run of a step that is under way. */
-export interface ActiveRun {
-  readonly sequence: WasmSequence
-  readonly tokens: readonly number[]
-  readonly rowStart: number
-  readonly guesses: boolean
-  readonly next: readonly RecurrentSet[] // one, or one for each token where there are guesses
-}
-
 /** What came out of a run's rows. */
 interface RunRows {
   readonly logits: Float32Array | null
   readonly argmax: Int32Array
 }
 
-export class WasmBackend implements Backend {
+export class WasmBackend implements Backend, WasmSteps {
   readonly name = 'wasm'
   readonly config: ModelConfig
   readonly description: string

@@ -6,8 +6,8 @@ import type { DraftState } from '../draftState.js'
 import { rmsNorm } from '../reference/rmsNorm.js'
 import type { PlacedHead } from './placedModel.js'
 import { HEAD_ROWS } from './scratch.js'
-import type { ActiveRun, WasmBackend } from './wasmBackend.js'
 import type { WasmSequence } from './wasmSequence.js'
+import type { ActiveRun, WasmSteps } from './wasmSteps.js'
 
 /** A chain of guesses that goes on. */
 interface Chain {
@@ -22,7 +22,7 @@ interface Chain {
 export class WasmDrafter {
   private readonly head: PlacedHead
 
-  constructor(private readonly backend: WasmBackend) {
+  constructor(private readonly backend: WasmSteps) {
     this.head = backend.runtime.model.draftHead as PlacedHead
   }
 

@@ -2,9 +2,10 @@
 // ended. A worker that dies takes the model with it (its share of a barrier will never come): all others are ended first,
 // so that nobody writes into memory any more, then everything pending and everything later fails with DeviceLostError.
 import { ClosedError, DeviceLostError, ExpertReadError, MoefluxError } from '../../errors.js'
-import type { AnySetup, PostedFailure, WorkerReport } from './computeLoop.js'
+import type { AnySetup } from './computeLoop.js'
 import type { ComputePool, ComputeThread, WasmHost } from './host.js'
 import type { JobBoard } from './jobBoard.js'
+import type { PostedFailure, WorkerReport } from './workerMessages.js'
 
 const STOP_PATIENCE_MS = 2000
 

@@ -1,8 +1,10 @@
 // Experts' rows by their weights, plus the shared expert.
+
 import type { MoeShape } from '../../model/layers.js'
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
+import { sharedBindings, sharedConstant } from './sharedExpert.js'
 import type { TopKShape } from './topK.js'
 
 export interface CombineBuffers {
@@ -30,14 +32,4 @@ export async function combineOp(
   const size = uniformBuffer(gpu.device, [width, 0, 0, 0], 'combine shape')
   const group = kernel.bind([size, expertRows, mixing, out, ...sharedBindings(shared, sharedRows, logits)])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 128), tokens)
-}
-
-/** How kernels that add the shared expert are told of it. */
-export function sharedConstant(shared: MoeShape['shared']): 0 | 1 | 2 {
-  return shared === 'none' ? 0 : shared === 'gated' ? 1 : 2
-}
-
-/** What they bind for it: its rows, and the logits with its gate. */
-export function sharedBindings(shared: MoeShape['shared'], rows: GPUBuffer, logits: GPUBuffer): (GPUBuffer | null)[] {
-  return [shared === 'none' ? null : rows, shared === 'gated' ? logits : null]
 }

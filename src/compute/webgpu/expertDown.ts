@@ -1,12 +1,12 @@
 // The down projections of a token's experts, weighted, with the shared expert, added to hidden.
 import type { MoeShape } from '../../model/layers.js'
-import { sharedBindings, sharedConstant } from './combine.js'
 import { gluConstants } from './glu.js'
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import { floatConstants, floatsAt, formatConstants } from './matrixWeights.js'
 import { vecShape } from './matVec.js'
 import { type Op, rebound } from './op.js'
+import { sharedBindings, sharedConstant } from './sharedExpert.js'
 import type { SlotLayout } from './slotLayout.js'
 import type { PoolBuffer } from './slotPools.js'
 import type { Workspace } from './workspace.js'

@@ -1,6 +1,7 @@
 // Buffers that may not fit: created under an error scope, so that a refusal is an OutOfMemoryError and not a dead device.
+
 import { OutOfMemoryError } from '../../errors.js'
-import { mapMode } from './gpuFlags.js'
+import { bufferUsage, mapMode } from './gpuFlags.js'
 
 export async function createChecked(
   device: GPUDevice,
@@ -46,4 +47,17 @@ export async function readMapped(buffer: GPUBuffer, size: number): Promise<Array
   const bytes = buffer.getMappedRange(0, size).slice(0)
   buffer.unmap()
   return bytes
+}
+
+/** Memory of destroyed buffers comes back when the queue has gone past the place where they were destroyed. */
+export async function settle(device: GPUDevice): Promise<void> {
+  const descriptor = { label: 'settle', size: 16, usage: bufferUsage.copyDst }
+  const [buffer] = await createChecked(device, [descriptor], 'room').catch(() => [])
+  for (let i = 0; i < 2; i++) {
+    const encoder = device.createCommandEncoder()
+    if (buffer !== undefined) encoder.clearBuffer(buffer)
+    device.queue.submit([encoder.finish()])
+    await device.queue.onSubmittedWorkDone()
+  }
+  buffer?.destroy()
 }

@@ -5,12 +5,14 @@
 //
 // A GPU that shares the machine's memory is not asked: allocating until it hurts would hurt everybody. There the plan goes
 // by what the machine has free.
+
 import { BackendUnavailableError, OutOfMemoryError } from '../../errors.js'
 import type { MemoryFacts } from '../../experts/memoryFacts.js'
-import { checkAsked, type GpuPlan, type HostSide, planGpu, planSharedGpu } from '../gpuPlan.js'
-import { bufferUsage } from './gpuFlags.js'
-import { createChecked } from './gpuMemory.js'
+import type { HostSide } from '../memoryBudget.js'
+import { POOL_USAGE } from './gpuFlags.js'
+import { createChecked, settle } from './gpuMemory.js'
 import type { GpuModel } from './gpuParts.js'
+import { checkAsked, type GpuPlan, planGpu, planSharedGpu } from './gpuPlan.js'
 import { type PoolPlan, poolBytes } from './slotLayout.js'
 
 /** A desktop and a browser on the same GPU take some hundred megabytes more or less from one minute to the next. */
@@ -29,8 +31,6 @@ const UNKNOWN_MEMORY: MemoryFacts = {
   limit: Number.POSITIVE_INFINITY,
   limitedBy: 'machine',
 }
-
-export const POOL_USAGE = bufferUsage.storage | bufferUsage.copyDst
 
 export interface RoomRequest {
   readonly model: GpuModel
@@ -142,17 +142,4 @@ async function measureRoom(device: GPUDevice, wanted: number): Promise<number> {
   for (const piece of pieces) piece.destroy()
   await settle(device)
   return granted
-}
-
-/** Memory of destroyed buffers comes back when the queue has gone past the place where they were destroyed. */
-export async function settle(device: GPUDevice): Promise<void> {
-  const descriptor = { label: 'settle', size: 16, usage: bufferUsage.copyDst }
-  const [buffer] = await createChecked(device, [descriptor], 'room').catch(() => [])
-  for (let i = 0; i < 2; i++) {
-    const encoder = device.createCommandEncoder()
-    if (buffer !== undefined) encoder.clearBuffer(buffer)
-    device.queue.submit([encoder.finish()])
-    await device.queue.onSubmittedWorkDone()
-  }
-  buffer?.destroy()
 }

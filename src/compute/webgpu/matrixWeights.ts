@@ -2,8 +2,9 @@
 // can compute them all; what exceeds a binding is cut into parts of rows. Bytes are moved, never changed.
 import { UnsupportedModelError } from '../../errors.js'
 import { type BlockName, type BlockSpan, blockFormat } from '../../model/blockFormats.js'
+import type { FloatType } from '../../model/floats.js'
 import { FLOAT_BYTES } from '../../model/floats.js'
-import type { FloatType, Matrix } from '../../model/tensors.js'
+import type { Matrix } from '../../model/tensors.js'
 import type { ByteSource } from '../../storage/byteSource.js'
 import { bufferUsage } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'

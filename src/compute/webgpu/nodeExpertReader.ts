@@ -20,7 +20,12 @@ export function gpuReaders(expertSize: number, experts: number): number {
   return expertBlockBytes(expertSize) < expertSize ? READERS : readersFor(experts * expertSize)
 }
 
-export function nodeExpertReader(experts: ExpertFiles, options: BackendOptions, records: number): ExpertReader {
+export function nodeExpertReader(
+  experts: ExpertFiles,
+  files: readonly string[],
+  options: BackendOptions,
+  records: number,
+): ExpertReader {
   const { expertSize } = experts.layout
   const { checksums } = experts
   const bank = readMemory(records * expertSize)
@@ -29,7 +34,7 @@ export function nodeExpertReader(experts: ExpertFiles, options: BackendOptions, 
   const waiting: ((record: number) => void)[] = []
   const pieces = cutRecord(expertSize, checksums?.blockBytes ?? expertBlockBytes(expertSize))
   const pool = new ExpertReaderPool({
-    files: experts.files.map(file => file.name),
+    files,
     expertSize,
     banks: [bank],
     checksums,

@@ -1,12 +1,16 @@
 // Node as a place for the host tier: threads of the process compute, and threads of their own read files.
 import { ExpertReaderPool } from '../../experts/expertReaderPool.js'
 import type { PackedModel } from '../../storage/packedModel.js'
-import type { BackendOptions } from '../backend.js'
+import type { HostedOptions } from '../wasm/host.js'
 import { nodeHost } from '../wasm/nodeHost.js'
 import { gpuReaders } from './nodeExpertReader.js'
 import type { TierPlace } from './openHostTier.js'
 
-export function nodeTierPlace({ config, experts }: PackedModel, options: BackendOptions): TierPlace {
+export function nodeTierPlace(
+  { config, experts }: PackedModel,
+  files: readonly string[],
+  options: HostedOptions,
+): TierPlace {
   const { expertSize } = experts.layout
   const count = config.expertLayers.length * config.numExperts
   const host = options.wasmHost ?? nodeHost()
@@ -15,7 +19,7 @@ export function nodeTierPlace({ config, experts }: PackedModel, options: Backend
     readers: host.readers(count * expertSize) + gpuReaders(expertSize, count),
     openReader: workers =>
       new ExpertReaderPool({
-        files: experts.files.map(file => file.name),
+        files,
         expertSize,
         banks: workers.memories,
         slotBytes: workers.slots.length * workers.slotBytes,

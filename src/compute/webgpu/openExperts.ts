@@ -3,17 +3,17 @@
 import { BackendUnavailableError } from '../../errors.js'
 import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
 import { allLayers } from '../../model/layerTensors.js'
-import { isFilePath } from '../../storage/filePath.js'
+import { pathsOf } from '../../storage/byteSource.js'
 import type { PackedModel } from '../../storage/packedModel.js'
-import type { BackendOptions } from '../backend.js'
-import { poolRequest } from '../gpuPlan.js'
 import { chooseWay, type TierWay } from '../tierRates.js'
+import type { HostedOptions } from '../wasm/host.js'
 import type { HostWorkers } from '../wasm/hostWorkers.js'
 import { type ExpertReader, sourceExpertReader } from './expertReader.js'
 import { ExpertSlots } from './expertSlots.js'
 import { STAGING_BUFFERS } from './expertUploads.js'
 import type { GpuDevice } from './gpuDevice.js'
 import type { GpuModel } from './gpuParts.js'
+import { poolRequest } from './gpuPlan.js'
 import type { Room } from './gpuRoom.js'
 import type { HostTier } from './hostTier.js'
 import { measureTiers } from './measureTiers.js'
@@ -24,7 +24,7 @@ import { sourceTierPlace } from './sourceTierPlace.js'
 
 export interface ExpertRequest {
   readonly packed: PackedModel
-  readonly options: BackendOptions
+  readonly options: HostedOptions
   readonly model: GpuModel
   readonly room: Room
   readonly place: TierPlace | null
@@ -81,11 +81,12 @@ export async function openSlots(
 }
 
 /** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */
-export async function tierPlace(packed: PackedModel, options: BackendOptions): Promise<TierPlace | null> {
+export async function tierPlace(packed: PackedModel, options: HostedOptions): Promise<TierPlace | null> {
   if (packed.config.expertLayers.length === 0) return null
-  if (readsFiles(packed)) {
+  const files = filesOf(packed)
+  if (files !== null) {
     const { nodeTierPlace } = await import('./nodeTierPlace.js')
-    return nodeTierPlace(packed, options)
+    return nodeTierPlace(packed, files, options)
   }
   return options.wasmHost?.shared ? sourceTierPlace(packed.experts, options.wasmHost) : null
 }
@@ -118,15 +119,16 @@ function tiersOf({ packed, model, room }: ExpertRequest, memorySlots: number, { 
 }
 
 /** In Node files are read by threads of their own; elsewhere, and from memory, the source itself is asked. */
-async function openReader(packed: PackedModel, options: BackendOptions): Promise<ExpertReader> {
-  if (readsFiles(packed)) {
+async function openReader(packed: PackedModel, options: HostedOptions): Promise<ExpertReader> {
+  const files = filesOf(packed)
+  if (files !== null) {
     const { nodeExpertReader } = await import('./nodeExpertReader.js')
-    return nodeExpertReader(packed.experts, options, STAGING_BUFFERS)
+    return nodeExpertReader(packed.experts, files, options, STAGING_BUFFERS)
   }
   return sourceExpertReader(packed.experts)
 }
 
-/** Experts are in files that threads of Node can read. */
-function readsFiles({ experts }: PackedModel): boolean {
-  return globalThis.process?.versions?.node !== undefined && experts.files.every(file => isFilePath(file.name))
+/** Where experts are in files that threads of Node can read. */
+function filesOf({ experts }: PackedModel): string[] | null {
+  return globalThis.process?.versions?.node === undefined ? null : pathsOf(experts.files)
 }

@@ -4,9 +4,8 @@
 import { BackendUnavailableError, MemoryPlanError, OutOfMemoryError } from '../../errors.js'
 import { kvLayers, layersOfKind } from '../../model/sizes.js'
 import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
-import type { BackendOptions } from '../backend.js'
-import { allExperts } from '../gpuPlan.js'
 import type { TierWay } from '../tierRates.js'
+import type { HostedOptions } from '../wasm/host.js'
 import { DecodePass } from './decodePass.js'
 import { DraftByPrompt } from './draftByPrompt.js'
 import { DraftChain } from './draftChain.js'
@@ -16,6 +15,7 @@ import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { makeChecked } from './gpuMemory.js'
 import { gpuModelOf } from './gpuModel.js'
 import { CHUNK_TOKENS } from './gpuParts.js'
+import { allExperts } from './gpuPlan.js'
 import { takeRoom } from './gpuRoom.js'
 import { Head } from './head.js'
 import { KernelSet } from './kernel.js'
@@ -62,7 +62,7 @@ const SOFTWARE_CHUNK_TOKENS = 64 // a chunk there takes seconds, and an abort wa
 
 export async function openWebgpuBackend(
   packed: PackedModel,
-  options: BackendOptions,
+  options: HostedOptions,
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
   if (!options.drafts) packed = withoutHead(packed)
@@ -81,7 +81,7 @@ export async function openWebgpuBackend(
 }
 
 /** Memory that was there when it was planned with may be gone when it is wanted: then once more, with less. */
-async function openModestly(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions) {
+async function openModestly(packed: PackedModel, options: HostedOptions, gpuOptions: WebgpuOptions) {
   for (let refusals = 0; ; refusals++) {
     try {
       return await openOnce(packed, options, gpuOptions, refusals)
@@ -97,7 +97,7 @@ async function openModestly(packed: PackedModel, options: BackendOptions, gpuOpt
   }
 }
 
-async function openOnce(packed: PackedModel, options: BackendOptions, gpuOptions: WebgpuOptions, refusals: number) {
+async function openOnce(packed: PackedModel, options: HostedOptions, gpuOptions: WebgpuOptions, refusals: number) {
   const opened = await openDevice(gpuOptions)
   const { device } = opened
   const undo: (() => Promise<void>)[] = []
@@ -138,7 +138,7 @@ function kindOf({ checks, subgroups, packedDot }: GpuDevice): KernelKind {
 async function openParts(
   opened: GpuDevice,
   packed: PackedModel,
-  options: BackendOptions,
+  options: HostedOptions,
   gpuOptions: WebgpuOptions,
   undo: (() => Promise<void>)[], // what is to be done where this fails
   refusals: number, // of memory, when this was tried before

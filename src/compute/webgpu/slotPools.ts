@@ -1,8 +1,8 @@
 // The buffers that expert slots lie in, by pool: where a slot is in its buffer, and how a pool becomes smaller when the GPU
 // needs its memory for something else. What is in a slot is nobody's business here.
 import { DeviceLostError, OutOfMemoryError } from '../../errors.js'
-import { createChecked } from './gpuMemory.js'
-import { POOL_USAGE, settle } from './gpuRoom.js'
+import { POOL_USAGE } from './gpuFlags.js'
+import { createChecked, settle } from './gpuMemory.js'
 import { otherSlots, type PoolPlan } from './slotLayout.js'
 
 /** The buffer of a layer's experts. It may be replaced, and then has another generation. */

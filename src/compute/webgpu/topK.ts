@@ -1,10 +1,10 @@
 // Router logits to experts, weights and slots, on the GPU.
 import type { MoeShape, RouterShape } from '../../model/layers.js'
-import { sharedConstant } from './combine.js'
 import { type GpuContext, workgroupFor } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
 import type { ShaderConstants } from './shaderSource.js'
+import { sharedConstant } from './sharedExpert.js'
 
 export interface TopKBuffers {
   readonly logits: GPUBuffer // [tokens, experts + 1]

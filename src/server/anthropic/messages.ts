@@ -1,7 +1,7 @@
 // POST /v1/messages and /v1/messages/count_tokens.
 import { createHash } from 'node:crypto'
 import type { Context } from 'hono'
-import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
+import type { EndReason, SessionEvent, Usage } from '../../index.js'
 import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId } from '../ids.js'

@@ -1,8 +1,6 @@
 // From the messages of an Anthropic request to those of a session: system text, content blocks, tool uses and their
 // results, thinking, and cache_control marks.
-import type { ToolChoice } from '../../constrain/constraintFactory.js'
-import type { ChatOptions } from '../../session/events.js'
-import type { ChatMessage, ContentPart, ToolCallMessage, ToolDefinition } from '../../text/messages.js'
+import type { ChatMessage, ChatOptions, ContentPart, ToolCallMessage, ToolChoice, ToolDefinition } from '../../index.js'
 import { withoutImages } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
 import { hostedNotice, isHosted, knownTool } from '../hostedTools.js'

@@ -1,6 +1,6 @@
 // POST /api/chat and /api/generate: the same answer in two shapes, as lines of JSON while it is made, or as one.
 import type { Context } from 'hono'
-import type { EndReason, SessionEvent, Usage } from '../../session/events.js'
+import type { EndReason, SessionEvent, Usage } from '../../index.js'
 import { type ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { jsonAnswer } from '../jsonAnswer.js'

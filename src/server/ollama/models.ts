@@ -1,7 +1,7 @@
 // What ollama's API says of the model that is here: /api/tags, /api/ps, /api/show, /api/version.
 import { createHash } from 'node:crypto'
 import type { Context } from 'hono'
-import type { Model } from '../../session/openModel.js'
+import type { Model } from '../../index.js'
 import { ApiError } from '../apiError.js'
 import { readBody } from '../requestBody.js'
 import { chooseModel, type Service } from '../service.js'

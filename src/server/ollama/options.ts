@@ -1,6 +1,5 @@
 // From a request of ollama's API to the options and messages of a session.
-import type { AnswerOptions, ChatOptions } from '../../session/events.js'
-import type { ChatMessage } from '../../text/messages.js'
+import type { AnswerOptions, ChatMessage, ChatOptions } from '../../index.js'
 import { ABSENT_IMAGE, type ImageHandling } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
 import { thinkingByEffort } from '../thinkingEffort.js'

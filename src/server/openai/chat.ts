@@ -1,8 +1,7 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
 import type { Context } from 'hono'
-import type { ChatOptions, SessionEvent, TokenLogprobs, ToolCallEvent, Usage } from '../../session/events.js'
-import { type PromptProgress, withPromptProgress } from '../../session/promptProgress.js'
-import type { ChatMessage } from '../../text/messages.js'
+import type { ChatMessage, ChatOptions, SessionEvent, TokenLogprobs, ToolCallEvent, Usage } from '../../index.js'
+import { type PromptProgress, withPromptProgress } from '../../serving.js'
 import { withoutImages } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'

@@ -1,7 +1,6 @@
 // POST /v1/completions: raw text or token ids go on, without a chat template.
 import type { Context } from 'hono'
-import type { EventStream } from '../../session/eventStream.js'
-import type { SessionEvent, TokenLogprobs, Usage } from '../../session/events.js'
+import type { EventStream, SessionEvent, TokenLogprobs, Usage } from '../../index.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'

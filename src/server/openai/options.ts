@@ -1,6 +1,5 @@
 // From the fields of an OpenAI request to the options of a session.
-import type { ResponseFormat, ToolChoice } from '../../constrain/constraintFactory.js'
-import type { AnswerOptions, ChatOptions } from '../../session/events.js'
+import type { AnswerOptions, ChatOptions, ResponseFormat, ToolChoice } from '../../index.js'
 import { ApiError } from '../apiError.js'
 import { thinkingByEffort } from '../thinkingEffort.js'
 import type { ChatRequest, CompletionRequest } from './schemas.js'

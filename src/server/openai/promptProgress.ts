@@ -1,7 +1,7 @@
 // What `return_progress` adds to a streamed answer, as llama-server calls it: how far the prompt has been read, and what the
 // answer took.
-import type { Usage } from '../../session/events.js'
-import type { PromptProgress } from '../../session/promptProgress.js'
+import type { Usage } from '../../index.js'
+import type { PromptProgress } from '../../serving.js'
 
 /** Of all tokens, those of the cache count as read. */
 export function progressBody({ done, total, cached, ms }: PromptProgress): object {

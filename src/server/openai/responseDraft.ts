@@ -1,7 +1,6 @@
 // A response while it grows: a list of items (reasoning, message, calls). Session events go in; events of the API that tell
 // each change come out, and the whole response is the list at the end.
-import type { EndReason, SessionEvent, ToolCallEvent, Usage } from '../../session/events.js'
-import type { ChatMessage } from '../../text/messages.js'
+import type { ChatMessage, EndReason, SessionEvent, ToolCallEvent, Usage } from '../../index.js'
 import { type ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'

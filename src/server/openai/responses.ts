@@ -1,8 +1,7 @@
 // POST /v1/responses, GET and DELETE /v1/responses/:id. Stored responses live in memory, the oldest are forgotten.
 import type { Context } from 'hono'
-import type { SessionEvent } from '../../session/events.js'
-import type { ChatMessage } from '../../text/messages.js'
-import { roughSize } from '../../text/roughSize.js'
+import type { ChatMessage, SessionEvent } from '../../index.js'
+import { roughSize } from '../../serving.js'
 import { withoutImages } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'

@@ -1,7 +1,6 @@
 // Requests of the OpenAI Responses API, and what they say as messages of a session.
 import { z } from 'zod'
-import type { ResponseFormat, ToolChoice } from '../../constrain/constraintFactory.js'
-import type { ChatMessage, ToolDefinition } from '../../text/messages.js'
+import type { ChatMessage, ResponseFormat, ToolChoice, ToolDefinition } from '../../index.js'
 import { ApiError } from '../apiError.js'
 import { hostedNotice, isHosted } from '../hostedTools.js'
 import { CUSTOM_PARAMETERS } from './customInput.js'

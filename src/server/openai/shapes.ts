@@ -1,5 +1,5 @@
 // Pieces of answers that several OpenAI endpoints share: usage, token log-probabilities, errors.
-import type { EndReason, TokenInfo, TokenLogprobs, Usage } from '../../session/events.js'
+import type { EndReason, TokenInfo, TokenLogprobs, Usage } from '../../index.js'
 import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { shortMessage } from '../shortMessage.js'

@@ -1,6 +1,6 @@
 // Models that can run in this very tab: what loading one costs, how far it is, and what is kept on the device.
 import { useEffect, useState } from 'preact/hooks'
-import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
+import type { ModelEntry } from '#moeflux/browser/page.js'
 import type { TabEngine, TabStorage } from '../engines/tabEngine.js'
 import { useApp } from '../state/app.js'
 import * as format from '../ui/format.js'

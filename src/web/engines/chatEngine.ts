@@ -1,6 +1,6 @@
 // What the page needs of a model, wherever it runs: answers as events, and frames of the engine's life. Two places: a
 // moeflux server, and this very tab.
-import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
+import type { EngineFrame } from '#moeflux/browser/page.js'
 import type { AnswerUsage, Failure, FailureKind } from '../state/conversation.js'
 import type { Settings } from '../state/settings.js'
 

@@ -1,7 +1,7 @@
 // The model on the server that this page came from. Answers by its OpenAI API, frames by /engine/events. A lost
 // connection to the frames is taken up again by itself; a failed answer is told with what may help.
-import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
-import { decodeFrame } from '#moeflux/engine/frameCodec.js'
+import type { EngineFrame } from '#moeflux/browser/page.js'
+import { decodeFrame } from '#moeflux/browser/page.js'
 import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type EngineShape } from './chatEngine.js'
 import { eventData } from './eventLines.js'
 

@@ -7,9 +7,8 @@ import {
   FetchError,
   openModel,
 } from '#moeflux/browser/index.js'
-import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
-import { withPromptProgress } from '#moeflux/session/promptProgress.js'
-import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
+import type { EngineFrame, ModelEntry } from '#moeflux/browser/page.js'
+import { withPromptProgress } from '#moeflux/browser/page.js'
 import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type EngineShape } from './chatEngine.js'
 
 export interface TabProgress {

@@ -1,7 +1,6 @@
 // Which experts an answer used, small enough to be kept with it: layers and experts in a few rows and columns of digits.
 // Pure. Frames are of everything that the engine does meanwhile, other clients' answers too.
-import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
-import type { EngineShape } from '../engines/chatEngine.js'
+import type { EngineFrame } from '#moeflux/browser/page.js'
 
 const MOST_ROWS = 16
 const MOST_COLUMNS = 64
@@ -18,7 +17,7 @@ export interface HeatStrip {
 export class HeatRecorder {
   private readonly routed: Float64Array // [layers, experts]
 
-  constructor(private readonly shape: Pick<EngineShape, 'layers' | 'experts'>) {
+  constructor(private readonly shape: { readonly layers: number; readonly experts: number }) {
     this.routed = new Float64Array(shape.layers * shape.experts)
   }
 

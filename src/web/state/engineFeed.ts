@@ -1,7 +1,7 @@
 // Watches the chosen engine while somebody looks at it or waits for an answer, and a moment longer; else not: nobody watching
 // costs an engine nothing. So the engine's view has the course of an answer when it is opened after it.
 import { effect, type ReadonlySignal, signal } from '@preact/signals'
-import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
+import type { EngineFrame } from '#moeflux/browser/page.js'
 import type { ChatEngine } from '../engines/chatEngine.js'
 import { HeatRecorder, type HeatStrip } from './answerHeat.js'
 import { EngineHistory } from './engineHistory.js'

@@ -1,6 +1,6 @@
 // What the engine view shows, gathered from frames: heat of experts, the course of speed, hits and time, and a log of what
 // happened. Pure: no drawing, no clock of its own.
-import type { EngineFrame } from '#moeflux/engine/engineMonitor.js'
+import type { EngineFrame } from '#moeflux/browser/page.js'
 import type { EngineShape } from '../engines/chatEngine.js'
 
 export interface LogEntry {

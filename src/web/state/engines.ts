@@ -1,24 +1,17 @@
 // Where answers can come from: the server that the page came from, and models that can run in this tab. Knows what is
 // there, what is chosen, and what loading one has come to.
 import { computed, type ReadonlySignal, type Signal, signal } from '@preact/signals'
-import type { ModelEntry } from '#moeflux/storage/siteIndex.js'
+import type { ModelEntry } from '#moeflux/browser/page.js'
 import { type ChatEngine, EngineFailure } from '../engines/chatEngine.js'
 import { type Hub, readHub } from '../engines/hubClient.js'
 import { ask, ServerEngine, type ServerKey } from '../engines/serverEngine.js'
 import type { TabEngine, TabProgress } from '../engines/tabEngine.js'
 import type { Failure } from './conversation.js'
 import { ServerModels } from './serverModels.js'
-import { ServerWatch } from './serverWatch.js'
+import { type ServerState, ServerWatch } from './serverWatch.js'
 import type { Settings } from './settings.js'
 
 export type Place = 'server' | 'tab'
-
-export type ServerState =
-  | { readonly status: 'connecting' | 'none' }
-  | { readonly status: 'ready'; readonly engine: ServerEngine }
-  /** It was there; it is looked for until it is back. */
-  | { readonly status: 'lost'; readonly engine: ServerEngine; readonly failure: Failure }
-  | { readonly status: 'failed'; readonly failure: Failure }
 
 export type TabState =
   | { readonly status: 'empty' }

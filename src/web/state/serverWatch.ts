@@ -1,10 +1,18 @@
 // Looks after the server while the page is seen: notices that it went, without anyone asking it anything, and that it is
 // back. A page in the background asks nobody.
+import type { ServerEngine } from '../engines/serverEngine.js'
 import { isServerThere } from '../engines/serverEngine.js'
-import type { ServerState } from './engines.js'
+import type { Failure } from './conversation.js'
 
 const THERE_MS = 5000
 const GONE_MS = 1500
+
+export type ServerState =
+  | { readonly status: 'connecting' | 'none' }
+  | { readonly status: 'ready'; readonly engine: ServerEngine }
+  /** It was there; it is looked for until it is back. */
+  | { readonly status: 'lost'; readonly engine: ServerEngine; readonly failure: Failure }
+  | { readonly status: 'failed'; readonly failure: Failure }
 
 export interface ServerWatchOptions {
   /** Answers come from the server, or would. */

@@ -1,21 +1,12 @@
 // Where a model's experts go when its other math runs on a GPU: what the GPU must hold before the first expert, how many
 // experts then fit, how many go to memory by the rule of memoryBudget.ts, and how many stay on disk. Pure: sizes in,
 // numbers and one line out. Who finds out how much a GPU gives is webgpu/gpuRoom.ts; `inspect` and `doctor` are told.
-import { MemoryPlanError, OptionError } from '../errors.js'
-import { passagesOf } from '../experts/expertTiers.js'
-import type { MemoryFacts } from '../experts/memoryFacts.js'
-import { type BudgetPart, type BudgetWay, planBudget } from './memoryBudget.js'
-import { type GpuModel, gpuParts } from './webgpu/gpuParts.js'
-import { leastSlots, type PoolPlan, type PoolRequest, planPools } from './webgpu/slotLayout.js'
-
-/** The machine's memory beside the GPU's. */
-export interface HostSide {
-  readonly memory: MemoryFacts
-  readonly way: BudgetWay // what the host's part takes besides experts
-  readonly slotBytes: number
-  readonly expertMemory?: number // asked for
-  readonly threads: { readonly count: number; readonly bytes: number }
-}
+import { MemoryPlanError, OptionError } from '../../errors.js'
+import { passagesOf } from '../../experts/expertTiers.js'
+import type { MemoryFacts } from '../../experts/memoryFacts.js'
+import { type BudgetPart, type HostSide, planBudget } from '../memoryBudget.js'
+import { type GpuModel, gpuParts } from './gpuParts.js'
+import { leastSlots, type PoolPlan, type PoolRequest, planPools } from './slotLayout.js'
 
 export interface GpuPlanRequest {
   readonly model: GpuModel

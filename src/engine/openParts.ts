@@ -1,7 +1,9 @@
 // From a path to the parts of an opened model: packs MLX and HF folders and GGUF files once into the cache, checks the options against
 // the model, and opens a backend. What is opened is closed again where a later step fails.
-import { PLANNED_TOKENS, type PlannedState, type Precision, type Progress } from '../compute/backend.js'
+
+import type { PlannedState, Precision, Progress } from '../compute/backend.js'
 import { type BackendChoice, chooseBackend } from '../compute/chooseBackend.js'
+import { PLANNED_TOKENS } from '../compute/plannedTokens.js'
 import type { WasmHost } from '../compute/wasm/host.js'
 import { OptionError } from '../errors.js'
 import { parseByteSize } from '../model/byteSize.js'
@@ -52,16 +54,20 @@ export interface OpenModelOptions {
   readonly checksums?: boolean
   /** Disk for what is fetched of a model on a server: bytes, or '20GB'. Default 20 GiB; 0 keeps nothing. */
   readonly modelCache?: number | string
-  /** Measure every kernel into `stats().phaseSeconds`, where that costs speed (webgpu). */
-  readonly profile?: boolean
-  /** For tests: the words of a ReadFaults, a disk that fails. */
-  readonly readFaults?: SharedArrayBuffer
-  /** Where the wasm backend finds threads and readers, where that is not Node. */
-  readonly wasmHost?: WasmHost
   readonly onProgress?: (progress: Progress) => void
   /** One line for the user: a fallback taken, a size chosen. */
   readonly onNotice?: (line: string) => void
   readonly signal?: AbortSignal
+}
+
+/** What tests, measurements and tabs bring along, and what users have no need of. */
+export interface EngineFittings {
+  /** Measure every kernel into `stats().phaseSeconds`, where that costs speed (webgpu). */
+  readonly profile?: boolean
+  /** The words of a ReadFaults: a disk that fails. */
+  readonly readFaults?: SharedArrayBuffer
+  /** Where the wasm backend finds threads and readers, where that is not Node. */
+  readonly wasmHost?: WasmHost
 }
 
 /**
@@ -70,7 +76,8 @@ export interface OpenModelOptions {
  */
 export async function openModelParts(
   folder: string | Folder,
-  options: OpenModelOptions = {},
+  options: OpenModelOptions,
+  fittings: EngineFittings,
   prepare?: (packed: PackedModel) => Promise<void>,
 ): Promise<ModelParts> {
   const expertMemory = checkOptions(options)
@@ -98,9 +105,9 @@ export async function openModelParts(
       expertReads: options.expertReads,
       prefetch: options.prefetch,
       drafts: drafts === 'auto' ? 'auto' : drafts > 0,
-      profile: options.profile,
-      readFaults: options.readFaults,
-      wasmHost: options.wasmHost,
+      profile: fittings.profile,
+      readFaults: fittings.readFaults,
+      wasmHost: fittings.wasmHost,
       onProgress,
       onNotice,
       signal,

@@ -8,8 +8,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { ModelNotFoundError } from '../errors.js'
-import { byteRange } from '../server/byteRange.js'
-import { contentType, listStaticFiles, PAGE_HEADERS, type StaticFiles } from '../server/staticFiles.js'
+import { byteRange } from './byteRange.js'
+import { contentType, listStaticFiles, PAGE_HEADERS, type StaticFiles } from './staticFiles.js'
 
 const HOST = '127.0.0.1'
 

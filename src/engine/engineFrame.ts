@@ -1,5 +1,22 @@
-// Two frames in a row as one, for someone who cannot take every frame.
-import type { EngineFrame } from './engineMonitor.js'
+// What the engine did in a moment, for who looks on; and two frames in a row as one, for who cannot take every frame.
+import type { ModelStats } from '../compute/stats.js'
+
+export interface EngineFrame {
+  readonly sequence: number // of frames of this model, from 1
+  readonly time: number // milliseconds since 1970
+  readonly seconds: number // since the last frame
+  readonly busySeconds: number // of them, wall time of steps
+  /** What was evaluated since the last frame; 'idle': nothing for a while. */
+  readonly phase: 'prompt' | 'decode' | 'mixed' | 'idle'
+  readonly promptTokens: number // evaluated since the last frame
+  readonly decodeTokens: number
+  readonly routed: Uint32Array // [layers with experts, experts], tokens routed since the last frame
+  readonly resident: Uint8Array // [layers with experts, experts], 1: in memory
+  readonly phaseSeconds: Readonly<Record<string, number>> // since the last frame
+  readonly stallSeconds: number // since the last frame
+  readonly bytesRead: number // since the last frame
+  readonly stats: ModelStats
+}
 
 export function mergeFrames(first: EngineFrame, second: EngineFrame): EngineFrame {
   const promptTokens = first.promptTokens + second.promptTokens

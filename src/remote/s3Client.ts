@@ -79,3 +79,10 @@ export function parseS3Url(url: string, environment: NodeJS.ProcessEnv = {}): S3
     location: `s3://${bucket}${prefix && `/${prefix}`}`,
   }
 }
+
+/** For whoever gives an S3 URL where another is wanted. */
+export function isS3Url(url: string): boolean {
+  if (!url.startsWith('s3:')) return false
+  if (!/^s3:\/\/[^/?]+/.test(url)) throw new OptionError('url', url, 's3://bucket/prefix')
+  return true
+}

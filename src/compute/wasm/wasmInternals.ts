@@ -1,0 +1,9 @@
+import type { SimdLevel } from './kernels.js'
+
+/** Switches for tests and measurements. */
+export interface WasmInternals {
+  readonly simd?: SimdLevel
+  readonly bankLimit?: number // bytes per memory
+  readonly chunkTokens?: number
+  readonly gate?: SharedArrayBuffer // of a StepGate
+}

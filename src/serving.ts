@@ -1,0 +1,11 @@
+// The server's own door: what it needs of the engine beyond the public surface. Not part of the package's exports.
+export { NO_EXPERT_STATS, type TierStats } from './compute/stats.js'
+export { mergeFrames } from './engine/engineFrame.js'
+export { encodeFrame } from './engine/frameCodec.js'
+export { expertCount } from './model/sizes.js'
+export { type PromptProgress, withPromptProgress } from './session/promptProgress.js'
+export { WAIT_BOUNDS } from './states/storeTier.js'
+export { readMetadata } from './storage/openPacked.js'
+export { isPackedName, METADATA_NAME } from './storage/packedNames.js'
+export { type ModelEntry, modelEntry, siteName } from './storage/siteIndex.js'
+export { roughSize } from './text/roughSize.js'
