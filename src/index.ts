@@ -47,6 +47,7 @@ export type { PullPlan } from './hub/pullPlan.js'
 export type { ModelConfig } from './model/config.js'
 export type { LayerKind, LayerShape } from './model/layers.js'
 export type { Quantization } from './model/quantizationConfig.js'
+export type { Embedding, EmbedOptions } from './session/embedding.js'
 export type { EventStream } from './session/eventStream.js'
 export type {
   Answer,

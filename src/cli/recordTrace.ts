@@ -80,7 +80,7 @@ async function evaluate(
   const run = async (tokens: readonly number[]) => {
     const before = context.length
     const { routing, logits } = await context.evaluate(tokens, {
-      routing: true,
+      routing: options.weights ? 'weights' : true,
       signal: cli.signal,
       onProgress: done => bar.update({ phase: 'tracing', loaded: before + done, total }),
     })

@@ -6,6 +6,7 @@ export interface TraceCommandOptions extends ModelOptions {
   readonly promptFile?: string
   readonly tokens: number
   readonly tokenIds?: boolean
+  readonly weights?: boolean
   readonly temp: number
   readonly seed: number
 }

@@ -96,6 +96,8 @@ export interface StepRun {
   readonly output: 'none' | 'last' | 'all' | 'argmax'
   /** Memory [vocab] that a backend may return the logits of 'last' in. */
   readonly into?: Float32Array
+  /** Fill `StepOutput.hidden`. Not with guesses. */
+  readonly hidden?: boolean
   /**
    * The tokens after the first are guesses. Called once, when all rows are known to be finite and before anything is
    * committed: says how many of the tokens become part of the sequence, from 1 to all. It must not throw, and the step
@@ -132,8 +134,8 @@ export interface DraftOutput {
 
 export interface StepOptions {
   readonly signal?: AbortSignal
-  /** Fill `StepOutput.routing`. */
-  readonly routing?: boolean
+  /** Fill `StepOutput.routing`; 'weights': `routerWeights`, too. */
+  readonly routing?: boolean | 'weights'
 }
 
 export interface StepOutput {
@@ -141,6 +143,8 @@ export interface StepOutput {
   readonly argmax: number | null // at the last token that was kept
   readonly kept: number // tokens that are part of the sequence now
   readonly routing: Uint16Array | null // [layers with experts, tokens, K], highest weight first
+  readonly routerWeights?: Float32Array // the same, what each of these experts counts for; where asked for
+  readonly hidden?: Float32Array // [tokens, hidden], after the final norm, where asked for; the caller's own copy
 }
 
 /** The state of one sequence in the backend's memory. Calls never overlap a step that uses the sequence. */

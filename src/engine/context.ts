@@ -69,10 +69,12 @@ export interface PromptOptions extends EvalOptions {
 export interface EvaluateOptions extends PromptOptions {
   /** Which logits come back: of the last token (the default), of every token, or none. */
   readonly logits?: 'last' | 'all' | 'none'
-  /** Also return the experts that each token was routed to. */
-  readonly routing?: boolean
+  /** Also return the experts that each token was routed to; 'weights': and what the router made each of them count for. */
+  readonly routing?: boolean | 'weights'
   /** With logits 'all': called with each chunk's logits [tokens, vocab], which are then not kept. */
   readonly onLogits?: (start: number, logits: Float32Array) => void
+  /** Called with each chunk's rows [tokens, hidden] after the final norm, which nobody else keeps. */
+  readonly onHidden?: (start: number, rows: Float32Array) => void
 }
 
 export interface Evaluation {
@@ -84,6 +86,7 @@ export interface Evaluation {
 export interface RoutingChunk {
   readonly tokens: number
   readonly experts: Uint16Array // [layers, tokens, K], highest probability first
+  readonly weights?: Float32Array // the same, where asked for
 }
 
 /** What a context needs of its model. */
@@ -426,7 +429,8 @@ export class Context {
     output: StepRun['output'],
     options: EvaluateOptions & TokenOptions & Partial<Pick<CheckOptions, 'keep'>>,
   ): Promise<Evaluation> {
-    const { into, routing, onProgress, onLogits, keep } = options
+    const { into, routing, onProgress, onLogits, onHidden, keep } = options
+    const hidden = onHidden !== undefined
     const chunks: Float32Array[] = []
     const picks: RoutingChunk[] = []
     let last: { logits: Float32Array | null; argmax: number | null } = { logits: null, argmax: null }
@@ -437,7 +441,8 @@ export class Context {
       done += part.length
       last = result
       this.lastLogits.set(keep && result.logits ? result.logits.subarray(0, part.length * vocabSize) : result.logits)
-      if (routing && result.routing) picks.push({ tokens: part.length, experts: result.routing })
+      if (routing && result.routing) picks.push(routingChunk(part.length, result, routing === 'weights'))
+      if (result.hidden) onHidden?.(this.length - part.length, result.hidden)
       if (output === 'all' && result.logits) {
         if (onLogits) onLogits(this.length - part.length, result.logits)
         else chunks.push(result.logits)
@@ -447,7 +452,8 @@ export class Context {
     await this.withSignal(options.signal, async signal => {
       try {
         const { sequence } = this
-        await this.host.scheduler.evaluate({ sequence, tokens, phase, output, into, keep, routing, signal, onCommit })
+        const how = { phase, output, into, keep, routing, hidden }
+        await this.host.scheduler.evaluate({ sequence, tokens, ...how, signal, onCommit })
       } catch (error) {
         throw error instanceof NonFiniteError ? await this.explain(error, tokens.slice(done), signal) : error
       }
@@ -606,6 +612,11 @@ class LastLogits {
   copy(): Float32Array | null {
     return this.known && this.values ? this.values.slice() : null
   }
+}
+
+function routingChunk(tokens: number, { routing, routerWeights }: StepOutput, withWeights: boolean): RoutingChunk {
+  const experts = routing as Uint16Array
+  return withWeights ? { tokens, experts, weights: routerWeights as Float32Array } : { tokens, experts }
 }
 
 function tokensDiffer(got: number, held: number): OptionError {

@@ -2,7 +2,7 @@
 // multiples of the backend's chunk, so that how a prompt is cut does not depend on the calls it came by. Prompts take
 // turns chunk by chunk, with a step of everyone's decodes between two chunks; decodes that are ready together are one step.
 // A step is atomic, so when one run of a merged step fails or is aborted, the others are simply tried again.
-import type { Backend, DraftRequest, SequenceState, StepOutput, StepRun } from '../compute/backend.js'
+import type { Backend, DraftRequest, SequenceState, StepOptions, StepOutput, StepRun } from '../compute/backend.js'
 import { nextTurn } from '../compute/breather.js'
 import { ClosedError } from '../errors.js'
 import type { EngineMonitor } from './engineMonitor.js'
@@ -16,7 +16,8 @@ export interface EvaluationRequest {
   readonly into?: Float32Array
   /** The tokens are one and guesses after it: all in one step. */
   readonly keep?: StepRun['keep']
-  readonly routing?: boolean
+  readonly routing?: StepOptions['routing']
+  readonly hidden?: boolean
   readonly signal: AbortSignal
   /** Some tokens have been evaluated and are part of the sequence now. */
   readonly onCommit: (tokens: readonly number[], output: StepOutput) => void
@@ -176,7 +177,8 @@ export class Scheduler {
     const joined = signals.length > 1 ? joinSignals(...signals) : null
     try {
       const watched = this.monitor?.isWatched === true
-      const routing = watched || batch.some(job => job.request.routing)
+      const asked = batch.map(job => job.request.routing)
+      const routing = asked.includes('weights') ? 'weights' : watched || asked.includes(true)
       const outputs = await this.backend.step(runs, { signal: joined?.signal ?? signals[0], routing })
       if (watched) this.monitor?.stepDone(runs, outputs)
       batch.forEach((job, i) => {
@@ -190,13 +192,13 @@ export class Scheduler {
   }
 
   private nextRun({ request, done }: Job): StepRun {
-    const { sequence, tokens, phase, output, into, keep } = request
+    const { sequence, tokens, phase, output, into, keep, hidden } = request
     if (keep) return { sequence, tokens, phase, output, keep }
     const { chunkTokens } = this.backend
     const room = chunkTokens - (sequence.length % chunkTokens)
     const part = tokens.slice(done, done + room)
     const isLast = done + part.length === tokens.length
-    return { sequence, tokens: part, phase, output: isLast || output === 'all' ? output : 'none', into }
+    return { sequence, tokens: part, phase, output: isLast || output === 'all' ? output : 'none', into, hidden }
   }
 
   private commit(job: Job, run: StepRun, output: StepOutput) {

@@ -1,12 +1,14 @@
 // A recording of which experts a model's tokens were routed to, step by step, and what the engine counted meanwhile. As a
 // file: one line of JSON, then the experts as 16-bit numbers, for each step [layers, tokens, K], then, where they were kept,
-// the ids of the tokens as 32-bit numbers. Little-endian; byte by byte in docs/formats.md. Pure.
+// the ids of the tokens as 32-bit numbers, and the router's weights as 32-bit floats, in the order of the experts.
+// Little-endian; byte by byte in docs/formats.md. Pure.
 import { FormatError } from '../errors.js'
 
 export interface TraceStep {
   readonly tokens: number
   readonly experts: Uint16Array // [layers, tokens, K]
   readonly ids?: Uint32Array // [tokens], where they were kept
+  readonly weights?: Float32Array // [layers, tokens, K], what each expert counted for, where that was kept
 }
 
 export interface TraceFacts {
@@ -38,11 +40,15 @@ const mostExperts = 1 << 22 // of all layers; a simulation has memory for each
 export function encodeTrace(trace: RoutingTrace): Uint8Array {
   const { steps, ...facts } = trace
   const hasIds = steps.every(step => step.ids !== undefined)
+  const hasWeights = steps.every(step => step.weights !== undefined)
   const stepTokens = steps.map(step => step.tokens)
-  const header = { format: formatName, version, ...facts, ...(hasIds && { tokenIds: true }), stepTokens }
-  const text = new TextEncoder().encode(`${JSON.stringify(header)}\n`)
-  const parts: (Uint16Array | Uint32Array)[] = steps.map(step => step.experts)
+  const kept = { ...(hasIds && { tokenIds: true }), ...(hasWeights && { routerWeights: true }) }
+  const text = new TextEncoder().encode(
+    `${JSON.stringify({ format: formatName, version, ...facts, ...kept, stepTokens })}\n`,
+  )
+  const parts: (Uint16Array | Uint32Array | Float32Array)[] = steps.map(step => step.experts)
   if (hasIds) parts.push(...steps.map(step => step.ids as Uint32Array))
+  if (hasWeights) parts.push(...steps.map(step => step.weights as Float32Array))
   const bytes = new Uint8Array(text.length + parts.reduce((sum, part) => sum + part.byteLength, 0))
   bytes.set(text)
   let at = text.length
@@ -72,20 +78,32 @@ export function decodeTrace(bytes: Uint8Array, file: string): RoutingTrace {
   }
   const perToken = facts.layers * facts.expertsPerToken
   const allTokens = stepTokens.reduce((sum, tokens) => sum + tokens, 0)
-  const routingBytes = allTokens * perToken * 2
-  const want = routingBytes + (header.tokenIds === true ? allTokens * 4 : 0)
+  const sizes = [
+    allTokens * perToken * 2,
+    header.tokenIds === true ? allTokens * 4 : 0,
+    header.routerWeights === true ? allTokens * perToken * 4 : 0,
+  ]
+  const want = sizes[0] + sizes[1] + sizes[2]
   if (bytes.length - end - 1 !== want) throw bad(`has ${bytes.length - end - 1} bytes of routing, want ${want}`)
-  // Copies begin where numbers of any size may.
-  const numbers = new Uint16Array(new Uint8Array(bytes.subarray(end + 1, end + 1 + routingBytes)).buffer)
-  const ids =
-    header.tokenIds === true ? new Uint32Array(new Uint8Array(bytes.subarray(end + 1 + routingBytes)).buffer) : null
+  let at = end + 1
+  const [experts16, ids32, weights32] = sizes.map(size => new Uint8Array(bytes.subarray(at, (at += size))).buffer) // copies begin where numbers of any size may
+  const numbers = new Uint16Array(experts16)
+  const ids = header.tokenIds === true ? new Uint32Array(ids32) : null
+  const weights = header.routerWeights === true ? new Float32Array(weights32) : null
   if (numbers.some(expert => expert >= facts.experts)) throw bad(`names an expert past the last of ${facts.experts}`)
+  if (weights?.some(weight => !(weight >= 0 && weight < Number.POSITIVE_INFINITY)))
+    throw bad('has a weight that is none')
   let before = 0 // tokens
   const steps = stepTokens.map(tokens => {
-    const experts = numbers.subarray(before * perToken, (before + tokens) * perToken)
-    const own = ids?.subarray(before, before + tokens)
+    const routed = [before * perToken, (before + tokens) * perToken] as const
+    const step = {
+      tokens,
+      experts: numbers.subarray(...routed),
+      ...(ids && { ids: ids.subarray(before, before + tokens) }),
+      ...(weights && { weights: weights.subarray(...routed) }),
+    }
     before += tokens
-    return { tokens, experts, ...(own !== undefined && { ids: own }) }
+    return step
   })
   return { ...facts, steps }
 }

@@ -59,12 +59,6 @@ export class ApiError extends Error {
   }
 }
 
-/** Asked for in good faith, by a client that another server would answer. */
-export function embeddingsError(): ApiError {
-  const message = 'embeddings are not made here: this server runs models that write text'
-  return new ApiError('invalid_request', message, { status: 501, code: 'not_implemented' })
-}
-
 /** An answer that was cancelled because nobody waits for it; never seen by a client. */
 export function isAbort(error: unknown): boolean {
   return error instanceof Error && error.name === 'AbortError'

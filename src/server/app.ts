@@ -1,7 +1,7 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
-import { ApiError, embeddingsError, isOwnFault, stoppingError, toApiError } from './apiError.js'
+import { ApiError, isOwnFault, stoppingError, toApiError } from './apiError.js'
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { health, readiness } from './health.js'
@@ -9,10 +9,12 @@ import { hubRoutes } from './hub/hubRoutes.js'
 import { newId } from './ids.js'
 import { modelBody, modelList } from './modelList.js'
 import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
+import { embed as ollamaEmbed, embeddings as ollamaEmbeddings } from './ollama/embeddings.js'
 import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
 import { pull } from './ollama/pull.js'
 import { chatCompletions } from './openai/chat.js'
 import { completions } from './openai/completions.js'
+import { embeddings } from './openai/embeddings.js'
 import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
 import { errorBody as openaiError } from './openai/shapes.js'
 import { type Service, unknownModel } from './service.js'
@@ -89,19 +91,17 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
   const post: Record<string, (c: AppContext) => Promise<Response>> = {
     '/v1/chat/completions': c => chatCompletions(c, service),
     '/v1/completions': c => completions(c, service),
+    '/v1/embeddings': c => embeddings(c, service),
     '/v1/responses': c => responses(c, service, stored),
     '/v1/messages': c => messages(c, service),
     '/v1/messages/count_tokens': c => countTokens(c, service),
     '/api/chat': c => ollamaChat(c, service),
     '/api/generate': c => ollamaGenerate(c, service),
+    '/api/embed': c => ollamaEmbed(c, service),
+    '/api/embeddings': c => ollamaEmbeddings(c, service),
     '/api/show': c => show(c, service),
     '/api/pull': c => pull(c, service),
     ...hubRoutes(service),
-  }
-  for (const path of ['/v1/embeddings', '/api/embed', '/api/embeddings']) {
-    app.post(path, () => {
-      throw embeddingsError()
-    })
   }
   app.get('/api/tags', c => c.json(tags(service)))
   app.get('/api/ps', c => c.json(running(service)))
@@ -165,7 +165,7 @@ function speaksAnthropic(c: AppContext): boolean {
 /** Labels of a metric must be few: paths that nobody serves count as one. */
 function routeName(path: string): string {
   if (path.startsWith('/models/')) return '/models'
-  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|tags|ps|show|pull|version)|hub(\/(load|pull|stop|forecast))?|health|ready|metrics|engine(\/events)?)?$/.test(
+  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|embed|embeddings|tags|ps|show|pull|version)|hub(\/(load|pull|stop|forecast))?|health|ready|metrics|engine(\/events)?)?$/.test(
     path,
   )
     ? path

@@ -206,6 +206,11 @@ export class Metrics {
     }
   }
 
+  /** Tokens of inputs that became vectors. */
+  embedded(tokens: number): void {
+    this.tokens.inc({ kind: 'new' }, tokens)
+  }
+
   private count(usage: Usage): void {
     this.tokens.inc({ kind: 'cached' }, usage.cachedTokens)
     this.tokens.inc({ kind: 'new' }, usage.newTokens)

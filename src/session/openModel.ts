@@ -15,6 +15,7 @@ import { findDialect } from '../text/dialects/findDialect.js'
 import { readGenerationConfig } from '../text/generationConfig.js'
 import { type StartTextWorker, type TextWorker, TextWorkers } from '../text/textWorkers.js'
 import { loadTokenizer, type Tokenizer } from '../text/tokenizer.js'
+import type { Embedding, EmbedOptions } from './embedding.js'
 import type { EventStream } from './eventStream.js'
 import type { Answer, ChatOptions, OpenConstraint } from './events.js'
 import { Session, type SessionOptions, type TextParts } from './session.js'
@@ -79,6 +80,12 @@ export class Model extends EngineModel {
   stream(options: GenerateOptions): EventStream {
     this.ownSession ??= this.createSession()
     return this.ownSession.chat(chatOptions(options))
+  }
+
+  /** Vectors of texts: the means of the last hidden states over their tokens, of length 1. */
+  embed(inputs: readonly (string | readonly number[])[], options: EmbedOptions = {}): Promise<Embedding[]> {
+    this.ownSession ??= this.createSession()
+    return this.ownSession.embed(inputs, options)
   }
 
   /** One whole answer. */

@@ -13,6 +13,11 @@ export function requestLine(usage: Usage, missed: string, outcome: string): stri
   return parts.join(' · ')
 }
 
+/** The same for vectors. */
+export function embeddingLine(inputs: number, tokens: number, seconds: number): string {
+  return `${inputs} ${inputs === 1 ? 'embedding' : 'embeddings'}, ${tokens} tokens · ${rate(tokens, seconds)}`
+}
+
 function rate(tokens: number, seconds: number): string {
   const perSecond = tokens / Math.max(seconds, 1e-4)
   return `${perSecond < 100 ? perSecond.toPrecision(3) : Math.round(perSecond)} tok/s`

@@ -5,6 +5,7 @@ import { asksForForm, checkRequest } from '../constrain/checkRequest.js'
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest } from '../constrain/constraintFactory.js'
 import type { ToolSchema } from '../constrain/toolCallGrammar.js'
+import { joinSignals } from '../engine/joinSignals.js'
 import type { EngineModel } from '../engine/model.js'
 import { ClosedError, ContextLimitError, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import { StoreWait } from '../states/storeWait.js'
@@ -19,13 +20,14 @@ import type { Tokenizer } from '../text/tokenizer.js'
 import { answerLoop } from './answerLoop.js'
 import { AnswerMemory } from './answerMemory.js'
 import { AnswerProgress, type Splitting } from './answerWriter.js'
+import { type Embedding, type EmbedOptions, embeddedIds, embedTokens } from './embedding.js'
 import { EventStream } from './eventStream.js'
 import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
 import { parameterTypes } from './parameterTypes.js'
 import { PrefixCache } from './prefixCache.js'
 import type { Landing, Prompt } from './prompt.js'
 import { PromptBuilder, promptTooLong } from './promptBuilder.js'
-import { requestLine } from './requestLine.js'
+import { embeddingLine, requestLine } from './requestLine.js'
 import { Slots } from './slots.js'
 import { StateCache } from './stateCache.js'
 import { StateStores, type StoreChoice, type TierState } from './stateStores.js'
@@ -86,7 +88,7 @@ export class Session {
   private readonly byteBudget: number
   private readonly slots: Slots
   private readonly answers: AnswerMemory | null
-  private readonly running = new Map<EventStream, Promise<void>>()
+  private readonly running = new Map<Pick<AbortController, 'abort'>, Promise<void>>()
   private closed: Promise<void> | null = null
 
   constructor(
@@ -178,6 +180,44 @@ export class Session {
       }
       return { prompt, dialect: PLAIN, splitter: { thinking: false, toolCalls: false }, wanted }
     })
+  }
+
+  /**
+   * Vectors of texts, or of token ids: see embedding.ts. All of them are looked at before the first is evaluated; then they
+   * are one request, whose inputs take turns with the chunks of other prompts.
+   */
+  async embed(inputs: readonly (string | readonly number[])[], options: EmbedOptions = {}): Promise<Embedding[]> {
+    if (this.closed) throw new ClosedError('session')
+    const ending = new AbortController()
+    const { signal, release } = joinSignals(ending.signal, ...(options.signal ? [options.signal] : []))
+    let finished = () => {}
+    this.running.set(ending, new Promise(resolve => (finished = resolve)))
+    try {
+      const hasText = inputs.some(input => typeof input === 'string')
+      const workers = hasText ? this.needWorkers() : null
+      const all: (readonly number[])[] = []
+      for (const input of inputs) {
+        all.push(await embeddedIds(input, workers, this.model.contextLength, { ...options, signal }))
+      }
+      await this.slots.take(signal)
+      try {
+        const started = performance.now()
+        const embeddings: Embedding[] = []
+        for (const ids of all) {
+          const vector = await this.cache.withRoom(() => embedTokens(this.model, ids, signal))
+          embeddings.push({ vector, tokens: ids.length })
+        }
+        const tokens = all.reduce((sum, ids) => sum + ids.length, 0)
+        this.options.onLog?.(embeddingLine(all.length, tokens, (performance.now() - started) / 1000))
+        return embeddings
+      } finally {
+        this.slots.give()
+      }
+    } finally {
+      release()
+      this.running.delete(ending)
+      finished()
+    }
   }
 
   /** The tokens that a chat's prompt has, without evaluating it. */

@@ -46,6 +46,22 @@ async function logitsOf(backend: Backend, prompt: readonly number[], more: reado
   return logits
 }
 
+/** What experts count for: those of a prompt, then those of a single token. */
+async function weightsOf(backend: Backend, prompt: readonly number[], token: number): Promise<Float32Array[]> {
+  const sequence = backend.createSequence()
+  const runs: StepRun[] = [
+    { sequence, tokens: prompt, phase: 'prompt', output: 'none' },
+    { sequence, tokens: [token], phase: 'decode', output: 'none' },
+  ]
+  const weights: Float32Array[] = []
+  for (const run of runs) {
+    const [{ routerWeights }] = await backend.step([run], { routing: 'weights' })
+    weights.push(routerWeights as Float32Array)
+  }
+  sequence.release()
+  return weights
+}
+
 describe('random models against the reference', () => {
   const formats = fc.record({
     bits: fc.constantFrom(2 as const, 4 as const, 8 as const),
@@ -92,6 +108,10 @@ describe('random models against the reference', () => {
         got.forEach((logits, i) => {
           expectClose(logits, want[i], KERNEL, `logits ${i}`)
         })
+        const weights = await weightsOf(reference, tokens.slice(0, 9), tokens[9])
+        for (const [i, own] of (await weightsOf(backend, tokens.slice(0, 9), tokens[9])).entries()) {
+          expectClose(own, weights[i], KERNEL, `weights of experts ${i}`)
+        }
         expect(await guards.broken(), 'buffers that kernels wrote beside').toEqual([])
       } finally {
         await backend.close()

@@ -76,9 +76,17 @@ describe('moeflux trace and simulate', () => {
   it.each(['wasm', 'reference'])('predicts the hit rate that the engine counted, on %s', async backend => {
     const file = join(home, `${backend}.trace`)
     const flags = ['--backend', backend, '--expert-memory', '4MB', '--tokens', backend === 'wasm' ? '150' : '20']
-    const traced = await run('trace', 'Once there was a fox who', '-o', file, ...flags)
+    const kept = backend === 'wasm' ? [] : ['--weights', '--token-ids'] // which the other does without
+    const traced = await run('trace', 'Once there was a fox who', '-o', file, ...flags, ...kept)
     expect(traced).toMatchObject({ code: 0, stdout: '' })
     expect(statSync(file).size).toBeLessThan(20_000)
+    if (kept.length > 0) {
+      const { steps, layers, expertsPerToken } = decodeTrace(readFileSync(file), file)
+      const { tokens, weights = new Float32Array(0), ids = [] } = steps[0]
+      expect([ids.length, weights.length]).toEqual([tokens, layers * tokens * expertsPerToken])
+      const first = weights.slice(0, expertsPerToken).reduce((sum, weight) => sum + weight, 0)
+      expect(first).toBeCloseTo(1, 5)
+    }
     const { code, stdout } = await run('simulate', file, '--disk', '2GB', '--json')
     expect(code).toBe(0)
     const { engine, rows } = JSON.parse(stdout)

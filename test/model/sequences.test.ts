@@ -3,9 +3,10 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Context } from '#moeflux/engine/context.js'
 import type { KeptState } from '#moeflux/engine/keptState.js'
+import { joinFloats } from '#moeflux/model/floats.js'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
 import { stateBackends } from '../support/backends.js'
-import { expectClose, expectSameBits } from '../support/bands.js'
+import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
 import { packTiny } from '../support/models.js'
 import { seededRandom } from '../support/random.js'
 
@@ -43,6 +44,42 @@ describe.each(stateBackends)('sequences on $name', backend => {
     await context.close()
     return logits as Float32Array
   }
+
+  test('tells of each token its experts, what they count for, and its row after the final norm', async () => {
+    const tokens = randomTokens(7, backend.isSlow ? 20 : 90) // more than a chunk of the reference
+    const context = model.createContext()
+    const { layers, finalNorm } = await context.probe({ tokens })
+    const rows: Float32Array[] = []
+    const starts: number[] = []
+    const { routing } = await context.evaluate(tokens, {
+      routing: 'weights',
+      logits: 'none',
+      onHidden: (start, chunk) => {
+        starts.push(start)
+        rows.push(chunk)
+      },
+    })
+    const { hiddenSize, moeLayers } = model.config
+    const k = model.expertsPerToken
+    expectClose(joinFloats(rows), finalNorm as Float32Array, KERNEL, 'rows after the final norm')
+    let first = 0
+    for (const [chunk, { tokens: count, experts, weights = new Float32Array(0) }] of routing.entries()) {
+      expect([starts[chunk], rows[chunk].length]).toEqual([first, count * hiddenSize])
+      expect(weights.length).toBe(experts.length)
+      for (const place of moeLayers.keys()) {
+        const { routerIndices, routerWeights } = layers[moeLayers[place]]
+        const at = [place * count * k, (place + 1) * count * k] as const
+        const from = [first * k, (first + count) * k] as const
+        expect([...experts.subarray(...at)]).toEqual([...routerIndices.subarray(...from)])
+        expectClose(weights.subarray(...at), routerWeights.subarray(...from), KERNEL, `weights of layer ${place}`)
+      }
+      first += count
+    }
+    expect(first).toBe(tokens.length)
+    const plain = await model.createContext().evaluate([1, 2], { routing: true })
+    expect(plain.routing[0]).not.toHaveProperty('weights')
+    await context.close()
+  })
 
   test('any cut of the same tokens into calls gives the same', async () => {
     const count = isBrief ? 80 : 150

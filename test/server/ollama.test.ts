@@ -91,8 +91,14 @@ it('says what it has', async () => {
 it('tells errors in its own shape', async () => {
   const tooLong = ollama.chat({ model, messages: [{ role: 'user', content: 'dog '.repeat(9000) }] })
   await expect(tooLong).rejects.toMatchObject({ status_code: 400, error: expect.stringContaining('maximum context') })
-  await expect(ollama.embed({ model, input: 'dog' })).rejects.toMatchObject({
-    status_code: 501,
-    error: expect.stringContaining('embeddings are not made here'),
-  })
+  const alone = ollama.embed({ model, input: 'dog '.repeat(9000), truncate: false })
+  await expect(alone).rejects.toMatchObject({ status_code: 400, error: expect.stringContaining('maximum context') })
+})
+
+it('makes vectors of texts', async () => {
+  const { embeddings, prompt_eval_count } = await ollama.embed({ model, input: ['a little dog', 'a cat'] })
+  expect(embeddings.map(vector => Math.hypot(...vector).toFixed(5))).toEqual(['1.00000', '1.00000'])
+  expect(prompt_eval_count).toBeGreaterThan(3)
+  expect((await ollama.embeddings({ model, prompt: 'a cat' })).embedding).toEqual(embeddings[1])
+  expect((await ollama.embed({ model, input: [] })).embeddings).toEqual([])
 })

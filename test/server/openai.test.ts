@@ -276,6 +276,45 @@ describe('completions', () => {
   })
 })
 
+describe('embeddings', () => {
+  const similarity = (a: readonly number[], b: readonly number[]) => a.reduce((sum, x, i) => sum + x * b[i], 0)
+
+  it('are vectors of length 1, nearer where texts are; as floats, and as the client asks for them', async () => {
+    const input = ['The little dog ran home.', 'A small dog ran to its home.', '{"sum": [17, 4]}']
+    const { data, usage } = await client.embeddings.create({ model, input }) // in base64, which the client does by itself
+    const [dog, puppy, sum] = data.map(({ embedding }) => embedding)
+    for (const vector of [dog, puppy, sum]) expect(similarity(vector, vector)).toBeCloseTo(1, 5)
+    expect(similarity(dog, puppy)).toBeGreaterThan(similarity(dog, sum))
+    expect(usage.total_tokens).toBe(usage.prompt_tokens)
+    const floats = await client.embeddings.create({ model, input: input[0], encoding_format: 'float' })
+    expect(floats.data[0].embedding).toEqual(dog)
+  })
+
+  it('ten at once beside an answer are as alone, and the answer as well', async () => {
+    const inputs = Array.from({ length: 10 }, (_, i) => `A story about ${i} dogs and a cat`)
+    const alone = await client.embeddings.create({ model, input: inputs })
+    const text = (await client.chat.completions.create(greedy)).choices[0].message.content
+    const [answer, ...beside] = await Promise.all([
+      client.chat.completions.create(greedy),
+      ...inputs.map(input => client.embeddings.create({ model, input })),
+    ])
+    expect(answer.choices[0].message.content).toBe(text)
+    expect(beside.map(({ data }) => data[0].embedding)).toEqual(alone.data.map(({ embedding }) => embedding))
+  })
+
+  it('are given up when the client leaves', async () => {
+    const leaving = new AbortController()
+    const long = Array.from({ length: 2000 }, (_, i) => `${i} dogs and ${'more of them '.repeat(20)}`)
+    const asked = client.embeddings.create({ model, input: long }, { signal: leaving.signal })
+    setTimeout(() => leaving.abort(), 300)
+    await expect(asked).rejects.toThrow('aborted')
+    await server.idle() // and not when 2000 texts are read
+    await expect(client.embeddings.create({ model, input: 'dog '.repeat(9000) })).rejects.toMatchObject({
+      ...{ status: 400, code: 'context_length_exceeded', param: 'input' },
+    })
+  })
+})
+
 describe('responses', () => {
   it('answer, go on from an earlier one, and are kept', async () => {
     const options = { model, temperature: 0, max_output_tokens: 8 }

@@ -184,20 +184,60 @@ describe('habits of others', () => {
     expect(await anthropic.json()).toMatchObject({ data: [{ max_input_tokens: 512 }] })
   })
 
-  it('ask for embeddings, and are told in the shape of their API', async () => {
-    const { url } = await open()
-    const response = await postJson(`${url}/v1/embeddings`, { model: 'm', input: 'x' })
-    expect([response.status, await response.json()]).toEqual([
-      501,
-      {
-        error: {
-          type: 'invalid_request_error',
-          param: null,
-          code: 'not_implemented',
-          message: expect.stringContaining('embeddings'),
-        },
-      },
-    ])
+  it('ask for embeddings: the mean over tokens, of length 1, whatever shape the input has', async () => {
+    const { url, notices } = await open()
+    const embed = async (body: object) => await (await postJson(`${url}/v1/embeddings`, body)).json()
+    // 64 tokens are a chunk: the sum of rows [token, tokens before the chunk] is [100 * 9, 36 * 64].
+    const ids = new Array(100).fill(9)
+    const [x, y] = [900 / Math.hypot(900, 2304), 2304 / Math.hypot(900, 2304)]
+    const usage = { prompt_tokens: 101, total_tokens: 101 }
+    const body = await embed({ model: 'm', input: [ids, [5]] })
+    expect(body).toEqual({ object: 'list', model: 'm', usage, data: [expect.anything(), expect.anything()] })
+    expect(body.data[0]).toMatchObject({ object: 'embedding', index: 0 })
+    expect(body.data[0].embedding[0]).toBeCloseTo(x, 6)
+    expect(body.data[0].embedding[1]).toBeCloseTo(y, 6)
+    expect(body.data[1]).toEqual({ object: 'embedding', index: 1, embedding: [1, 0] })
+    expect(notices.at(-1)).toMatch(/^2 embeddings, 101 tokens · .* tok\/s$/)
+    const [inBase64] = (await embed({ input: [5], encoding_format: 'base64', dimensions: 2 })).data
+    expect(inBase64.embedding).toBe(Buffer.from(Float32Array.of(1, 0).buffer).toString('base64'))
+    expect((await embed({ input: 'Hi <|im_end|>' })).usage.prompt_tokens).toBeGreaterThan(4) // which is text
+  })
+
+  it('are told what is wrong with an input by its name, before any of them is evaluated', async () => {
+    const { url } = await open({}, { contextLength: 64 })
+    const refused = async (body: object, path = '/v1/embeddings') => {
+      const response = await postJson(`${url}${path}`, body)
+      return { status: response.status, error: (await response.json()).error }
+    }
+    const tooLong = { code: 'context_length_exceeded', param: 'input', message: expect.stringContaining('has 65') }
+    expect(await refused({ input: [[1], new Array(65).fill(1)] })).toMatchObject({ status: 400, error: tooLong })
+    expect(opened?.scripted.evaluated()).toBe(0)
+    for (const [field, value] of [
+      ...[
+        ['input', ''],
+        ['input', []],
+        ['input', [[]]],
+        ['input', ['a', 5]],
+        ['input', { text: 'a' }],
+      ],
+      ...[
+        ['dimensions', 1],
+        ['dimensions', 0],
+        ['encoding_format', 'int8'],
+      ],
+    ] as const) {
+      const { status, error } = await refused({ input: 'a', [field]: value })
+      expect([status, error.param?.split('.')[0]], `${field}: ${JSON.stringify(value)}`).toEqual([400, field])
+    }
+    expect(await refused({ input: [[8192]] })).toMatchObject({ status: 400, error: { code: 'bad_token' } })
+    const inWords = { input: 'a dog '.repeat(80), truncate: false }
+    expect(await refused(inWords, '/api/embed')).toEqual({
+      status: 400,
+      error: expect.stringContaining('maximum context'),
+    })
+    const cut = await (await postJson(`${url}/api/embed`, { input: 'a dog '.repeat(80) })).json()
+    expect(cut).toMatchObject({ embeddings: [[expect.any(Number), expect.any(Number)]], prompt_eval_count: 64 })
+    expect(opened?.scripted.alive()).toEqual({ sequences: 0, held: 0 })
   })
 })
 
@@ -212,6 +252,8 @@ it('says of a model without a tokenizer that it has none, wherever text is asked
     ['/v1/messages/count_tokens', ask],
     ['/v1/responses', { input: 'Hi' }],
     ['/api/chat', ask],
+    ['/v1/embeddings', { input: 'Hi' }],
+    ['/api/embed', { input: 'Hi' }],
   ] as const) {
     const response = await postJson(url + path, body)
     expect([path, response.status, await response.text()]).toEqual([

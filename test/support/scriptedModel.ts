@@ -66,6 +66,7 @@ const config = {
   linearConvDim: 5,
   linearConvKernel: 4,
   vocabSize: 8192,
+  hiddenSize: 2,
   numExperts: 1,
   eosTokenIds: [END_TOKEN, 8183],
 } as unknown as ModelConfig
@@ -190,7 +191,7 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
       await options.onStep?.(runs, stepOptions?.signal)
       stepOptions?.signal?.throwIfAborted()
       return await Promise.all(
-        runs.map(async ({ sequence, tokens, output, keep }) => {
+        runs.map(async ({ sequence, tokens, output, keep, hidden: asked }) => {
           const own = sequence as Sequence
           const before = own.tokens
           const rows = keep ? tokens.map((_, i) => i + 1) : [tokens.length]
@@ -199,7 +200,8 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
           const kept = (await keep?.({ logits, argmax: Int32Array.from(best) })) ?? tokens.length
           own.tokens = [...before, ...tokens.slice(0, kept)]
           evaluated += kept
-          return { logits, argmax: best.at(keep ? kept - 1 : -1) ?? null, kept, routing: null }
+          const hidden = asked ? Float32Array.from(tokens.flatMap(token => [token, before.length])) : undefined
+          return { logits, argmax: best.at(keep ? kept - 1 : -1) ?? null, kept, routing: null, hidden }
         }),
       )
     },

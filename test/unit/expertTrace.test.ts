@@ -45,6 +45,21 @@ describe('routing trace', () => {
     expect(() => decodeTrace(bytes.subarray(0, -4), 'x')).toThrow('has 20 bytes of routing, want 24')
   })
 
+  it('keeps what experts counted for, with and without ids, and refuses weights that are none', () => {
+    const facts = { model: 'm', layers: 1, experts: 8, expertsPerToken: 2, expertBytes: 10, engine }
+    const step = { tokens: 2, experts: Uint16Array.of(1, 2, 3, 4), weights: Float32Array.of(0.75, 0.25, 0.5, 0.5) }
+    for (const more of [{}, { ids: Uint32Array.of(7, 8) }]) {
+      const trace = { ...facts, steps: [{ ...step, ...more }] }
+      const bytes = encodeTrace(trace)
+      expect(decodeTrace(bytes, 'x')).toEqual(trace)
+      expect(simulateTrace(decodeTrace(bytes, 'x'), 'lrfu', 4)).toEqual(simulateTrace(trace, 'lrfu', 4))
+      expect(() => decodeTrace(bytes.subarray(0, -4), 'x')).toThrow('bytes of routing')
+      new Float32Array(trace.steps[0].weights.buffer)[3] = Number.NaN
+      expect(() => decodeTrace(encodeTrace(trace), 'x')).toThrow('a weight that is none')
+      trace.steps[0].weights[3] = 0.5
+    }
+  })
+
   it('refuses other files, cut ones and impossible experts by name', () => {
     const good = encodeTrace({
       model: 'demo',

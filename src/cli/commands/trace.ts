@@ -18,6 +18,7 @@ export function registerTrace(program: Command): void {
     .requiredOption('-o, --out <file>', 'where to write the trace')
     .option('--prompt-file <file>', 'a prompt from a file')
     .option('--token-ids', 'keep the ids of the tokens, too: the text can be read back from them')
+    .option('--weights', 'keep what the router made each expert count for')
     .option('--tokens <n>', 'tokens to generate', integerOption(1), 256)
     .option('--temp <x>', 'temperature', numberOption(0, 100), 1)
     .option('--seed <n>', 'of the sampler', integerOption(0, 2 ** 31), 1)

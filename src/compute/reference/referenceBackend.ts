@@ -109,6 +109,9 @@ class ReferenceBackend implements Backend {
     const routing = runs.map(run =>
       options.routing ? new Uint16Array(moeLayers.length * run.tokens.length * k) : null,
     )
+    const routerWeights = routing.map(picks =>
+      picks && options.routing === 'weights' ? new Float32Array(picks.length) : undefined,
+    )
     const active = this.reserve(
       runs.map(({ sequence, tokens, keep }) => ({ sequence, tokens: tokens.length, guesses: keep !== undefined })),
     )
@@ -120,8 +123,10 @@ class ReferenceBackend implements Backend {
         const place = moeLayers.indexOf(layer)
         if (place < 0) continue
         active.forEach((run, i) => {
-          const picks = probe.routerIndices.subarray(run.row * k, (run.row + run.tokens) * k)
-          routing[i]?.set(picks, place * run.tokens * k)
+          const rows = [run.row * k, (run.row + run.tokens) * k] as const
+          const at = place * run.tokens * k
+          routing[i]?.set(probe.routerIndices.subarray(...rows), at)
+          routerWeights[i]?.set(probe.routerWeights.subarray(...rows), at)
         })
       }
       if (!areFinite(hidden)) throw new NonFiniteError()
@@ -138,6 +143,10 @@ class ReferenceBackend implements Backend {
         rows.push({ logits: output === 'argmax' ? null : logits, argmax: bestOfRows(logits, vocabSize) })
         await this.endPhase('head', options.signal)
       }
+      const normed = active.map(({ row, tokens }, i) => {
+        const own = hidden.subarray(row * hiddenSize, (row + tokens) * hiddenSize)
+        return runs[i].hidden ? rmsNorm(own, this.weights.norm, this.config.rmsNormEps) : undefined
+      })
       const drafts = active.map((run, i) => this.extendHead(run, runs[i].tokens, hidden))
       // Nothing can fail from here on.
       const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
@@ -148,7 +157,8 @@ class ReferenceBackend implements Backend {
       this.count(runs, kept)
       return rows.map(({ logits, argmax }, i) => {
         const last = argmax[runs[i].keep ? kept[i] - 1 : argmax.length - 1] ?? null
-        return { logits, argmax: last, kept: kept[i], routing: routing[i] }
+        const inside = { routing: routing[i], routerWeights: routerWeights[i], hidden: normed[i] }
+        return { logits, argmax: last, kept: kept[i], ...inside }
       })
     } catch (error) {
       for (const { sequence } of active) sequence.table.trim(sequence.length)

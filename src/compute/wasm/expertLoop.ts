@@ -48,7 +48,8 @@ class ExpertShare implements Share {
   ) {
     const { experts } = lane.board.shape
     const entries = Array.from({ length: experts }, () => ({ bank: 0, address: 0, pairStart: 0, pairs: 0 }))
-    this.byLayer = lane.model.experts.map(expert => new RoutedExperts(lane, expert, [], entries))
+    const { weights } = lane.scratch
+    this.byLayer = lane.model.experts.map(expert => new RoutedExperts(lane, expert, [], entries, weights))
     this.routed = this.byLayer[0]
   }
 

@@ -14,6 +14,8 @@ export class Moe {
   private readonly inputNeeds: readonly Need[]
   private readonly logits: readonly (readonly [Weights, Rows])[]
   private readonly rule: ChoiceRule
+  private readonly picks: number // u32 [chunk, K]
+  private readonly weights: number // [chunk, K]
   private readonly shared: ResidentExpert | null
   private readonly sharedPart: SharedPart | null
   private readonly routed: RoutedExperts
@@ -40,7 +42,10 @@ export class Moe {
     this.rule = new ChoiceRule(moe)
     this.shared = shared && new ResidentExpert(lane, shared.expert)
     this.sharedPart = shared && { out: sharedOut, gate: gate && sharedGate }
-    this.routed = new RoutedExperts(lane, moe.expert, this.inputNeeds, entries)
+    const before = index * lane.model.chunkTokens * lane.model.expertsPerToken * 4
+    this.picks = lane.scratch.indices + before
+    this.weights = lane.scratch.weights + before
+    this.routed = new RoutedExperts(lane, moe.expert, this.inputNeeds, entries, this.weights)
   }
 
   /** Everything up to the routed experts, which are asked for on the way. */
@@ -77,9 +82,9 @@ export class Moe {
 
   private route(): void {
     const { lane } = this
-    const { routerLogits, weights } = lane.scratch
-    const indices = lane.scratch.indices + this.index * lane.model.chunkTokens * lane.model.expertsPerToken * 4
-    const route = (begin: number, end: number) => this.rule.choose(lane, indices, weights, routerLogits, begin, end)
+    const { routerLogits } = lane.scratch
+    const route = (begin: number, end: number) =>
+      this.rule.choose(lane, this.picks, this.weights, routerLogits, begin, end)
     // The leader alone needs the picks now; the others meet it at the wave's barrier.
     if (!lane.alone) lane.eachRow(lane.rows, route)
     else if (lane.team.isLeader) route(0, lane.rows)

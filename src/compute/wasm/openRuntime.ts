@@ -62,6 +62,12 @@ export class WasmRuntime {
     return this.banks[HOME].words(this.model.scratch.indices + layer * picks * 4, picks)
   }
 
+  /** What these experts count for, [chunk, K]. */
+  routerWeights(layer: number): Float32Array {
+    const picks = this.model.chunkTokens * this.model.expertsPerToken
+    return this.banks[HOME].floats(this.model.scratch.weights + layer * picks * 4, picks)
+  }
+
   /** A copy of activations [count, dim] of the last job. */
   readRows(rows: Rows, count: number, dim: number): Float32Array {
     const out = new Float32Array(count * dim)

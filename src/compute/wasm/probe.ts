@@ -80,12 +80,13 @@ function readLayer({ runtime, config }: WasmSteps, layer: number, rows: number):
   const { feedForward } = config.layers[layer]
   const shared = feedForward.kind === 'moe' ? feedForward.shared : 'none'
   const none = new Float32Array(0)
+  const place = config.moeLayers.indexOf(layer)
   const routed =
     feedForward.kind === 'moe'
       ? {
           routerLogits: read(scratch.routerLogits, config.numExperts),
-          routerIndices: Int32Array.from(runtime.routing(config.moeLayers.indexOf(layer)).subarray(0, rows * k)),
-          routerWeights: read({ address: scratch.weights, stride: k * 4 }, k),
+          routerIndices: Int32Array.from(runtime.routing(place).subarray(0, rows * k)),
+          routerWeights: runtime.routerWeights(place).slice(0, rows * k),
         }
       : { routerLogits: none, routerIndices: new Int32Array(0), routerWeights: none }
   return {

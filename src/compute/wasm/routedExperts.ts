@@ -24,6 +24,7 @@ export class RoutedExperts {
     private readonly expert: PlacedFeedForward,
     private readonly inputNeeds: readonly Need[], // what the input is prepared for already, at home
     private readonly entries: WaveEntry[], // [experts], scratch of this worker
+    private readonly weights: number, // [rows, ranks], by which what experts gave is added
   ) {
     this.expertForms = expert.gate.form === expert.up.form ? [expert.gate.form] : [expert.gate.form, expert.up.form]
   }
@@ -131,13 +132,13 @@ export class RoutedExperts {
 
   private combineColumns(ranks: number, shared: SharedPart | null, begin: number, end: number): void {
     const { lane } = this
-    const { mlpOut, expertOut, weights } = lane.scratch
+    const { mlpOut, expertOut } = lane.scratch
     lane.home.combineExperts(
       mlpOut.address,
       mlpOut.stride,
       expertOut.address,
       expertOut.stride,
-      weights,
+      this.weights,
       ranks,
       shared?.out.address ?? 0,
       shared?.out.stride ?? 0,

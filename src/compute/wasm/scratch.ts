@@ -83,7 +83,7 @@ export interface Scratch {
   readonly routerLogits: Rows // [chunk, experts]
   readonly sharedGate: Rows // [chunk, 1]
   readonly indices: number // u32 [layers with experts, chunk, K]: kept for the whole step
-  readonly weights: number // [chunk, K]
+  readonly weights: number // [layers with experts, chunk, K]: kept as well
   readonly pairRow: number // u32 [chunk * K]: the row of each (row, expert) pair, pairs sorted by expert
   readonly pairOut: number // u32 [chunk * K]: row * K + rank
   readonly before: Rows // [chunk, hidden]: for the head for drafts, the final-norm row before a run's first token
@@ -205,7 +205,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
     sharedGate: cursor.rows(chunk, 1),
     indices: cursor.bytes(config.expertLayers.length * chunk * k * 4),
     before: cursor.rows(headChunk, config.hiddenSize),
-    weights: cursor.bytes(chunk * k * 4),
+    weights: cursor.bytes(config.expertLayers.length * chunk * k * 4),
     pairRow: cursor.bytes(chunk * k * 4),
     pairOut: cursor.bytes(chunk * k * 4),
     input: stage(chunk, config.hiddenSize),

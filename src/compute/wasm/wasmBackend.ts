@@ -4,9 +4,10 @@
 import { BackendUnavailableError, ClosedError, DeviceLostError, NonFiniteError, OptionError } from '../../errors.js'
 import { noReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
-import { areFinite } from '../../model/floats.js'
+import { areFinite, joinFloats } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type { Backend, ProbeRequest, ProbeResult, SequenceState, StepOptions, StepOutput, StepRun } from '../backend.js'
+import { rmsNorm } from '../reference/rmsNorm.js'
 import type { ModelStats } from '../stats.js'
 import type { HostedOptions, WasmHost } from './host.js'
 import { COUNTERS, type JobParts, PHASES } from './jobBoard.js'
@@ -119,9 +120,7 @@ export class WasmBackend implements Backend, WasmSteps {
         return output === 'all' || keep ? tokens.map((_, t) => active[i].rowStart + t) : [last]
       })
       const rows = await this.runStep(active, runs, heads, options.signal)
-      const routing = active.map(({ rowStart, tokens }) =>
-        options.routing ? this.readRouting(rowStart, tokens.length) : null,
-      )
+      const inside = active.map((run, i) => this.readInside(run, runs[i].hidden === true, options.routing))
       // Nothing can fail from here on.
       const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
       active.forEach((run, i) => {
@@ -134,7 +133,7 @@ export class WasmBackend implements Backend, WasmSteps {
       })
       return rows.map(({ logits, argmax }, i) => {
         const last = argmax[active[i].guesses ? kept[i] - 1 : argmax.length - 1] ?? null
-        return { logits, argmax: last, kept: kept[i], routing: routing[i] }
+        return { logits, argmax: last, kept: kept[i], ...inside[i] }
       })
     } catch (error) {
       for (const { sequence, next } of active) sequence.discard(next)
@@ -263,16 +262,30 @@ export class WasmBackend implements Backend, WasmSteps {
     await this.runtime.pool.run(this.runtime.threads, signal)
   }
 
-  private readRouting(rowStart: number, rows: number): Uint16Array {
-    const { model } = this.runtime
-    const k = model.expertsPerToken
-    const layers = this.config.moeLayers.length
-    const out = new Uint16Array(layers * rows * k)
-    for (let layer = 0; layer < layers; layer++) {
-      const picks = this.runtime.routing(layer).subarray(rowStart * k, (rowStart + rows) * k)
-      out.set(picks, layer * rows * k)
+  /** What a run's rows left behind in the layers, as far as it is asked for. */
+  private readInside(
+    { rowStart, tokens }: ActiveRun,
+    wantsHidden: boolean,
+    asked: StepOptions['routing'],
+  ): Pick<StepOutput, 'routing' | 'routerWeights' | 'hidden'> {
+    const { runtime } = this
+    const { expertsPerToken: k, scratch, norm } = runtime.model
+    const { moeLayers, hiddenSize, rmsNormEps } = this.config
+    const size = asked ? moeLayers.length * tokens.length * k : 0
+    const routing = asked ? new Uint16Array(size) : null
+    const routerWeights = asked === 'weights' ? new Float32Array(size) : undefined
+    const rows = [rowStart * k, (rowStart + tokens.length) * k] as const
+    for (let layer = 0; asked && layer < moeLayers.length; layer++) {
+      const at = layer * tokens.length * k
+      routing?.set(runtime.routing(layer).subarray(...rows), at)
+      routerWeights?.set(runtime.routerWeights(layer).subarray(...rows), at)
     }
-    return out
+    if (!wantsHidden) return { routing, routerWeights }
+    const weight = runtime.homeVector(norm, hiddenSize)
+    const normed = tokens.map((_, t) =>
+      rmsNorm(runtime.rowView(scratch.hidden, rowStart + t, hiddenSize), weight, rmsNormEps),
+    )
+    return { routing, routerWeights, hidden: joinFloats(normed) }
   }
 
   stats(): ModelStats {

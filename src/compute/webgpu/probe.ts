@@ -1,11 +1,9 @@
 // Runs layers with the prompt's kernels and reads what happens between them. For tests and the engine view: slow.
 import type { ModelConfig } from '../../model/config.js'
 import type { LayerProbe, ProbeRequest, ProbeResult } from '../backend.js'
-import { bufferUsage } from './gpuFlags.js'
-import { readMapped } from './gpuMemory.js'
 import type { Head } from './head.js'
 import type { PromptPass } from './promptPass.js'
-import { Recorder } from './recorder.js'
+import { readBuffer } from './readBuffer.js'
 import type { Workspace } from './workspace.js'
 
 type RouterProbe = Omit<LayerProbe, 'layer' | 'mixerOut' | 'normed' | 'mlpOut' | 'out'>
@@ -32,15 +30,8 @@ export async function probeLayers(
   const rows = 'tokens' in request ? request.tokens.length : request.hidden.length / hiddenSize
   const size = { tokens: rows, runs: 1 }
   const { k, maxTokens } = space.shape
-  const read = async (buffer: GPUBuffer, floats: number, offset = 0) => {
-    const target = device.createBuffer({ size: floats * 4, usage: bufferUsage.mapRead | bufferUsage.copyDst })
-    const recorder = new Recorder(device, null)
-    recorder.copy(buffer, offset * 4, target, 0, floats * 4)
-    recorder.submit()
-    const bytes = await readMapped(target, floats * 4)
-    target.destroy()
-    return new Float32Array(bytes)
-  }
+  const read = async (buffer: GPUBuffer, floats: number, offset = 0) =>
+    new Float32Array(await readBuffer(device, buffer, offset * 4, floats * 4))
   const layers: LayerProbe[] = []
   const wanted = 'layer' in request ? [request.layer] : request.layers
   let mixerOut: Float32Array

@@ -15,6 +15,7 @@ import { storageBuffer } from './kernel.js'
 import type { StepSlots } from './noExperts.js'
 import type { Op, StepSize } from './op.js'
 import { type LayerParts, type PromptLayer, type PromptMoe, promptLayer } from './promptLayer.js'
+import { readBuffer } from './readBuffer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
 import type { Workspace } from './workspace.js'
@@ -276,6 +277,22 @@ export class PromptPass {
     recorder.copy(this.#space.choice, layer * maxTokens * k * 4, this.#choiceReadback, 0, bytes)
     recorder.submit()
     return new Uint32Array(await readMapped(this.#choiceReadback, bytes))
+  }
+
+  /** What the experts of all layers count for, [layers, tokens, K]. */
+  async readWeights(tokens: number): Promise<Float32Array> {
+    const { weightsRow } = this.#space
+    const { maxTokens, k } = this.#space.shape
+    const layers = this.#config.moeLayers.length
+    const out = new Float32Array(layers * tokens * k)
+    if (layers === 0) return out
+    const row = maxTokens * k
+    const { device } = this.#gpu
+    const all = new Float32Array(await readBuffer(device, this.#space.choice, weightsRow * row * 4, layers * row * 4))
+    for (let layer = 0; layer < layers; layer++) {
+      out.set(all.subarray(layer * row, layer * row + tokens * k), layer * tokens * k)
+    }
+    return out
   }
 
   /** The experts of all layers that have some, [layers, tokens, K]. */

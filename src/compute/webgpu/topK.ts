@@ -9,10 +9,11 @@ import { sharedConstant } from './sharedExpert.js'
 export interface TopKBuffers {
   readonly logits: GPUBuffer // [tokens, experts + 1]
   readonly slotTable: GPUBuffer // [layers, experts]
-  readonly choice: GPUBuffer // [layers, maxTokens, K], and what DecodeChoice has after them
+  readonly choice: GPUBuffer // [layers, maxTokens, K], and after them the weights, or what DecodeChoice has
   readonly mixing: GPUBuffer // [tokens, K]: slot, weight
   readonly status: GPUBuffer
   readonly selectionBias: GPUBuffer | null // [1 + ahead, experts]
+  readonly weightsRow?: number // of `choice`, in prompts: the weights of the first layer, then those of the others
 }
 
 export interface TopKShape {
@@ -56,8 +57,8 @@ export async function topKOp(
     RANKS: shape.k + (sharedSlot === null ? 0 : 1),
     ...routerConstants(router),
   })
-  const { logits, slotTable, choice, mixing, status, selectionBias } = buffers
-  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot, leftRow], 'layer')
+  const { logits, slotTable, choice, mixing, status, selectionBias, weightsRow = 0 } = buffers
+  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot, leftRow, weightsRow], 'layer')
   const group = kernel.bind([which, logits, slotTable, choice, mixing, status, selectionBias])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
 }

@@ -15,11 +15,11 @@ const QUADS = (EXPERTS + 3u) / 4u;
 const MISSING = 0xffffffffu;
 const NAN = 0x7fc00000u;
 
-struct Layer { layer: u32, sharedSlot: u32, layers: u32, spareSlot: u32, leftRow: u32, pad0: u32, pad1: u32, pad2: u32 }
+struct Layer { layer: u32, sharedSlot: u32, layers: u32, spareSlot: u32, leftRow: u32, weightsRow: u32, pad0: u32, pad1: u32 }
 @group(0) @binding(0) var<uniform> which: Layer;
 @group(0) @binding(1) var<storage, read> logits: array<f32>; // [tokens, LOGITS_STRIDE]
 @group(0) @binding(2) var<storage, read> slotTable: array<u32>; // [layers, experts]
-@group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers + guesses, MAX_TOKENS, K]: experts; row leftRow: weights of those left to the host, as bits
+@group(0) @binding(3) var<storage, read_write> choice: array<u32>; // [layers + guesses, MAX_TOKENS, K]: experts; row leftRow: weights of those left to the host, as bits; from weightsRow on, in prompts: all weights, by layer
 @group(0) @binding(4) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, RANKS]: slot, weight as bits
 @group(0) @binding(5) var<storage, read_write> status: array<atomic<u32>>; // [0] 1 + the layer of the first miss, [1] 1 + the layer that the host helps
 #if SELECTION_BIAS
@@ -113,6 +113,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
       }
       choice[(which.leftRow * MAX_TOKENS + token) * K + thread] = left;
+#else
+      choice[((which.weightsRow + which.layer) * MAX_TOKENS + token) * K + thread] = weight;
 #endif
       mixing[token * RANKS + thread] = vec2<u32>(slot, weight);
     }

@@ -35,6 +35,7 @@ import type { KvPool } from './kvPool.js'
 import type { StepSlots } from './noExperts.js'
 import { probeLayers } from './probe.js'
 import type { PromptPass } from './promptPass.js'
+import { readBuffer } from './readBuffer.js'
 import type { KernelTime, Profiler } from './recorder.js'
 import type { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
@@ -69,6 +70,8 @@ interface RunRows {
   readonly logits: Float32Array | null // [rows, vocab], those that are wanted
   readonly argmax: Int32Array // of all tokens of a decode, of a prompt's last one
   readonly routing: Uint16Array | null
+  readonly routerWeights?: Float32Array // of prompts, where asked for
+  readonly hidden?: Float32Array
 }
 
 export class WebgpuBackend implements Backend, SequenceHome {
@@ -172,9 +175,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
       const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
       for (const [i, run] of active.entries()) this.#commit(run, kept[i])
       this.#count(runs, kept, performance.now() - began)
-      return rows.map(({ logits, argmax, routing }, i) => {
+      return rows.map(({ argmax, ...inside }, i) => {
         const at = runs[i].keep ? kept[i] - 1 : argmax.length - 1
-        return { logits, argmax: runs[i].output === 'none' ? null : argmax[at], kept: kept[i], routing }
+        return { ...inside, argmax: runs[i].output === 'none' ? null : argmax[at], kept: kept[i] }
       })
     } catch (error) {
       this.#release(active)
@@ -313,7 +316,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
   /** Decodes in batches, then all prompts together. Nothing is committed here. */
   async #evaluate(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions): Promise<RunRows[]> {
     const rows = new Array<RunRows>(runs.length)
-    const isDecode = ({ phase, tokens, keep }: StepRun) => phase === 'decode' && (tokens.length === 1 || Boolean(keep))
+    // What is asked about the inside of layers, the prompt's kernels tell.
+    const isDecode = ({ phase, tokens, keep, hidden }: StepRun) =>
+      phase === 'decode' && (Boolean(keep) || (tokens.length === 1 && !hidden && options.routing !== 'weights'))
     const decodes = [...runs.keys()].filter(i => isDecode(runs[i]))
     const prompts = [...runs.keys()].filter(i => !isDecode(runs[i]))
     this.#slots.tick()
@@ -388,17 +393,22 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (!(await this.#head.areFinite(size.tokens))) throw new NonFiniteError()
     options.signal?.throwIfAborted()
     const routing = options.routing ? await this.#prompt.readRouting(size.tokens) : null
+    const weights = options.routing === 'weights' ? await this.#prompt.readWeights(size.tokens) : undefined
     const outputs: RunRows[] = []
     let row = 0
-    for (const [i, { output }] of runs.entries()) {
+    for (const [i, { output, hidden: wantsHidden }] of runs.entries()) {
       const count = active[i].tokens.length
       const end = row + count - 1
       const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [end]
       const logits = output === 'last' || output === 'all' ? await this.#head.readLogits(rows) : null
       const argmax = output === 'none' ? new Uint32Array(1) : await this.#head.readArgmax([end])
       if (argmax[0] === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
-      const picks = routing && this.#routingOf(routing, size.tokens, row, count)
-      outputs.push({ logits, argmax: Int32Array.from(argmax), routing: picks })
+      outputs.push({
+        ...{ logits, argmax: Int32Array.from(argmax) },
+        routing: routing && this.#routingOf(routing, size.tokens, row, count),
+        routerWeights: weights && this.#shareOf(weights, size.tokens, row, count),
+        hidden: wantsHidden ? await this.#readNormed(row, count) : undefined,
+      })
       options.signal?.throwIfAborted()
       row += count
     }
@@ -406,11 +416,22 @@ export class WebgpuBackend implements Backend, SequenceHome {
     return outputs
   }
 
-  /** One run's share of [layers, tokens, K]. */
+  /** Rows after the final norm, which `recordNorm` left. */
+  async #readNormed(first: number, count: number): Promise<Float32Array> {
+    const rowBytes = this.config.hiddenSize * 4
+    const { values } = this.#space.normed
+    return new Float32Array(await readBuffer(this.device, values, first * rowBytes, count * rowBytes))
+  }
+
   #routingOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Uint16Array {
+    return Uint16Array.from(this.#shareOf(all, tokens, first, count))
+  }
+
+  /** One run's share of [layers, tokens, K]: experts, which are small numbers, or their weights. */
+  #shareOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Float32Array {
     const { k } = this.#space.shape
     const layers = this.config.moeLayers.length
-    const own = new Uint16Array(layers * count * k)
+    const own = new Float32Array(layers * count * k)
     for (let layer = 0; layer < layers; layer++) {
       for (let i = 0; i < count * k; i++) own[layer * count * k + i] = all[(layer * tokens + first) * k + i]
     }

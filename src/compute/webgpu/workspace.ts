@@ -24,7 +24,7 @@ interface WorkspaceBuffers<B> {
   readonly mixed: ActivationBuffers<B> // [tokens, heads * dim]: input of the out-projection
   readonly mixerOut: B // [tokens, hidden]
   readonly logits: B // [tokens, experts + 1]: router, then the shared expert's gate where it has one
-  readonly choice: B // [layers with experts, a head's too, tokens, K]
+  readonly choice: B // [layers with experts, a head's too, tokens, K], then their weights
   readonly mixing: B // [tokens, K, 2]; K + 1 where the shared expert is among them
   readonly status: B // [0] 1 + layer of the first miss
   readonly groups: B
@@ -41,12 +41,14 @@ interface WorkspaceBuffers<B> {
 export interface Workspace extends WorkspaceBuffers<GPUBuffer> {
   readonly shape: TopKShape
   readonly step: GPUBuffer // tokens, runs
+  readonly weightsRow: number // of `choice`: the weights of the first layer with experts
 }
 
 export function createWorkspace(gpu: GpuContext, config: ModelConfig, shape: TopKShape): Workspace {
   const { device, fast } = gpu
   return {
     shape,
+    weightsRow: config.expertLayers.length,
     step: device.createBuffer({ label: 'step', size: 16, usage: bufferUsage.uniform | bufferUsage.copyDst }),
     ...layWorkspace((size, label) => storageBuffer(device, size, label), fast, config, shape),
   }
@@ -79,7 +81,7 @@ function layWorkspace<B>(
     mixed: activations(tokens, widths.mixed, 'mixed'),
     mixerOut: floats(tokens, hiddenSize, 'mixer out'),
     logits: floats(tokens, shape.logitsStride, 'router logits'),
-    choice: floats(config.expertLayers.length * tokens, k, 'choice'),
+    choice: floats(2 * config.expertLayers.length * tokens, k, 'choice'),
     mixing: floats(tokens, 2 * (k + 1), 'mixing'),
     status: make(16, 'status'),
     groups: make(groupsBytes(shape), 'groups'),

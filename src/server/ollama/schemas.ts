@@ -65,6 +65,16 @@ export const generateRequest = z.object({
   images,
 })
 
+export const embedRequest = z.object({
+  model: z.string().max(1024).optional(),
+  input: z.union([text, z.array(text).max(2048)]),
+  truncate: z.boolean().nullish(),
+  dimensions: z.number().int().min(1).nullish(),
+})
+
+/** As it was before /api/embed. */
+export const embeddingsRequest = z.object({ model: z.string().max(1024).optional(), prompt: text.nullish() })
+
 export const showRequest = z.object({ model: z.string().max(1024).nullish(), name: z.string().max(1024).nullish() })
 
 export const pullRequest = showRequest.extend({ stream: z.boolean().nullish() })

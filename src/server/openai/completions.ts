@@ -9,7 +9,7 @@ import type { Served, Service } from '../service.js'
 import { type Visit, visit } from '../visit.js'
 import { responseFormat, samplingOptions, stopOption, tokenLimit } from './options.js'
 import { type CompletionRequest, completionRequest } from './schemas.js'
-import { errorEvent, finishReason, usageBody } from './shapes.js'
+import { errorEvent, finishReason, promptList, usageBody } from './shapes.js'
 
 const DEFAULT_MAX_TOKENS = 16 // as the API has it
 
@@ -54,12 +54,6 @@ export async function completions(c: Context, service: Service): Promise<Respons
     })
   }
   return await visit(c, service, completionRequest, placesFor, answer, errorEvent)
-}
-
-function promptList(prompt: CompletionRequest['prompt']): (string | number[])[] {
-  if (typeof prompt === 'string') return [prompt]
-  if (typeof prompt[0] === 'number') return [prompt as number[]]
-  return prompt as (string | number[])[]
 }
 
 function echoText(prompt: string | number[], service: Served): string {

@@ -113,9 +113,19 @@ const tokenIds = z.custom<number[]>(
   'want text, token ids, or a list of these',
 )
 
+const textOrIds = (most: number) =>
+  z.union([text, z.array(text).min(1).max(most), tokenIds, z.array(tokenIds).min(1).max(most)])
+
+export const embeddingRequest = z.object({
+  model: z.string().max(1024).optional(),
+  input: textOrIds(2048),
+  encoding_format: z.enum(['float', 'base64']).nullish(),
+  dimensions: z.number().int().min(1).nullish(),
+})
+
 const completionFields = z.object({
   model: z.string().max(1024).optional(), // comes back with each part of an answer
-  prompt: z.union([text, z.array(text).min(1).max(16), tokenIds, z.array(tokenIds).min(1).max(16)]),
+  prompt: textOrIds(16),
   ...samplingFields,
   max_tokens: z.union([z.literal(-1), z.number().int().min(0)]).nullish(),
   n: z.number().int().min(1).max(16).nullish(),

@@ -22,6 +22,13 @@ export function usageBody(usages: readonly Usage[]) {
   }
 }
 
+/** A text, token ids, or a list of either. */
+export function promptList(prompt: string | readonly string[] | number[] | readonly number[][]): (string | number[])[] {
+  if (typeof prompt === 'string') return [prompt]
+  if (typeof prompt[0] === 'number') return [prompt as number[]]
+  return [...(prompt as readonly (string | number[])[])]
+}
+
 export function finishReason(reason: EndReason): 'stop' | 'length' | 'tool_calls' {
   return reason
 }

@@ -1,0 +1,21 @@
+// Bytes of a buffer, through another one that lives as long as that takes: for what is read seldom.
+import { bufferUsage } from './gpuFlags.js'
+import { readMapped } from './gpuMemory.js'
+import { Recorder } from './recorder.js'
+
+export async function readBuffer(
+  device: GPUDevice,
+  buffer: GPUBuffer,
+  offset: number,
+  bytes: number,
+): Promise<ArrayBuffer> {
+  const target = device.createBuffer({ size: bytes, usage: bufferUsage.mapRead | bufferUsage.copyDst })
+  try {
+    const recorder = new Recorder(device, null)
+    recorder.copy(buffer, offset, target, 0, bytes)
+    recorder.submit()
+    return await readMapped(target, bytes)
+  } finally {
+    target.destroy()
+  }
+}
