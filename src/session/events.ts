@@ -40,6 +40,8 @@ export interface ChatOptions extends AnswerOptions {
   readonly thinking?: ChatRequest['thinking']
   /** The beginning of the answer, which the events go on from. Not with thinking or a guaranteed form. */
   readonly prefill?: string
+  /** The beginning of the answer's thinking, which the events go on from; the model thinks, whatever `thinking` says. */
+  readonly thinkingPrefill?: string
   /** More variables for the chat template. */
   readonly templateVariables?: TemplateVariables
 }

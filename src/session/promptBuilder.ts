@@ -19,6 +19,8 @@ export interface PromptRequest extends ChatRequest {
   readonly breakpoints?: readonly Place[]
   /** What the answer begins with. */
   readonly prefill?: string
+  /** What its thinking begins with. */
+  readonly thinkingPrefill?: string
   /** Whose answers may be remembered in it; '' for all. */
   readonly scope?: string
 }
@@ -40,7 +42,7 @@ export class PromptBuilder {
 
   /** Throws where it leaves no room in the context for an answer. */
   async build(request: PromptRequest, signal?: AbortSignal): Promise<Prompt> {
-    const { breakpoints = [], prefill = '', scope = '', ...rest } = request
+    const { breakpoints = [], prefill = '', thinkingPrefill = '', scope = '', ...rest } = request
     const wait = new StoreWait()
     const { chat, places: moved } = await this.prepare(rest, scope, wait, signal)
     const asked = breakpoints.slice(-MAX_BREAKPOINTS).map(({ message, characters }) => {
@@ -52,6 +54,7 @@ export class PromptBuilder {
       nextTurn: true,
       turns: this.turns,
       prefill: wellFormed(prefill),
+      thinkingPrefill: wellFormed(thinkingPrefill),
       maxTokens: this.contextLength - 1,
     }
     const rendered = await this.template.render(chat, options, signal)

@@ -119,27 +119,35 @@ export class Session {
     return this.stream(options, async signal => {
       const { messages, breakpoints } = plainMessages(options.messages)
       const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
+      const { thinkingPrefill, prefill } = options
+      if (thinkingPrefill && (prefill || this.dialect.thinking === null)) {
+        const want = prefill ? 'no prefill beside it' : 'a model that thinks'
+        throw new OptionError('thinkingPrefill', thinkingPrefill, want)
+      }
+      const thinking = thinkingPrefill ? options.thinking || true : options.thinking
       const request = {
         messages,
         tools,
         breakpoints,
-        thinking: options.thinking,
+        thinking,
         variables: options.templateVariables,
-        prefill: options.prefill,
+        prefill,
+        thinkingPrefill,
         scope: options.cacheScope,
       }
       const prompt = await this.promptBuilder().build(request, signal)
       const splitter = {
         insideThinking: prompt.insideThinking,
-        insideText: !!options.prefill,
+        thinkingBegun: !!thinkingPrefill,
+        insideText: !!prefill,
         toolCalls: tools.length > 0,
         parameterType: parameterTypes(tools),
         toolNames: new Set(tools.map(tool => (tool.function as ToolSchema).name)),
       }
-      if (options.prefill && asksForForm(options)) {
-        throw new OptionError('prefill', options.prefill, 'no responseFormat and no required tools beside it')
+      if (prefill && asksForForm(options)) {
+        throw new OptionError('prefill', prefill, 'no responseFormat and no required tools beside it')
       }
-      const mayThink = !!options.thinking && !prompt.insideThinking && this.dialect.thinking !== null
+      const mayThink = !!thinking && !prompt.insideThinking && this.dialect.thinking !== null
       const wanted = {
         responseFormat: options.responseFormat,
         tools: tools.map(tool => tool.function as ToolSchema),

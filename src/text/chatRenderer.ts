@@ -31,6 +31,8 @@ export interface RenderOptions {
   readonly turns?: number
   /** What the answer begins with: put behind the opening of the answer. */
   readonly prefill?: string
+  /** What its thinking begins with, in place of that. */
+  readonly thinkingPrefill?: string
   /** A prompt that certainly has more tokens need not be rendered to the end. */
   readonly maxTokens?: number
 }
@@ -44,7 +46,7 @@ export interface RenderedChat {
   /** How much of `text` will still be there when an answer and another user message follow; 0 where not asked for. */
   readonly nextTurn: number
   readonly turns: readonly EarlierTurn[]
-  /** The opening of the answer ends inside thinking. */
+  /** The prompt ends inside thinking. */
   readonly insideThinking: boolean
 }
 
@@ -85,13 +87,14 @@ export function renderChat(job: RenderJob, added: AddedTokens, encoder: Encoder)
 
 function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): RenderReply {
   const { request, options, thinkingOpen } = job
-  const { places = [], nextTurn = false, turns = 0, prefill = '', maxTokens = Number.POSITIVE_INFINITY } = options
+  const { places = [], nextTurn = false, turns = 0, maxTokens = Number.POSITIVE_INFINITY } = options
   const opened = render(job, request)
   if ('error' in opened) return opened
   // The engine has no answer to a prompt without tokens.
   if (opened.text === '') return { error: 'rendered nothing from the messages' }
-  const before = prefill === '' ? '' : job.textOpen
-  const text = opened.text + before + prefill
+  const opensThinking = thinkingOpen !== null && opened.text.trimEnd().endsWith(thinkingOpen)
+  const { before, begun } = beginning(job, opensThinking)
+  const text = opened.text + before + begun
   if (text.length > COUNTED_CHARACTERS && maxTokens !== Number.POSITIVE_INFINITY) {
     const atLeast = encoder.leastTokens(text)
     if (atLeast > maxTokens) return { atLeast }
@@ -105,7 +108,7 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
   const pieces = [
     ...opened.pieces,
     { length: before.length, origin: Origin.template },
-    { length: prefill.length, origin: Origin.trusted },
+    { length: begun.length, origin: Origin.trusted },
   ]
   const origins = new OriginReader(pieces)
   const marked = added.protect(text, mark, ({ at, end, token }) => {
@@ -117,8 +120,15 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
     offsets: offsets.map(offset => marked.offset(offset)),
     nextTurn: marked.offset(goesOn),
     turns: earlier.map(turn => ({ ...turn, opening: marked.offset(turn.opening), end: marked.offset(turn.end) })),
-    insideThinking: thinkingOpen !== null && opened.text.trimEnd().endsWith(thinkingOpen),
+    insideThinking: opensThinking || !!options.thinkingPrefill,
   }
+}
+
+/** What there is of the answer already, and what stands between the template's opening and that. */
+function beginning({ options, thinkingOpen, textOpen }: RenderJob, opensThinking: boolean) {
+  const { prefill = '', thinkingPrefill = '' } = options
+  if (thinkingPrefill !== '') return { before: opensThinking ? '' : (thinkingOpen ?? ''), begun: thinkingPrefill }
+  return { before: prefill === '' ? '' : textOpen, begun: prefill }
 }
 
 function render({ source, constants, maxOutput }: RenderJob, request: ChatRequest): Rendering {

@@ -5,6 +5,8 @@ import type { ToolCall } from './calls/callReader.js'
 export interface SplitterOptions {
   /** The prompt ended inside thinking. */
   readonly insideThinking?: boolean
+  /** It ended in the middle of it: there is nothing to leave out at its beginning. */
+  readonly thinkingBegun?: boolean
   /** The prompt ended with the beginning of the answer's text. */
   readonly insideText?: boolean
   /** Recognize thinking. Default true. */

@@ -42,7 +42,7 @@ export class TagSplitter implements AnswerSplitter {
     private readonly options: SplitterOptions = {},
   ) {
     this.mode = options.insideThinking ? 'thinking' : options.thinking === false ? 'text' : 'start'
-    this.skipNewlines = options.insideThinking === true
+    this.skipNewlines = options.insideThinking === true && !options.thinkingBegun
     this.opened = syntax.calls[0]
     this.reader = this.opened.read()
     this.progress = options.callProgress ? new CallProgress(event => this.events.tell(event)) : null

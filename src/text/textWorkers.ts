@@ -55,7 +55,8 @@ export class TextWorkers {
       throw new MessageError(`messages[${tooLong}].content`, `has ${length} characters, more than ${characters}`)
     }
     const render = { ...job, maxOutput: characters }
-    const size = roughSize([messages, tools, variables, job.options.prefill])
+    const { prefill, thinkingPrefill } = job.options
+    const size = roughSize([messages, tools, variables, prefill, thinkingPrefill])
     const reply = await this.run({ render }, size, this.limits.milliseconds, signal)
     if ('failed' in reply) throw new TemplateError(`chat template: ${reply.failed}`)
     return resultOf(reply) as RenderReply

@@ -102,6 +102,13 @@ describe('chat completions', () => {
     const whole = await client.chat.completions.create(greedy)
     const rest = await goOn([...story, { role: 'assistant', content: begun }])
     expect(`${begun}${rest.choices[0].message.content}`).toBe(whole.choices[0].message.content)
+    const thinks = { chat_template_kwargs: { enable_thinking: true }, max_tokens: 60 }
+    const thought = await client.chat.completions.create({ ...greedy, ...thinks })
+    const reason = (message: object) => (message as { reasoning_content?: string }).reasoning_content as string
+    const cut = reason((await client.chat.completions.create({ ...greedy, ...thinks, max_tokens: 6 })).choices[0].message)
+    const { message } = (await goOn([...story, { role: 'assistant', reasoning_content: cut }], thinks)).choices[0]
+    expect(`${cut}${reason(message)}`).toBe(reason(thought.choices[0].message))
+    expect(message.content?.slice(0, 20)).toBe(thought.choices[0].message.content?.slice(0, 20))
     await expect(goOn(story)).rejects.toMatchObject({ status: 400, message: expect.stringContaining('last message') })
     const thinking = { chat_template_kwargs: { enable_thinking: true } }
     await expect(goOn([...story, { role: 'assistant', content: begun }], thinking)).rejects.toMatchObject({

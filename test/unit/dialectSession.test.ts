@@ -92,6 +92,7 @@ describe('a chat with a model that speaks harmony', () => {
     const { ask, prompts, close } = await speaker('harmony', [
       `<|channel|>analysis<|message|>${'word '.repeat(50)}`,
       ' cold.',
+      ' snow.<|end|><|start|>assistant<|channel|>final<|message|>Yes.',
     ])
     const cut = await ask({ messages: [user('Hi')], thinking: true, thinkingBudget: 5, maxTokens: 20 })
     expect(cut.thinking.length).toBeGreaterThan(4)
@@ -99,6 +100,9 @@ describe('a chat with a model that speaks harmony', () => {
     expect((await ask({ messages: [user('Hi')], prefill: 'It is', thinking: 'high' })).text).toBe(' cold.')
     expect(prompts[1]).toContain('Reasoning: high')
     expect(prompts[1].endsWith('<|start|>assistant<|channel|>final<|message|>It is')).toBe(true)
+    const rest = await ask({ messages: [user('Hi')], thinkingPrefill: 'It may' })
+    expect([rest.thinking, rest.text]).toEqual([' snow.', 'Yes.'])
+    expect(prompts[2].endsWith('<|start|>assistant<|channel|>analysis<|message|>It may')).toBe(true)
     await close()
   })
 })

@@ -61,6 +61,21 @@ describe('events', () => {
     await model.close()
   })
 
+  it('go on from where thinking was cut off, blank lines and all', async () => {
+    const { model } = await open(() => 'First this\n\nThen that\n</think>\n\nDone.')
+    const session = model.createSession()
+    const whole = await session.chat({ messages: hello, thinking: true }).answer()
+    expect(whole).toMatchObject({ thinking: 'First this\n\nThen that', text: 'Done.' })
+    for (const thinkingPrefill of ['First this', 'First this\n\nThen']) {
+      const rest = await session.chat({ messages: hello, thinkingPrefill }).answer()
+      expect([`${thinkingPrefill}${rest.thinking}`, rest.text]).toEqual([whole.thinking, whole.text])
+      expect(rest.usage.cachedTokens).toBeGreaterThan(0)
+    }
+    const both = session.chat({ messages: hello, thinkingPrefill: 'First', prefill: 'Done' }).answer()
+    await expect(both).rejects.toThrow(/^thinkingPrefill: got 'First', want no prefill/)
+    await model.close()
+  })
+
   it('go on from what the answer begins with, which is text whatever it spells', async () => {
     const { model } = await open(() => 'One two three')
     const session = model.createSession()

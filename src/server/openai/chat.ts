@@ -64,16 +64,19 @@ export function chatOptions(request: ChatRequest, service: Served, signal: Abort
   }
 }
 
-/** The last message is the beginning of the answer. */
-function goingOn(messages: readonly ChatMessage[]): Pick<ChatOptions, 'messages' | 'prefill'> {
+/** The last message is the beginning of the answer, or where it has thinking alone, of that. */
+function goingOn(messages: readonly ChatMessage[]): Pick<ChatOptions, 'messages' | 'prefill' | 'thinkingPrefill'> {
   const last = messages.at(-1)
-  if (last?.role !== 'assistant' || last.tool_calls?.length || typeof last.content !== 'string') {
+  const { content, reasoning_content: thought } = last ?? {}
+  const isThinking = !content && typeof thought === 'string' && thought !== ''
+  if (last?.role !== 'assistant' || last.tool_calls?.length || (typeof content !== 'string' && !isThinking)) {
     throw new ApiError(
       'invalid_request',
-      'continue_final_message: want a last message of the assistant, of plain text and without tool calls',
+      'continue_final_message: want a last message of the assistant, of plain text or thinking and without tool calls',
     )
   }
-  return { messages: messages.slice(0, -1), prefill: last.content }
+  const begun = isThinking ? { thinkingPrefill: thought } : { prefill: content as string }
+  return { messages: messages.slice(0, -1), ...begun }
 }
 
 interface Head {

@@ -1,6 +1,6 @@
 // One message: what was said, how it was thought, what it cost, and what can be done with it.
 import { useState } from 'preact/hooks'
-import type { LiveAnswer } from '../state/answers.js'
+import { isBegun, type LiveAnswer } from '../state/answers.js'
 import { useApp } from '../state/app.js'
 import { type Conversation, type Message, showBranch, siblings } from '../state/conversation.js'
 import * as format from '../ui/format.js'
@@ -131,7 +131,7 @@ function CutOff({ conversation, message, isBusy }: Omit<Props, 'live'>) {
   return (
     <div class="row cut-off">
       <p class="hint">{hint}</p>
-      {message.text !== '' && message.parent !== null && (
+      {isBegun(message) && message.parent !== null && (
         <button
           type="button"
           class="chip"

@@ -22,6 +22,8 @@ export interface ChatRequest {
   readonly settings: Settings
   /** What there is of the answer already: the events go on from there, without thinking. Empty: nothing. */
   readonly begun: string
+  /** What there is of its thinking, where there is no text yet: the events go on with that. */
+  readonly begunThinking: string
 }
 
 export type ChatEvent =

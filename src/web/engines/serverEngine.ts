@@ -67,15 +67,18 @@ export class ServerEngine implements ChatEngine {
     return JSON.stringify(shape) === JSON.stringify(this.shape)
   }
 
-  async *chat({ messages, settings, begun }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+  async *chat({ messages, settings, begun, begunThinking }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
     const asked = performance.now()
     const response = await ask('v1/chat/completions', {
       method: 'POST',
       headers: { 'content-type': 'application/json', ...this.key.headers },
       body: JSON.stringify({
-        ...(begun === ''
+        ...(begun === '' && begunThinking === ''
           ? { messages }
-          : { messages: [...messages, { role: 'assistant', content: begun }], continue_final_message: true }),
+          : {
+              messages: [...messages, { role: 'assistant', content: begun, reasoning_content: begunThinking }],
+              continue_final_message: true,
+            }),
         model: this.shape.model,
         temperature: settings.temperature,
         top_p: settings.topP,
@@ -83,7 +86,7 @@ export class ServerEngine implements ChatEngine {
         min_p: settings.minP,
         seed: settings.seed,
         max_tokens: settings.maxTokens,
-        chat_template_kwargs: { enable_thinking: settings.thinking && begun === '' },
+        chat_template_kwargs: { enable_thinking: begunThinking !== '' || (settings.thinking && begun === '') },
         stream: true,
         stream_options: { include_usage: true },
         return_progress: true,

@@ -66,7 +66,7 @@ export class TabEngine implements ChatEngine {
     }
   }
 
-  async *chat({ messages, settings, begun }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+  async *chat({ messages, settings, begun, begunThinking }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
     const { temperature, topP, topK, minP, seed, maxTokens, thinking } = settings
     const open = (onPromptProgress: (done: number, total: number, cached: number) => void) =>
       this.session.chat({
@@ -79,6 +79,7 @@ export class TabEngine implements ChatEngine {
         maxTokens: maxTokens ?? undefined,
         thinking: thinking && begun === '',
         prefill: begun,
+        thinkingPrefill: begunThinking,
         signal,
         onPromptProgress,
       })

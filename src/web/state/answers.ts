@@ -63,13 +63,13 @@ export class Answers {
 
   /** Goes on with an answer that was cut off, where it ended. If that fails it stays as it was. */
   async goOn(conversationId: string, message: Message): Promise<void> {
-    if (this.live.value.has(conversationId) || message.text === '') return
+    if (this.live.value.has(conversationId) || !isBegun(message)) return
     this.conversations.update(conversationId, conversation => change(conversation, message.id, { end: undefined }))
     await this.write(conversationId, message, this.engine())
   }
 
   private async write(conversationId: string, message: Message, engine: ChatEngine | null): Promise<void> {
-    const { id, parent, text: begun } = message
+    const { id, parent, text: begun, thinking = '' } = message
     const controller = new AbortController()
     const draft = new AnswerDraft(message)
     const live: LiveAnswer = {
@@ -101,7 +101,8 @@ export class Answers {
         })),
       ]
       let end: Message['end'] = 'stop'
-      const request = { messages, settings: this.settings.value, begun }
+      const begunThinking = begun === '' ? thinking : ''
+      const request = { messages, settings: this.settings.value, begun, begunThinking }
       for await (const event of engine.chat(request, controller.signal)) {
         if (event.type === 'text') draft.addText(event.text)
         else if (event.type === 'thinking') draft.addThinking(event.text)
@@ -115,7 +116,7 @@ export class Answers {
       if (controller.signal.aborted) {
         keep({ end: 'stopped' })
         this.announce('The answer was stopped.')
-      } else if (begun !== '') {
+      } else if (isBegun(message)) {
         keep({ end: message.end })
         this.warn(failureOf(error).message)
       } else {
@@ -146,6 +147,11 @@ export class Answers {
     else live.set(conversationId, answer)
     this.live.value = live
   }
+}
+
+/** There is something that an answer can go on from. */
+export function isBegun({ text, thinking }: Message): boolean {
+  return text !== '' || !!thinking
 }
 
 function failureOf(error: unknown) {
@@ -199,7 +205,10 @@ class AnswerDraft {
   }
 
   addThinking(text: string): void {
-    if (this.thinking === '') this.thinkingStarted = performance.now()
+    if (this.thinkingStarted === 0) {
+      this.thinkingStarted = performance.now() - (this.thinkingSeconds ?? 0) * 1000
+      this.thinkingSeconds = undefined
+    }
     this.isThinking.value = true
     this.thinking += text
     this.added()
