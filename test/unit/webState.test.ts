@@ -1,4 +1,5 @@
 // What the web UI keeps and shows, without a browser: branches of conversations, files of them, the engine's history.
+import { signal } from '@preact/signals'
 import fc from 'fast-check'
 import { Marked } from 'marked'
 import { describe, expect, test } from 'vitest'
@@ -7,8 +8,10 @@ import type { EngineFrame } from '#moeflux/engine/engineFrame.js'
 import { mergeFrames } from '#moeflux/engine/engineFrame.js'
 import { decodeFrame, encodeFrame } from '#moeflux/engine/frameCodec.js'
 import { mathExtension } from '../../src/web/chat/math.js'
+import type { ChatEngine, ChatEvent, ChatRequest } from '../../src/web/engines/chatEngine.js'
 import { HeatRecorder, readStrip } from '../../src/web/state/answerHeat.js'
 import { nextStage, secondsLeft } from '../../src/web/state/answerStage.js'
+import { Answers } from '../../src/web/state/answers.js'
 import { type Attachment, attachFiles, decodeText, promptText } from '../../src/web/state/attachments.js'
 import {
   append,
@@ -26,6 +29,7 @@ import { Conversations } from '../../src/web/state/conversations.js'
 import { Drafts } from '../../src/web/state/drafts.js'
 import { EngineHistory } from '../../src/web/state/engineHistory.js'
 import { latencyShare } from '../../src/web/state/latency.js'
+import type { Settings } from '../../src/web/state/settings.js'
 import { processorMs } from '../support/processorMs.js'
 
 const message = (id: string, parent: string | null, role: Message['role'] = 'user'): Message => ({
@@ -138,6 +142,45 @@ test('what another tab has kept never takes the place of what is being written h
   await conversations.refresh()
   expect(conversations.get(id)?.messages).toHaveLength(40)
   expect(kept[0].messages).toHaveLength(40)
+})
+
+test('an answer that was cut off in its thinking goes on there, and in its text after that', async () => {
+  const storage = { getItem: () => null, setItem: () => {}, removeItem: () => {} } as unknown as Storage
+  const conversations = new Conversations(storage, storage, () => {})
+  const { id } = conversations.begin('')
+  const asked: ChatRequest[] = []
+  const parts: ChatEvent[][] = [
+    [{ type: 'thinking', text: 'First' }],
+    [
+      { type: 'thinking', text: ' this' },
+      { type: 'text', text: 'So' },
+    ],
+    [{ type: 'text', text: ' be it.' }],
+  ]
+  const engine = {
+    ...{ place: 'server', shape: { model: 'm' } },
+    async *chat(request: ChatRequest) {
+      asked.push(request)
+      yield* parts[asked.length - 1]
+      yield { type: 'end', reason: asked.length < 3 ? 'length' : 'stop' }
+    },
+  } as unknown as ChatEngine
+  const settings = signal({ thinking: true } as Settings)
+  const nothing = () => {}
+  const watch = () => ({ end: async () => null })
+  const answers = new Answers(conversations, settings, () => engine, nothing, nothing, watch)
+  await answers.send(id, 'Hi', null)
+  const last = () => conversations.get(id)?.messages.at(-1) as Message
+  expect(last()).toMatchObject({ text: '', thinking: 'First', end: 'length' })
+  await answers.goOn(id, last())
+  expect(last()).toMatchObject({ text: 'So', thinking: 'First this', end: 'length' })
+  await answers.goOn(id, last())
+  expect(last()).toMatchObject({ text: 'So be it.', thinking: 'First this', end: 'stop' })
+  expect(asked.map(({ begun, begunThinking }) => [begun, begunThinking])).toEqual([
+    ['', ''],
+    ['', 'First'],
+    ['So', ''],
+  ])
 })
 
 const LAYERS = 2
