@@ -105,7 +105,9 @@ describe('chat completions', () => {
     const thinks = { chat_template_kwargs: { enable_thinking: true }, max_tokens: 60 }
     const thought = await client.chat.completions.create({ ...greedy, ...thinks })
     const reason = (message: object) => (message as { reasoning_content?: string }).reasoning_content as string
-    const cut = reason((await client.chat.completions.create({ ...greedy, ...thinks, max_tokens: 6 })).choices[0].message)
+    const cut = reason(
+      (await client.chat.completions.create({ ...greedy, ...thinks, max_tokens: 6 })).choices[0].message,
+    )
     const { message } = (await goOn([...story, { role: 'assistant', reasoning_content: cut }], thinks)).choices[0]
     expect(`${cut}${reason(message)}`).toBe(reason(thought.choices[0].message))
     expect(message.content?.slice(0, 20)).toBe(thought.choices[0].message.content?.slice(0, 20))

@@ -67,7 +67,10 @@ export class ServerEngine implements ChatEngine {
     return JSON.stringify(shape) === JSON.stringify(this.shape)
   }
 
-  async *chat({ messages, settings, begun, begunThinking }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+  async *chat(
+    { messages, settings, begun, begunThinking }: ChatRequest,
+    signal: AbortSignal,
+  ): AsyncGenerator<ChatEvent> {
     const asked = performance.now()
     const response = await ask('v1/chat/completions', {
       method: 'POST',

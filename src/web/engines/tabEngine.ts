@@ -66,7 +66,10 @@ export class TabEngine implements ChatEngine {
     }
   }
 
-  async *chat({ messages, settings, begun, begunThinking }: ChatRequest, signal: AbortSignal): AsyncGenerator<ChatEvent> {
+  async *chat(
+    { messages, settings, begun, begunThinking }: ChatRequest,
+    signal: AbortSignal,
+  ): AsyncGenerator<ChatEvent> {
     const { temperature, topP, topK, minP, seed, maxTokens, thinking } = settings
     const open = (onPromptProgress: (done: number, total: number, cached: number) => void) =>
       this.session.chat({
