@@ -1,136 +1,120 @@
-// The files of deploy/: the manifests have the fields that their kinds know and no others, and every flag that they pass is
-// one that `moeflux serve` takes.
+// The files of deploy/: manifests and compose file against the schemas of their projects (test/data/schemas), and every flag that
+// they pass is one that `moeflux serve` takes.
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { Ajv } from 'ajv'
+import { Ajv, type ValidateFunction } from 'ajv'
 import { describe, expect, it } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { moeflux } from '../cli/moeflux.js'
 import { repository } from '../support/packedFiles.js'
 
 const read = (name: string) => readFileSync(join(repository, 'deploy', name), 'utf8')
+const schema = (name: string) => JSON.parse(readFileSync(join(repository, 'test/data/schemas', name), 'utf8'))
+
 const text = { type: 'string' }
-const whole = { type: 'integer' }
-const list = (items: object) => ({ type: 'array', items, minItems: 1 })
-const open = { type: 'object' }
 /** An object with these fields and no others. */
-const fields = (properties: Record<string, object>, required: readonly string[] = []) => ({
+const fields = (properties: Record<string, object>, required = Object.keys(properties)) => ({
   type: 'object',
   properties,
-  required: [...required],
+  required,
   additionalProperties: false,
 })
-
-const metadata = fields({ name: text, labels: open, annotations: open })
-const selector = fields({ matchLabels: { type: 'object', minProperties: 1 } }, ['matchLabels'])
-const probe = fields(
-  {
-    httpGet: fields({ path: { enum: ['/ready', '/health'] }, port: text }, ['path', 'port']),
-    periodSeconds: whole,
-    failureThreshold: whole,
-  },
-  ['httpGet'],
-)
-const container = fields(
-  {
-    ...{ name: text, image: text, args: list(text), env: list(open), resources: open, securityContext: open },
-    ports: list(fields({ name: text, containerPort: whole }, ['containerPort'])),
-    ...{ startupProbe: probe, readinessProbe: probe, livenessProbe: probe },
-    volumeMounts: list(fields({ name: text, mountPath: text }, ['name', 'mountPath'])),
-  },
-  ['name', 'image', 'readinessProbe', 'livenessProbe'],
-)
-const pod = fields(
-  {
-    terminationGracePeriodSeconds: whole,
-    securityContext: open,
-    containers: list(container),
-    volumes: list({ type: 'object', required: ['name'] }),
-  },
-  ['containers'],
-)
-const kind = (apiVersion: string, name: string, spec: object) =>
-  fields({ apiVersion: { const: apiVersion }, kind: { const: name }, metadata, spec }, [
-    'apiVersion',
-    'kind',
-    'metadata',
-    'spec',
-  ])
-
-const KINDS: Record<string, object> = {
-  Deployment: kind(
-    'apps/v1',
-    'Deployment',
-    fields({ replicas: whole, selector, strategy: open, template: fields({ metadata, spec: pod }) }, [
-      'selector',
-      'template',
-    ]),
-  ),
-  Service: kind(
-    'v1',
-    'Service',
-    fields({ selector: open, ports: list(fields({ name: text, port: whole, targetPort: text }, ['port'])) }, ['ports']),
-  ),
-  PodDisruptionBudget: kind(
-    'policy/v1',
-    'PodDisruptionBudget',
-    fields({ maxUnavailable: whole, selector }, ['selector']),
-  ),
-  HorizontalPodAutoscaler: kind(
-    'autoscaling/v2',
-    'HorizontalPodAutoscaler',
-    fields(
-      {
-        scaleTargetRef: fields({ apiVersion: text, kind: { const: 'Deployment' }, name: text }, ['kind', 'name']),
-        ...{ minReplicas: whole, maxReplicas: whole, behavior: open },
-        metrics: list(
-          fields({ type: { const: 'Pods' }, pods: fields({ metric: fields({ name: text }), target: open }) }),
-        ),
-      },
-      ['scaleTargetRef', 'maxReplicas', 'metrics'],
-    ),
-  ),
-  InferencePool: kind(
-    'inference.networking.k8s.io/v1',
-    'InferencePool',
-    fields({ selector, targetPorts: list(fields({ number: whole })), endpointPickerRef: open }, [
-      'selector',
-      'targetPorts',
-    ]),
-  ),
-}
-const service = fields({
-  ...{ image: text, command: list(text), environment: open, read_only: { type: 'boolean' }, restart: text },
-  build: fields({ context: text, dockerfile: text }),
-  ...{ tmpfs: list(text), volumes: list(text), ports: list(text), depends_on: list(text), stop_grace_period: text },
+const number = fields({ number: { type: 'integer' } })
+const INFERENCE_POOL = fields({
+  ...{ apiVersion: text, kind: text, metadata: { type: 'object' } },
+  spec: fields({
+    selector: fields({ matchLabels: { type: 'object', minProperties: 1 } }),
+    targetPorts: { type: 'array', items: number, minItems: 1 },
+    endpointPickerRef: fields({ name: text, port: number }),
+  }),
 })
-const COMPOSE = fields(
-  { name: text, 'x-replica': service, services: { type: 'object', additionalProperties: service }, volumes: open },
-  ['services'],
-)
 
-function problems(schema: object, value: unknown): unknown {
-  const validate = new Ajv({ allErrors: true }).compile(schema)
+/** Fields that a kind does not know are refused, as the API server does when it is asked to be strict. */
+function strict(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(strict)
+  if (value === null || typeof value !== 'object') return value
+  const own = value as Record<string, unknown>
+  if (own.format === 'int-or-string') return { type: ['integer', 'string'] }
+  const all = Object.fromEntries(Object.entries(own).map(([key, part]) => [key, strict(part)]))
+  return own.type === 'object' && own.properties ? { ...all, additionalProperties: false } : all
+}
+
+const ajv = new Ajv({ strict: false, validateFormats: false, allErrors: true })
+ajv.addSchema(strict(schema('kubernetes-1.27.json')) as object, 'kubernetes')
+const kubernetes = (name: string) => ajv.compile({ $ref: `kubernetes#/definitions/io.k8s.api.${name}` })
+const KINDS: Record<string, ValidateFunction> = {
+  'apps/v1 Deployment': kubernetes('apps.v1.Deployment'),
+  'v1 Service': kubernetes('core.v1.Service'),
+  'policy/v1 PodDisruptionBudget': kubernetes('policy.v1.PodDisruptionBudget'),
+  'autoscaling/v2 HorizontalPodAutoscaler': kubernetes('autoscaling.v2.HorizontalPodAutoscaler'),
+  'inference.networking.k8s.io/v1 InferencePool': ajv.compile(INFERENCE_POOL),
+}
+const { $schema: _, ...composeSchema } = schema('compose-spec.json') // draft 7 by a name that Ajv does not know
+const isCompose = ajv.compile(composeSchema)
+
+const manifests = readdirSync(join(repository, 'deploy/kubernetes'))
+  .flatMap(file => parseAllDocuments(read(`kubernetes/${file}`)))
+  .map(document => {
+    expect(document.errors).toEqual([])
+    const value = document.toJS()
+    return { kind: `${value.apiVersion} ${value.kind}`, value }
+  })
+const compose = parse(read('compose.yaml'), { merge: true })
+
+function problems(validate: ValidateFunction, value: unknown): unknown {
   return validate(value) ? [] : validate.errors
 }
 
+type Tree = Record<string, unknown> | unknown[]
+
+/** The value once for each of its fields, with a letter too many in the name of that one. */
+function* misspelt(value: unknown, path: readonly string[] = []): Generator<{ path: string; value: unknown }> {
+  if (value === null || typeof value !== 'object') return
+  for (const [key, part] of Object.entries(value as Tree)) {
+    if (!Array.isArray(value)) {
+      const { [key]: _, ...others } = value as Record<string, unknown>
+      yield { path: [...path, key].join('.'), value: { ...others, [`${key}s`]: part } }
+    }
+    for (const inner of misspelt(part, [...path, key])) {
+      const copy: Tree = Array.isArray(value) ? [...value] : { ...value }
+      Object.assign(copy, { [key]: inner.value })
+      yield { path: inner.path, value: copy }
+    }
+  }
+}
+
+const unnoticed = (validate: ValidateFunction, value: unknown) =>
+  [...misspelt(value)].filter(broken => validate(broken.value)).map(({ path }) => path)
+
 describe('deploy', () => {
   it('has manifests of the kinds that they say they are', () => {
-    const kinds: string[] = []
-    for (const file of readdirSync(join(repository, 'deploy/kubernetes'))) {
-      for (const document of parseAllDocuments(read(`kubernetes/${file}`))) {
-        expect(document.errors).toEqual([])
-        const value = document.toJS()
-        kinds.push(value.kind)
-        expect([value.kind, problems(KINDS[value.kind], value)]).toEqual([value.kind, []])
-      }
+    for (const { kind, value } of manifests) expect([kind, problems(KINDS[kind], value)]).toEqual([kind, []])
+    expect(manifests.map(({ kind }) => kind).sort()).toEqual(Object.keys(KINDS).sort())
+  })
+
+  it('has no field that could be misspelt without being noticed, but for names that are free', () => {
+    const free = /(^|\.)(labels|annotations|matchLabels|requests|limits)\.[^.]*(\.[^.]*)*$/
+    for (const { kind, value } of manifests) {
+      expect([...misspelt(value)].length).toBeGreaterThan(8)
+      const passed = unnoticed(KINDS[kind], value).filter(path => !free.test(path) && path !== 'spec.selector.app')
+      expect([kind, passed]).toEqual([kind, kind.endsWith('InferencePool') ? ['metadata.name'] : []])
     }
-    expect(kinds.sort()).toEqual(Object.keys(KINDS).sort())
+    const ofCompose = /^(x-replica(\.|$)|(services|volumes)\.[^.]+$|services\.[^.]+\.environment\.)/
+    expect(unnoticed(isCompose, compose).filter(path => !ofCompose.test(path))).toEqual([])
+  })
+
+  it('would not pass with values of another type', () => {
+    const [deployment] = manifests.filter(({ kind }) => kind === 'apps/v1 Deployment')
+    const { spec } = deployment.value
+    for (const broken of [{ replicas: 'two' }, { selector: undefined }, { template: { spec: { containers: [{}] } } }]) {
+      const value = JSON.parse(JSON.stringify({ ...deployment.value, spec: { ...spec, ...broken } }))
+      expect(problems(KINDS[deployment.kind], value), JSON.stringify(broken)).not.toEqual([])
+    }
+    expect(problems(isCompose, { services: { one: { image: 7 } } })).not.toEqual([])
   })
 
   it('has a compose file whose services are there', () => {
-    const compose = parse(read('compose.yaml'), { merge: true })
-    expect(problems(COMPOSE, compose)).toEqual([])
+    expect(problems(isCompose, compose)).toEqual([])
     for (const { depends_on: needed = [] } of Object.values<{ depends_on?: string[] }>(compose.services)) {
       expect(Object.keys(compose.services)).toEqual(expect.arrayContaining(needed))
     }
