@@ -81,6 +81,7 @@ export class ModelShelf<L extends Loadable> {
   private waiters: Waiter<L>[] = []
   private clock = 0
   private isMoving = false // one model at a time is loaded or unloaded
+  private refusal: unknown // of those who come after it was closed
   private closed = false
   readonly counters = { loads: 0, unloads: 0, failures: 0 }
 
@@ -133,6 +134,7 @@ export class ModelShelf<L extends Loadable> {
   /** Waits for its turn and, where need be, until the model is loaded. Throws what loading threw. */
   async acquire(id: string, signal?: AbortSignal): Promise<Lease<L>> {
     signal?.throwIfAborted()
+    if (this.closed) throw this.refusal
     const slot = this.slots.get(id)
     if (slot === undefined) throw new Error(`there is no model '${id}'`)
     return await new Promise<Lease<L>>((resolve, reject) => {
@@ -158,11 +160,15 @@ export class ModelShelf<L extends Loadable> {
     })
   }
 
-  /** Refuses who waits, waits for who uses a model, unloads all. */
+  /** Refuses who waits and who comes, gives up what is being loaded, unloads all. */
   async close(refusal: unknown): Promise<void> {
     this.closed = true
+    this.refusal = refusal
     for (const { refuse } of this.waiters.splice(0)) refuse(refusal)
-    for (const slot of this.slots.values()) if (slot.timer !== null) clearTimeout(slot.timer)
+    for (const slot of this.slots.values()) {
+      if (slot.timer !== null) clearTimeout(slot.timer)
+      slot.stopping?.abort(refusal)
+    }
     while (this.isMoving) await new Promise(resolve => setTimeout(resolve, 5))
     await Promise.all([...this.slots.values()].map(slot => slot.loaded?.close()))
   }

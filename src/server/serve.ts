@@ -1,5 +1,6 @@
 // A listening server over one opened model or several to be opened: made, stopped, nothing else. Stopping first takes no new work, then lets
 // answers finish for a while, then cancels them.
+import { setMaxListeners } from 'node:events'
 import type { Server } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { MemoryPlanError, MoefluxError, OutOfMemoryError } from '../errors.js'
@@ -78,6 +79,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
   const totals = shelf.totals
   const admission = new Admission(parallel, maxQueue)
   const stopping = new AbortController()
+  setMaxListeners(0, stopping.signal) // every request listens: eleven are no leak
   let draining = false
   const receiveMs = options.receiveTimeoutMs ?? MINUTE_MS
   const bodyLimits: BodyLimits = {

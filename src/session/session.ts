@@ -338,7 +338,6 @@ export class Session {
       cached = context.length
       missed = this.cache.explainMiss(prompt, cached)
       const onProgress = (done: number) => options.onPromptProgress?.(done - cached, prompt.ids.length - cached, cached)
-      onProgress(cached)
       const logits = await this.cache.evaluate(context, prompt, resumed, signal, onProgress)
       written = Math.max(0, lastShared(prompt) - cached)
       answering = performance.now()

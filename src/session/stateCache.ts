@@ -102,6 +102,7 @@ export class StateCache {
   ): Promise<Float32Array> {
     const { ids, landings, scope } = prompt
     try {
+      onProgress(context.length) // in here: it is the caller's, and whoever waits for this prompt must hear of its end
       for (const { position, landmark } of landings) {
         const start = context.length
         if (position < start) {

@@ -86,6 +86,8 @@ export function hidePassword(url: string): string {
 }
 
 class RedisStore implements PrefixStore {
+  private connecting: Promise<void> | null = null
+
   constructor(
     private readonly client: Redis | Cluster,
     readonly location: string,
@@ -122,10 +124,22 @@ class RedisStore implements PrefixStore {
     const { status } = this.client
     if (status === 'wait' || status === 'end') await this.client.connect()
     else if (status === 'connecting' || status === 'connect') {
+      this.connecting ??= this.untilReady()
+      await this.connecting
+    }
+  }
+
+  private async untilReady(): Promise<void> {
+    const { client } = this
+    let refused = () => {}
+    try {
       await new Promise<void>((resolve, reject) => {
-        this.client.once('ready', resolve)
-        this.client.once('close', () => reject(new Error('the connection was refused')))
+        refused = () => reject(new Error('the connection was refused'))
+        client.once('ready', resolve).once('close', refused)
       })
+    } finally {
+      this.connecting = null
+      client.removeListener('close', refused)
     }
   }
 }

@@ -176,6 +176,27 @@ describe('a shelf of models', () => {
     await expect(shelf.acquire('nobody')).rejects.toThrow('nobody')
   })
 
+  it('refuses who comes after it was closed, and gives up what is being loaded', async () => {
+    const shelf = new ModelShelf<Pretended>(
+      [
+        {
+          id: 'slow',
+          contextLength: null,
+          isPinned: false,
+          // For ever, but for the signal.
+          load: ({ signal }) =>
+            new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason), { once: true })),
+        },
+      ],
+      { mostLoaded: 1, keepMs: 1_000, isShortage: () => false },
+    )
+    const stopping = new Error('stopping')
+    const waiting = shelf.acquire('slow').catch(error => error)
+    await shelf.close(stopping)
+    expect(await waiting).toBe(stopping)
+    await expect(shelf.acquire('slow')).rejects.toBe(stopping)
+  })
+
   it('refuses who waits when it is closed', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })

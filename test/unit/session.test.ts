@@ -233,6 +233,21 @@ describe('the prefix cache', () => {
     await fresh.close()
   })
 
+  it('lets nobody wait for a prompt whose caller failed when it was told how far it is', async () => {
+    const { model } = await open(prompt => `${prompt.length}.`)
+    const session = model.createSession()
+    const messages = [{ role: 'system', content: 'You remember numbers. '.repeat(20) } as const, user('Which?')]
+    for (const at of [0, 1]) {
+      let told = 0
+      const onPromptProgress = () => {
+        if (told++ === at) throw new Error('my screen is gone')
+      }
+      await expect(session.chat({ messages, onPromptProgress }).answer()).rejects.toThrow('my screen is gone')
+    }
+    expect((await session.chat({ messages }).answer()).text).toMatch(/^\d+\.$/)
+    await model.close()
+  })
+
   it('keeps breakpoints that the messages ask for', async () => {
     const { model } = await open(() => 'ok')
     const session = model.createSession()
