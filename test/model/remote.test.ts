@@ -9,6 +9,7 @@ import { S3Client } from '#moeflux/remote/s3Client.js'
 import { startS3 } from '../../scripts/scaleOut/servers.mjs'
 import { moeflux } from '../cli/moeflux.js'
 import { RangeServer } from '../support/rangeServer.js'
+import '../support/swiftShader.js'
 
 const home = mkdtempSync(join(tmpdir(), 'moeflux-remote-'))
 const before = process.env.MOEFLUX_HOME
@@ -100,20 +101,48 @@ describe('a model on a server', () => {
     expect(() => cachedBytes()).toThrow()
   })
 
-  it('fails with an error that says what is missing when its server goes, and goes on when that is back', async () => {
-    const model = await openModel(url, { ...options, modelCache: 0 })
-    try {
-      server.faults = { path: /packed_experts/, refuse: true }
-      const error = await model.generate(prompt).catch(error => error)
-      expect(error).toMatchObject({ code: 'EXPERT_READ' })
-      expect(error.message).toContain('packed_experts/layer_')
-      server.faults = {}
-      expect((await model.generate(prompt)).text).toBe((await answer(demoModelPath())).text)
-    } finally {
-      server.faults = {}
-      await model.close()
-    }
-  })
+  for (const backend of ['wasm', 'webgpu'] as const) {
+    it(`fails with an error that says what is missing when its server goes, and goes on when that is back, on ${backend}`, async () => {
+      const own = { ...options, backend, precision: 'exact', modelCache: 0 } as const
+      const word = { prompt: 'Once', maxTokens: 12, temperature: 0 } // little work for an emulated GPU
+      const local = await openModel(demoModelPath(), { ...options, precision: 'exact' })
+      const { text: right } = await local
+        .createSession()
+        .complete({ ...word, maxTokens: 3 })
+        .answer()
+      await local.close()
+      const model = await openModel(url, own)
+      try {
+        const begun = expertBytes()
+        // In the middle of an answer: what was answered so far was routed to experts that came.
+        const tokens: string[] = []
+        const broken = async () => {
+          for await (const event of model.createSession().complete(word)) {
+            if (event.type !== 'text') continue
+            tokens.push(event.text)
+            server.faults = { path: /packed_experts/, refuse: true }
+          }
+        }
+        const error = await broken().catch(error => error)
+        expect(error).toMatchObject({ code: 'EXPERT_READ' })
+        expect(error.message).toContain('packed_experts/layer_')
+        expect(tokens.length).toBeGreaterThan(0)
+        expect(expertBytes()).toBeGreaterThan(begun)
+        server.faults = {}
+        expect(
+          (
+            await model
+              .createSession()
+              .complete({ ...word, maxTokens: 3 })
+              .answer()
+          ).text,
+        ).toBe(right)
+      } finally {
+        server.faults = {}
+        await model.close()
+      }
+    })
+  }
 
   it('is refused with a reason where there is none, or none that can be read in parts', async () => {
     await expect(openModel(`${server.origin}/nothing`, options)).rejects.toMatchObject({ code: 'MODEL_NOT_FOUND' })
