@@ -5,11 +5,13 @@
 //
 //   node scripts/scaleOut/faults.mjs [--clients 64] [--seconds 60] [--no-store]
 //
-// With --no-store replicas have none and nothing breaks: what first tokens take by themselves.
+// With --no-store replicas have none and nothing breaks: what first tokens take by themselves. Where the programs are is told to
+// servers.mjs. A request that is not answered in a minute counts as hung, with how far it had come and how many others were
+// answered while it waited: none, where the machine stood still.
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { Redis } from 'ioredis'
-import { freePort, startHaproxy, startRedis } from './servers.mjs'
+import { freePort, missing, startHaproxy, startRedis } from './servers.mjs'
 import { StoreWaits } from './storeWaits.mjs'
 
 const option = (name, fallback) => {
@@ -49,6 +51,11 @@ async function startReplica(port, store) {
   return { child, port, ended, pid: child.pid, url: `http://127.0.0.1:${port}` }
 }
 
+const absent = ['redis', 'haproxy'].map(missing).filter(line => line !== null)
+if (absent.length > 0) {
+  console.error(absent.join('\n'))
+  process.exit(2)
+}
 let redis = await startRedis()
 const ports = [await freePort(), await freePort(), await freePort()]
 const replicas = await Promise.all(ports.map(port => startReplica(port, redis.url)))
@@ -57,6 +64,7 @@ const answers = new Map() // what a conversation got when it was first held
 const phases = new Map()
 let phase = 'well'
 let isOver = false
+let allAnswered = 0
 const count = (name, by = 1) => {
   const now = phases.get(phase) ?? { first: [] }
   now[name] = (now[name] ?? 0) + by
@@ -68,6 +76,8 @@ async function ask(messages, session) {
   const began = performance.now()
   let first = null
   let text = ''
+  let stage = 'before its answer began'
+  const answeredBefore = allAnswered
   try {
     const response = await fetch(`${balancer.url}/v1/chat/completions`, {
       method: 'POST',
@@ -76,6 +86,7 @@ async function ask(messages, session) {
       signal: AbortSignal.timeout(60_000),
     })
     if (response.status !== 200) return count(`status ${response.status}`) && null
+    stage = 'before its first token'
     let rest = ''
     let isDone = false
     for await (const chunk of response.body.pipeThrough(new TextDecoderStream())) {
@@ -88,17 +99,21 @@ async function ask(messages, session) {
           const event = JSON.parse(line.slice(6))
           if (event.error) return count('error event') && null
           first ??= performance.now() - began
+          stage = 'in its answer'
           text += event.choices[0]?.delta?.content ?? ''
         }
       }
     }
     if (!isDone) return count('cut off') && null
   } catch (error) {
-    return count(error.name === 'TimeoutError' ? 'HUNG' : 'connection lost') && null
+    if (error.name !== 'TimeoutError') return count('connection lost') && null
+    count('answered beside those that hung', allAnswered - answeredBefore)
+    return count(`HUNG ${stage}`) && null
   }
   const key = JSON.stringify(messages)
   const known = answers.get(key)
   answers.set(key, known ?? text)
+  allAnswered++
   const now = count(known === undefined || known === text ? 'answered' : 'WRONG')
   now.first.push(first)
   return text
@@ -187,7 +202,8 @@ for (const [name, { first, waits, within, longestMs, timerLate, bytes: _, ...cou
   console.log(JSON.stringify({ phase: name, ...counts, firstTokenMs: { p50: share(0.5), p99: share(0.99) }, store }))
   const lost = Object.keys(counts).filter(key => key !== 'answered' && name !== 'replica killed')
   if (lost.length > 0) failures.push(`${name}: ${lost.join(', ')}`)
-  if (counts.WRONG || counts.HUNG) failures.push(`${name}: wrong or hung`)
+  if (Object.keys(counts).some(key => key === 'WRONG' || key.startsWith('HUNG')))
+    failures.push(`${name}: wrong or hung`)
   if (late > 0) failures.push(`${name}: ${late} answers waited more than ${limit} s for the store`)
 }
 for (const port of ports) {

@@ -2,6 +2,8 @@
 // configurations of deploy/. As a script it starts the stores and says where they are until it is stopped.
 //
 //   node scripts/scaleOut/servers.mjs
+//
+// The programs are those of PATH, or at the paths that MOEFLUX_REDIS_SERVER, MOEFLUX_NGINX and MOEFLUX_HAPROXY say.
 import { spawn, spawnSync } from 'node:child_process'
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
@@ -10,15 +12,25 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
-const PROGRAMS = { redis: 'redis-server', nginx: 'nginx', haproxy: 'haproxy' }
+const PROGRAMS = {
+  redis: { name: 'redis-server', variable: 'MOEFLUX_REDIS_SERVER' },
+  nginx: { name: 'nginx', variable: 'MOEFLUX_NGINX' },
+  haproxy: { name: 'haproxy', variable: 'MOEFLUX_HAPROXY' },
+}
+const PATH = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`
 const WAIT_MS = 15_000
 
+const programOf = ({ name, variable }) => process.env[variable] || name
+
 /** Null where the program is there, else one line that says how to get it. */
-export function missing(name) {
-  const program = PROGRAMS[name]
-  const path = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`
-  const found = spawnSync('sh', ['-c', `command -v ${program}`], { env: { ...process.env, PATH: path } })
-  return found.status === 0 ? null : `${program} is not installed: apt-get install ${program}`
+export function missing(server) {
+  const { name, variable } = PROGRAMS[server]
+  const program = programOf(PROGRAMS[server])
+  const found = spawnSync('sh', ['-c', 'command -v "$0"', program], { env: { ...process.env, PATH } })
+  if (found.status === 0) return null
+  return program === name
+    ? `${name} is not installed: apt-get install ${name}, or say with ${variable} where it is`
+    : `${variable}: there is no program at ${program}`
 }
 
 export async function freePort() {
@@ -37,7 +49,7 @@ export async function startRedis({ args = [], port } = {}) {
   const at = port ?? (await freePort())
   const folder = mkdtempSync(join(tmpdir(), 'moeflux-redis-'))
   const own = ['--port', String(at), '--bind', '127.0.0.1', '--save', '', '--appendonly', 'no', '--dir', folder]
-  const child = start(PROGRAMS.redis, [...own, ...args])
+  const child = start(programOf(PROGRAMS.redis), [...own, ...args])
   await listening(at, child)
   return { port: at, url: `redis://127.0.0.1:${at}`, child, stop: () => stop(child, folder) }
 }
@@ -74,7 +86,7 @@ export async function startNginx(ports) {
   const servers = ports.map(to => `server 127.0.0.1:${to} max_conns=72 max_fails=1 fail_timeout=2s;\n`)
   writeFileSync(join(folder, 'replicas.conf'), servers.join(''))
   writeFileSync(join(folder, 'listen.conf'), `listen 127.0.0.1:${port};\n`)
-  const child = start(PROGRAMS.nginx, ['-p', folder, '-c', join(folder, 'nginx.conf'), '-g', 'daemon off;'])
+  const child = start(programOf(PROGRAMS.nginx), ['-p', folder, '-c', join(folder, 'nginx.conf'), '-g', 'daemon off;'])
   await listening(port, child)
   return { port, url: `http://127.0.0.1:${port}`, stop: () => stop(child, folder) }
 }
@@ -89,15 +101,17 @@ export async function startHaproxy(ports) {
   const servers = ports.map((to, i) => `  server replica${i + 1} 127.0.0.1:${to}`)
   writeFileSync(join(folder, 'replicas.cfg'), [...lines, ...servers, ''].join('\n'))
   const files = ['haproxy.cfg', 'replicas.cfg'].flatMap(name => ['-f', join(folder, name)])
-  const child = start(PROGRAMS.haproxy, ['-db', ...files], { MOEFLUX_BIND: `127.0.0.1:${port}` })
+  const child = start(programOf(PROGRAMS.haproxy), ['-db', ...files], { MOEFLUX_BIND: `127.0.0.1:${port}` })
   await listening(port, child)
   return { port, url: `http://127.0.0.1:${port}`, stop: () => stop(child, folder) }
 }
 
 function start(program, args, env = {}) {
-  const path = `${process.env.PATH}:/usr/sbin:/usr/local/sbin`
-  const child = spawn(program, args, { env: { ...process.env, PATH: path, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(program, args, { env: { ...process.env, PATH, ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   child.output = ''
+  child.once('error', ({ message }) => {
+    child.output = message // it does not exist, or is none for this machine
+  })
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', text => {
       child.output = (child.output + text).slice(-10_000)
@@ -109,7 +123,7 @@ function start(program, args, env = {}) {
 async function listening(port, child) {
   const deadline = Date.now() + WAIT_MS
   while (Date.now() < deadline) {
-    if (child.exitCode !== null) break
+    if (child.exitCode !== null || child.pid === undefined) break
     const isThere = await new Promise(resolve => {
       const socket = connect(port, '127.0.0.1', () => resolve(true)).on('error', () => resolve(false))
       socket.on('connect', () => socket.end())

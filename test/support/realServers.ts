@@ -1,17 +1,23 @@
-// Tests that need a server of another project: where it is not installed they fail under CI, and elsewhere say in one line
-// how to get it.
+// Tests that need a server of another project: where it is not installed they fail under CI, and elsewhere each says in one line
+// that it was not run, and how to get what it needs.
 import { it } from 'vitest'
 import { missing } from '../../scripts/scaleOut/servers.mjs'
 
 type Name = Parameters<typeof missing>[0]
+type Define = (title: string, work: () => Promise<void>, timeout?: number) => void
 
-export function withServers(names: readonly Name[]): typeof it | typeof it.skip {
+export function withServers(names: readonly Name[]): Define {
   const lines = names.map(missing).filter(line => line !== null)
-  if (lines.length === 0) return it
+  if (lines.length === 0) return (title, work, timeout) => it(title, work, timeout)
+  const why = lines.join('; ')
   if (process.env.CI) {
-    it(`has ${names.join(', ')}`, () => {
-      throw new Error(lines.join('; '))
-    })
-  } else console.warn(`not run: ${lines.join('; ')}`)
-  return it.skip
+    return title =>
+      it(title, () => {
+        throw new Error(why)
+      })
+  }
+  return (title, work) => {
+    console.warn(`not run: ${title} (${why})`)
+    it.skip(title, work)
+  }
 }
