@@ -1,6 +1,5 @@
 // What the embedding endpoints of all APIs do: inputs in, vectors out.
-import { ContextLimitError } from '../errors.js'
-import type { EmbedOptions } from '../session/embedding.js'
+import { ContextLimitError, type EmbedOptions } from '../index.js'
 import { ApiError } from './apiError.js'
 import type { Served } from './service.js'
 
