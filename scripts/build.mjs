@@ -58,9 +58,9 @@ const sharedMemory = ['--enable', 'threads', '--sharedMemory', '--maximumMemory'
 /** Entries of src/browser that become workers, and what the workers are called. */
 const browserWorkers = {
   engineWorker: 'engine',
-  computeThread: 'compute',
-  textThread: 'text',
-  grammarThread: 'grammar',
+  computeWorker: 'compute',
+  textWorker: 'text',
+  grammarWorker: 'grammar',
 }
 
 const steps = {

@@ -17,9 +17,9 @@ export type { ModelStats, TierStats, TierUse } from './compute/stats.js'
 export type { TokenConstraint } from './constrain/constraint.js'
 export type { AnswerRequest, ResponseFormat, ToolChoice } from './constrain/constraintFactory.js'
 export type { ToolSchema } from './constrain/toolCallGrammar.js'
+export type { Context } from './engine/context.js'
 export type {
   CheckOptions,
-  Context,
   ContextOptions,
   EvalOptions,
   EvaluateOptions,
@@ -28,7 +28,7 @@ export type {
   PromptOptions,
   RoutingChunk,
   TokenOptions,
-} from './engine/context.js'
+} from './engine/contextOptions.js'
 export type { DraftStats, Drafts } from './engine/draftGovernor.js'
 export type { EngineFrame } from './engine/engineFrame.js'
 export type { KeptState } from './engine/keptState.js'

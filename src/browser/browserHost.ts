@@ -8,7 +8,7 @@ import { unsharedKernels } from '../compute/wasm/unsharedKernels.js'
 import type { WorkerReport } from '../compute/wasm/workerMessages.js'
 import { BackendUnavailableError } from '../errors.js'
 import { startAsyncReaders } from '../experts/asyncReaders.js'
-import type { ComputeEnd } from './computeThread.js'
+import type { ComputeEnd } from './computeWorker.js'
 
 /** Past so many, threads share cores on most machines, and the page wants one as well. */
 const MOST_THREADS = 8

@@ -4,14 +4,14 @@ import type { Cli } from './action.js'
 import { type SamplingOptions, samplerOptions } from './samplingOptions.js'
 import { showAnswer, speedLine } from './showAnswer.js'
 
-export interface AnswerRequest extends SamplingOptions {
+export interface PromptToAnswer extends SamplingOptions {
   readonly prompt: string
   readonly system?: string
   readonly think?: boolean
   readonly raw?: boolean
 }
 
-export async function answerPrompt(cli: Cli, model: Model, request: AnswerRequest): Promise<void> {
+export async function answerPrompt(cli: Cli, model: Model, request: PromptToAnswer): Promise<void> {
   const session = model.createSession({ maxSequences: 1 })
   const bar = cli.progressBar('tokens')
   const options = {

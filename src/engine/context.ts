@@ -1,9 +1,9 @@
 // One sequence: its tokens, its calls in order, its checkpoints, and exact rewind. Everything that changes state goes
 // through one queue, so a second call waits for the first; what is wrong with a call is thrown before anything changes.
 // What is evaluated when, together with other contexts, is the scheduler's decision; the math is the backend's.
+
 import {
   type Backend,
-  type DraftRequest,
   type HeldState,
   MOST_GUESSES,
   type ProbeRequest,
@@ -27,67 +27,23 @@ import {
 } from '../errors.js'
 import { areFinite, joinFloats } from '../model/floats.js'
 import { Checkpoints } from './checkpoints.js'
+import type {
+  CheckOptions,
+  ContextOptions,
+  EvalOptions,
+  EvaluateOptions,
+  Evaluation,
+  GuessOptions,
+  PromptOptions,
+  RoutingChunk,
+  TokenOptions,
+} from './contextOptions.js'
 import { joinSignals } from './joinSignals.js'
 import { KeptState } from './keptState.js'
+import { LastLogits } from './lastLogits.js'
 import type { Scheduler } from './scheduler.js'
 import { checkSnapshot, decodeLayers, encodeLayer, plainBytes, snapshotHeader, snapshotSize } from './snapshot.js'
 import { readSnapshot, type StateReader, writeSnapshot } from './snapshotStream.js'
-
-export interface ContextOptions {
-  /** How many checkpoints are kept at most; 0 switches them off. Default 4. */
-  readonly maxCheckpoints?: number
-}
-
-export interface EvalOptions {
-  readonly signal?: AbortSignal
-}
-
-export interface TokenOptions extends EvalOptions {
-  /** Memory [vocab] for the logits, used token after token: a large vocabulary's are a megabyte each time. */
-  readonly into?: Float32Array
-}
-
-export interface GuessOptions extends EvalOptions {
-  /** Default the best token each time. See `DraftRequest`. */
-  readonly choose?: DraftRequest['choose']
-}
-
-export interface CheckOptions extends EvalOptions {
-  /** 'argmax' moves no logits. */
-  readonly output: 'all' | 'argmax'
-  /** How many of the tokens stay: at least the first. Called once, when it is sure that they will. */
-  readonly keep: NonNullable<StepRun['keep']>
-}
-
-export interface PromptOptions extends EvalOptions {
-  /** Where the caller believes the context to be: anything but `length` is an error instead of a silent hole. */
-  readonly start?: number
-  /** Tokens of this call evaluated so far. */
-  readonly onProgress?: (done: number, total: number) => void
-}
-
-export interface EvaluateOptions extends PromptOptions {
-  /** Which logits come back: of the last token (the default), of every token, or none. */
-  readonly logits?: 'last' | 'all' | 'none'
-  /** Also return the experts that each token was routed to; 'weights': and what the router made each of them count for. */
-  readonly routing?: boolean | 'weights'
-  /** With logits 'all': called with each chunk's logits [tokens, vocab], which are then not kept. */
-  readonly onLogits?: (start: number, logits: Float32Array) => void
-  /** Called with each chunk's rows [tokens, hidden] after the final norm, which nobody else keeps. */
-  readonly onHidden?: (start: number, rows: Float32Array) => void
-}
-
-export interface Evaluation {
-  readonly logits: Float32Array | null // 'last': [vocab]; 'all': [tokens, vocab]
-  readonly argmax: number | null // the best next id, unless logits are 'none'
-  readonly routing: readonly RoutingChunk[] // in order; empty unless asked for
-}
-
-export interface RoutingChunk {
-  readonly tokens: number
-  readonly experts: Uint16Array // [layers, tokens, K], highest probability first
-  readonly weights?: Float32Array // the same, where asked for
-}
 
 /** What a context needs of its model. */
 export interface ContextHost {
@@ -591,26 +547,6 @@ export class Context {
   private checkToken(token: number) {
     const { vocabSize } = this.host.backend.config
     if (!Number.isInteger(token) || token < 0 || token >= vocabSize) throw new TokenError(token, vocabSize)
-  }
-}
-
-/** The logits at the current position, where known, in memory that is used again for every token. */
-class LastLogits {
-  private values: Float32Array | null = null // [vocab]
-  private known = false
-
-  constructor(private readonly vocabSize: number) {}
-
-  /** `logits`: of one token or more, of which the last counts. */
-  set(logits: Float32Array | null) {
-    this.known = logits !== null
-    if (!logits) return
-    this.values ??= new Float32Array(this.vocabSize)
-    this.values.set(logits.subarray(logits.length - this.vocabSize))
-  }
-
-  copy(): Float32Array | null {
-    return this.known && this.values ? this.values.slice() : null
   }
 }
 

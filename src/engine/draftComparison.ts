@@ -1,6 +1,6 @@
 // Rounds with several numbers of guesses, in turns, and how long each takes: by medians, which a round that the system put aside
 // does not move, and with what these are uncertain by. Goes on until it is clear what pays, or until it does not matter.
-import { median } from '../experts/median.js'
+import { middleOf } from '../experts/middleOf.js'
 
 const STRETCH = 2 // rounds with one number before the next
 const LEAST_TURNS = 4 // of each number
@@ -38,7 +38,7 @@ export class DraftComparison {
 
   /** Seconds of a round. */
   seconds(count: number): number {
-    return median(this.times[this.counts.indexOf(count)])
+    return middleOf(this.times[this.counts.indexOf(count)])
   }
 
   /** How much longer a round with `count` guesses takes than one with `other`. */
@@ -55,8 +55,8 @@ export class DraftComparison {
   /** The standard error of a median, as a share of it, by the median distance from it. */
   private doubt(count: number): number {
     const times = this.times[this.counts.indexOf(count)]
-    const middle = median(times)
-    const distance = median(times.map(time => Math.abs(time - middle)))
+    const middle = middleOf(times)
+    const distance = middleOf(times.map(time => Math.abs(time - middle)))
     return (1.86 * distance) / middle / Math.sqrt(times.length)
   }
 }

@@ -6,7 +6,7 @@ import { FormatError, ReadError } from '../errors.js'
 import type { BlockChecksums } from '../storage/blockChecksums.js'
 import { openRegularSync } from '../storage/regularFile.js'
 import { availableMemory } from './nodeMemory.js'
-import type { ReaderThreadData } from './nodeReaderThread.js'
+import type { ReaderWorkerData } from './readerWorker.js'
 import { chooseReadMode, directAlignment, type ReadMode } from './readMode.js'
 import { ReadRing } from './readRing.js'
 
@@ -59,7 +59,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
   const ends: Promise<void>[] = []
   const workers: Worker[] = []
   for (let index = 0; index < threads; index++) {
-    const data: ReaderThreadData = {
+    const data: ReaderWorkerData = {
       ring: buffer,
       role: { index, takesAhead: index >= (options.demandThreads ?? threads >> 1) },
       banks: options.banks,
@@ -68,7 +68,7 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
       faults: options.faults,
       calls: options.onAnswer !== undefined,
     }
-    const worker = new Worker(new URL('./nodeReaderThread.js', import.meta.url), {
+    const worker = new Worker(new URL('./readerWorker.js', import.meta.url), {
       workerData: data,
       name: `moeflux reader ${index}`,
       resourceLimits: { maxOldGenerationSizeMb: 16, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },

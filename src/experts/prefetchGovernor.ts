@@ -3,7 +3,7 @@
 // reads, a busy disk and the cost of predicting all show up in that one number. Which way goes first alternates, so that
 // a cache that is still filling up favours neither, and what earlier trials said counts as well: machines are noisy. A
 // small state machine without a clock of its own, so that tests can drive it.
-import { median } from './median.js'
+import { middleOf } from './middleOf.js'
 
 const blockSteps = 8 // of one way before switching to the other
 const rounds = 4 // of a trial: a block each way
@@ -43,7 +43,7 @@ export class PrefetchGovernor {
   }
 
   private endBlock(): void {
-    this.blocks.push(Math.max(leastSeconds, median(this.block)))
+    this.blocks.push(Math.max(leastSeconds, middleOf(this.block)))
     this.block = []
     const done = this.blocks.length
     if (done === 2 * rounds) this.decide()

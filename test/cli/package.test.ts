@@ -87,7 +87,7 @@ describe('the package as users get it', () => {
     const installed = join(folder, 'node_modules', 'moeflux', 'dist')
     const text = await readFile(join(installed, 'THIRD-PARTY-LICENSES.txt'), 'utf8')
     // Found by following imports, without the bundler that the list is made from.
-    const workers = ['engineWorker', 'computeThread', 'textThread', 'grammarThread']
+    const workers = ['engineWorker', 'computeWorker', 'textWorker', 'grammarWorker']
     const bundled = importedPackages([...workers.map(name => `dist/browser/${name}.js`), 'src/web/main.tsx'])
     expect([...bundled]).toEqual(expect.arrayContaining(['@huggingface/jinja', 'marked', '@preact/signals-core']))
     for (const name of bundled) {

@@ -37,11 +37,6 @@ export class Bank {
     this.limit = pages * WASM_PAGE
   }
 
-  /** Bytes handed out by the arena. */
-  get arenaBytes(): number {
-    return this.used
-  }
-
   allocate(bytes: number): number {
     const size = alignUp(bytes, BLOCK_ALIGN)
     const reused = this.free.get(size)?.pop()

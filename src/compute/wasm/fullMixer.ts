@@ -1,4 +1,4 @@
-// Full attention of one layer over all rows of a step (spec 1.2): projections, then keys and values of the new rows into
+// Full attention of one layer over all rows of a step: projections, then keys and values of the new rows into
 // their pages, then attention by blocks of queries and groups of heads, then the output projection.
 
 import { attentionQueryBlock, floatTypeCode, pageTokens } from './kernels.js'

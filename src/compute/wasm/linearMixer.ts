@@ -1,4 +1,4 @@
-// The gated delta net of one layer over all rows of a step (spec 1.2). A worker takes whole key heads with the value
+// The gated delta net of one layer over all rows of a step. A worker takes whole key heads with the value
 // heads that use them: conv, norms, recurrence and gate of a head need nothing of other heads, so they run without a
 // barrier in between, over all tokens of a run in one call each.
 import { HOME, type Lane, type Need, needsOf } from './lane.js'

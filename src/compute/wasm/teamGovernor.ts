@@ -7,7 +7,7 @@
 // time nothing changes.
 // Steps are compared with those of as many rows alone: one with guesses takes longer on any team.
 // A state machine without a clock of its own. Results never depend on it.
-import { median } from '../../experts/median.js'
+import { middleOf } from '../../experts/middleOf.js'
 
 const TRIAL_STEPS = 2 // of one size before the next
 const TRIAL_ROUNDS = 4 // each size that often
@@ -81,10 +81,10 @@ export class TeamGovernor {
     this.recent.push(step)
     if (this.recent.length <= WINDOW) return
     this.recent.shift()
-    const seconds = median(this.recent.map(each => each.seconds))
+    const seconds = middleOf(this.recent.map(each => each.seconds))
     if (step.rows === this.trialRows && seconds > SLOWER * this.expected) this.hold = Math.min(this.hold, FIRST_HOLD)
     if (this.steps < this.hold) return
-    const waitsMuch = median(this.recent.map(each => each.waited)) > MUCH_WAITING
+    const waitsMuch = middleOf(this.recent.map(each => each.waited)) > MUCH_WAITING
     const sizes = this.rivals(waitsMuch || seconds < SHORT_STEP)
     if (sizes.length > 1) this.begin(sizes, step.rows)
   }
@@ -111,7 +111,7 @@ export class TeamGovernor {
   }
 
   private decide(): void {
-    const results = this.trial.map(({ size, seconds }) => ({ size, seconds: median(seconds) }))
+    const results = this.trial.map(({ size, seconds }) => ({ size, seconds: middleOf(seconds) }))
     let best = results[0]
     for (const result of results.slice(1)) {
       if (result.seconds < best.seconds * (best === results[0] ? CHANGE_MARGIN : 1)) best = result

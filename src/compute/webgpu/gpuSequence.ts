@@ -27,7 +27,6 @@ export interface SequenceHome {
   readonly config: ModelConfig
   readonly kv: KvPool
   readonly states: StatePool
-  forgetPredictions(sequence: GpuSequence): void
   /** Runs work that may make pools grow while no step runs: the buffers of a step must stay what they are. */
   inTurn<T>(work: () => Promise<T>): Promise<T>
 }
@@ -64,9 +63,8 @@ export class GpuSequence implements SequenceState {
     this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages), null)
   }
 
-  clearPredictions(): void {
-    this.#home.forgetPredictions(this)
-  }
+  /** Nothing is known here of tokens before: guesses come from the present token's own routers. */
+  clearPredictions(): void {}
 
   async hold(): Promise<HeldState> {
     this.#home.states.retain(this.state)
@@ -165,7 +163,6 @@ export class GpuSequence implements SequenceState {
     this.state = state
     this.table = table
     this.draft = draft
-    this.#home.forgetPredictions(this)
   }
 
   /** Ranges of one size, back to back. */

@@ -93,11 +93,6 @@ function blockConstants(name: BlockName, span: BlockSpan): Record<string, number
   return { ...constants, BOOK: true, BOOK0, BOOK1, BOOK2, BOOK3 }
 }
 
-/** Bytes that one load of vecWeights.wgsl takes. */
-export function loadBytes(format: MatrixFormat): number {
-  return format.bits === 2 ? 8 : 16
-}
-
 interface Piece {
   readonly matrix: Matrix
   readonly firstRow: number

@@ -3,16 +3,6 @@
 import { bufferUsage, mapMode } from './gpuFlags.js'
 import type { Kernel } from './kernel.js'
 
-export interface Dispatch {
-  readonly kernel: Kernel
-  readonly group: GPUBindGroup
-  readonly x: number
-  readonly y: number
-  readonly z: number
-  /** What this dispatch is for, in the profile: 'lmHead'. */
-  readonly label: string
-}
-
 export interface KernelTime {
   readonly label: string
   readonly count: number

@@ -19,7 +19,7 @@ fn workgroupSum(value: f32, thread: u32, lane: u32, subgroupSize: u32) -> f32 {
   workgroupBarrier();
   reduceScratch[thread] = value;
   workgroupBarrier();
-  // Eight threads' worth at a time: three levels at most for 256 threads.
+  // Two levels: sixteen values each, then the sums of those.
   if (thread < (WG + 15u) / 16u) {
     var part = 0.0;
     for (var i = 0u; i < 16u; i++) {

@@ -131,8 +131,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
     return new GpuSequence(this)
   }
 
-  forgetPredictions(): void {}
-
   step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
     return this.inTurn(() => this.#step(runs, options))
   }

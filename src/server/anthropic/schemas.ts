@@ -67,4 +67,3 @@ export const messagesRequest = z.object({
     .nullish(),
 })
 export type CountRequest = z.infer<typeof countRequest>
-export type MessagesRequest = z.infer<typeof messagesRequest>

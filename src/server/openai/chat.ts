@@ -1,4 +1,5 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
+
 import type { Context } from 'hono'
 import type { ChatMessage, ChatOptions, SessionEvent, TokenLogprobs, ToolCallEvent, Usage } from '../../index.js'
 import { type PromptProgress, withPromptProgress } from '../../serving.js'
@@ -11,10 +12,11 @@ import { LazyList } from '../jsonPieces.js'
 import { mergeStreams } from '../mergeStreams.js'
 import type { Served, Service } from '../service.js'
 import { type Visit, visit } from '../visit.js'
+import { collectAnswer } from './collectAnswer.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, tokenLimit, toolChoice } from './options.js'
 import { progressBody, timingsBody } from './promptProgress.js'
 import { type ChatRequest, chatRequest } from './schemas.js'
-import { errorEvent, finishReason, logprobsBody, tokenLogprobsBody, usageBody } from './shapes.js'
+import { errorEvent, logprobsBody, tokenLogprobsBody, usageBody } from './shapes.js'
 
 export async function chatCompletions(c: Context, service: Service): Promise<Response> {
   const placesFor = (request: ChatRequest) => request.n ?? 1
@@ -86,7 +88,7 @@ interface Head {
 }
 
 async function wholeAnswer(streams: readonly AsyncIterable<SessionEvent>[], request: ChatRequest, head: Head) {
-  const answers = await Promise.all(streams.map(collect))
+  const answers = await Promise.all(streams.map(collectAnswer))
   return {
     id: head.id,
     object: 'chat.completion',
@@ -99,7 +101,7 @@ async function wholeAnswer(streams: readonly AsyncIterable<SessionEvent>[], requ
         content: answer.text === '' && answer.toolCalls.length > 0 ? null : answer.text,
         refusal: null,
         ...(answer.thinking !== '' && { reasoning_content: answer.thinking }),
-        ...(answer.toolCalls.length > 0 && { tool_calls: answer.toolCalls }),
+        ...(answer.toolCalls.length > 0 && { tool_calls: answer.toolCalls.map(toolCallBody) }),
       },
       logprobs: request.logprobs ? { content: new LazyList(answer.logprobs, tokenLogprobsBody), refusal: null } : null,
       finish_reason: answer.finish,
@@ -107,26 +109,6 @@ async function wholeAnswer(streams: readonly AsyncIterable<SessionEvent>[], requ
     usage: usageBody(answers.map(answer => answer.usage)),
     system_fingerprint: null,
   }
-}
-
-async function collect(events: AsyncIterable<SessionEvent>) {
-  let text = ''
-  let thinking = ''
-  let usage: Usage | null = null
-  let finish: 'stop' | 'length' | 'tool_calls' = 'stop'
-  const toolCalls: ReturnType<typeof toolCallBody>[] = []
-  const logprobs: TokenLogprobs[] = []
-  for await (const event of events) {
-    if (event.type === 'usage') usage = event
-    else if (event.type === 'end') finish = finishReason(event.reason)
-    else {
-      logprobs.push(...(event.logprobs ?? []))
-      if (event.type === 'text') text += event.text
-      else if (event.type === 'thinking') thinking += event.text
-      else if (event.type === 'toolCall') toolCalls.push(toolCallBody(event))
-    }
-  }
-  return { text, thinking, toolCalls, logprobs, finish, usage: usage as Usage }
 }
 
 function toolCallBody(call: { id: string; name: string; arguments: string }) {
@@ -176,7 +158,7 @@ async function* streamChunks(
     else if (event.type === 'text') yield chunk([choice(index, { content: event.text }, null, event.logprobs)])
     else if (event.type === 'thinking') {
       yield chunk([choice(index, { reasoning_content: event.text }, null, event.logprobs)])
-    } else if (event.type === 'end') yield chunk([choice(index, {}, finishReason(event.reason))])
+    } else if (event.type === 'end') yield chunk([choice(index, {}, event.reason)])
     else {
       // A call that is dropped is not taken back: there is no way to say so. It stays without an end.
       const call = callDelta(event, event.type === 'toolCallStart' ? calls[index]++ : calls[index] - 1)

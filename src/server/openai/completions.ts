@@ -1,15 +1,17 @@
 // POST /v1/completions: raw text or token ids go on, without a chat template.
+
 import type { Context } from 'hono'
-import type { EventStream, SessionEvent, TokenLogprobs, Usage } from '../../index.js'
+import type { EventStream, TokenLogprobs, Usage } from '../../index.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
 import type { Served, Service } from '../service.js'
 import { type Visit, visit } from '../visit.js'
+import { collectAnswer } from './collectAnswer.js'
 import { responseFormat, samplingOptions, stopOption, tokenLimit } from './options.js'
 import { type CompletionRequest, completionRequest } from './schemas.js'
-import { errorEvent, finishReason, promptList, usageBody } from './shapes.js'
+import { errorEvent, promptList, usageBody } from './shapes.js'
 
 const DEFAULT_MAX_TOKENS = 16 // as the API has it
 
@@ -40,7 +42,7 @@ export async function completions(c: Context, service: Service): Promise<Respons
       model: request.model ?? service.modelId,
     }
     if (request.stream) return await stay.stream(streamChunks(streams, echo, request, head, service), errorEvent)
-    const answers = await Promise.all(streams.map(stream => collect(service.metrics.watch(stream))))
+    const answers = await Promise.all(streams.map(stream => collectAnswer(service.metrics.watch(stream))))
     const usages = answers.map(answer => answer.usage)
     return jsonAnswer(c, {
       ...head,
@@ -72,22 +74,6 @@ function sumUsage(usages: readonly Usage[], perPrompt: number) {
     total_tokens: promptTokens + body.completion_tokens,
     prompt_tokens_details: { ...body.prompt_tokens_details, cached_tokens: cachedTokens },
   }
-}
-
-async function collect(events: AsyncIterable<SessionEvent>) {
-  let text = ''
-  let usage: Usage | null = null
-  let finish: string = 'stop'
-  const logprobs: TokenLogprobs[] = []
-  for await (const event of events) {
-    if (event.type === 'usage') usage = event
-    else if (event.type === 'end') finish = finishReason(event.reason)
-    else {
-      logprobs.push(...(event.logprobs ?? []))
-      if (event.type === 'text') text += event.text
-    }
-  }
-  return { text, finish, logprobs, usage: usage as Usage }
 }
 
 function logprobsBody(tokens: readonly TokenLogprobs[], offset = 0) {
@@ -125,7 +111,7 @@ async function* streamChunks(
     if (text !== '') yield chunk([{ index, text, logprobs: null, finish_reason: null }])
     if (event.type === 'usage') usages[index] = event
     else if (event.type === 'end') {
-      yield chunk([{ index, text: '', logprobs: null, finish_reason: finishReason(event.reason) }])
+      yield chunk([{ index, text: '', logprobs: null, finish_reason: event.reason }])
     } else if (event.type === 'text') {
       const logprobs = event.logprobs?.length ? logprobsBody(event.logprobs, offsets[index]) : null
       offsets[index] += event.text.length

@@ -1,5 +1,5 @@
 // Pieces of answers that several OpenAI endpoints share: usage, token log-probabilities, errors.
-import type { EndReason, TokenInfo, TokenLogprobs, Usage } from '../../index.js'
+import type { TokenInfo, TokenLogprobs, Usage } from '../../index.js'
 import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { shortMessage } from '../shortMessage.js'
@@ -27,10 +27,6 @@ export function promptList(prompt: string | readonly string[] | number[] | reado
   if (typeof prompt === 'string') return [prompt]
   if (typeof prompt[0] === 'number') return [prompt as number[]]
   return [...(prompt as readonly (string | number[])[])]
-}
-
-export function finishReason(reason: EndReason): 'stop' | 'length' | 'tool_calls' {
-  return reason
 }
 
 function tokenBody({ text, logprob, bytes }: TokenInfo) {

@@ -2,9 +2,9 @@
 import { useApp } from '../state/app.js'
 import { EngineHistory } from '../state/engineHistory.js'
 import * as format from '../ui/format.js'
+import { ChartPanel } from './chartPanel.js'
 import { HeatMap } from './heatMap.js'
 import { LatencyChart } from './latencyChart.js'
-import { LineChart } from './lineChart.js'
 import { PhaseChart } from './phaseChart.js'
 import { TiersPanel } from './tiersPanel.js'
 
@@ -47,55 +47,47 @@ export function EngineView() {
         </section>
         <TiersPanel history={history} />
         <div class="panels">
-          <section class="panel" aria-label="Speed">
-            <h2>Tokens per second</h2>
-            <LineChart
-              version={version}
-              times={history.times}
-              shaded={history.isPrompt}
-              empty="No answer yet"
-              series={[{ label: 'answer', values: history.speed, tone: 'speed' }]}
-              format={tokens}
-            />
-          </section>
-          <section class="panel" aria-label="Prompts">
-            <h2>Prompt tokens per second</h2>
-            <LineChart
-              version={version}
-              times={history.times}
-              shaded={history.isPrompt}
-              empty="No prompt yet"
-              series={[{ label: 'prompt', values: history.promptSpeed, tone: 'prompt' }]}
-              format={tokens}
-            />
-          </section>
+          <ChartPanel
+            history={history}
+            version={version}
+            format={tokens}
+            name="Speed"
+            title="Tokens per second"
+            empty="No answer yet"
+            series={{ label: 'answer', values: history.speed, tone: 'speed' }}
+          />
+          <ChartPanel
+            history={history}
+            version={version}
+            format={tokens}
+            name="Prompts"
+            title="Prompt tokens per second"
+            empty="No prompt yet"
+            series={{ label: 'prompt', values: history.promptSpeed, tone: 'prompt' }}
+          />
           <section class="panel" aria-label="Time per token">
             <h2>Time per token, by phase</h2>
             <PhaseChart history={history} version={version} />
           </section>
-          <section class="panel" aria-label="Cache">
-            <h2>Experts found in memory</h2>
-            <LineChart
-              version={version}
-              times={history.times}
-              shaded={history.isPrompt}
-              empty="No expert was looked up yet"
-              series={[{ label: 'hit rate', values: history.hitRate, tone: 'hits' }]}
-              range={[0, 1]}
-              format={format.percent}
-            />
-          </section>
-          <section class="panel" aria-label="Reading">
-            <h2>Reading from disk</h2>
-            <LineChart
-              version={version}
-              times={history.times}
-              shaded={history.isPrompt}
-              empty="Nothing was read lately"
-              series={[{ label: 'bytes per second', values: history.readRate, tone: 'reads' }]}
-              format={value => `${format.bytes(value)}/s`}
-            />
-          </section>
+          <ChartPanel
+            history={history}
+            version={version}
+            format={format.percent}
+            name="Cache"
+            title="Experts found in memory"
+            empty="No expert was looked up yet"
+            series={{ label: 'hit rate', values: history.hitRate, tone: 'hits' }}
+            range={[0, 1]}
+          />
+          <ChartPanel
+            history={history}
+            version={version}
+            name="Reading"
+            title="Reading from disk"
+            empty="Nothing was read lately"
+            series={{ label: 'bytes per second', values: history.readRate, tone: 'reads' }}
+            format={value => `${format.bytes(value)}/s`}
+          />
           <section class="panel" aria-label="Read times">
             <h2>Time of a read</h2>
             <LatencyChart

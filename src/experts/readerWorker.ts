@@ -7,7 +7,7 @@ import { type CheckBytes, type ReadBytes, type ReaderRole, serveReads } from './
 import { withFaults } from './readFaults.js'
 import { ReadRing } from './readRing.js'
 
-export interface ReaderThreadData {
+export interface ReaderWorkerData {
   readonly ring: SharedArrayBuffer
   readonly role: ReaderRole
   readonly banks: readonly WebAssembly.Memory[]
@@ -18,7 +18,7 @@ export interface ReaderThreadData {
   readonly calls: boolean
 }
 
-const data = workerData as ReaderThreadData
+const data = workerData as ReaderWorkerData
 const ring = new ReadRing(data.ring)
 const read: ReadBytes = (file, target, position) => readSync(data.descriptors[file], target, 0, target.length, position)
 /** Each block is hashed where it lies, while other threads read and compute. */
