@@ -65,7 +65,7 @@ for (let round = 0; round < turns; round++) {
     const from = performance.now()
     for (let i = 0; i < turn; i++) await context.evalTokenGreedy(next())
     side.decode.push((1000 * turn) / (performance.now() - from))
-    if (promptTokens === 0 || round >= 3) continue
+    if (promptTokens === 0 || round >= 3 || 2 * side.size < all) continue // of few threads they take long
     Object.assign(runtime, { threads: side.size })
     const other = model.createContext({ maxCheckpoints: 0 })
     const prompt = Array.from({ length: promptTokens }, next)

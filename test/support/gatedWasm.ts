@@ -19,8 +19,11 @@ export function openGated(
   threads: number,
   internals: WasmInternals,
   wasmHost?: WasmHost,
+  drafts = false,
 ): Promise<Gated> {
-  return withGate(threads, (options, gate) => openOnWasm(folder, { ...options, wasmHost }, { ...internals, ...gate }))
+  return withGate(threads, (options, gate) =>
+    openOnWasm(folder, { ...options, wasmHost, drafts }, { ...internals, ...gate }),
+  )
 }
 
 /** A model that has its experts in files, and memory for as few of them as can be; it stays the caller's. */

@@ -9,42 +9,14 @@ import type { PackedModel } from '#moeflux/storage/packedModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { tinyGguf, tinyGgufMetadata, tinyGgufTensors } from '../support/ggufModel.js'
 import { u32 } from '../support/ggufWriter.js'
+import { addHead } from '../support/headedModel.js'
 import { temporaryFolder, tensorValues } from '../support/packedFiles.js'
-import {
-  floatTensor,
-  type Tensors,
-  tinyConfig,
-  tinyTensors,
-  toMlx,
-  valuesOf,
-  writeSource,
-} from '../support/tinyModel.js'
+import { type Tensors, tinyConfig, tinyTensors, toMlx, valuesOf, writeSource } from '../support/tinyModel.js'
 
 const HEAD_LAYER = 4
-const FULL_LAYER = 3 // whose tensors the head's layer gets, each value doubled
+const FULL_LAYER = 3 // whose values the head gets, doubled
 
-/** The tiny model with a head, as Hugging Face names it. */
-function withHead(): Tensors {
-  const tensors = tinyTensors()
-  for (const [name, tensor] of tinyTensors()) {
-    const rest = name.startsWith(`model.layers.${FULL_LAYER}.`) && name.slice(`model.layers.${FULL_LAYER}.`.length)
-    if (rest)
-      tensors.set(
-        `mtp.layers.0.${rest}`,
-        floatTensor(
-          'BF16',
-          tensor.shape,
-          valuesOf(tensor).map(v => 2 * v),
-        ),
-      )
-  }
-  const ramp = (count: number, from: number) => Float32Array.from({ length: count }, (_, i) => from + (i % 32) / 64)
-  tensors.set('mtp.fc.weight', floatTensor('BF16', [128, 256], ramp(128 * 256, -0.25)))
-  for (const [i, name] of ['pre_fc_norm_embedding', 'pre_fc_norm_hidden', 'norm'].entries()) {
-    tensors.set(`mtp.${name}.weight`, floatTensor('BF16', [128], ramp(128, i / 4)))
-  }
-  return tensors
-}
+const withHead = () => addHead(tinyTensors(), FULL_LAYER)
 
 const config = () => ({ ...tinyConfig(), mtp_num_hidden_layers: 1 })
 
