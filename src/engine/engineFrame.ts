@@ -1,5 +1,6 @@
 // What the engine did in a moment, for who looks on; and two frames in a row as one, for who cannot take every frame.
 import type { ModelStats } from '../compute/stats.js'
+import type { DraftStats } from './draftGovernor.js'
 
 export interface EngineFrame {
   readonly sequence: number // of frames of this model, from 1
@@ -15,7 +16,12 @@ export interface EngineFrame {
   readonly phaseSeconds: Readonly<Record<string, number>> // since the last frame
   readonly stallSeconds: number // since the last frame
   readonly bytesRead: number // since the last frame
-  readonly stats: ModelStats
+  readonly stats: FrameStats
+}
+
+/** What the model counts, and what became of guesses where it makes some. */
+export interface FrameStats extends ModelStats {
+  readonly drafts?: DraftStats | null
 }
 
 export function mergeFrames(first: EngineFrame, second: EngineFrame): EngineFrame {

@@ -4,9 +4,9 @@
 import type { Backend, StepOutput, StepRun } from '../compute/backend.js'
 import type { ModelStats } from '../compute/stats.js'
 import { expertCount } from '../model/sizes.js'
-import { type EngineFrame, phaseOf } from './engineFrame.js'
+import { type EngineFrame, type FrameStats, phaseOf } from './engineFrame.js'
 
-type Watched = Pick<Backend, 'config' | 'stats' | 'residency'>
+type Watched = Pick<Backend, 'config' | 'residency'> & { stats(): FrameStats }
 type Listener = (frame: EngineFrame) => void
 
 const FRAME_MS = 100

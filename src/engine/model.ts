@@ -54,7 +54,8 @@ export class EngineModel {
   constructor({ packed, backend, contextLength, expertsPerToken, drafts }: ModelParts) {
     this.packed = packed
     this.compute = backend
-    this.monitor = new EngineMonitor(backend, expertsPerToken)
+    const watched = { config: backend.config, residency: () => backend.residency(), stats: () => this.stats() }
+    this.monitor = new EngineMonitor(watched, expertsPerToken)
     this.scheduler = new Scheduler(backend, this.monitor)
     this.config = packed.config
     this.name = packed.name

@@ -218,3 +218,24 @@ describe('what is no call', () => {
     await scripted.model.close()
   })
 })
+
+it('usage and metrics tell of tokens that were guessed ahead', async () => {
+  const script = answering(tokenizer, () => 'Once upon a time there was a little girl.')
+  const guess = (tokens: readonly number[]) => (tokens.length % 3 === 0 ? 300 : script(tokens)) // wrong at every third place
+  const scripted = await scriptedModel({ script, guess, drafts: 2 })
+  opened = { scripted, server: await serve(scripted.model, { port: 0 }) }
+  const { url } = opened.server
+  const answer = await (await postJson(`${url}/v1/chat/completions`, { messages: ASK, temperature: 0 })).json()
+  const details = answer.usage.completion_tokens_details
+  expect(answer.choices[0].message.content).toBe('Once upon a time there was a little girl.')
+  expect(details.accepted_prediction_tokens).toBeGreaterThan(2)
+  expect(details.rejected_prediction_tokens).toBeGreaterThan(0)
+  const metrics = await (await fetch(`${url}/metrics`)).text()
+  expect(metrics).toContain(`moeflux_guesses_total{outcome="accepted"} ${details.accepted_prediction_tokens}`)
+  expect(metrics).toContain(`moeflux_guesses_total{outcome="rejected"} ${details.rejected_prediction_tokens}`)
+  const { guesses, accepted } = scripted.model.stats().drafts!
+  expect([accepted, guesses - accepted]).toEqual([
+    details.accepted_prediction_tokens,
+    details.rejected_prediction_tokens,
+  ])
+})

@@ -7,12 +7,12 @@ import { readersFor, startNodeReaders } from '../../experts/nodeReaders.js'
 import { pathsOf } from '../../storage/byteSource.js'
 import type { WasmHost } from './host.js'
 import { loadKernels } from './loadKernels.js'
-import { startComputeThread, usualThreads } from './nodeWorkers.js'
+import { physicalCores, startComputeThread } from './nodeWorkers.js'
 
 export function nodeHost(): WasmHost {
   return {
     shared: true,
-    threads: usualThreads(),
+    threads: physicalCores(),
     processors: availableParallelism(),
     memory: () => availableMemory(),
     readers: readersFor,

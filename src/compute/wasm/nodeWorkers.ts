@@ -31,18 +31,7 @@ export function startComputeThread(setup: AnySetup, events: ThreadEvents): Compu
   }
 }
 
-const MANY = 8 // processors
-
-/**
- * Compute threads where nobody says how many. Two on one core get in each other's way where there are few; where there are many,
- * what is faster is found out at run time, and one that does not take part sleeps.
- */
-export function usualThreads(): number {
-  const logical = availableParallelism()
-  return logical >= MANY ? logical : physicalCores()
-}
-
-/** Physical cores that this process may use. */
+/** Physical cores that this process may use: two threads on one core get in each other's way here. */
 export function physicalCores(): number {
   const logical = availableParallelism()
   if (process.platform !== 'linux') return logical

@@ -219,6 +219,9 @@ function Counters({ history }: { history: EngineHistory }) {
     ['bytesRead', 'Bytes read', stats.bytesRead],
     ['expertSlotsUsed', 'Slots in use', stats.expertSlotsUsed],
   ]
+  const { drafts } = stats
+  if (drafts)
+    rows.push(['guesses', 'Tokens guessed ahead', drafts.guesses], ['accepted', 'of them right', drafts.accepted])
   return (
     <section class="panel" aria-label="Counters">
       <h2>Counters</h2>
@@ -230,6 +233,11 @@ function Counters({ history }: { history: EngineHistory }) {
           </div>
         ))}
       </dl>
+      {drafts && (
+        <p class="panel-note">
+          {drafts.now} guessed at a time now; {drafts.reason}
+        </p>
+      )}
     </section>
   )
 }
