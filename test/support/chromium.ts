@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type BrowserContext, chromium, type Page, type ViewportSize } from 'playwright-core'
-import { unpackChromium } from './unpackChromium.js'
+import { unpackChromium } from '../../scripts/harness/unpackChromium.mjs'
 
 export interface LaunchOptions {
   /** WebGPU on SwiftShader, a GPU in software. Without it pages find no adapter. */

@@ -2,24 +2,20 @@
 // way unpacks into the system's temporary folder, where two test files at once see each other's half-made files.
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { brotliDecompressSync } from 'node:zlib'
-import { repository } from './packedFiles.js'
 
-export interface UnpackedChromium {
-  readonly executable: string
-  /** What the process needs to find its libraries and fonts. */
-  readonly environment: Record<string, string>
-}
+const repository = join(dirname(fileURLToPath(import.meta.url)), '../..')
 
-export function unpackChromium(): UnpackedChromium {
+export function unpackChromium() {
   const chromium = join(repository, 'node_modules/@sparticuz/chromium')
-  const { version } = JSON.parse(readFileSync(join(chromium, 'package.json'), 'utf8')) as { version: string }
+  const { version } = JSON.parse(readFileSync(join(chromium, 'package.json'), 'utf8'))
   const cache = join(repository, 'node_modules/.cache')
   const folder = join(cache, `chromium-${version}`)
   if (!existsSync(folder)) {
     mkdirSync(cache, { recursive: true })
     const fresh = mkdtempSync(join(cache, 'chromium-'))
-    const read = (name: string) => brotliDecompressSync(readFileSync(join(chromium, 'bin', name)))
+    const read = name => brotliDecompressSync(readFileSync(join(chromium, 'bin', name)))
     for (const name of ['swiftshader', 'al2023', 'fonts']) unpackTar(read(`${name}.tar.br`), fresh)
     writeFileSync(join(fresh, 'fonts.conf'), fontsConfig)
     writeFileSync(join(fresh, 'chromium'), read('chromium.br'), { mode: 0o755 })
@@ -41,7 +37,7 @@ const fontsConfig = `<?xml version="1.0"?>
 `
 
 /** Plain files of a tar archive with short names, which is what the package has. */
-function unpackTar(tar: Buffer, folder: string): void {
+function unpackTar(tar, folder) {
   for (let at = 0; at + 512 <= tar.length; ) {
     const name = tar.toString('latin1', at, at + 100).replace(/\0.*$/s, '')
     const size = Number.parseInt(tar.toString('latin1', at + 124, at + 136), 8) || 0
