@@ -24,25 +24,9 @@ const LONG = [
   'server/replicas',
 ].map(name => `/test/${name}.test.ts`)
 
-// Unit tests follow one another in two processes: to start one and to load the package for each of them took longer than the
-// tests. But not those that start threads, processes or servers, or turn clocks: they have a process each, as all others do.
-const ALONE_IN_UNIT = [
-  'deploy',
-  'engineMonitor',
-  'expertStreamer',
-  'folderLock',
-  'fullDisk',
-  'guessTrust',
-  'kvPages',
-  'readAhead',
-  'regularFile',
-  'session',
-  'slotSchedules',
-  'storagePacked',
-  'storageResume',
-  'workerLine',
-  'workerPool',
-].map(name => `test/unit/${name}.test.ts`)
+// These follow one another in two processes: to start one and to load the package for each of them took longer than the tests.
+// What starts processes or servers, or turns clocks, is in test/process: it has a process to itself, as all others do.
+const TOGETHER = ['test/{unit,disk,threads}/*.test.ts']
 
 // What keeps both processors busy, or must not be kept waiting: browsers, the emulated GPU, servers under load. Other files wait
 // for processes, servers and clocks a good part of their time: three of them fill two processors.
@@ -82,8 +66,8 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'waiting',
-          include: ['test/!(unit)/**/*.test.ts', ...ALONE_IN_UNIT],
-          exclude: BUSY,
+          include: ['test/**/*.test.ts'],
+          exclude: [...BUSY, ...TOGETHER],
           maxWorkers: 3,
           sequence: { groupOrder: 1 },
         },
@@ -92,8 +76,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'together',
-          include: ['test/unit/*.test.ts'],
-          exclude: ALONE_IN_UNIT,
+          include: TOGETHER,
           isolate: false,
           sequence: { groupOrder: 2 },
         },

@@ -1,6 +1,6 @@
 // `moeflux/ai` with the `ai` package: text, thinking, tools, objects and errors, in this process on the demo model.
 import { generateText, jsonSchema, Output, streamText, tool } from 'ai'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { createMoeflux } from '#moeflux/ai/provider.js'
 import { openModel } from '#moeflux/index.js'
 import { demoModel } from '../support/models.js'
@@ -15,7 +15,7 @@ const digit = { type: 'integer', minimum: 0, maximum: 9 } as const
 const properties = { type: 'object', properties: { a: digit }, required: ['a'], additionalProperties: false } as const
 
 describe('the provider', () => {
-  it('generates and streams the same text, and counts what it reuses', async () => {
+  test('generates and streams the same text, and counts what it reuses', async () => {
     const whole = await generateText(options)
     expect(whole.text.length).toBeGreaterThan(10)
     expect(whole).toMatchObject({ finishReason: 'length', usage: { outputTokens: 12 } })
@@ -26,7 +26,7 @@ describe('the provider', () => {
     expect((await stream.usage).inputTokenDetails.cacheReadTokens).toBeGreaterThan(5)
   })
 
-  it('takes thinking apart, within a budget', async () => {
+  test('takes thinking apart, within a budget', async () => {
     const providerOptions = { moeflux: { thinking: true, thinkingBudget: 4 } }
     const whole = await generateText({ ...options, providerOptions })
     expect(whole.reasoningText?.length).toBeGreaterThan(3)
@@ -36,7 +36,7 @@ describe('the provider', () => {
     expect(await stream.text).toBe(whole.text)
   })
 
-  it('calls tools and goes on with their results', async () => {
+  test('calls tools and goes on with their results', async () => {
     const double = tool({ inputSchema: jsonSchema<{ a: number }>(properties), execute: async ({ a }) => 2 * a })
     const request = { ...options, maxOutputTokens: 80, tools: { double }, toolChoice: 'required' as const }
     const whole = await generateText(request)
@@ -51,13 +51,13 @@ describe('the provider', () => {
     expect(next.text.length).toBeGreaterThan(0)
   })
 
-  it('gives objects of a schema', async () => {
+  test('gives objects of a schema', async () => {
     const output = Output.object({ schema: jsonSchema<{ a: number }>(properties) })
     const result = await generateText({ ...options, temperature: 1.5, maxOutputTokens: 60, output })
     expect(result.output.a).toBeGreaterThanOrEqual(0)
   })
 
-  it('stops when it is aborted, and tells what is wrong with a call', async () => {
+  test('stops when it is aborted, and tells what is wrong with a call', async () => {
     const controller = new AbortController()
     const stream = streamText({ ...options, maxOutputTokens: 900, abortSignal: controller.signal, onError: () => {} })
     let pieces = 0
@@ -70,7 +70,7 @@ describe('the provider', () => {
     await expect(generateText({ ...options, model: moeflux('no such model') })).rejects.toThrow(/no such folder/)
   })
 
-  it('takes a model that is open, and leaves it open', async () => {
+  test('takes a model that is open, and leaves it open', async () => {
     const opened = await openModel(demoModel, { threads: 1 })
     const provider = createMoeflux()
     const { text } = await generateText({ ...options, model: provider(opened) })

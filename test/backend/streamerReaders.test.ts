@@ -1,7 +1,9 @@
+// The streamer over real reader threads: every expert arrives whole, faults reach who waits, and closing waits for
+// nobody.
 import { mkdirSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { ExpertReadError, ReadError } from '#moeflux/errors.js'
 import { ExpertReaderPool } from '#moeflux/experts/expertReaderPool.js'
 import { aborted, ExpertStreamer } from '#moeflux/experts/expertStreamer.js'
@@ -85,7 +87,7 @@ function start(slots: number, reads: ReadMode, faults?: ReadFaults) {
 }
 
 describe.each(['buffered', 'direct'] as const)('reader threads, %s', reads => {
-  it('bring the right bytes into the right slots, and count them', () => {
+  test('bring the right bytes into the right slots, and count them', () => {
     const { streamer, compute, ring, readers } = start(5, reads)
     expect(readers.direct).toBe(reads === 'direct' && process.platform === 'linux')
     for (let round = 0; round < 40; round++) {
@@ -108,7 +110,7 @@ describe.each(['buffered', 'direct'] as const)('reader threads, %s', reads => {
 })
 
 describe('faults', () => {
-  it.each(['error', 'short', 'end'] as const)('%s: retried, then an ExpertReadError; the next call works', kind => {
+  test.each(['error', 'short', 'end'] as const)('%s: retried, then an ExpertReadError; the next call works', kind => {
     const faults = new ReadFaults()
     const { compute, ring } = start(4, 'buffered', faults)
     faults.set(kind, { reads: 1 })
@@ -131,7 +133,7 @@ describe('faults', () => {
     expect(compute(1, [3, 4])).toEqual([3, 4])
   })
 
-  it('a file that is truncated while open, and whole again later', () => {
+  test('a file that is truncated while open, and whole again later', () => {
     const { compute } = start(4, 'buffered')
     expect(compute(1, [0])).toEqual([0])
     truncateSync(files[1], 5 * expertSize + 100)
@@ -144,7 +146,7 @@ describe('faults', () => {
     expect(compute(1, [5])).toEqual([5])
   })
 
-  it('a disk a hundred times slower: an abort returns promptly, and what was begun ends in the cache', () => {
+  test('a disk a hundred times slower: an abort returns promptly, and what was begun ends in the cache', () => {
     const faults = new ReadFaults()
     const { compute, abort, streamer, ring } = start(4, 'buffered', faults)
     faults.set('none', { delayMs: 300 })
@@ -161,7 +163,7 @@ describe('faults', () => {
 })
 
 describe('a dead reader', () => {
-  it('does not block whoever asks for more than the ring holds', () => {
+  test('does not block whoever asks for more than the ring holds', () => {
     const ring = new ReadRing(ReadRing.create(4, 1))
     ring.readerLost()
     const request = { file: 0, offset: 0, size: expertSize, bank: 0, target: 0 }
@@ -173,7 +175,7 @@ describe('a dead reader', () => {
 })
 
 describe('closing', () => {
-  it('ends the threads also when reads are queued', async () => {
+  test('ends the threads also when reads are queued', async () => {
     const faults = new ReadFaults()
     const { streamer, readers } = start(12, 'buffered', faults)
     faults.set('none', { delayMs: 20 })
@@ -182,7 +184,7 @@ describe('closing', () => {
     await readers.close()
   })
 
-  it('refuses a file that is not there', () => {
+  test('refuses a file that is not there', () => {
     const missing = join(folder, 'layer_99.bin')
     const options = { files: [files[0], missing], expertSize, banks: [], entries: 1, slotBytes: 0 }
     expect(() => startNodeReaders(options)).toThrow(ReadError)
@@ -196,7 +198,7 @@ describe('reader pool', () => {
     return { pool: new ExpertReaderPool(options), bank }
   }
 
-  it('resolves each read when its bytes are there, more reads than entries too', async () => {
+  test('resolves each read when its bytes are there, more reads than entries too', async () => {
     const { pool, bank } = poolOn(undefined, 3)
     await Promise.all(
       Array.from({ length: experts }, async (_, e) => {
@@ -209,7 +211,7 @@ describe('reader pool', () => {
     await pool.close()
   })
 
-  it('is called by a read that takes longer than it looks for', async () => {
+  test('is called by a read that takes longer than it looks for', async () => {
     const faults = new ReadFaults()
     const { pool, bank } = poolOn(faults)
     for (const delayMs of [1, 3, 30]) {
@@ -226,7 +228,7 @@ describe('reader pool', () => {
     await pool.close()
   })
 
-  it('begins no read ahead while somebody waits, where it is told to', async () => {
+  test('begins no read ahead while somebody waits, where it is told to', async () => {
     const faults = new ReadFaults()
     const { pool } = poolOn(faults, undefined, true)
     await pool.read(0, 0, expertSize, 0, 0, 'demand') // the threads are up
@@ -247,7 +249,7 @@ describe('reader pool', () => {
     await pool.close()
   })
 
-  it('takes back a read that has not begun, here or in the ring, and no other', async () => {
+  test('takes back a read that has not begun, here or in the ring, and no other', async () => {
     const faults = new ReadFaults()
     const { pool, bank } = poolOn(faults, 3, true)
     faults.pickAndHold(0)
@@ -270,7 +272,7 @@ describe('reader pool', () => {
     await pool.close()
   })
 
-  it('rejects a failed read by name, and whatever has not begun when it closes', async () => {
+  test('rejects a failed read by name, and whatever has not begun when it closes', async () => {
     const faults = new ReadFaults()
     const { pool } = poolOn(faults)
     faults.set('error', { file: 0 })
@@ -289,7 +291,7 @@ describe('reader pool', () => {
 describe('direct or buffered', () => {
   const facts = { wanted: 'auto' as ReadMode, expertSize: 4096, expertBytes: 10e9, freeBytes: 20e9, supported: true }
 
-  it('takes direct reads when the experts exceed free memory', () => {
+  test('takes direct reads when the experts exceed free memory', () => {
     expect(chooseReadMode(facts).direct).toBe(false)
     expect(chooseReadMode({ ...facts, freeBytes: 5e9 }).direct).toBe(true)
     expect(chooseReadMode({ ...facts, wanted: 'direct' }).direct).toBe(true)
@@ -313,7 +315,7 @@ describe('direct or buffered', () => {
   }
 
   // Only Linux has O_DIRECT, and a /proc that refuses it.
-  it.runIf(process.platform === 'linux')(
+  test.runIf(process.platform === 'linux')(
     'falls back with a notice where experts or filesystem do not allow it',
     async () => {
       const prefix = 'experts are read through the page cache:'
@@ -334,7 +336,7 @@ describe('free memory', () => {
     return root
   }
 
-  it('reads the limits of both cgroup versions, of all groups above, and counts page cache as free', () => {
+  test('reads the limits of both cgroup versions, of all groups above, and counts page cache as free', () => {
     const v2 = groupFolder('v2', {
       'proc/self/cgroup': '0::/a/b\n',
       'sys/fs/cgroup/a/memory.max': '2000\n',

@@ -1,8 +1,9 @@
+// `moeflux chat` at a real terminal and through pipes.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { spawn } from '@lydell/node-pty'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { MAIN, moeflux } from './moeflux.js'
 import { Screen } from './screen.js'
 
@@ -29,7 +30,7 @@ describe('moeflux chat', () => {
     await screen.shows(/\/help shows the commands[\s\S]*> $/)
   }
 
-  it('answers, goes on from what was said, saves, forgets and loads', async () => {
+  test('answers, goes on from what was said, saves, forgets and loads', async () => {
     await start('--max-tokens', '12')
     screen.type('Who are you?\r')
     const first = await screen.shows(/tok\/s · prompt \d+ tokens[\s\S]*> $/)
@@ -53,7 +54,7 @@ describe('moeflux chat', () => {
     expect(await screen.exited()).toBe(0)
   })
 
-  it('takes a paste of several lines as one message, also in a window that changes its size', async () => {
+  test('takes a paste of several lines as one message, also in a window that changes its size', async () => {
     await start('--max-tokens', '4')
     screen.type('Say this: \u001b[200~one\r\ntwo\u001b[201~')
     await screen.shows(/one⏎two$/)
@@ -70,7 +71,7 @@ describe('moeflux chat', () => {
     expect([turns[0].content, turns[2].content]).toEqual(['Say this: one\ntwo three', 'first \nsecond'])
   })
 
-  it('stops an answer at Ctrl-C and goes on; Ctrl-C twice at the prompt leaves', async () => {
+  test('stops an answer at Ctrl-C and goes on; Ctrl-C twice at the prompt leaves', async () => {
     await start()
     screen.type('Tell me a story about a little dog\r')
     await screen.shows(/Once upon/)
@@ -82,7 +83,7 @@ describe('moeflux chat', () => {
     expect(await screen.exited()).toBe(130)
   })
 
-  it('shows thoughts apart and has a help and a history', async () => {
+  test('shows thoughts apart and has a help and a history', async () => {
     await start('--think', '--max-tokens', '32')
     screen.type('/help\r/nonsense\r') // the second is typed before its prompt is there
     expect(await screen.shows(/there is no \/nonsense/)).toContain('/system [text]')
@@ -95,7 +96,7 @@ describe('moeflux chat', () => {
     )
   })
 
-  it('answers once more, takes back, changes its system prompt and its model', async () => {
+  test('answers once more, takes back, changes its system prompt and its model', async () => {
     await start('--max-tokens', '8', '--seed', '1', '--temp', '1')
     screen.type('Tell me a story\r')
     await screen.shows(/tok\/s[\s\S]*> $/)
@@ -123,7 +124,7 @@ describe('moeflux chat', () => {
     expect(await screen.exited()).toBe(0)
   })
 
-  it('has no warning to give after many prompts', async () => {
+  test('has no warning to give after many prompts', async () => {
     await start()
     for (let i = 0; i < 12; i++) {
       screen.type('/think\r')
@@ -131,7 +132,7 @@ describe('moeflux chat', () => {
     }
   })
 
-  it('breaks lines between words', async () => {
+  test('breaks lines between words', async () => {
     await start('--max-tokens', '60')
     screen.resize(30, 20)
     screen.type('Tell me a story about a little dog\r')
@@ -146,7 +147,7 @@ describe('moeflux chat', () => {
     expect(story.split(/\s+/)).toEqual(stdout.trim().split(/\s+/))
   })
 
-  it('answers each line of a pipe, with the answers alone on stdout', async () => {
+  test('answers each line of a pipe, with the answers alone on stdout', async () => {
     const options = ['chat', '--temp', '0', '--max-tokens', '12', '--quiet']
     const { code, stdout, stderr } = await moeflux(options, { input: 'Who are you?\n\n/think off\nWho are you?\n' })
     expect(code).toBe(0)
@@ -154,7 +155,7 @@ describe('moeflux chat', () => {
     expect(stdout.split('\n').filter(line => line.startsWith('I am '))).toHaveLength(2)
   })
 
-  it('takes a line of a pipe as it is, with a backslash at its end', async () => {
+  test('takes a line of a pipe as it is, with a backslash at its end', async () => {
     const file = join(home, 'pipe.json')
     const input = `C:\\\nWho are you?\\\n/save ${file}\n`
     expect(await moeflux(['chat', '--temp', '0', '-n', '4', '-q'], { input })).toMatchObject({ code: 0, stderr: '' })
@@ -162,14 +163,14 @@ describe('moeflux chat', () => {
     expect([turns[0].content, turns[2].content]).toEqual(['C:\\', 'Who are you?\\'])
   })
 
-  it('counts the tokens of answers as the lines after them do', async () => {
+  test('counts the tokens of answers as the lines after them do', async () => {
     const { stderr } = await moeflux(['chat', '--seed', '1', '-n', '8'], { input: 'Hi\nHello\n/clear\n/stats\n' })
     const lines = [...stderr.matchAll(/^(\d+) tokens, [\d.]+ tok\/s/gm)].map(([, tokens]) => Number(tokens))
     expect(lines).toHaveLength(2)
     expect(stderr).toMatch(new RegExp(`^ *tokens +\\d+ of prompts, ${lines[0] + lines[1]} of answers$`, 'm'))
   })
 
-  it('says before anything is lost that a conversation has outgrown the context', async () => {
+  test('says before anything is lost that a conversation has outgrown the context', async () => {
     const options = ['chat', '--temp', '0', '--max-tokens', '12', '--context', '48']
     const input = `Who are you?\n${'Tell me more. '.repeat(20)}\n/clear\nWho are you?\n`
     const { code, stdout, stderr } = await moeflux(options, { input })

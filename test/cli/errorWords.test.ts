@@ -1,14 +1,14 @@
 // What the system refuses comes as one line in words, with the path that it is about.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { listenAddresses } from '#moeflux/cli/listenAddresses.js'
 import { encodeTrace } from '#moeflux/experts/routingTrace.js'
 import { demoSource, temporaryFolder } from '../support/packedFiles.js'
 import { moeflux } from './moeflux.js'
 
 describe('in words', () => {
-  it.each([
+  test.each([
     [['convert', demoSource, 'a-file'], /a-file: is a file, and a folder would be written there$/],
     [['convert', demoSource, 'a-file/below'], /below: a part of this path is a file, not a folder$/],
     [['web', '--out', 'a-file'], /a-file: is a file, and a folder would be written there$/],
@@ -28,7 +28,7 @@ describe('in words', () => {
   })
 })
 
-it('simulate refuses a budget that the engine would refuse', async () => {
+test('simulate refuses a budget that the engine would refuse', async () => {
   const engine = { backend: 'wasm', policy: 'lrfu', slots: 8, hits: 1, misses: 1, computeSecondsPerToken: 0.01 }
   const steps = [{ tokens: 1, experts: Uint16Array.of(0, 1, 2, 3) }]
   const facts = { model: 'm', layers: 2, experts: 8, expertsPerToken: 2, expertBytes: 1000 }
@@ -41,7 +41,7 @@ it('simulate refuses a budget that the engine would refuse', async () => {
   })
 })
 
-it('names addresses that can be opened, wherever it listens', () => {
+test('names addresses that can be opened, wherever it listens', () => {
   const address = (family: 'IPv4' | 'IPv6', address: string, internal = false) =>
     ({ family, address, internal, netmask: '', mac: '', cidr: null, scopeid: 0 }) as never
   const interfaces = {

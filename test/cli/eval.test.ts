@@ -1,7 +1,8 @@
+// `moeflux eval`: logits and perplexity of token files, written and compared.
 import { readFileSync } from 'node:fs'
 import { stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { EXACT_LOGITS, expectClose, FAST_LOGITS } from '../support/bands.js'
 import { readFloatTensors, repository, temporaryFolder, tinySource } from '../support/packedFiles.js'
 import { moeflux } from './moeflux.js'
@@ -21,7 +22,7 @@ describe('moeflux eval', () => {
     goldens = await readFloatTensors(join(repository, 'test/data/goldens/demo.safetensors'))
   })
 
-  it.each([
+  test.each([
     ['exact', EXACT_LOGITS],
     ['fast', FAST_LOGITS],
   ] as const)('writes the logits of the last position in %s precision', async (precision, band) => {
@@ -33,7 +34,7 @@ describe('moeflux eval', () => {
     expectClose(readFloats(file), goldens.get('p0.last_logits')!, band)
   })
 
-  it('writes one row per position with --all-logits', async () => {
+  test('writes one row per position with --all-logits', async () => {
     const file = join(temporaryFolder(), 'out.bin')
     const options = ['--precision', 'exact', '--all-logits', '--json']
     const { stdout } = await moeflux(['eval', '--tokens', ids.join(' '), '--logits', file, ...options])
@@ -41,7 +42,7 @@ describe('moeflux eval', () => {
     expect(JSON.parse(stdout)).toMatchObject({ tokens: ids.length, scored: ids.length - 1, windows: 1 })
   })
 
-  it('gives the perplexity of a text, in windows where it is longer than the context', async () => {
+  test('gives the perplexity of a text, in windows where it is longer than the context', async () => {
     const folder = temporaryFolder()
     const text = manifest.demo.nll.text[0].slice(0, 240)
     await writeFile(join(folder, 'text.txt'), text)
@@ -59,7 +60,7 @@ describe('moeflux eval', () => {
     expect(cut.stderr).toContain(`${windows} windows of 32`)
   })
 
-  it('packs a raw folder once and says so', async () => {
+  test('packs a raw folder once and says so', async () => {
     const folder = temporaryFolder()
     const env = { MOEFLUX_HOME: join(folder, 'home') }
     const args = ['eval', '--model', tinySource, '--tokens', '1,2,3', '--logits', join(folder, 'out.bin'), '--json']
@@ -76,7 +77,7 @@ describe('moeflux eval', () => {
     expect(inspected.stderr).toBe('')
   })
 
-  it.each([
+  test.each([
     [[], /either --tokens or --text-file/],
     [['--tokens', '1', '--text-file', 'x'], /either --tokens or --text-file/],
     [['--tokens', '1,two'], /'two' is not a token id/],
@@ -92,7 +93,7 @@ describe('moeflux eval', () => {
     expect(code).toBe(2)
   })
 
-  it('fails where the logits cannot be written, before anything is evaluated', async () => {
+  test('fails where the logits cannot be written, before anything is evaluated', async () => {
     const { code, stderr } = await moeflux(['eval', '--tokens', '1', '--logits', join('no', 'such', 'folder', 'x')])
     expect(code).toBe(1)
     expect(stderr).toMatch(/^error: .*no.such.folder.x.*\n$/)

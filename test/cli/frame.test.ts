@@ -1,23 +1,24 @@
+// What all commands share: help, versions, exit codes, one line for an error.
 import { readFileSync } from 'node:fs'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { createProgram } from '#moeflux/cli/program.js'
 import { moeflux } from './moeflux.js'
 
 const { version } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8'))
 
 describe('the moeflux command', () => {
-  it('shows its version', async () => {
+  test('shows its version', async () => {
     expect(await moeflux(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' })
   })
 
-  it('shows help with examples on stdout', async () => {
+  test('shows help with examples on stdout', async () => {
     const { code, stdout, stderr } = await moeflux(['--help'])
     expect(code).toBe(0)
     expect(stdout).toContain('Examples:')
     expect(stderr).toBe('')
   })
 
-  it.each([
+  test.each([
     [['frobnicate'], /unknown command 'frobnicate'/],
     [['inspekt', 'a3b'], /unknown command 'inspekt' \(Did you mean inspect\?\)/],
     [['--frobnicate'], /unknown option '--frobnicate'/],
@@ -44,14 +45,14 @@ describe('the moeflux command', () => {
     expect(stderr).toMatch(line)
   })
 
-  it('shows help without a command, as an error', async () => {
+  test('shows help without a command, as an error', async () => {
     const { code, stdout, stderr } = await moeflux([])
     expect(code).toBe(2)
     expect(stdout).toBe('')
     expect(stderr).toContain('Usage: moeflux')
   })
 
-  it('has help with examples for every command', () => {
+  test('has help with examples for every command', () => {
     const commands = createProgram().commands.filter(command => command.name() !== 'help')
     expect(commands.map(command => command.name())).toContain('run')
     for (const command of commands) {

@@ -1,11 +1,12 @@
+// `moeflux inspect`: sizes and plans for models and machines, without loading anything.
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { formatBytes, formatInteger } from '#moeflux/cli/format.js'
 import { repository, temporaryFolder } from '../support/packedFiles.js'
 import { moeflux } from './moeflux.js'
 
 describe('moeflux inspect', () => {
-  it.each([
+  test.each([
     {
       preset: 'a3b',
       bytes: {
@@ -41,7 +42,7 @@ describe('moeflux inspect', () => {
     }
   })
 
-  it('says what fits a given machine and what it reads from disk', async () => {
+  test('says what fits a given machine and what it reads from disk', async () => {
     const plan = async (...options: string[]) =>
       JSON.parse((await moeflux(['inspect', 'a3b', '--json', ...options])).stdout).estimate
     const speeds = ['--read-speed', '1GB', '--compute-speed', '1000GB']
@@ -55,7 +56,7 @@ describe('moeflux inspect', () => {
     expect(half.tokensPerSecond).toBeCloseTo(1e9 / half.readPerToken, 3)
   })
 
-  it.each([
+  test.each([
     ['1.2GB', '4096'], // three quarters of it are less than the resident part
     ['2GB', '4096'], // the resident part, and no room for the context
     ['2.174GB', '4096'], // both, and no room for experts
@@ -74,7 +75,7 @@ describe('moeflux inspect', () => {
     )
   })
 
-  it('leaves room for the system, says what the disk has free, and names the next command', async () => {
+  test('leaves room for the system, says what the disk has free, and names the next command', async () => {
     const { stdout } = await moeflux(['inspect', 'qwen3.6-35b', '--memory', '16GB'])
     expect(stdout).toContain('16.0 GB; planned with 12.0 GB')
     expect(stdout).toMatch(/disk +[\d.]+ [GT]B free in /)
@@ -93,7 +94,7 @@ describe('moeflux inspect', () => {
       return JSON.parse(stdout).gpu
     }
 
-    it('says which experts go to the GPU, to memory and to disk, and the speed of that', async () => {
+    test('says which experts go to the GPU, to memory and to disk, and the speed of that', async () => {
       const [small, little, whole] = await Promise.all([plan('8GB', '32GB'), plan('8GB', '8GB'), plan('24GB', '32GB')])
       for (const { experts } of [small, little]) expect(experts.gpu + experts.memory + experts.disk).toBe(40 * 256)
       expect(small.experts).toMatchObject({ disk: 0 })
@@ -111,13 +112,13 @@ describe('moeflux inspect', () => {
       expect(1 / b).toBeLessThan(seconds + 0.004)
     })
 
-    it('says by how much one is too small', async () => {
+    test('says by how much one is too small', async () => {
       expect(await plan('1GB', '32GB')).toMatchObject({ missing: expect.any(Number), tokensPerSecond: null })
       const { stdout } = await moeflux(['inspect', 'a3b', '--gpu', '1GB', '--memory', '32GB', ...speeds])
       expect(stdout).toMatch(/With a GPU of 1.00 GB\n.*too small by \d/)
     })
 
-    it('shows the same for people, also in doctor', async () => {
+    test('shows the same for people, also in doctor', async () => {
       const inspected = await moeflux(['inspect', 'a3b', '--gpu', '8GB', '--memory', '32GB', ...speeds])
       expect(inspected.stdout).toMatch(/on the GPU +[\d,]+ experts, \d+/)
       expect(inspected.stdout).toMatch(/in memory +[\d,]+ experts, [\d.]+%, computed by the processors/)
@@ -127,7 +128,7 @@ describe('moeflux inspect', () => {
     })
   })
 
-  it('shows the same for people', async () => {
+  test('shows the same for people', async () => {
     const { stdout, stderr } = await moeflux(['inspect', 'a17b'])
     expect(stdout).toContain('7,077,888')
     expect(stdout).toContain('217,432,719,360')
@@ -136,7 +137,7 @@ describe('moeflux inspect', () => {
     expect(stderr).toBe('')
   })
 
-  it('names what it does not find', async () => {
+  test('names what it does not find', async () => {
     const { code, stdout, stderr } = await moeflux(['inspect', 'no-such-model'])
     expect(code).toBe(1)
     expect(stdout).toBe('')
@@ -150,7 +151,7 @@ describe('moeflux inspect', () => {
     }
   })
 
-  it('packs a GGUF file and says what became of its types', async () => {
+  test('packs a GGUF file and says what became of its types', async () => {
     const file = join(repository, 'test/data/gguf/tiny-moe-Q4_K_M.gguf')
     const env = { MOEFLUX_HOME: temporaryFolder() }
     const { code, stdout, stderr } = await moeflux(['inspect', file], { env })

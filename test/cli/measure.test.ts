@@ -1,7 +1,8 @@
+// The commands that measure: bench, trace, simulate and doctor, on small models.
 import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { decodeTrace } from '#moeflux/experts/routingTrace.js'
 import { moeflux } from './moeflux.js'
 
@@ -15,7 +16,7 @@ const run = (...args: string[]) => moeflux(args, { env: { MOEFLUX_HOME: home } }
 const runWith = (input: string, ...args: string[]) => moeflux(args, { input, env: { MOEFLUX_HOME: home } })
 
 describe('moeflux bench', () => {
-  it('measures the built-in model and counts what was read', async () => {
+  test('measures the built-in model and counts what was read', async () => {
     const { code, stdout, stderr } = await run(
       ...'bench --prompt 40 --tokens 8 --repeat 2 --expert-memory 2MB --no-prefetch --cold --json'.split(' '),
     )
@@ -33,7 +34,7 @@ describe('moeflux bench', () => {
     expect(report.peakRssBytes).toBeGreaterThan(2e7)
   })
 
-  it('lets several sequences decode together, beside one alone', async () => {
+  test('lets several sequences decode together, beside one alone', async () => {
     const flags = 'bench --prompt 8 --tokens 6 --repeat 2 --sequences 3 --no-warmup --no-disk'.split(' ')
     const { stdout, code } = await run(...flags, '--json')
     expect(code).toBe(0)
@@ -47,7 +48,7 @@ describe('moeflux bench', () => {
     )
   })
 
-  it('guesses ahead, and says how that went', async () => {
+  test('guesses ahead, and says how that went', async () => {
     const flags = 'bench --prompt 20 --tokens 12 --repeat 1 --no-warmup --no-disk --backend wasm --drafts 2'.split(' ')
     const { stdout, code } = await run(...flags, '--accept', '1', '--json')
     expect(code).toBe(0)
@@ -57,7 +58,7 @@ describe('moeflux bench', () => {
     expect(await run(...flags)).toMatchObject({ code: 2, stderr: expect.stringContaining('--greedy') })
   })
 
-  it('refuses at once what is longer than the context, and warms up within it', async () => {
+  test('refuses at once what is longer than the context, and warms up within it', async () => {
     const { code, stdout, stderr } = await run('bench', '--prompt', '5000', '--no-disk')
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
     expect(stderr).toMatch(/^error: the prompt has 5000 tokens and the answer may take 64, past .* of 4096 tokens\n$/)
@@ -65,7 +66,7 @@ describe('moeflux bench', () => {
     expect(await run(...small)).toMatchObject({ code: 0, stderr: '' })
   })
 
-  it('refuses flags that cannot act', async () => {
+  test('refuses flags that cannot act', async () => {
     expect(await run('bench', '--skew', '1')).toMatchObject({ code: 2 })
     expect(await run('bench', '--synthetic', 'a3b:1', '--model', 'demo')).toMatchObject({ code: 2 })
     expect(await run('bench', '--synthetic', 'a4b')).toMatchObject({ code: 2 })
@@ -73,7 +74,7 @@ describe('moeflux bench', () => {
 })
 
 describe('moeflux trace and simulate', () => {
-  it.each(['wasm', 'reference'])('predicts the hit rate that the engine counted, on %s', async backend => {
+  test.each(['wasm', 'reference'])('predicts the hit rate that the engine counted, on %s', async backend => {
     const file = join(home, `${backend}.trace`)
     const flags = ['--backend', backend, '--expert-memory', '4MB', '--tokens', backend === 'wasm' ? '150' : '20']
     const kept = backend === 'wasm' ? [] : ['--weights', '--token-ids'] // which the other does without
@@ -104,7 +105,7 @@ describe('moeflux trace and simulate', () => {
     }
   })
 
-  it('prints a table, and names a file that is no trace', async () => {
+  test('prints a table, and names a file that is no trace', async () => {
     const table = await run('simulate', join(home, 'wasm.trace'), '--budgets', '2MB,4MB', '--disk', '1GB')
     expect(table.code).toBe(0)
     expect(table.stdout).toMatch(/slots +policy +hits/)
@@ -114,7 +115,7 @@ describe('moeflux trace and simulate', () => {
     expect(bad.stderr).toContain('is not a trace')
   })
 
-  it('replays against three tiers, every size of the GPU with every size of memory', async () => {
+  test('replays against three tiers, every size of the GPU with every size of memory', async () => {
     const file = join(home, 'wasm.trace')
     const flags = [file, '--gpu', '1MB,25%', '--memory', '3MB,50%', '--disk', '1GB', '--cpu', '20GB']
     const { rows, engine } = JSON.parse((await run('simulate', ...flags, '--json')).stdout)
@@ -137,7 +138,7 @@ describe('moeflux trace and simulate', () => {
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   })
 
-  it('prints comma-separated values that hold what JSON holds', async () => {
+  test('prints comma-separated values that hold what JSON holds', async () => {
     const file = join(home, 'wasm.trace')
     for (const flags of [[], ['--gpu', '25%', '--memory', '25%']]) {
       const both = [file, ...flags, '--disk', '1GB']
@@ -153,7 +154,7 @@ describe('moeflux trace and simulate', () => {
     }
   })
 
-  it('replays several traces as one, and refuses what does not go together', async () => {
+  test('replays several traces as one, and refuses what does not go together', async () => {
     const file = join(home, 'wasm.trace')
     const [once, twice] = await Promise.all(
       [[file], [file, file]].map(async files => {
@@ -175,7 +176,7 @@ describe('moeflux trace and simulate', () => {
 })
 
 describe('moeflux trace', () => {
-  it('refuses an empty prompt, given or from a file', async () => {
+  test('refuses an empty prompt, given or from a file', async () => {
     const empty = join(home, 'empty.txt')
     const file = join(home, 'empty.trace')
     writeFileSync(empty, '\n')
@@ -185,7 +186,7 @@ describe('moeflux trace', () => {
     expect(existsSync(file)).toBe(false)
   })
 
-  it('reads its prompt from a pipe, asked for or not, and says what it uses without one', async () => {
+  test('reads its prompt from a pipe, asked for or not, and says what it uses without one', async () => {
     const flags = ['--tokens', '4', '--backend', 'reference', '-o']
     const fox = 'Once there was a fox who'
     const file = (name: string) => join(home, `${name}.trace`)
@@ -201,7 +202,7 @@ describe('moeflux trace', () => {
     expect(stderr).toContain("no prompt: begins with 'Once upon a time there was a little dog who'\n")
   })
 
-  it('says before the work that its file cannot be written', async () => {
+  test('says before the work that its file cannot be written', async () => {
     // Of a model that is not there it would say so next.
     const trace = (file: string) => run('trace', 'hi', '--model', 'no-such-model', '-o', file)
     const lost = await trace(join(home, 'no', 'such', 'folder', 'x'))
@@ -216,7 +217,7 @@ describe('moeflux trace', () => {
     expect(existsSync(join(home, 'new.trace'))).toBe(false)
   })
 
-  it('refuses at once what is longer than the context', async () => {
+  test('refuses at once what is longer than the context', async () => {
     const file = join(home, 'long.trace')
     const { code, stderr } = await run('trace', 'hi', '-o', file, '--context', '20', '--tokens', '30')
     expect(code).toBe(1)
@@ -226,7 +227,7 @@ describe('moeflux trace', () => {
 })
 
 describe('moeflux doctor', () => {
-  it('says what the machine has, what auto would choose and why', async () => {
+  test('says what the machine has, what auto would choose and why', async () => {
     const { code, stdout } = await run('doctor', '--json')
     expect(code).toBe(0)
     const findings = JSON.parse(stdout)

@@ -1,6 +1,6 @@
 // The command under real limits on its memory, made with control groups: it works or says why not, and is never killed.
 // `scripts/memoryLimits.mjs` does the same with a model of hundreds of megabytes.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { MAIN } from './moeflux.js'
 
 interface Capped {
@@ -24,7 +24,7 @@ const run = (megabytes: number, ...flags: string[]) => {
 
 /** In the suite of a machine without such groups this shows as skipped, with the reason. */
 const limited = (name: string, body: () => Promise<void>) =>
-  it(name, async context => {
+  test(name, async context => {
     if (reason !== null) context.skip(reason)
     await body()
   })

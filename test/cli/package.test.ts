@@ -1,3 +1,4 @@
+// The package as npm packs it: its files, its exports, and workers that are whole.
 import { execFile } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
@@ -6,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 
 const execute = promisify(execFile)
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -74,7 +75,7 @@ describe('the package as users get it', () => {
 
   afterAll(() => rm(folder, { recursive: true, force: true }))
 
-  it('holds the build and one copy of the demo model, no sources and no tests', () => {
+  test('holds the build and one copy of the demo model, no sources and no tests', () => {
     const paths = packed.files.map(file => file.path)
     expect(paths.filter(path => !/^(dist\/|package\.json$|README\.md$|LICENSE$)/.test(path))).toEqual([])
     expect(paths.filter(path => /\.safetensors$|\.tsbuildinfo$|\.test\./.test(path))).toEqual([])
@@ -82,7 +83,7 @@ describe('the package as users get it', () => {
     expect(packed.size).toBeLessThan(32e6)
   })
 
-  it('brings the licences of all that its bundles hold, and so does the site that it writes', async () => {
+  test('brings the licences of all that its bundles hold, and so does the site that it writes', async () => {
     expect(packed.files.map(file => file.path)).toContain('dist/THIRD-PARTY-LICENSES.txt')
     const installed = join(folder, 'node_modules', 'moeflux', 'dist')
     const text = await readFile(join(installed, 'THIRD-PARTY-LICENSES.txt'), 'utf8')
@@ -103,7 +104,7 @@ describe('the package as users get it', () => {
     expect(await readFile(join(site, 'THIRD-PARTY-LICENSES.txt'), 'utf8')).toBe(text)
   })
 
-  it('tells a story', async () => {
+  test('tells a story', async () => {
     const moeflux = join(folder, 'node_modules', 'moeflux', 'dist', 'cli', 'main.js')
     const args = ['run', '--seed', '1', '--max-tokens', '24', 'Tell me a story about a little dog']
     const stdout = await run(process.execPath, [moeflux, ...args], folder)
@@ -111,7 +112,7 @@ describe('the package as users get it', () => {
     expect((await readdir(join(folder, 'node_modules', '.bin'))).map(name => name.split('.')[0])).toContain('moeflux')
   })
 
-  it('is imported by its name', async () => {
+  test('is imported by its name', async () => {
     await writeFile(
       join(folder, 'use.mjs'),
       `import { demoModelPath, MoefluxError, openModel } from 'moeflux'
@@ -127,7 +128,7 @@ describe('the package as users get it', () => {
     expect(JSON.parse(stdout)).toEqual({ logits: 8192, refused: 'MODEL_NOT_FOUND' })
   })
 
-  it('has types that resolve for a strict NodeNext consumer', async () => {
+  test('has types that resolve for a strict NodeNext consumer', async () => {
     await writeFile(
       join(folder, 'consumer.ts'),
       `import { type Context, demoModelPath, MoefluxError, type Model, openModel } from 'moeflux'

@@ -1,8 +1,9 @@
+// `moeflux run`: prompts from everywhere, answers to people and to pipes.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, cpSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { demoModel } from '../support/models.js'
 import { temporaryFolder } from '../support/packedFiles.js'
 import { MAIN, moeflux } from './moeflux.js'
@@ -21,7 +22,7 @@ async function startAnswer(...options: string[]) {
 }
 
 describe('moeflux run', () => {
-  it('writes the answer alone to stdout and the speed to stderr; a seed gives the same text', async () => {
+  test('writes the answer alone to stdout and the speed to stderr; a seed gives the same text', async () => {
     const [first, second] = await Promise.all([
       moeflux(['run', ...SHORT, STORY]),
       moeflux(['run', ...SHORT, '--quiet', STORY]),
@@ -33,7 +34,7 @@ describe('moeflux run', () => {
     expect(second).toEqual({ code: 0, stdout: first.stdout, stderr: '' })
   })
 
-  it('reads the prompt from a pipe, asked for or not, and answers like to an argument', async () => {
+  test('reads the prompt from a pipe, asked for or not, and answers like to an argument', async () => {
     const question = 'Who are you?'
     const options = ['run', '--temp', '0', '--max-tokens', '12', '-q']
     const [argument, piped, dash] = await Promise.all([
@@ -46,7 +47,7 @@ describe('moeflux run', () => {
     expect(dash.stdout).toBe(argument.stdout)
   })
 
-  it('shows the model what is piped in, files and unquoted words together', async () => {
+  test('shows the model what is piped in, files and unquoted words together', async () => {
     const folder = temporaryFolder()
     writeFileSync(join(folder, 'a.md'), 'alpha\n')
     writeFileSync(join(folder, 'b.md'), 'beta\r\n')
@@ -75,7 +76,7 @@ describe('moeflux run', () => {
     })
   })
 
-  it('thinks on stderr and answers on stdout', async () => {
+  test('thinks on stderr and answers on stdout', async () => {
     const { code, stdout, stderr } = await moeflux(['run', '--temp', '0', '-n', '32', '--think', STORY])
     expect(code).toBe(0)
     expect(stderr).toMatch(/^The user /)
@@ -84,7 +85,7 @@ describe('moeflux run', () => {
     expect(stdout).not.toContain('The user')
   })
 
-  it('lets a system prompt change the answer', async () => {
+  test('lets a system prompt change the answer', async () => {
     const options = ['run', '--temp', '0', '-n', '24', '-q']
     const [without, withSystem] = await Promise.all([
       moeflux([...options, 'Tell me a story']),
@@ -94,14 +95,14 @@ describe('moeflux run', () => {
     expect(withSystem.stdout).not.toBe(without.stdout)
   })
 
-  it('completes raw text, and stops before a given text', async () => {
+  test('completes raw text, and stops before a given text', async () => {
     const options = ['run', '--raw', '--temp', '0', '-n', '24', '-q', 'Once upon a time, there was a little']
     const [whole, stopped] = await Promise.all([moeflux(options), moeflux([...options, '--stop', ' She'])])
     expect(whole.stdout).toMatch(/^ \w+.* She/)
     expect(stopped.stdout).toBe(`${whole.stdout.slice(0, whole.stdout.indexOf(' She'))}\n`)
   })
 
-  it('answers in JSON of a given schema', async () => {
+  test('answers in JSON of a given schema', async () => {
     const schema = {
       type: 'object',
       properties: { name: { type: 'string', maxLength: 8 }, age: { type: 'integer', minimum: 0, maximum: 99 } },
@@ -114,7 +115,7 @@ describe('moeflux run', () => {
     expect(JSON.parse(stdout)).toEqual({ name: expect.any(String), age: expect.any(Number) })
   })
 
-  it.each([
+  test.each([
     [['run', '--json-schema', 'nowhere.json', 'x'], /--json-schema.*nowhere\.json.*no such file/],
     [['run', '--json-schema', '{"not":{}}', 'x'], /JSON schema at .*not is not supported/],
     [['run', '--temp', 'warm', 'x'], /--temp <t>.*'warm'.*number from 0 to 100/],
@@ -136,7 +137,7 @@ describe('moeflux run', () => {
   })
 
   // Windows opens no folder as a file.
-  it.skipIf(process.platform === 'win32')('goes on without a stdin that another program left open', async () => {
+  test.skipIf(process.platform === 'win32')('goes on without a stdin that another program left open', async () => {
     const args = ['run', '--temp', '0', '-n', '4', 'Who are you?']
     const [open, closed] = await Promise.all([moeflux(args, { leavesOpen: true }), moeflux(args)])
     expect(open).toMatchObject({ code: 0, stdout: closed.stdout })
@@ -144,7 +145,7 @@ describe('moeflux run', () => {
     expect(closed.stderr).not.toContain('stdin')
   })
 
-  it.skipIf(process.platform === 'win32')('says that stdin is a folder', async () => {
+  test.skipIf(process.platform === 'win32')('says that stdin is a folder', async () => {
     const folder = openSync(import.meta.dirname, 'r')
     for (const args of [['run'], ['eval', '--text-file', '-']]) {
       const child = spawn(process.execPath, [MAIN, ...args], { stdio: [folder, 'ignore', 'pipe'] })
@@ -156,7 +157,7 @@ describe('moeflux run', () => {
     closeSync(folder)
   })
 
-  it('fails with one line for a model that is not there, and with a stack when asked', async () => {
+  test('fails with one line for a model that is not there, and with a stack when asked', async () => {
     const [short, long] = await Promise.all([
       moeflux(['run', '--model', 'nowhere/model', 'x']),
       moeflux(['run', '--model', 'nowhere/model', '--verbose', 'x']),
@@ -167,7 +168,7 @@ describe('moeflux run', () => {
     expect(long.stderr).toMatch(/\n {4}at /)
   })
 
-  it('refuses weights that do not match their checksums, unless it is told not to look', async () => {
+  test('refuses weights that do not match their checksums, unless it is told not to look', async () => {
     const folder = temporaryFolder()
     cpSync(demoModel, folder, { recursive: true })
     const file = join(folder, 'packed_experts/layer_00.bin')
@@ -185,20 +186,20 @@ describe('moeflux run', () => {
     expect(unlooked.stdout.trim()).not.toBe('')
   })
 
-  it('refuses a prompt beyond the context', async () => {
+  test('refuses a prompt beyond the context', async () => {
     const { code, stderr } = await moeflux(['run', '--context', '8', STORY])
     expect(code).toBe(1)
     expect(stderr).toMatch(/^error: .*context limit of 8 tokens\n$/)
   })
 
-  it('says when the context is full', async () => {
+  test('says when the context is full', async () => {
     const { code, stderr } = await moeflux(['run', '--context', '40', '--seed', '1', STORY])
     expect(code).toBe(0)
     expect(stderr).toContain('the context of 40 tokens is full')
   })
 
   // Windows has no SIGINT that one process sends to another.
-  it.skipIf(process.platform === 'win32')('stops at Ctrl-C with exit code 130', async () => {
+  test.skipIf(process.platform === 'win32')('stops at Ctrl-C with exit code 130', async () => {
     const { child, stderr } = await startAnswer()
     child.kill('SIGINT')
     const [code] = await once(child, 'close')
@@ -206,7 +207,7 @@ describe('moeflux run', () => {
     expect(stderr()).toBe('')
   })
 
-  it('ends quietly when its reader goes away', async () => {
+  test('ends quietly when its reader goes away', async () => {
     const { child, stderr } = await startAnswer()
     child.stdout.destroy()
     const [code] = await once(child, 'close')

@@ -2,7 +2,7 @@
 // stated limit with one error, and the token goes to no other origin.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterEach, describe, expect, it, vi } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
 import { HubError } from '#moeflux/errors.js'
 import { downloadFile } from '#moeflux/hub/downloadFile.js'
 import { HubClient, type HubOptions } from '#moeflux/hub/hubClient.js'
@@ -68,7 +68,7 @@ async function failure(promise: Promise<unknown>): Promise<HubError> {
 }
 
 describe('the token', () => {
-  it('does not follow the list of files to another origin', async () => {
+  test('does not follow the list of files to another origin', async () => {
     const other = await serve((_, response) => response.end('[]'))
     const hub = await serve((_, response) => {
       response.setHeader('link', `<${other.url}/api/models/${ID}/tree/x?cursor=1>; rel="next"`)
@@ -80,7 +80,7 @@ describe('the token', () => {
     expect(hub.requests).toEqual([expect.objectContaining({ authorization: `Bearer ${TOKEN}` })])
   })
 
-  it.each([
+  test.each([
     ['a name of another scheme', (url: string) => url.replace('http:', 'ftp:')],
     ['a password before the host', (url: string) => url.replace('//', '//a:b@')],
     ['no address', () => 'http://[::1'],
@@ -93,7 +93,7 @@ describe('the token', () => {
     expect(hub.requests).toHaveLength(1)
   })
 
-  it('stays with the hub when files lie elsewhere, and is not sent again on the way back', async () => {
+  test('stays with the hub when files lie elsewhere, and is not sent again on the way back', async () => {
     const content = Buffer.from('0123456789')
     const elsewhere = await serve((request, response) => {
       if (request.url?.startsWith('/back')) return void response.writeHead(302, { location: `${hub.url}/last` }).end()
@@ -125,7 +125,7 @@ describe('the token', () => {
     ])
   })
 
-  it('takes another port, and http in place of https, for another origin', async () => {
+  test('takes another port, and http in place of https, for another origin', async () => {
     const seen: [string, string | null][] = []
     let location = 'https://hub.example:8443/x'
     vi.stubGlobal('fetch', async (url: URL, init: RequestInit) => {
@@ -143,7 +143,7 @@ describe('the token', () => {
     expect(seen).toHaveLength(6)
   })
 
-  it('is in no message, whatever it holds and whatever the hub says of it', async () => {
+  test('is in no message, whatever it holds and whatever the hub says of it', async () => {
     for (const token of [`${TOKEN}\nx`, `${TOKEN} x`, `${TOKEN}ä`]) {
       const make = () => new HubClient(ID, { endpoint: 'https://hub.example', token }, {})
       expect(make).toThrow(HubError)
@@ -168,7 +168,7 @@ describe('the token', () => {
     expect(stderr + stdout).not.toContain(TOKEN)
   })
 
-  it.each([
+  test.each([
     ['https://huggingface.co@hub.example', /name or password/],
     ['https://user:s3cret@hub.example', /name or password/],
     ['https://hub.example?x=', /'\?' or '#'/],
@@ -183,7 +183,7 @@ describe('the token', () => {
 })
 
 describe('a hub that does not end', () => {
-  it.each<[string, (request: IncomingMessage, response: ServerResponse) => void, RegExp]>([
+  test.each<[string, (request: IncomingMessage, response: ServerResponse) => void, RegExp]>([
     ['never answers', () => {}, /nothing came for 150 ms \(asked 2 times\)/],
     ['answers and then says nothing', (_, response) => void response.write('{'), /only 1 bytes came for 150 ms/],
     ['trickles', (_, response) => sendForEver(response, 1, 5), /only \d+ bytes came for 150 ms/],
@@ -197,13 +197,13 @@ describe('a hub that does not end', () => {
     expect((await failure(client(hub, { limits: impatient }).files(COMMIT))).message).toMatch(message)
   })
 
-  it('because it is steady and slow is left', async () => {
+  test('because it is steady and slow is left', async () => {
     const hub = await serve((_, response) => sendForEver(response, 300, 20))
     const error = await failure(client(hub, { limits: { answerMs: 400 } }).commit('main'))
     expect(error.message).toMatch(/was not whole after 400 ms \(asked 2 times\)/)
   })
 
-  it('because it sends in circles is left after ten times', async () => {
+  test('because it sends in circles is left after ten times', async () => {
     const hub = await serve((request, response) => void response.writeHead(302, { location: request.url }).end())
     const error = await failure(client(hub).commit('main'))
     expect(error.message).toMatch(/is sent on more than 10 times/)
@@ -212,7 +212,7 @@ describe('a hub that does not end', () => {
     expect((await failure(client(nowhere).commit('main'))).message).toMatch(/is sent on nowhere/)
   })
 
-  it('because its list has no last page is left, and no part of the list is taken for all of it', async () => {
+  test('because its list has no last page is left, and no part of the list is taken for all of it', async () => {
     let page = 0
     const hub = await serve((request, response) => {
       response.setHeader('link', `<http://${request.headers.host}/api?cursor=${++page}>; rel="next"`)
@@ -225,12 +225,12 @@ describe('a hub that does not end', () => {
     expect((await failure(client(hub, { limits: { listMs: -1 } }).files(COMMIT))).message).toMatch(/took more than/)
   })
 
-  it.each([-1, 2 ** 50])('because a file of it would have %d bytes is left', async size => {
+  test.each([-1, 2 ** 50])('because a file of it would have %d bytes is left', async size => {
     const hub = await serve((_, response) => response.end(JSON.stringify([{ type: 'file', path: 'f', size }])))
     expect((await failure(client(hub).files(COMMIT))).message).toMatch(/f: the hub says -?\d+ bytes/)
   })
 
-  it('because a file of it trickles is left, with all its connections', async () => {
+  test('because a file of it trickles is left, with all its connections', async () => {
     const hub = await serve((_, response) => {
       response.writeHead(206, { 'content-range': 'bytes 0-9999/10000' })
       response.flushHeaders()
@@ -245,7 +245,7 @@ describe('a hub that does not end', () => {
     expect(hub.requests.length).toBeLessThanOrEqual(3)
   })
 
-  it('and sends more of a file than it has, is heard to the end of the file', async () => {
+  test('and sends more of a file than it has, is heard to the end of the file', async () => {
     const hub = await serve((_, response) => {
       response.writeHead(206, { 'content-range': 'bytes 0-9999/10000' })
       sendForEver(response, 4096, 1)
@@ -255,7 +255,7 @@ describe('a hub that does not end', () => {
     expect(hub.requests).toHaveLength(1)
   })
 
-  it('and sends all of a file for a part of it, is not read to its end', async () => {
+  test('and sends all of a file for a part of it, is not read to its end', async () => {
     const hub = await serve((_, response) => sendForEver(response, 16 * 1024, 1))
     const start = client(hub).fetchStart(`${hub.url}/f`, 8, 2 ** 40)
     expect((await failure(start)).message).toMatch(/does not send parts of files/)

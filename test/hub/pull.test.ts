@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type PullOptions, pullModel } from '#moeflux/hub/pullModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { parseSafetensorsHeader, type SafetensorsTensor } from '#moeflux/storage/safetensors.js'
@@ -93,7 +93,7 @@ async function expectPacked(root: string): Promise<void> {
 }
 
 describe('pull', () => {
-  it('packs shard by shard, within less disk than twice the model', async () => {
+  test('packs shard by shard, within less disk than twice the model', async () => {
     hub = await startHub(ID, files)
     hub.behaviour.pauseMs = 1
     const root = temporaryFolder()
@@ -111,7 +111,7 @@ describe('pull', () => {
     expect((await pullModel(ID, options(root))).bytesReused).toBe(result.bytes)
   })
 
-  it('ends whole after being killed three times, over connections that break', async () => {
+  test('ends whole after being killed three times, over connections that break', async () => {
     hub = await startHub(ID, files)
     hub.behaviour.pauseMs = 1
     hub.behaviour.pieceBytes = 32 * 1024
@@ -130,7 +130,7 @@ describe('pull', () => {
     expect(loaded - reused).toBeLessThanOrEqual(hub.sent() - before)
   })
 
-  it('starts a file anew whose etag changes, and one whose checksum is wrong', async () => {
+  test('starts a file anew whose etag changes, and one whose checksum is wrong', async () => {
     hub = await startHub(ID, files)
     const [changed, damaged] = [...files.keys()].filter(name => name.endsWith('.safetensors')).slice(2)
     hub.behaviour.content = (name, bytes, request) => {
@@ -149,7 +149,7 @@ describe('pull', () => {
     expect(notices.filter(line => line.includes('checksum'))).toHaveLength(1)
   })
 
-  it('drops a connection that stalls, and gives up where nothing comes', async () => {
+  test('drops a connection that stalls, and gives up where nothing comes', async () => {
     hub = await startHub(ID, files)
     hub.behaviour.dropAfter = (name, request) => (name.endsWith('00003-of-10.safetensors') && request > 2 ? 0 : null)
     const root = temporaryFolder()
@@ -165,7 +165,7 @@ describe('pull', () => {
     await expectPacked(root)
   })
 
-  it('sends a token, and says what is wrong with a hub in one line', async () => {
+  test('sends a token, and says what is wrong with a hub in one line', async () => {
     hub = await startHub(ID, files, 'secret')
     const gone = await startHub(ID, files)
     await gone.close()
@@ -193,7 +193,7 @@ describe('pull', () => {
 
 describe.skipIf(process.platform === 'win32')('a pull that was suspended', () => {
   // Windows has no signals that suspend a process.
-  it('gives way to the next one for good, also in what it was downloading', async () => {
+  test('gives way to the next one for good, also in what it was downloading', async () => {
     hub = await startHub(ID, files)
     hub.behaviour.pauseMs = 1
     const root = temporaryFolder()

@@ -3,7 +3,7 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { spawn } from '@lydell/node-pty'
-import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { findWellKnown } from '#moeflux/model/wellKnownModels.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { MAIN, moeflux } from '../cli/moeflux.js'
@@ -70,7 +70,7 @@ function bytesBelow(folder: string): number {
 }
 
 describe('a model that is not here', () => {
-  it('is offered, pulled, packed and answers, though it was stopped three times', async () => {
+  test('is offered, pulled, packed and answers, though it was stopped three times', async () => {
     const declined = atTerminal('run', '-m', SHORT, ...QUESTION)
     const offer = await declined.shows(/\[Y\/n\] $/)
     expect(offer).toContain(`${SHORT} is ${ID}, which is not here yet`)
@@ -121,7 +121,7 @@ describe('a model that is not here', () => {
     expect(hub.requests).toHaveLength(requests) // the last part of its name is enough, and nobody asks the hub
   }, 120_000)
 
-  it('is not downloaded without a terminal and without --yes', async () => {
+  test('is not downloaded without a terminal and without --yes', async () => {
     const { code, stderr } = await moeflux(['run', '-m', SHORT, 'Hi'], { env: environment() })
     expect(code).toBe(1)
     expect(stderr).toBe(
@@ -131,7 +131,7 @@ describe('a model that is not here', () => {
     expect(hub.requests).toEqual([])
   })
 
-  it('is pulled by the address of its page, in a command that says what comes next', async () => {
+  test('is pulled by the address of its page, in a command that says what comes next', async () => {
     const pulled = await moeflux(['pull', `https://huggingface.co/${ID}/tree/main`], { env: environment() })
     expect(pulled.code).toBe(0)
     expect(pulled.stderr).toContain(`next: moeflux run -m ${ID} "Hello"`)
@@ -141,7 +141,7 @@ describe('a model that is not here', () => {
     expect(empty.stderr).toContain(`next: moeflux pull ${SHORT}`)
   })
 
-  it('leaves nothing when its unfinished pull is removed', async () => {
+  test('leaves nothing when its unfinished pull is removed', async () => {
     const held = holdAfter(0.3 * weights) // within the first shard: nothing is packed yet
     const screen = atTerminal('pull', SHORT)
     await held
@@ -159,7 +159,7 @@ describe('a model that is not here', () => {
     expect(await listed()).toEqual([])
   })
 
-  it('is not listed when it was refused', async () => {
+  test('is not listed when it was refused', async () => {
     await hub.close()
     const config = JSON.parse(String(files.get('config.json')))
     const odd = { ...config, model_type: 'odd_moe', text_config: { ...config.text_config, model_type: 'odd_moe' } }

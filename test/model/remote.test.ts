@@ -2,7 +2,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { demoModelPath, openModel } from '#moeflux/index.js'
 import { openRemoteFolder } from '#moeflux/remote/remoteFolder.js'
 import { S3Client } from '#moeflux/remote/s3Client.js'
@@ -52,7 +52,7 @@ function cachedBytes(): number {
 }
 
 describe('a model on a server', () => {
-  it('answers as it does from a disk, with no more fetched than the resident part and the experts it used', async () => {
+  test('answers as it does from a disk, with no more fetched than the resident part and the experts it used', async () => {
     const local = await answer(demoModelPath())
     const remote = await answer(url)
     expect(remote.text).toBe(local.text)
@@ -71,7 +71,7 @@ describe('a model on a server', () => {
     expect(fetched).toBeGreaterThan(0.9 * size)
   })
 
-  it('is fetched once: what is on the disk is not asked for again', async () => {
+  test('is fetched once: what is on the disk is not asked for again', async () => {
     server.log.length = 0
     const { text } = await answer(url)
     expect(text).toBe((await answer(demoModelPath())).text)
@@ -79,7 +79,7 @@ describe('a model on a server', () => {
     expect(server.log.filter(({ path }) => path.endsWith('model_weights.bin'))).toEqual([])
   })
 
-  it('mends a piece on the disk that is damaged', async () => {
+  test('mends a piece on the disk that is damaged', async () => {
     const remote = join(home, 'remote')
     for (const folder of readdirSync(remote)) {
       const [piece] = readdirSync(join(remote, folder))
@@ -92,7 +92,7 @@ describe('a model on a server', () => {
     expect((await answer(url)).text).toBe((await answer(demoModelPath())).text)
   })
 
-  it('stays within the disk that it may use, and does without any', async () => {
+  test('stays within the disk that it may use, and does without any', async () => {
     rmSync(join(home, 'remote'), { recursive: true, force: true })
     const { text } = await answer(url, { modelCache: '3MB' })
     expect(cachedBytes()).toBeLessThanOrEqual(3e6)
@@ -102,7 +102,7 @@ describe('a model on a server', () => {
   })
 
   for (const backend of ['wasm', 'webgpu'] as const) {
-    it(`fails with an error that says what is missing when its server goes, and goes on when that is back, on ${backend}`, async () => {
+    test(`fails with an error that says what is missing when its server goes, and goes on when that is back, on ${backend}`, async () => {
       const own = { ...options, backend, precision: 'exact', modelCache: 0 } as const
       const word = { prompt: 'Once', maxTokens: 12, temperature: 0 } // little work for an emulated GPU
       const local = await openModel(demoModelPath(), { ...options, precision: 'exact' })
@@ -144,14 +144,14 @@ describe('a model on a server', () => {
     })
   }
 
-  it('is refused with a reason where there is none, or none that can be read in parts', async () => {
+  test('is refused with a reason where there is none, or none that can be read in parts', async () => {
     await expect(openModel(`${server.origin}/nothing`, options)).rejects.toMatchObject({ code: 'MODEL_NOT_FOUND' })
     server.faults = { path: /\.bin$/, noRanges: true }
     await expect(openModel(url, { ...options, modelCache: 0 })).rejects.toMatchObject({ code: 'NO_RANGES' })
     server.faults = {}
   })
 
-  it('is run from the command line', async () => {
+  test('is run from the command line', async () => {
     const { stdout, code } = await moeflux(
       ['run', '--model', url, '--max-tokens', '8', '--temp', '0', 'Tell me a story'],
       {
@@ -162,7 +162,7 @@ describe('a model on a server', () => {
     expect(stdout.trim()).toBe((await answer(demoModelPath())).text.trim())
   })
 
-  it('is read from S3', async () => {
+  test('is read from S3', async () => {
     const s3 = await startS3()
     try {
       for (const [key, value] of Object.entries(s3.env)) process.env[key] = value

@@ -3,7 +3,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import type { Usage } from '#moeflux/session/events.js'
 import { openModel } from '#moeflux/session/openModel.js'
 import type { ChatMessage } from '#moeflux/text/messages.js'
@@ -38,7 +38,7 @@ describe('a conversation of twelve turns', () => {
     await model.close()
   }
 
-  it('evaluates only what is new in each turn, before and after a restart', async () => {
+  test('evaluates only what is new in each turn, before and after a restart', async () => {
     await turns(0, 7)
     await turns(7, 12)
     expect(usages[0].cachedTokens).toBe(0)
@@ -47,7 +47,7 @@ describe('a conversation of twelve turns', () => {
     }
   })
 
-  it('reuses exactly up to an edit, and answers as if nothing had been reused', async () => {
+  test('reuses exactly up to an edit, and answers as if nothing had been reused', async () => {
     const model = await openModel(demoModel)
     const session = model.createSession({ store })
     const full = messages.slice(0, -1)
@@ -66,7 +66,7 @@ describe('a conversation of twelve turns', () => {
     await model.close()
   })
 
-  it('interleaves several conversations without mixing them', async () => {
+  test('interleaves several conversations without mixing them', async () => {
     const model = await openModel(demoModel)
     const session = model.createSession()
     const ask = (name: string) =>
@@ -85,7 +85,7 @@ describe('a conversation of twelve turns', () => {
 })
 
 describe('an answer of a given form', () => {
-  it('is JSON of the schema, or the call that is asked for', async () => {
+  test('is JSON of the schema, or the call that is asked for', async () => {
     const model = await openModel(demoModel)
     const schema = {
       type: 'object',

@@ -1,7 +1,7 @@
 // The `ai` package, through its provider for OpenAI-compatible servers, against a server process on the demo model.
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { generateText, jsonSchema, Output, streamText, tool } from 'ai'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type ServerProcess, startServer } from './serverProcess.js'
 
 let server: ServerProcess
@@ -22,7 +22,7 @@ const prompt = 'Tell me a story about a little dog'
 const options = { temperature: 0, maxOutputTokens: 12, maxRetries: 0 }
 const digit = { type: 'integer', minimum: 0, maximum: 9 } as const
 
-it('generates and streams the same text', async () => {
+test('generates and streams the same text', async () => {
   const whole = await generateText({ model: model(), prompt, ...options })
   expect(whole.text.length).toBeGreaterThan(10)
   expect(whole.finishReason).toBe('length')
@@ -34,7 +34,7 @@ it('generates and streams the same text', async () => {
   expect((await stream.usage).inputTokens).toBeGreaterThan(5)
 })
 
-it('takes reasoning apart from text', async () => {
+test('takes reasoning apart from text', async () => {
   const { reasoningText } = await generateText({
     model: model(),
     prompt,
@@ -44,7 +44,7 @@ it('takes reasoning apart from text', async () => {
   expect(reasoningText?.length).toBeGreaterThan(5)
 })
 
-it('calls tools, whole and streamed, and goes on with their results', async () => {
+test('calls tools, whole and streamed, and goes on with their results', async () => {
   const seen: number[] = []
   const double = tool({
     description: 'Doubles a number',
@@ -78,7 +78,7 @@ it('calls tools, whole and streamed, and goes on with their results', async () =
   expect(next.text.length).toBeGreaterThan(0)
 })
 
-it('gives objects of a schema', async () => {
+test('gives objects of a schema', async () => {
   const schema = jsonSchema<{ digit: number }>({
     type: 'object',
     properties: { digit },
@@ -96,7 +96,7 @@ it('gives objects of a schema', async () => {
   expect(output.digit).toBeLessThanOrEqual(9)
 })
 
-it('tells errors', async () => {
+test('tells errors', async () => {
   const wrong = generateText({ model: model(), prompt: 'dog '.repeat(60_000), maxRetries: 0 })
   await expect(wrong).rejects.toMatchObject({
     statusCode: 400,

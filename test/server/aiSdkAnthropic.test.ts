@@ -1,7 +1,7 @@
 // The `ai` package through Anthropic's own provider, against a server process on the demo model: text, thinking, tools.
 import { createAnthropic } from '@ai-sdk/anthropic'
 import { generateText, jsonSchema, streamText, type ToolSet, tool } from 'ai'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type ServerProcess, startServer } from './serverProcess.js'
 
 let server: ServerProcess
@@ -17,7 +17,7 @@ afterAll(() => server?.stop())
 const prompt = 'Tell me a story about a little dog'
 const options = { temperature: 0, maxOutputTokens: 12, maxRetries: 0 }
 
-it('generates and streams the same text', async () => {
+test('generates and streams the same text', async () => {
   const whole = await generateText({ model: model(), prompt, ...options })
   expect(whole.text.length).toBeGreaterThan(10)
   expect(whole.finishReason).toBe('length')
@@ -28,7 +28,7 @@ it('generates and streams the same text', async () => {
   expect((await stream.usage).outputTokens).toBe(12)
 })
 
-it('takes thinking apart from text, and goes on after it', async () => {
+test('takes thinking apart from text, and goes on after it', async () => {
   const thinking = { anthropic: { thinking: { type: 'enabled' as const, budgetTokens: 1024 } } }
   const request = { model: model(), prompt, maxOutputTokens: 64, maxRetries: 0, providerOptions: thinking }
   const whole = await generateText(request)
@@ -44,7 +44,7 @@ it('takes thinking apart from text, and goes on after it', async () => {
   expect(next.text.length).toBeGreaterThan(0)
 })
 
-it('calls tools, whole and streamed, and goes on with their results', async () => {
+test('calls tools, whole and streamed, and goes on with their results', async () => {
   const double = tool({
     description: 'Doubles a number',
     inputSchema: jsonSchema<{ a: number }>({
@@ -70,7 +70,7 @@ it('calls tools, whole and streamed, and goes on with their results', async () =
   expect(next.text.length).toBeGreaterThan(0)
 })
 
-it('may send tools that a client runs by their type, and those that only its maker runs', async () => {
+test('may send tools that a client runs by their type, and those that only its maker runs', async () => {
   const anthropic = createAnthropic({ baseURL: `${server.url}/v1`, apiKey: 'any' })
   const tools = {
     bash: anthropic.tools.bash_20250124({ execute: async () => 'done' }),

@@ -1,6 +1,6 @@
 // The official `@anthropic-ai/sdk` package against a server process on the demo model: every endpoint and option.
 import Anthropic from '@anthropic-ai/sdk'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type ServerProcess, startServer } from './serverProcess.js'
 
 let server: ServerProcess
@@ -23,7 +23,7 @@ const tool: Anthropic.Tool = {
 }
 
 describe('messages', () => {
-  it('answer, whole and streamed, with the same text', async () => {
+  test('answer, whole and streamed, with the same text', async () => {
     const whole = await client.messages.create(greedy)
     expect(whole).toMatchObject({ type: 'message', role: 'assistant', model, stop_reason: 'max_tokens' })
     expect(whole._request_id).toMatch(/^req_/)
@@ -48,7 +48,7 @@ describe('messages', () => {
     ])
   })
 
-  it('follow system text, stop sequences and sampling', async () => {
+  test('follow system text, stop sequences and sampling', async () => {
     const plain = await client.messages.create({ ...greedy, system: 'You tell stories.' })
     const { text } = plain.content[0] as { text: string }
     const word = text.split(' ')[2]
@@ -63,7 +63,7 @@ describe('messages', () => {
     expect((stopped.content[0] as { text: string }).text).toBe(text.slice(0, text.indexOf(word)))
   })
 
-  it('go on with an answer that the client begins', async () => {
+  test('go on with an answer that the client begins', async () => {
     const whole = await client.messages.create(greedy)
     const { text } = whole.content[0] as { text: string }
     const begun = text.split(' ').slice(0, 3).join(' ')
@@ -78,7 +78,7 @@ describe('messages', () => {
     expect((await count([...story, prefill])) - (await count(story))).toBe(3)
   })
 
-  it('think within a budget when asked to', async () => {
+  test('think within a budget when asked to', async () => {
     const answer = await client.messages.create({
       ...greedy,
       max_tokens: 30,
@@ -95,7 +95,7 @@ describe('messages', () => {
     expect(without.content.map(block => block.type)).toEqual(['text'])
   })
 
-  it('call tools and take their results', async () => {
+  test('call tools and take their results', async () => {
     for (const tool_choice of [{ type: 'any' }, { type: 'tool', name: 'add' }] as const) {
       const options = {
         ...greedy,
@@ -126,7 +126,7 @@ describe('messages', () => {
     expect(none.content[0].type).toBe('text')
   })
 
-  it('keep to a JSON schema', async () => {
+  test('keep to a JSON schema', async () => {
     const schema = {
       type: 'object',
       properties: { ok: { type: 'boolean' } },
@@ -141,7 +141,7 @@ describe('messages', () => {
     expect(JSON.parse((answer.content[0] as { text: string }).text)).toEqual({ ok: expect.any(Boolean) })
   })
 
-  it('count tokens as they will be used', async () => {
+  test('count tokens as they will be used', async () => {
     const { input_tokens } = await client.messages.countTokens({
       model,
       messages: story,
@@ -154,7 +154,7 @@ describe('messages', () => {
     )
   })
 
-  it('read and write the cache as marks ask for, turn after turn', async () => {
+  test('read and write the cache as marks ask for, turn after turn', async () => {
     const messages: Anthropic.MessageParam[] = []
     const system = [
       { type: 'text' as const, text: 'x-anthropic-billing-header: 1\n' },
@@ -185,7 +185,7 @@ describe('errors', () => {
       error => error,
     )
 
-  it('tell where an answer cannot be begun by the client', async () => {
+  test('tell where an answer cannot be begun by the client', async () => {
     const messages = [...story, { role: 'assistant' as const, content: 'Once upon a' }]
     const thinking = { type: 'enabled' as const, budget_tokens: 1024 }
     const begun = await refused(client.messages.create({ ...greedy, max_tokens: 2000, messages, thinking }))
@@ -197,7 +197,7 @@ describe('errors', () => {
     )
   })
 
-  it('have their own shape and status', async () => {
+  test('have their own shape and status', async () => {
     const long = await refused(
       client.messages.create({ ...greedy, messages: [{ role: 'user', content: 'dog '.repeat(3000) }] }),
     )
@@ -223,7 +223,7 @@ describe('errors', () => {
 })
 
 describe('models', () => {
-  it('are listed in the shape of this API', async () => {
+  test('are listed in the shape of this API', async () => {
     const { data } = await client.models.list()
     expect(data).toMatchObject([{ type: 'model', display_name: expect.any(String) }])
     expect(await client.models.retrieve(data[0].id)).toMatchObject({ id: data[0].id, type: 'model' })

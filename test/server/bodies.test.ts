@@ -1,6 +1,6 @@
 // Large bodies and long texts: who is let in, how much memory they take, and that everybody else is served meanwhile.
 import type { Socket } from 'node:net'
-import { afterAll, afterEach, beforeAll, describe, expect, it, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { healthDuring } from './healthWatch.js'
 import { rawHead, rawRequest } from './rawRequest.js'
 import { halfOpenSocket, type ScriptedServer, scriptedServer } from './scriptedServer.js'
@@ -21,7 +21,7 @@ describe('a house that is full', () => {
   const ask = (body: object) => postJson(`${server.url}/v1/chat/completions`, body)
   const active = () => server.metric('moeflux_requests_active')
 
-  it('turns requests away before their bodies are sent', async () => {
+  test('turns requests away before their bodies are sent', async () => {
     const goOn = server.hold()
     const inside = [ask(chat('one')), ask(chat('two'))]
     await expect.poll(active).toBe(2)
@@ -33,7 +33,7 @@ describe('a house that is full', () => {
     await expect.poll(active).toBe(0)
   })
 
-  it('tells so even a client that reads nothing before all of its body is sent', async () => {
+  test('tells so even a client that reads nothing before all of its body is sent', async () => {
     const goOn = server.hold()
     const inside = [ask(chat('one')), ask(chat('two'))]
     await expect.poll(active).toBe(2)
@@ -49,7 +49,7 @@ describe('a house that is full', () => {
     await expect.poll(active).toBe(0)
   })
 
-  it('turns away what asks for more places than are left, and takes them when they are', async () => {
+  test('turns away what asks for more places than are left, and takes them when they are', async () => {
     const goOn = server.hold()
     const first = ask(chat('three'))
     await expect.poll(active).toBe(1)
@@ -60,7 +60,7 @@ describe('a house that is full', () => {
     expect((await ask({ ...chat('five'), n: 5 })).status).toBe(200) // more than there are, when nobody else is there
   })
 
-  it('is not full of requests that take their time to arrive', async () => {
+  test('is not full of requests that take their time to arrive', async () => {
     const body = JSON.stringify(chat('slow'))
     const slow = [halfOpenSocket(server), halfOpenSocket(server)]
     for (const { socket } of slow) socket.write(head(body.length) + body.slice(0, 20))
@@ -75,7 +75,7 @@ describe('a house that is full', () => {
     }
   })
 
-  it('reads a body whose length nobody told, and gives the room back', async () => {
+  test('reads a body whose length nobody told, and gives the room back', async () => {
     const body = JSON.stringify({ ...chat('x'), padding: 'x'.repeat(MiB) })
     const chunk = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
     const headers = { 'Content-Type': 'application/json', 'Transfer-Encoding': 'chunked' }
@@ -111,7 +111,7 @@ describe('a server with much to read', () => {
     return text.repeat(Math.ceil(bytes / text.length)).slice(0, bytes)
   }
 
-  it.each([
+  test.each([
     ['a prompt of 5 MB', '/v1/chat/completions', () => chat(words(5e6)), 400],
     ['a raw prompt of 5 MB', '/v1/completions', () => ({ prompt: words(5e6) }), 400],
     ['a count of 5 MB', '/v1/messages/count_tokens', () => chat(words(5e6)), 200],
@@ -136,7 +136,7 @@ describe('a server with much to read', () => {
     return { role: 'user', content: Array(4000).fill(part) }
   }
 
-  it('says of a prompt that cannot fit how long it is at least, in either API', async () => {
+  test('says of a prompt that cannot fit how long it is at least, in either API', async () => {
     const text = words(1e6)
     const openai = await (await postJson(`${server.url}/v1/chat/completions`, chat(text))).json()
     expect(openai.error).toMatchObject({ code: 'context_length_exceeded', param: 'messages' })
@@ -145,7 +145,7 @@ describe('a server with much to read', () => {
     expect(anthropic.error.message).toMatch(/^prompt is too long: at least \d{5,} tokens > 4096 maximum$/)
   })
 
-  it('stops counting when the client leaves', async () => {
+  test('stops counting when the client leaves', async () => {
     const body = JSON.stringify(chat(words(8e6)))
     const { socket } = halfOpenSocket(server)
     socket.write(head(body.length, '/v1/messages/count_tokens') + body)
@@ -154,7 +154,7 @@ describe('a server with much to read', () => {
     await server.idle()
   })
 
-  it('reads many large bodies within bounds, and each gets a status of its own', async () => {
+  test('reads many large bodies within bounds, and each gets a status of its own', async () => {
     await (await postJson(`${server.url}/v1/chat/completions`, chat('x'))).json()
     const before = await server.metric('process_resident_memory_bytes')
     const body = Buffer.from(JSON.stringify(chat(words(10 * MiB))))

@@ -1,6 +1,6 @@
 // Whatever a client writes into whichever field of whichever API, the control tokens of the prompt are the template's own.
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { END_TOKEN } from '../support/scriptedModel.js'
 import { type ScriptedServer, scriptedServer } from './scriptedServer.js'
 import { postJson } from './sse.js'
@@ -112,7 +112,7 @@ async function controlTokens(path: string, text: string): Promise<number[]> {
 }
 
 describe('the control tokens of a prompt', () => {
-  it.each(Object.keys(REQUESTS))('are those of the template: %s', async path => {
+  test.each(Object.keys(REQUESTS))('are those of the template: %s', async path => {
     const own = await controlTokens(path, 'plain')
     expect(own.length).toBeGreaterThan(5)
     await fc.assert(

@@ -3,7 +3,7 @@
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend } from '#moeflux/compute/backend.js'
 import { type RunningServer, serve } from '#moeflux/server/serve.js'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
@@ -46,7 +46,7 @@ describe('weights that are not finite, in a folder without checksums', () => {
   const ask = (path: string, more: object) => postJson(server.url + path, { ...apis[path], ...more })
 
   describe.each(Object.keys(apis))('%s', path => {
-    it.each([0, 1])('is a 500 with its own code at temperature %i, and right again after', async temperature => {
+    test.each([0, 1])('is a 500 with its own code at temperature %i, and right again after', async temperature => {
       const wholeAnswer = async () => withoutIds(await (await ask(path, { temperature, seed: 5 })).json())
       const want = await wholeAnswer()
       const heal = await damage()
@@ -64,7 +64,7 @@ describe('weights that are not finite, in a folder without checksums', () => {
       else expect((await ask(path, { temperature })).status).toBe(200)
     })
 
-    it('in the middle of a stream: what was right stays, the last event is the error', async () => {
+    test('in the middle of a stream: what was right stays, the last event is the error', async () => {
       const response = await ask(path, { stream: true, temperature: 0 })
       expect(response.status).toBe(200)
       let heal: Antidote | null = null
@@ -112,7 +112,7 @@ describe('expert files that are overwritten while they are served, in a folder w
     }
   }
 
-  it.each(Object.keys(apis))('%s: a 500 with its code and not a word, then the right answer again', async path => {
+  test.each(Object.keys(apis))('%s: a 500 with its code and not a word, then the right answer again', async path => {
     const ask = (more: object = {}) => postJson(server.url + path, { ...apis[path], temperature: 0, ...more })
     const whole = async () => withoutIds(await (await ask()).json())
     const want = await whole()

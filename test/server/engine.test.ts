@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { request } from 'node:http'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { decodeFrame } from '#moeflux/engine/frameCodec.js'
 import type { EngineFrame } from '#moeflux/index.js'
 import { demoModelPath } from '#moeflux/index.js'
@@ -23,7 +23,7 @@ const get = (path: string, headers: Record<string, string> = {}, method = 'GET')
   fetch(`${server.url}${path}`, { method, headers: { ...KEY, ...headers } })
 
 describe('the engine over HTTP', () => {
-  it('tells its shape', async () => {
+  test('tells its shape', async () => {
     const engine = await (await get('/engine')).json()
     expect(engine).toMatchObject({
       model: 'moeflux-demo',
@@ -36,7 +36,7 @@ describe('the engine over HTTP', () => {
     expect(engine.layer_numbers).toEqual([0, 1, 2, 3, 4, 5, 6, 7])
   })
 
-  it('streams frames that add up to the metrics, to several watchers, and cleans up behind them', async () => {
+  test('streams frames that add up to the metrics, to several watchers, and cleans up behind them', async () => {
     const { layers, experts, experts_per_token: k } = await (await get('/engine')).json()
     const leave = new AbortController()
     const watch = async () => {
@@ -86,7 +86,7 @@ describe('the engine over HTTP', () => {
     again.abort()
   })
 
-  it('asks for the key', async () => {
+  test('asks for the key', async () => {
     for (const path of ['/engine', '/engine/events', '/models/index.json', '/models/moeflux-demo/config.json']) {
       expect((await fetch(`${server.url}${path}`)).status).toBe(401)
     }
@@ -96,7 +96,7 @@ describe('the engine over HTTP', () => {
 describe('model files over HTTP', () => {
   const config = readFileSync(join(demoModelPath(), 'config.json'))
 
-  it('lists the model, and gives whole files and ranges', async () => {
+  test('lists the model, and gives whole files and ranges', async () => {
     const { models } = await (await get('/models/index.json')).json()
     expect(models).toEqual([
       { name: 'moeflux-demo', path: 'moeflux-demo/', residentBytes: expect.any(Number), expertBytes: 15925248 },
@@ -127,7 +127,7 @@ describe('model files over HTTP', () => {
     expect((await manifest.json()).format).toBe(1)
   })
 
-  it.each([
+  test.each([
     '/models/moeflux-demo/',
     '/models/moeflux-demo/README.md',
     '/models/other/config.json',

@@ -2,7 +2,7 @@
 // says why, and meanwhile nobody else notices: another client's schema is kept, /health answers, memory stays.
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { garbageSchema } from '../support/garbageSchema.js'
 import { ANSWERED, REFUSED_OR_ANSWERED } from '../support/grammarBombs.js'
 import { type HealthReport, watchHealth } from '../support/healthProbe.js'
@@ -68,15 +68,15 @@ async function explode(bombs: Readonly<Record<string, () => object>>, statuses: 
   await Promise.all(Array.from({ length: AT_ONCE }, client))
 }
 
-it('answers what is only large', async () => {
+test('answers what is only large', async () => {
   await explode(ANSWERED, [200])
 }, 120_000)
 
-it('answers or refuses nonsense', async () => {
+test('answers or refuses nonsense', async () => {
   await explode(REFUSED_OR_ANSWERED, [200, 400])
 }, 120_000)
 
-it('takes or refuses random garbage for schemas, patterns of tools and formats alike', async () => {
+test('takes or refuses random garbage for schemas, patterns of tools and formats alike', async () => {
   const schemas = fc.sample(garbageSchema(), { numRuns: 60, seed: 31 })
   await Promise.all(
     Array.from({ length: AT_ONCE }, async () => {
@@ -96,7 +96,7 @@ it('takes or refuses random garbage for schemas, patterns of tools and formats a
   )
 })
 
-it('leaves off when its client hangs up, and a shutdown waits for none of it', async () => {
+test('leaves off when its client hangs up, and a shutdown waits for none of it', async () => {
   const body = JSON.stringify({ ...chat, ...ANSWERED['20,000 oneOf constants']() })
   const clients = Array.from({ length: 6 }, (_, i) => {
     const client = new AbortController()
@@ -113,7 +113,7 @@ it('leaves off when its client hangs up, and a shutdown waits for none of it', a
   await server.idle()
 })
 
-it('was there for everybody else all the time, with the memory it had', async () => {
+test('was there for everybody else all the time, with the memory it had', async () => {
   ended = await health.stop()
   expect(ended.problems).toEqual([])
   expect(ended.own.count).toBeGreaterThan(20)
@@ -126,7 +126,7 @@ it('was there for everybody else all the time, with the memory it had', async ()
   expect(now).toBeLessThan(200 * 2 ** 20 + MAX_GROWTH)
 })
 
-it('stops at once in the middle of them', async () => {
+test('stops at once in the middle of them', async () => {
   const bombs = Object.values(ANSWERED).map(fields =>
     ask(fields()).then(
       response => response.status,

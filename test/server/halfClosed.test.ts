@@ -1,6 +1,6 @@
 // Clients that close their side of the connection after the request: those that listen get their answer, those that are
 // gone are noticed, and what is sent to find out is no part of any answer.
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { rawHead } from './rawRequest.js'
 import { halfOpenSocket, type ScriptedServer, scriptedServer } from './scriptedServer.js'
 
@@ -32,13 +32,13 @@ const bodyOf = (reply: string) => reply.slice(reply.indexOf('\r\n\r\n') + 4)
 const pause = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
 
 describe('a client that closes its side', () => {
-  it.each(['close', 'keep-alive'])('gets its answer, and nothing else: %s', async connection => {
+  test.each(['close', 'keep-alive'])('gets its answer, and nothing else: %s', async connection => {
     const reply = await halfClosed(post(chat, connection))
     expect(reply).toMatch(/^HTTP\/1\.1 200 OK\r\n/)
     expect(JSON.parse(bodyOf(reply))).toMatchObject({ object: 'chat.completion' })
   })
 
-  it('gets it also when it takes a while', async () => {
+  test('gets it also when it takes a while', async () => {
     const goOn = server.hold()
     const reply = await halfClosed(post(chat), async () => {
       await pause(700) // some letters are sent meanwhile
@@ -48,7 +48,7 @@ describe('a client that closes its side', () => {
     expect(JSON.parse(bodyOf(reply))).toMatchObject({ object: 'chat.completion' })
   })
 
-  it('gets a stream to its end, before which comments may come', async () => {
+  test('gets a stream to its end, before which comments may come', async () => {
     const goOn = server.hold()
     const reply = await halfClosed(post({ ...chat, stream: true }), async () => {
       await pause(300)
@@ -58,14 +58,14 @@ describe('a client that closes its side', () => {
     expect(reply).toContain('data: [DONE]\n\n')
   })
 
-  it('gets what is wrong with its request, pages, and answers one after the other', async () => {
+  test('gets what is wrong with its request, pages, and answers one after the other', async () => {
     expect(await halfClosed(post({ ...chat, n: -1 }))).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n.*"param":"n"/s)
     expect(await halfClosed(rawHead('GET', '/health'))).toMatch(/^HTTP\/1\.1 200 OK\r\n.*"ok"/s)
     const two = await halfClosed(post(chat, 'keep-alive') + post({ ...chat, n: -1 }))
     expect(two.match(/HTTP\/1\.1 \d+/g)).toEqual(['HTTP/1.1 200', 'HTTP/1.1 400'])
   })
 
-  it('in the middle of its request gets no answer to it', async () => {
+  test('in the middle of its request gets no answer to it', async () => {
     const reply = await halfClosed(post(chat).slice(0, -5))
     expect(reply === '' || reply.startsWith('HTTP/1.1 400')).toBe(true)
   })
@@ -74,7 +74,7 @@ describe('a client that closes its side', () => {
 describe('a client that is gone', () => {
   const active = () => server.metric('moeflux_requests_active')
 
-  it.each([
+  test.each([
     ['an answer', {}],
     ['a stream', { stream: true }],
   ])('is noticed at once while it waits for %s', async (what, more) => {
@@ -92,7 +92,7 @@ describe('a client that is gone', () => {
     goOn()
   })
 
-  it('is noticed between the events of a stream that has begun', async () => {
+  test('is noticed between the events of a stream that has begun', async () => {
     let goOn = () => {}
     const waiting = await scriptedServer({
       keepAliveMs: 60_000,

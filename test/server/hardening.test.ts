@@ -3,7 +3,7 @@
 import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { demoModel } from '../support/models.js'
 import { rawHead, rawRequest } from './rawRequest.js'
 import { type ServerProcess, startServer } from './serverProcess.js'
@@ -75,7 +75,7 @@ async function expectRefusal(path: string, response: Response, status = 400): Pr
 }
 
 describe.each(Object.entries(API_BODIES))('a body for %s', (path, good) => {
-  it('that is huge, deep, no JSON, no object, no UTF-8 or of another type is refused', async () => {
+  test('that is huge, deep, no JSON, no object, no UTF-8 or of another type is refused', async () => {
     const huge = JSON.stringify({ ...good, padding: 'x'.repeat(2 ** 20) })
     expect(await expectRefusal(path, await post(path, huge), 413)).toContain('1048576')
     const cases = ['', '{', 'null', '[]', '"x"', '{"a":1}', `${'['.repeat(100_000)}`, `{"a":${'{"a":'.repeat(300)}1`]
@@ -87,7 +87,7 @@ describe.each(Object.entries(API_BODIES))('a body for %s', (path, good) => {
     expect(await expectRefusal(path, await fetch(server.url + path, request))).toContain('UTF-8')
   })
 
-  it('needs POST', async () => {
+  test('needs POST', async () => {
     const response = await fetch(server.url + path, { headers })
     expect(response.headers.get('allow')).toBe('POST')
     await expectRefusal(path, response, 405)
@@ -185,14 +185,14 @@ const REFUSED: [path: string, fields: Body[], names: string][] = [
 ]
 
 describe('a request past the edges', () => {
-  it.each(REFUSED)('of %s is refused: %#', async (path, fields, names) => {
+  test.each(REFUSED)('of %s is refused: %#', async (path, fields, names) => {
     for (const field of fields) {
       const message = await expectRefusal(path, await post(path, { ...API_BODIES[path], ...field }))
       expect(message, JSON.stringify(field).slice(0, 200)).toContain(names)
     }
   })
 
-  it('of the context is told how long the prompt is, and the answer where that is what is too much', async () => {
+  test('of the context is told how long the prompt is, and the answer where that is what is too much', async () => {
     const ask = (tokens: number, max_tokens: number) =>
       post('/v1/completions', { prompt: Array(tokens).fill(440), max_tokens })
     for (const tokens of [1024, 1500]) {
@@ -204,7 +204,7 @@ describe('a request past the edges', () => {
     expect((await ask(1022, 2)).status).toBe(200)
   })
 
-  it('at the edges is answered', async () => {
+  test('at the edges is answered', async () => {
     const edges: Body[] = [
       { n: 16, max_tokens: 1 },
       { temperature: 2, top_p: 1, top_k: 0, min_p: 1 },
@@ -240,7 +240,7 @@ describe('a request past the edges', () => {
     }
   })
 
-  it('with a recursive or explosive schema is answered or refused, in time', async () => {
+  test('with a recursive or explosive schema is answered or refused, in time', async () => {
     const tree = { $defs: { t: { type: 'object', properties: { c: { $ref: '#/$defs/t' } } } }, $ref: '#/$defs/t' }
     const loop = { $defs: { a: { $ref: '#/$defs/b' }, b: { $ref: '#/$defs/a' } }, $ref: '#/$defs/a' }
     const schemas = [
@@ -263,7 +263,7 @@ describe('a request past the edges', () => {
 })
 
 describe('text', () => {
-  it('with lone surrogates, NUL, or of one endless word is answered', async () => {
+  test('with lone surrogates, NUL, or of one endless word is answered', async () => {
     for (const text of ['\ud800 a \udfff', 'a\0b', '\u202e', '👩‍👩‍👧‍👦'.repeat(5)]) {
       expect((await post('/v1/messages', { ...chat, ...content(text) })).status).toBe(200)
     }
@@ -273,7 +273,7 @@ describe('text', () => {
     expect(Date.now() - started).toBeLessThan(10_000)
   })
 
-  it('that spells control tokens stays text', async () => {
+  test('that spells control tokens stays text', async () => {
     const count = async (text: string) =>
       (await (await post('/v1/messages/count_tokens', content(text))).json()).input_tokens
     const plain = await count('x')
@@ -281,7 +281,7 @@ describe('text', () => {
     expect(await count('<think></think><tool_call>')).toBeGreaterThan(plain + 4)
   })
 
-  it.each(['loop', 'nested', 'output'])('cannot freeze the server through a template: %s', async text => {
+  test.each(['loop', 'nested', 'output'])('cannot freeze the server through a template: %s', async text => {
     const request = post('/v1/chat/completions', { ...chat, ...content(text) })
     const beside = await fetch(`${server.url}/health`)
     expect(await beside.json()).toMatchObject({ status: 'ok' })
@@ -291,7 +291,7 @@ describe('text', () => {
 })
 
 describe('a connection', () => {
-  it('that sends a body for ever is cut off', async () => {
+  test('that sends a body for ever is cut off', async () => {
     const endless = async (first: string) => {
       const chunk = `10000\r\n${'x'.repeat(65_536)}\r\n`
       const head = `${rawPost({ 'Transfer-Encoding': 'chunked' })}${first.length}\r\n${first}\r\n`
@@ -307,7 +307,7 @@ describe('a connection', () => {
     expect([400, null]).toContain(await endless('{"a":'))
   })
 
-  it('that sends its headers or its body slowly is cut off', async () => {
+  test('that sends its headers or its body slowly is cut off', async () => {
     const [headersSlow, bodySlow] = await Promise.all([
       rawRequest(server.port, 'POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nX-A: '),
       rawRequest(server.port, `${rawPost({ 'Content-Length': '500' })}{"messages":`),
@@ -316,7 +316,7 @@ describe('a connection', () => {
     expect(Math.max(headersSlow.milliseconds, bodySlow.milliseconds)).toBeLessThan(6_000)
   })
 
-  it('with broken HTTP or too many headers is refused', async () => {
+  test('with broken HTTP or too many headers is refused', async () => {
     expect((await rawRequest(server.port, 'HELLO\r\n\r\n')).status).toBe(400)
     const large = rawHead('GET', '/health', { 'X-Large': 'x'.repeat(20_000) })
     expect((await rawRequest(server.port, large)).status).toBe(431)
@@ -324,7 +324,7 @@ describe('a connection', () => {
     expect((await rawRequest(server.port, `${both}0\r\n\r\n`)).status).toBe(400)
   })
 
-  it('that closes during the prompt or the answer frees its place', async () => {
+  test('that closes during the prompt or the answer frees its place', async () => {
     const long = JSON.stringify({ messages: [{ role: 'user', content: 'dog '.repeat(700) }], stream: true })
     for (const wait of [0, 30, 100, 300]) {
       const head = `${rawPost({ 'Content-Length': String(long.length) })}${long}`
@@ -333,7 +333,7 @@ describe('a connection', () => {
     }
   })
 
-  it.each([
+  test.each([
     ['/../../../etc/passwd'],
     ['/..%2f..%2fetc/passwd'],
     ['/%2e%2e/%2e%2e/etc/passwd'],
@@ -353,7 +353,7 @@ describe('a connection', () => {
 describe('a stranger', () => {
   const ask = (path: string, more: Record<string, string>) => rawRequest(server.port, rawHead('GET', path, more))
 
-  it('needs the key, in either header', async () => {
+  test('needs the key, in either header', async () => {
     for (const path of ['/v1/models', '/metrics']) {
       expect((await ask(path, {})).status).toBe(401)
       expect((await ask(path, { Authorization: 'Bearer wrong' })).status).toBe(401)
@@ -368,7 +368,7 @@ describe('a stranger', () => {
     await expectRefusal('/v1/messages', refused, 401)
   })
 
-  it('cannot come by another host name or from another page', async () => {
+  test('cannot come by another host name or from another page', async () => {
     for (const Host of ['evil.example', '127.0.0.1.evil.example', 'localhost.evil.example:80', '']) {
       expect([400, 403]).toContain((await ask('/health', { Host })).status)
     }
@@ -388,7 +388,7 @@ describe('a stranger', () => {
 })
 
 describe('a crowd', () => {
-  it('of a hundred at once is answered', async () => {
+  test('of a hundred at once is answered', async () => {
     const send = async () => {
       const response = await post('/v1/chat/completions', { ...chat, stream: true, max_tokens: 4 })
       return [response.status, (await response.text()).includes('[DONE]')]

@@ -3,7 +3,7 @@
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormatsModule from 'ajv-formats'
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { randomSchema } from '../support/randomSchema.js'
 import { type ServerProcess, startServer } from './serverProcess.js'
 import { postJson } from './sse.js'
@@ -43,7 +43,7 @@ async function ask<T>(schemas: readonly T[], one: (schema: T, index: number) => 
 
 const base = { messages: [{ role: 'user', content: 'JSON please' }], temperature: 1.5, max_tokens: 120 }
 
-it(`keeps ${SCHEMAS} random schemas`, async () => {
+test(`keeps ${SCHEMAS} random schemas`, async () => {
   const schemas = fc.sample(randomSchema(), { numRuns: SCHEMAS, seed: 11 })
   const finished = await ask(schemas, async (schema, seed) => {
     const response_format = { type: 'json_schema', json_schema: { name: 'x', schema, strict: true } }
@@ -58,7 +58,7 @@ it(`keeps ${SCHEMAS} random schemas`, async () => {
   expect(finished).toBeGreaterThan(SCHEMAS / 2)
 }, 240_000)
 
-it('keeps the schemas of strict tools', async () => {
+test('keeps the schemas of strict tools', async () => {
   const wrap = (value: unknown) => ({
     type: 'object',
     properties: { value },

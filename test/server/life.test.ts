@@ -4,7 +4,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { moeflux } from '../cli/moeflux.js'
 import { demoSource, repository } from '../support/packedFiles.js'
 import { startServer } from './serverProcess.js'
@@ -14,7 +14,7 @@ const chat = { messages: [{ role: 'user', content: 'Tell me a story about a litt
 const run = promisify(execFile)
 
 describe('a server', () => {
-  it('says where it is, logs a line per request, and refuses a port that is taken in one line', async () => {
+  test('says where it is, logs a line per request, and refuses a port that is taken in one line', async () => {
     const server = await startServer()
     expect(server.log()).toContain(`${server.url}/v1`)
     await (await postJson(`${server.url}/v1/chat/completions`, { ...chat, max_tokens: 4 })).json()
@@ -28,13 +28,13 @@ describe('a server', () => {
     expect(milliseconds).toBeLessThan(10_000)
   })
 
-  it('warns where the network can use it without a key, also when the key is an empty variable', async () => {
+  test('warns where the network can use it without a key, also when the key is an empty variable', async () => {
     const server = await startServer(['--host', '0.0.0.0'], { MOEFLUX_API_KEY: '' })
     await expect.poll(() => server.log()).toContain('warning: anyone who reaches this address')
     expect(await server.stop()).toMatchObject({ code: 0 })
   })
 
-  it('lets answers finish when it is stopped, and takes no new ones', async () => {
+  test('lets answers finish when it is stopped, and takes no new ones', async () => {
     const server = await startServer()
     const response = await postJson(`${server.url}/v1/chat/completions`, { ...chat, max_tokens: 60, stream: true })
     const stopped = server.stop()
@@ -49,7 +49,7 @@ describe('a server', () => {
     expect(await stopped).toMatchObject({ code: 0 })
   })
 
-  it('completes raw text of a model without a chat template, and says of the rest what is missing', async () => {
+  test('completes raw text of a model without a chat template, and says of the rest what is missing', async () => {
     const home = mkdtempSync(join(tmpdir(), 'moeflux-serve-'))
     const model = join(home, 'plain')
     cpSync(demoSource, model, { recursive: true, filter: file => !file.endsWith('.jinja') })
@@ -68,7 +68,7 @@ describe('a server', () => {
     rmSync(home, { recursive: true, force: true })
   })
 
-  it('keeps prefixes of conversations beyond a restart', async () => {
+  test('keeps prefixes of conversations beyond a restart', async () => {
     const store = mkdtempSync(join(tmpdir(), 'moeflux-serve-'))
     const cached: number[] = []
     for (let start = 0; start < 2; start++) {
@@ -83,7 +83,7 @@ describe('a server', () => {
     rmSync(store, { recursive: true, force: true })
   })
 
-  it('serves a crowd that comes and goes without a stuck place or an error', async () => {
+  test('serves a crowd that comes and goes without a stuck place or an error', async () => {
     const script = join(repository, 'scripts/loadTest.mjs')
     const args = [script, '--clients', '24', '--seconds', '5', '--leave', '0.4', '--json', '--', '--max-queue', '8']
     const { stdout } = await run(process.execPath, args, { timeout: 50_000 })

@@ -1,5 +1,5 @@
 // A server whose memory is full: whoever comes too much is told to come back, by every API, and the log hears of it.
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { OutOfMemoryError } from '#moeflux/errors.js'
 import { END_TOKEN } from '../support/scriptedModel.js'
 import { type ScriptedServer, scriptedServer } from './scriptedServer.js'
@@ -27,7 +27,7 @@ const requests: [path: string, body: (text: string) => object][] = [
   ['/v1/messages', content => ({ messages: [{ role: 'user', content }], max_tokens: 9 })],
 ]
 
-it.each(requests)('%s', async (path, bodyOf) => {
+test.each(requests)('%s', async (path, bodyOf) => {
   for (const stream of [false, true]) {
     const body = { ...bodyOf(`Hi ${path} ${stream}`), stream }
     isFull = true

@@ -1,6 +1,6 @@
 // The `ollama` package against a server process on the demo model: what tools that speak only that API need.
 import { Ollama } from 'ollama'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type ServerProcess, startServer } from './serverProcess.js'
 
 let server: ServerProcess
@@ -17,7 +17,7 @@ const messages = [{ role: 'user', content: 'Tell me a story about a little dog' 
 const options = { temperature: 0, num_predict: 12 }
 
 describe('chat', () => {
-  it('answers, whole and streamed, with the same text', async () => {
+  test('answers, whole and streamed, with the same text', async () => {
     const whole = await ollama.chat({ model, messages, options })
     expect(whole).toMatchObject({ model, done: true, done_reason: 'length', eval_count: 12 })
     expect(whole.message).toMatchObject({ role: 'assistant', content: expect.stringMatching(/^Once/) })
@@ -33,20 +33,20 @@ describe('chat', () => {
     expect(last).toMatchObject({ done: true, eval_count: 12 })
   })
 
-  it('thinks, in a field of its own', async () => {
+  test('thinks, in a field of its own', async () => {
     const request = { model, messages, think: true, options: { ...options, num_predict: 60 } }
     const { message } = await ollama.chat(request)
     expect(message.thinking).toMatch(/^The user /)
     expect(message.content).toMatch(/^Once/)
   })
 
-  it('gives JSON of a schema', async () => {
+  test('gives JSON of a schema', async () => {
     const format = { type: 'object', properties: { n: { type: 'integer', minimum: 0, maximum: 9 } }, required: ['n'] }
     const { message } = await ollama.chat({ model, messages, format, options: { num_predict: 60 } })
     expect(JSON.parse(message.content)).toMatchObject({ n: expect.any(Number) })
   })
 
-  it('takes tools, their calls and results, and images that it cannot see', async () => {
+  test('takes tools, their calls and results, and images that it cannot see', async () => {
     const tool = {
       type: 'function',
       function: { name: 'add', description: 'Adds', parameters: { type: 'object', properties: {} } },
@@ -60,12 +60,12 @@ describe('chat', () => {
     expect(done_reason).toMatch(/stop|length/)
   })
 
-  it('says that it is there when nothing is asked', async () => {
+  test('says that it is there when nothing is asked', async () => {
     expect(await ollama.chat({ model, messages: [] })).toMatchObject({ done: true, done_reason: 'load' })
   })
 })
 
-it('generates from a prompt, with a system text or as it is', async () => {
+test('generates from a prompt, with a system text or as it is', async () => {
   const whole = await ollama.generate({ model, prompt: messages[0].content, options })
   expect(whole).toMatchObject({ model, done: true, response: expect.stringMatching(/^Once/) })
   let text = ''
@@ -77,7 +77,7 @@ it('generates from a prompt, with a system text or as it is', async () => {
   expect(raw.response).toMatch(/^,/)
 })
 
-it('says what it has', async () => {
+test('says what it has', async () => {
   const { models } = await ollama.list()
   expect(models).toMatchObject([{ name: model, details: { family: expect.stringContaining('qwen') } }])
   expect(models[0].size).toBeGreaterThan(1e7)
@@ -88,14 +88,14 @@ it('says what it has', async () => {
   expect(info[`${info['general.architecture']}.context_length`]).toBe(4096)
 })
 
-it('tells errors in its own shape', async () => {
+test('tells errors in its own shape', async () => {
   const tooLong = ollama.chat({ model, messages: [{ role: 'user', content: 'dog '.repeat(9000) }] })
   await expect(tooLong).rejects.toMatchObject({ status_code: 400, error: expect.stringContaining('maximum context') })
   const alone = ollama.embed({ model, input: 'dog '.repeat(9000), truncate: false })
   await expect(alone).rejects.toMatchObject({ status_code: 400, error: expect.stringContaining('maximum context') })
 })
 
-it('makes vectors of texts', async () => {
+test('makes vectors of texts', async () => {
   const { embeddings, prompt_eval_count } = await ollama.embed({ model, input: ['a little dog', 'a cat'] })
   expect(embeddings.map(vector => Math.hypot(...vector).toFixed(5))).toEqual(['1.00000', '1.00000'])
   expect(prompt_eval_count).toBeGreaterThan(3)

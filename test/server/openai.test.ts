@@ -1,6 +1,6 @@
 // The official `openai` package against a server process on the demo model: every endpoint and option.
 import OpenAI from 'openai'
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { type ServerProcess, startServer } from './serverProcess.js'
 
 let server: ServerProcess
@@ -37,7 +37,7 @@ const flag = {
 }
 
 describe('models', () => {
-  it('are listed and found', async () => {
+  test('are listed and found', async () => {
     const list = await client.models.list()
     expect(list.data).toHaveLength(1)
     const { id } = list.data[0]
@@ -47,7 +47,7 @@ describe('models', () => {
 })
 
 describe('chat completions', () => {
-  it('tell how far a prompt is and what the answer took, to those who ask', async () => {
+  test('tell how far a prompt is and what the answer took, to those who ask', async () => {
     const ask = async (more: object) => {
       const response = await fetch(`${server.url}/v1/chat/completions`, {
         method: 'POST',
@@ -70,7 +70,7 @@ describe('chat completions', () => {
     expect(plain.some(chunk => 'prompt_progress' in chunk || 'timings' in chunk)).toBe(false)
   })
 
-  it('answer, whole and streamed, with the same text', async () => {
+  test('answer, whole and streamed, with the same text', async () => {
     const whole = await client.chat.completions.create(greedy)
     expect(whole).toMatchObject({ object: 'chat.completion', model, _request_id: expect.stringMatching(/^req_/) })
     const text = whole.choices[0].message.content as string
@@ -93,7 +93,7 @@ describe('chat completions', () => {
     expect(new Set(chunks.map(chunk => chunk.id)).size).toBe(1)
   })
 
-  it('go on with an answer that was cut off', async () => {
+  test('go on with an answer that was cut off', async () => {
     const begun = (await client.chat.completions.create({ ...greedy, max_tokens: 5 })).choices[0].message.content
     const goOn = async (messages: unknown[], fields = {}) => {
       const body = { ...greedy, max_tokens: 7, messages, continue_final_message: true, ...fields }
@@ -118,7 +118,7 @@ describe('chat completions', () => {
     })
   })
 
-  it('repeat a seed and give n choices', async () => {
+  test('repeat a seed and give n choices', async () => {
     const options = { model, messages: story, max_tokens: 8, temperature: 1.2, seed: 7, n: 3 }
     const [first, second] = [
       await client.chat.completions.create(options),
@@ -136,7 +136,7 @@ describe('chat completions', () => {
     expect(streamed).toEqual(texts)
   })
 
-  it('stop at sequences, follow logit_bias and penalties', async () => {
+  test('stop at sequences, follow logit_bias and penalties', async () => {
     const { choices } = await client.chat.completions.create(greedy)
     const text = choices[0].message.content as string
     const word = text.split(' ')[2]
@@ -156,7 +156,7 @@ describe('chat completions', () => {
     expect(varied.usage?.completion_tokens).toBe(3)
   })
 
-  it('tell how likely tokens were', async () => {
+  test('tell how likely tokens were', async () => {
     const { choices } = await client.chat.completions.create({
       ...greedy,
       max_tokens: 4,
@@ -173,7 +173,7 @@ describe('chat completions', () => {
     }
   })
 
-  it('keep to a JSON schema, to JSON, and to a grammar', async () => {
+  test('keep to a JSON schema, to JSON, and to a grammar', async () => {
     const options = { model, messages: story, temperature: 1.5, max_tokens: 60 }
     const schema = await client.chat.completions.create({
       ...options,
@@ -194,7 +194,7 @@ describe('chat completions', () => {
     expect(object.choices[0].message.content?.trimStart()).toMatch(/^\{/)
   })
 
-  it('refuse a schema keyword that cannot be guaranteed, by its name', async () => {
+  test('refuse a schema keyword that cannot be guaranteed, by its name', async () => {
     const request = client.chat.completions.create({
       ...greedy,
       response_format: {
@@ -205,7 +205,7 @@ describe('chat completions', () => {
     await expect(request).rejects.toMatchObject({ status: 400, message: expect.stringContaining('not') })
   })
 
-  it('call tools that are required or named, with arguments that fit', async () => {
+  test('call tools that are required or named, with arguments that fit', async () => {
     for (const tool_choice of ['required', { type: 'function', function: { name: 'add' } }] as const) {
       const { choices } = await client.chat.completions.create({
         ...greedy,
@@ -232,7 +232,7 @@ describe('chat completions', () => {
     ).rejects.toMatchObject({ status: 400, param: 'tool_choice' })
   })
 
-  it('reuse the conversation so far, turn after turn', async () => {
+  test('reuse the conversation so far, turn after turn', async () => {
     const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'system', content: 'You tell short stories.' }]
     let before = 0
     for (let turn = 0; turn < 12; turn++) {
@@ -248,7 +248,7 @@ describe('chat completions', () => {
 })
 
 describe('completions', () => {
-  it('go on with text and with token ids', async () => {
+  test('go on with text and with token ids', async () => {
     const options = { model, temperature: 0, max_tokens: 6 }
     const whole = await client.completions.create({ ...options, prompt: 'Once upon a', echo: true })
     expect(whole.object).toBe('text_completion')
@@ -263,14 +263,14 @@ describe('completions', () => {
     expect(text).toBe(byId.choices[0].text)
   })
 
-  it('are refused by their status when streamed with an echo too', async () => {
+  test('are refused by their status when streamed with an echo too', async () => {
     const schema = { type: 'object', properties: { a: { not: {} } } }
     const response_format = { type: 'json_schema', json_schema: { name: 'x', schema } }
     const body = { model, prompt: 'Once upon a', echo: true, stream: true, max_tokens: 2, response_format } as const
     await expect(client.completions.create(body)).rejects.toMatchObject({ status: 400 })
   })
 
-  it('tell how likely tokens of the answer were, and refuse to tell it of an echoed prompt', async () => {
+  test('tell how likely tokens of the answer were, and refuse to tell it of an echoed prompt', async () => {
     const options = { model, temperature: 0, max_tokens: 6, prompt: 'Once upon a', logprobs: 2 }
     const { choices } = await client.completions.create(options)
     const { tokens = [], text_offset: offsets } = choices[0].logprobs ?? {}
@@ -288,7 +288,7 @@ describe('completions', () => {
 describe('embeddings', () => {
   const similarity = (a: readonly number[], b: readonly number[]) => a.reduce((sum, x, i) => sum + x * b[i], 0)
 
-  it('are vectors of length 1, nearer where texts are; as floats, and as the client asks for them', async () => {
+  test('are vectors of length 1, nearer where texts are; as floats, and as the client asks for them', async () => {
     const input = ['The little dog ran home.', 'A small dog ran to its home.', '{"sum": [17, 4]}']
     const { data, usage } = await client.embeddings.create({ model, input }) // in base64, which the client does by itself
     const [dog, puppy, sum] = data.map(({ embedding }) => embedding)
@@ -299,7 +299,7 @@ describe('embeddings', () => {
     expect(floats.data[0].embedding).toEqual(dog)
   })
 
-  it('ten at once beside an answer are as alone, and the answer as well', async () => {
+  test('ten at once beside an answer are as alone, and the answer as well', async () => {
     const inputs = Array.from({ length: 10 }, (_, i) => `A story about ${i} dogs and a cat`)
     const alone = await client.embeddings.create({ model, input: inputs })
     const text = (await client.chat.completions.create(greedy)).choices[0].message.content
@@ -311,7 +311,7 @@ describe('embeddings', () => {
     expect(beside.map(({ data }) => data[0].embedding)).toEqual(alone.data.map(({ embedding }) => embedding))
   })
 
-  it('are given up when the client leaves', async () => {
+  test('are given up when the client leaves', async () => {
     const leaving = new AbortController()
     const long = Array.from({ length: 2000 }, (_, i) => `${i} dogs and ${'more of them '.repeat(20)}`)
     const asked = client.embeddings.create({ model, input: long }, { signal: leaving.signal })
@@ -325,7 +325,7 @@ describe('embeddings', () => {
 })
 
 describe('responses', () => {
-  it('answer, go on from an earlier one, and are kept', async () => {
+  test('answer, go on from an earlier one, and are kept', async () => {
     const options = { model, temperature: 0, max_output_tokens: 8 }
     const first = await client.responses.create({ ...options, input: 'Hello', instructions: 'Be brief.' })
     expect(first).toMatchObject({ object: 'response', status: 'incomplete', error: null })
@@ -349,7 +349,7 @@ describe('responses', () => {
     await expect(client.responses.retrieve(unstored.id)).rejects.toMatchObject({ status: 404 })
   })
 
-  it('refuse what they would have to ignore, by its name', async () => {
+  test('refuse what they would have to ignore, by its name', async () => {
     const refused = [
       ['conversation', { input: 'Hi', conversation: 'conv_1' }],
       ['conversation', { input: 'Hi', conversation: { id: 'conv_1' } }],
@@ -369,7 +369,7 @@ describe('responses', () => {
     }
   })
 
-  it('stream events in order, numbered', async () => {
+  test('stream events in order, numbered', async () => {
     const stream = await client.responses.create({
       model,
       input: 'Hi',
@@ -393,7 +393,7 @@ describe('responses', () => {
     ])
   })
 
-  it('call functions and keep to schemas', async () => {
+  test('call functions and keep to schemas', async () => {
     const called = await client.responses.create({
       model,
       input: 'Add',

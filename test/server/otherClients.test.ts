@@ -1,5 +1,5 @@
 // What clients send that is none of the server's making: tools of the APIs' makers, images in old turns, habits of curl.
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { ABSENT_IMAGE } from '#moeflux/server/absentImages.js'
 import { type RunningServer, type ServeOptions, serve } from '#moeflux/server/serve.js'
 import { answering, type ScriptedModel, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
@@ -30,14 +30,14 @@ async function open(options: ServeOptions = {}, model: Partial<ScriptedOptions> 
 
 const ask = { messages: [{ role: 'user', content: 'Hi' }] }
 
-it('leaves out what it does not know instead of null: citations of text', async () => {
+test('leaves out what it does not know instead of null: citations of text', async () => {
   const { url } = await open()
   const { content } = await (await postJson(`${url}/v1/messages`, { ...ask, max_tokens: 9 })).json()
   expect(content).toEqual([{ type: 'text', text: 'Yes.' }])
 })
 
 describe('tools that are no functions', () => {
-  it('of types that clients run themselves are shown to the model, with what they take', async () => {
+  test('of types that clients run themselves are shown to the model, with what they take', async () => {
     const { url, prompts } = await open()
     const tools = [
       { type: 'bash_20250124', name: 'bash' },
@@ -51,7 +51,7 @@ describe('tools that are no functions', () => {
     }
   })
 
-  it.each([
+  test.each([
     [
       '/v1/messages',
       { max_tokens: 9, tools: [{ type: 'web_search_20250305', name: 'web_search' }] },
@@ -73,7 +73,7 @@ describe('tools that are no functions', () => {
     expect(notices.join('\n')).toContain(`the tool '${type}'`)
   })
 
-  it.each([
+  test.each([
     [
       '/v1/messages',
       { ...ask, max_tokens: 9, tools: [{ type: 'teleport_1', name: 'x' }] },
@@ -134,7 +134,7 @@ describe('an image in a conversation', () => {
     ['/api/generate', { stream: false, prompt: 'See?', images: ['aGk='] }],
   ]
 
-  it.each(bodies)('is refused by %s, or has a line in its place', async (path, body) => {
+  test.each(bodies)('is refused by %s, or has a line in its place', async (path, body) => {
     const strict = await open()
     const refused = await postJson(strict.url + path, body)
     expect([refused.status, await refused.text()]).toEqual([400, expect.stringContaining('image')])
@@ -147,7 +147,7 @@ describe('an image in a conversation', () => {
 })
 
 describe('habits of others', () => {
-  it('say -1 where there is no limit', async () => {
+  test('say -1 where there is no limit', async () => {
     const { url } = await open()
     for (const [path, body] of [
       ['/v1/chat/completions', { ...ask, max_tokens: -1 }],
@@ -160,7 +160,7 @@ describe('habits of others', () => {
     expect((await postJson(`${url}/v1/chat/completions`, { ...ask, max_tokens: -2 })).status).toBe(400)
   })
 
-  it('send JSON as a form, as curl does, or without a word', async () => {
+  test('send JSON as a form, as curl does, or without a word', async () => {
     const { url } = await open()
     const send = (headers: Record<string, string>) =>
       fetch(`${url}/v1/chat/completions`, {
@@ -175,7 +175,7 @@ describe('habits of others', () => {
     expect((await send(foreign)).status).toBe(403) // a page of others cannot make use of that
   })
 
-  it('ask how long a context may be', async () => {
+  test('ask how long a context may be', async () => {
     const { url } = await open({}, { contextLength: 512 })
     expect(await (await fetch(`${url}/v1/models`)).json()).toMatchObject({
       data: [{ context_length: 512, max_model_len: 512 }],
@@ -184,7 +184,7 @@ describe('habits of others', () => {
     expect(await anthropic.json()).toMatchObject({ data: [{ max_input_tokens: 512 }] })
   })
 
-  it('ask for embeddings: the mean over tokens, of length 1, whatever shape the input has', async () => {
+  test('ask for embeddings: the mean over tokens, of length 1, whatever shape the input has', async () => {
     const { url, notices } = await open()
     const embed = async (body: object) => await (await postJson(`${url}/v1/embeddings`, body)).json()
     // 64 tokens are a chunk: the sum of rows [token, tokens before the chunk] is [100 * 9, 36 * 64].
@@ -203,7 +203,7 @@ describe('habits of others', () => {
     expect((await embed({ input: 'Hi <|im_end|>' })).usage.prompt_tokens).toBeGreaterThan(4) // which is text
   })
 
-  it('are told what is wrong with an input by its name, before any of them is evaluated', async () => {
+  test('are told what is wrong with an input by its name, before any of them is evaluated', async () => {
     const { url } = await open({}, { contextLength: 64 })
     const refused = async (body: object, path = '/v1/embeddings') => {
       const response = await postJson(`${url}${path}`, body)
@@ -241,7 +241,7 @@ describe('habits of others', () => {
   })
 })
 
-it('says of a model without a tokenizer that it has none, wherever text is asked for', async () => {
+test('says of a model without a tokenizer that it has none, wherever text is asked for', async () => {
   const warnings: string[] = []
   const { url } = await open({ onWarning: line => warnings.push(line) }, { withTokenizer: false })
   for (const [path, body] of [

@@ -1,6 +1,6 @@
 // Several servers as one: a conversation whose turns land on different processes, with a real store between them, before real
 // balancers with the configurations of deploy/.
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { type Started, startHaproxy, startNginx, startRedis, startS3 } from '../../scripts/scaleOut/servers.mjs'
 import { withServers } from '../support/realServers.js'
 import { type ServerProcess, startServer } from './serverProcess.js'
@@ -103,7 +103,7 @@ describe('three replicas', () => {
     120_000,
   )
 
-  it('go on with each other’s conversations, through S3', async () => {
+  test('go on with each other’s conversations, through S3', async () => {
     const s3 = await startS3()
     stops.push(s3.stop)
     await sharesConversations(s3, s3.env)

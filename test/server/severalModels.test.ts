@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { demoModelPath, listModels, openModel, removeModel } from '#moeflux/index.js'
 import { moeflux } from '../cli/moeflux.js'
 import { seededRandom } from '../support/random.js'
@@ -37,7 +37,7 @@ afterAll(async () => {
 })
 
 describe('a server with three models', () => {
-  it('lists them, loads none before it is asked, and is ready', async () => {
+  test('lists them, loads none before it is asked, and is ready', async () => {
     const { data } = await (await fetch(`${server.url}/v1/models`)).json()
     expect(data.map((model: { id: string; state: string }) => [model.id, model.state])).toEqual(
       names.map(name => [name, 'unloaded']),
@@ -47,7 +47,7 @@ describe('a server with three models', () => {
     expect(await server.metric('moeflux_models_loaded')).toBe(0)
   })
 
-  it('says in a stream that the model is being loaded, and then answers', async () => {
+  test('says in a stream that the model is being loaded, and then answers', async () => {
     const response = await postJson(`${server.url}/v1/chat/completions`, chat('first', { stream: true }))
     const text = await response.text()
     expect(text).toMatch(/^: loading "first"\n\n/)
@@ -56,7 +56,7 @@ describe('a server with three models', () => {
     expect(JSON.parse(events[0].data).model).toBe('first')
   })
 
-  it('answers sixteen clients that ask for any of them, with two in memory at most', async () => {
+  test('answers sixteen clients that ask for any of them, with two in memory at most', async () => {
     for (const name of names) {
       const model = await openModel(place(name), { backend: 'wasm', threads: 1 })
       const { text } = await model
@@ -90,7 +90,7 @@ describe('a server with three models', () => {
     await server.idle()
   })
 
-  it('pulls nothing for clients where its models are named', async () => {
+  test('pulls nothing for clients where its models are named', async () => {
     const hub = await (await fetch(`${server.url}/hub`)).json()
     expect([hub.can_pull, hub.models.length]).toEqual([false, 3])
     for (const path of ['/hub/pull', '/hub/forecast', '/api/pull']) {
@@ -99,7 +99,7 @@ describe('a server with three models', () => {
     expect((await postJson(`${server.url}/hub/load`, { model: 'nobody' })).status).toBe(404)
   })
 
-  it('refuses a model that is not there in the shape of each API', async () => {
+  test('refuses a model that is not there in the shape of each API', async () => {
     const message = expect.stringContaining("no model 'nobody'")
     const openai = await postJson(`${server.url}/v1/chat/completions`, chat('nobody'))
     expect([openai.status, await openai.json()]).toEqual([
@@ -123,14 +123,14 @@ describe('a server with three models', () => {
     expect((await fetch(`${server.url}/v1/models/nobody`)).status).toBe(404)
   })
 
-  it('takes none for the first, and ollama’s tag for nothing', async () => {
+  test('takes none for the first, and ollama’s tag for nothing', async () => {
     expect((await (await postJson(`${server.url}/v1/chat/completions`, chat(undefined))).json()).model).toBe('first')
     expect((await postJson(`${server.url}/api/chat`, chat('second:latest', { stream: false }))).status).toBe(200)
   })
 })
 
 describe('what cannot be', () => {
-  it('is told before anything is loaded', async () => {
+  test('is told before anything is loaded', async () => {
     const two = ['--model', place('first'), '--model', place('second')]
     const cases: [string[], RegExp][] = [
       [[...two, '--name', 'x'], /--name: there are several/],
@@ -145,7 +145,7 @@ describe('what cannot be', () => {
 })
 
 describe('the library', () => {
-  it('opens models of the store by name, lists and removes them', async () => {
+  test('opens models of the store by name, lists and removes them', async () => {
     const before = process.env.MOEFLUX_HOME
     process.env.MOEFLUX_HOME = mkdtempSync(join(tmpdir(), 'moeflux-home-'))
     try {

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Redis } from 'ioredis'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { parseS3Url } from '#moeflux/remote/s3Client.js'
 import { openStore } from '#moeflux/states/openStore.js'
 import type { PrefixStore } from '#moeflux/states/prefixStore.js'
@@ -34,7 +34,7 @@ async function behaves(store: PrefixStore): Promise<void> {
 }
 
 describe('a store', () => {
-  it('in a folder', async () => {
+  test('in a folder', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'moeflux-store-'))
     stops.push(() => rmSync(folder, { recursive: true, force: true }))
     await behaves(await openStore(folder))
@@ -111,7 +111,7 @@ describe('a store', () => {
     await behaves(store)
   })
 
-  it('in S3, and says what an S3 refuses', async () => {
+  test('in S3, and says what an S3 refuses', async () => {
     const server = await startS3()
     stops.push(server.stop)
     for (const [key, value] of Object.entries(server.env)) process.env[key] = value
@@ -125,7 +125,7 @@ describe('a store', () => {
 })
 
 describe('URLs of stores', () => {
-  it('of Redis: hosts, clusters, sentinels, users', () => {
+  test('of Redis: hosts, clusters, sentinels, users', () => {
     expect(parseRedisUrl('redis://h')).toMatchObject({ hosts: [{ host: 'h', port: 6379 }], ttl: 86_400 })
     expect(parseRedisUrl('rediss://u:p%40@[::1]:7/3').options).toMatchObject({
       username: 'u',
@@ -141,13 +141,13 @@ describe('URLs of stores', () => {
     }
   })
 
-  it('of S3: AWS, or any endpoint', () => {
+  test('of S3: AWS, or any endpoint', () => {
     expect(parseS3Url('s3://bucket/a/b?region=eu-west-1').base).toBe('https://bucket.s3.eu-west-1.amazonaws.com/a/b/')
     expect(parseS3Url('s3://bucket?endpoint=http://h:9000/').base).toBe('http://h:9000/bucket/')
     expect(() => parseS3Url('s3://')).toThrow(expect.objectContaining({ code: 'BAD_OPTION' }))
   })
 
-  it('of nothing known are refused', async () => {
+  test('of nothing known are refused', async () => {
     await expect(openStore('mongodb://x')).rejects.toMatchObject({ code: 'BAD_OPTION' })
     await expect(openStore('')).rejects.toMatchObject({ code: 'BAD_OPTION' })
   })

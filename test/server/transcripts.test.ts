@@ -2,7 +2,7 @@
 // answers by script, behind a real socket. Also what happens to a stream when things go wrong behind it.
 import { once } from 'node:events'
 import { connect } from 'node:net'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { ReadError } from '#moeflux/errors.js'
 import { type RunningServer, type ServeOptions, serve } from '#moeflux/server/serve.js'
 import { answering, type ScriptedModel, type ScriptedOptions, scriptedModel } from '../support/scriptedModel.js'
@@ -41,7 +41,7 @@ function steady(data: string): string {
 }
 
 describe('the transcript of', () => {
-  it('chat completions', async () => {
+  test('chat completions', async () => {
     const { url } = await open(CALLS)
     const response = await postJson(`${url}/v1/chat/completions`, {
       model: 'm',
@@ -85,7 +85,7 @@ describe('the transcript of', () => {
     expect(chunks.at(-1).usage.completion_tokens_details.reasoning_tokens).toBeGreaterThan(2)
   })
 
-  it('messages', async () => {
+  test('messages', async () => {
     const { url } = await open(CALLS)
     const response = await postJson(`${url}/v1/messages`, {
       model: 'm',
@@ -128,7 +128,7 @@ describe('the transcript of', () => {
     expect(parsed.at(-2)).toMatchObject({ delta: { stop_reason: 'tool_use', stop_sequence: null } })
   })
 
-  it('responses', async () => {
+  test('responses', async () => {
     const { url } = await open(CALLS)
     const response = await postJson(`${url}/v1/responses`, {
       model: 'm',
@@ -181,7 +181,7 @@ describe('the transcript of', () => {
     expect(usage.output_tokens_details.reasoning_tokens).toBeGreaterThan(2)
   })
 
-  it('completions', async () => {
+  test('completions', async () => {
     const { url } = await open('unused', { script: tokens => (tokens.length < 5 ? 258 : 8185) })
     const events = await sentEvents(
       await postJson(`${url}/v1/completions`, {
@@ -216,7 +216,7 @@ describe('a stream', () => {
   }
   const chat = { model: 'm', messages, stream: true }
 
-  it.each([
+  test.each([
     ['/v1/chat/completions', chat, null, { error: { type: 'server_error', message: 'internal error' } }],
     ['/v1/messages', { ...chat, max_tokens: 50 }, 'error', { type: 'error', error: { type: 'api_error' } }],
     ['/v1/responses', { input: 'x', stream: true }, 'response.failed', { response: { status: 'failed' } }],
@@ -233,7 +233,7 @@ describe('a stream', () => {
     expect((await postJson(url + path, body)).status).toBe(200)
   })
 
-  it.each(['/v1/chat/completions', '/v1/messages', '/v1/responses'])(
+  test.each(['/v1/chat/completions', '/v1/messages', '/v1/responses'])(
     'of %s that fails before its first token has a status of its own',
     async path => {
       const { url } = await open('one', failing(1))
@@ -243,7 +243,7 @@ describe('a stream', () => {
     },
   )
 
-  it.each(['/v1/chat/completions', '/v1/messages', '/v1/responses', '/v1/completions'])(
+  test.each(['/v1/chat/completions', '/v1/messages', '/v1/responses', '/v1/completions'])(
     'of %s tells of a broken file by its name, and the log where it lies',
     async path => {
       const file = '/home/some body/models (old)/qwen/layer-07.bin'
@@ -267,7 +267,7 @@ describe('a stream', () => {
     },
   )
 
-  it('is kept alive by comments while the prompt takes its time', async () => {
+  test('is kept alive by comments while the prompt takes its time', async () => {
     let slow = true
     const onStep = () =>
       new Promise<void>(resolve => setTimeout(resolve, slow ? 3_400 : 0)).then(() => void (slow = false))
@@ -277,7 +277,7 @@ describe('a stream', () => {
     expect(text).toContain('[DONE]')
   })
 
-  it('stops the work when its client leaves, in the prompt and in the answer', async () => {
+  test('stops the work when its client leaves, in the prompt and in the answer', async () => {
     for (const leaveAt of [1, 4]) {
       let steps = 0
       let aborted = false
@@ -307,7 +307,7 @@ describe('a stream', () => {
     }
   })
 
-  it('that nobody reads does not run on, and is cut off', async () => {
+  test('that nobody reads does not run on, and is cut off', async () => {
     let evaluated = 0
     const { port, scripted, url } = await open(
       '',
@@ -329,7 +329,7 @@ describe('a stream', () => {
     if (!socket.closed) await once(socket, 'close')
   })
 
-  it('ends with an error event when the server stops', async () => {
+  test('ends with an error event when the server stops', async () => {
     const { url } = await open('one two', {
       onStep: () => new Promise(resolve => setTimeout(resolve, 30)),
       script: () => 440,
@@ -345,7 +345,7 @@ describe('a stream', () => {
     await stopped
   })
 
-  it('that takes too long ends with a time-out', async () => {
+  test('that takes too long ends with a time-out', async () => {
     const { url } = await open(
       'one two',
       { onStep: () => new Promise(resolve => setTimeout(resolve, 30)), script: () => 440 },
@@ -359,7 +359,7 @@ describe('a stream', () => {
 })
 
 describe('thinking', () => {
-  it.each([
+  test.each([
     ['/v1/messages', { thinking: { type: 'enabled', budget_tokens: 3 }, max_tokens: 12 }],
     ['/v1/chat/completions', { ...thinking, thinking_budget: 3, max_tokens: 12 }],
   ])('ends within its budget in %s', async (path, options) => {
@@ -378,7 +378,7 @@ describe('thinking', () => {
 })
 
 describe('coding agents', () => {
-  it('get answers to all that they send along', async () => {
+  test('get answers to all that they send along', async () => {
     const { url } = await open('fine')
     const shell = { type: 'object', properties: { command: { type: 'string' } }, required: ['command'] }
     const messagesRequest = {
@@ -438,7 +438,7 @@ describe('coding agents', () => {
 })
 
 describe('a page', () => {
-  it('of an allowed origin may call, after asking', async () => {
+  test('of an allowed origin may call, after asking', async () => {
     const { url } = await open('one', {}, { corsOrigins: ['http://good.example'], apiKey: 'secret' })
     const path = `${url}/v1/chat/completions`
     const ask = (origin: string) =>
@@ -460,7 +460,7 @@ describe('a page', () => {
 })
 
 describe('the queue', () => {
-  it('turns away what is too much, with a time to come back', async () => {
+  test('turns away what is too much, with a time to come back', async () => {
     const { url } = await open(
       '',
       {

@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest'
+// Errors of the engine as clients of each API see them.
+import { describe, expect, test } from 'vitest'
 import {
   DeviceLostError,
   ExpertReadError,
@@ -33,7 +34,7 @@ describe('an error as clients see it', () => {
       'backend wasm: a worker died / or two',
     ],
   ]
-  it.each(own)('of its own: %s', (_, error, message) => {
+  test.each(own)('of its own: %s', (_, error, message) => {
     const { kind, status, message: told } = toApiError(error)
     expect({ kind, status, told: told.slice(0, message.length) }).toEqual({
       kind: 'server',
@@ -43,12 +44,12 @@ describe('an error as clients see it', () => {
     expect(told).not.toMatch(/\/(data|var|srv|a|c)\/|Users/)
   })
 
-  it('without a name says nothing', () => {
+  test('without a name says nothing', () => {
     const error = toApiError(new TypeError("Cannot read '/srv/app/x.js'"))
     expect([error.status, error.message]).toEqual([500, 'internal error'])
   })
 
-  it('that passes by itself says when to come back', () => {
+  test('that passes by itself says when to come back', () => {
     const { kind, status, message, details } = toApiError(new OutOfMemoryError('wasm bank 0', 4096, 'memory is full'))
     expect({ kind, status, details }).toEqual({
       kind: 'overloaded',
@@ -58,7 +59,7 @@ describe('an error as clients see it', () => {
     expect(message).toContain('memory is full (4096 bytes wanted)')
   })
 
-  it('that is their mistake is told as it is', () => {
+  test('that is their mistake is told as it is', () => {
     const schema = toApiError(
       new UnsupportedSchemaError('pattern', '#/properties/path', "'^/usr/lib/x$' uses look-around"),
     )

@@ -1,6 +1,6 @@
 // Room for request bodies: who waits for whom, and that nothing is lost.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { Admission } from '#moeflux/server/admission.js'
 import { BodyRoom } from '#moeflux/server/bodyRoom.js'
 
@@ -21,7 +21,7 @@ function ask(room: BodyRoom, bytes: number, signal = always) {
 }
 
 describe('room for bodies', () => {
-  it('is given in order, and large bodies keep no others waiting', async () => {
+  test('is given in order, and large bodies keep no others waiting', async () => {
     const room = makeRoom()
     const large = [30, 30, 30, 5].map(size => ask(room, size * MiB))
     const others = [4, 4, 0.01].map(size => ask(room, size * MiB))
@@ -39,7 +39,7 @@ describe('room for bodies', () => {
     expect(room.bytes).toBe(0)
   })
 
-  it('is not waited for for ever, and one that leaves makes way', async () => {
+  test('is not waited for for ever, and one that leaves makes way', async () => {
     const room = makeRoom(20)
     const leave = new AbortController()
     const bodies = [
@@ -57,7 +57,7 @@ describe('room for bodies', () => {
     expect(room.bytes).toBe(0)
   })
 
-  it('never holds more than there is, and all who ask get in', async () => {
+  test('never holds more than there is, and all who ask get in', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.tuple(fc.integer({ min: 1, max: 32 }), fc.boolean())), async sizes => {
         const room = makeRoom()
@@ -81,7 +81,7 @@ describe('room for bodies', () => {
 })
 
 describe('places', () => {
-  it('are taken, changed and given back', () => {
+  test('are taken, changed and given back', () => {
     const admission = new Admission(2, 2)
     const first = admission.enter()
     const second = admission.enter()

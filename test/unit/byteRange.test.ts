@@ -1,3 +1,4 @@
+// The ranges of a Range header, and which are refused.
 import { expect, test } from 'vitest'
 import { byteRange } from '#moeflux/server/byteRange.js'
 

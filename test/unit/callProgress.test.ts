@@ -1,6 +1,6 @@
 // Tool calls that are told of while they are being written: what was told is the call that follows, or is taken back.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { hermes } from '#moeflux/text/dialects/hermes.js'
 import type { SplitEvent, SplitterOptions } from '#moeflux/text/splitter.js'
 
@@ -38,7 +38,7 @@ function told(all: readonly SplitEvent[]): { name: string; arguments: string; ca
 }
 
 describe('a call that is being written', () => {
-  it('in JSON is told character by character, once its name is known', () => {
+  test('in JSON is told character by character, once its name is known', () => {
     const args = '{"path": "a.txt", "n": [1, {"b": "}"}]}'
     const all = events(`<tool_call>\n{"name": "write", "arguments": ${args}}\n</tool_call>`)
     expect(all.slice(0, 3)).toEqual([start('write'), delta('{'), delta('"')])
@@ -46,7 +46,7 @@ describe('a call that is being written', () => {
     expect(told(all)).toEqual([{ name: 'write', arguments: args, call: { name: 'write', arguments: args } }])
   })
 
-  it('in tags is told as JSON: text as it comes, other values when they are whole', () => {
+  test('in tags is told as JSON: text as it comes, other values when they are whole', () => {
     const head = '<tool_call>\n<function=write>\n<parameter=text>\nsay "hi"'
     const open = events(head, {}, true)
     expect(open.at(-1)).toEqual(dropped)
@@ -58,14 +58,14 @@ describe('a call that is being written', () => {
     ])
   })
 
-  it('is taken back where it breaks, and comes out as text', () => {
+  test('is taken back where it breaks, and comes out as text', () => {
     const broken = '<tool_call>{"name": "f", "arguments": {"a": 1]}}</tool_call>'
     const all = events(broken)
     expect(told(all)).toEqual([{ name: 'f', arguments: '{"a": 1]', call: null }])
     expect(all.map(event => (event.type === 'text' ? event.text : '')).join('')).toBe(broken)
   })
 
-  it('is told at its end where its name comes last, or its arguments come twice', () => {
+  test('is told at its end where its name comes last, or its arguments come twice', () => {
     expect(events('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>')).toEqual([
       start('f'),
       delta('{"a": 1}'),
@@ -75,7 +75,7 @@ describe('a call that is being written', () => {
     expect(told(twice).at(-1)).toEqual({ name: 'f', arguments: '{"b": 2}', call: { name: 'f', arguments: '{"b": 2}' } })
   })
 
-  it('is told of as it will be, whatever is in it', () => {
+  test('is told of as it will be, whatever is in it', () => {
     const piece = fc.constantFrom(
       ...[
         '</parameter>',

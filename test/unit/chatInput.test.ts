@@ -1,5 +1,6 @@
+// Keys, pasted text and commands of the chat at a terminal, and its markdown.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { completeChatCommand, parseChatCommand } from '#moeflux/cli/chat/chatCommands.js'
 import { MarkdownStyler } from '#moeflux/cli/chat/markdownStyler.js'
 import { joinedLines, NEWLINE_MARK, PasteFilter } from '#moeflux/cli/chat/pasteFilter.js'
@@ -7,18 +8,18 @@ import { joinedLines, NEWLINE_MARK, PasteFilter } from '#moeflux/cli/chat/pasteF
 describe('keys of a chat', () => {
   const paste = (text: string) => `\u001b[200~${text}\u001b[201~`
 
-  it('keeps a paste of several lines one line, without control characters', () => {
+  test('keeps a paste of several lines one line, without control characters', () => {
     const keys = new PasteFilter().push(`say ${paste('a\r\nb\tc\u0003\u001b[A\nd')}\r`)
     expect(keys).toBe(`say a${NEWLINE_MARK}b  c[A${NEWLINE_MARK}d\r`)
     expect(joinedLines('a⏎b')).toBe('a\nb')
   })
 
-  it('makes a newline of Alt-Enter, and leaves Enter and other keys alone', () => {
+  test('makes a newline of Alt-Enter, and leaves Enter and other keys alone', () => {
     expect(new PasteFilter().push('a\u001b\rb\r')).toBe(`a${NEWLINE_MARK}b\r`)
     expect(new PasteFilter().push('\u001b[A\u0003')).toBe('\u001b[A\u0003')
   })
 
-  it('gives the same however the terminal cuts what it sends', () => {
+  test('gives the same however the terminal cuts what it sends', () => {
     const word = fc.constantFrom(
       'a',
       'ü',
@@ -51,7 +52,7 @@ describe('keys of a chat', () => {
 })
 
 describe('commands of a chat', () => {
-  it('tells commands from messages', () => {
+  test('tells commands from messages', () => {
     expect(parseChatCommand('hello')).toBe(null)
     expect(parseChatCommand('1/2')).toBe(null)
     expect(parseChatCommand('/clear')).toEqual({ name: 'clear' })
@@ -62,13 +63,13 @@ describe('commands of a chat', () => {
     expect(parseChatCommand('/quit')).toEqual({ name: 'exit' })
   })
 
-  it('says what is wrong with a command', () => {
+  test('says what is wrong with a command', () => {
     expect(parseChatCommand('/save')).toContain('needs a file')
     expect(parseChatCommand('/think maybe')).toContain("'maybe'")
     expect(parseChatCommand('/frobnicate')).toContain('/help')
   })
 
-  it('completes names', () => {
+  test('completes names', () => {
     expect(completeChatCommand('/s')).toEqual(['/system', '/save', '/stats'])
     expect(completeChatCommand('/save x')).toEqual([])
     expect(completeChatCommand('s')).toEqual([])
@@ -87,7 +88,7 @@ describe('markdown in a terminal', () => {
       .replaceAll('\u001b[36m', '<c>')
       .replaceAll('\u001b[39m', '</c>')
 
-  it.each([
+  test.each([
     ['plain text', 'plain text'],
     ['# Title\ntext', '<b>Title</b>\ntext'],
     ['a **bold** word', 'a <b>bold</b> word'],
@@ -101,7 +102,7 @@ describe('markdown in a terminal', () => {
     expect(visible(style(text))).toBe(shown)
   })
 
-  it('gives the same however an answer is cut, and loses no letter', () => {
+  test('gives the same however an answer is cut, and loses no letter', () => {
     const piece = fc.constantFrom('a', ' ', '\n', '*', '**', '`', '```', '#', '-', 'b\n')
     fc.assert(
       fc.property(fc.array(piece, { maxLength: 30 }), pieces => {

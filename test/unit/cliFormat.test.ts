@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest'
+// Numbers, sizes and progress as people read them.
+import { describe, expect, test } from 'vitest'
 import {
   formatBytes,
   formatCsv,
@@ -12,7 +13,7 @@ import { OptionError } from '#moeflux/errors.js'
 import { parseByteSize } from '#moeflux/model/byteSize.js'
 
 describe('numbers for people', () => {
-  it('writes bytes with three digits that matter', () => {
+  test('writes bytes with three digits that matter', () => {
     expect([0, 999, 1000, 1_769_472, 999_999, 217_432_719_360].map(formatBytes)).toEqual([
       '0 B',
       '999 B',
@@ -23,7 +24,7 @@ describe('numbers for people', () => {
     ])
   })
 
-  it('writes durations and integers', () => {
+  test('writes durations and integers', () => {
     expect([0.04, 9.96, 59.6, 192, 3840, Number.POSITIVE_INFINITY].map(formatDuration)).toEqual([
       '0.0 s',
       '10 s',
@@ -35,7 +36,7 @@ describe('numbers for people', () => {
     expect(formatInteger(18_119_393_280)).toBe('18,119,393,280')
   })
 
-  it('writes values for spreadsheets, quoted where they must be', () => {
+  test('writes values for spreadsheets, quoted where they must be', () => {
     const rows = [
       { name: 'a, "b"', count: 0.5, none: null },
       { name: 'c', count: 1e21, none: null },
@@ -44,7 +45,7 @@ describe('numbers for people', () => {
     expect(formatCsv([])).toBe('\n')
   })
 
-  it('aligns tables and leaves no trailing blanks', () => {
+  test('aligns tables and leaves no trailing blanks', () => {
     const table = formatTable(
       [{ title: 'name' }, { title: 'size', align: 'right' }, { title: 'note' }],
       [
@@ -57,7 +58,7 @@ describe('numbers for people', () => {
 })
 
 describe('sizes as people write them', () => {
-  it('tells decimal from binary units', () => {
+  test('tells decimal from binary units', () => {
     expect(parseByteSize('6GB', 'x')).toBe(6e9)
     expect(parseByteSize('6GiB', 'x')).toBe(6 * 2 ** 30)
     expect(parseByteSize('1.5 mib', 'x')).toBe(1.5 * 2 ** 20)
@@ -65,7 +66,7 @@ describe('sizes as people write them', () => {
     expect(parseByteSize(4096, 'x')).toBe(4096)
   })
 
-  it.each(['', 'GB', '-1', '6 apples', '1e3', '0x10', 'NaN', '99999999TB', Number.NaN, -5])('refuses %j', value => {
+  test.each(['', 'GB', '-1', '6 apples', '1e3', '0x10', 'NaN', '99999999TB', Number.NaN, -5])('refuses %j', value => {
     expect(() => parseByteSize(value, 'expertMemory')).toThrow(OptionError)
   })
 })
@@ -73,7 +74,7 @@ describe('sizes as people write them', () => {
 describe('progress bar', () => {
   const update = { phase: 'converting', loaded: 500_000_000, total: 2_000_000_000 }
 
-  it('shows share, amount, rate and time left', () => {
+  test('shows share, amount, rate and time left', () => {
     const line = renderProgress(update, 100_000_000, 'bytes', 120)
     expect(line).toContain('25%')
     expect(line).toContain('500 MB of 2.00 GB')
@@ -81,13 +82,13 @@ describe('progress bar', () => {
     expect(line).toContain('15 s left')
   })
 
-  it('never fills a window of any width', () => {
+  test('never fills a window of any width', () => {
     for (let columns = 1; columns < 130; columns++) {
       expect(renderProgress(update, 12_345_678, 'bytes', columns).length).toBeLessThanOrEqual(Math.max(1, columns - 1))
     }
   })
 
-  it('draws on a terminal only, and its line can be taken away', () => {
+  test('draws on a terminal only, and its line can be taken away', () => {
     const written: string[] = []
     const write = (text: string) => written.push(text)
     new ProgressBar({ isTTY: false, write }).update(update)
@@ -107,7 +108,7 @@ describe('progress bar', () => {
     expect(written.at(-1)).toBe('\r\u001b[2K')
   })
 
-  it('fits tables and fields into a narrow window', () => {
+  test('fits tables and fields into a narrow window', () => {
     const columns = [{ title: 'experts in memory', align: 'right' as const }, { title: 'policy' }, { title: 'tok/s' }]
     expect(formatTable(columns, [['1.00 MB', 'lru', '12.0']], 25)).toBe(
       'experts\n     in\n memory  policy  tok/s\n1.00 MB  lru     12.0\n',
@@ -119,7 +120,7 @@ describe('progress bar', () => {
     expect(formatFields(fields, 40)).toBe('  verdict  fits whole: after a first\n           pass nothing is read\n')
   })
 
-  it('takes what an earlier run brought for no speed of this one', () => {
+  test('takes what an earlier run brought for no speed of this one', () => {
     const written: string[] = []
     let clock = 0
     const bar = new ProgressBar({ isTTY: true, columns: 100, write: text => written.push(text) }, 'bytes', () => clock)

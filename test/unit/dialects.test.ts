@@ -1,6 +1,6 @@
 // Each dialect's answers, as they stream: whatever the cuts, thinking, text and calls come out, and what is no call is text.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { Dialect } from '#moeflux/text/dialects/dialect.js'
 import { DIALECTS, findDialect } from '#moeflux/text/dialects/findDialect.js'
 import { glm4 } from '#moeflux/text/dialects/glm4.js'
@@ -63,7 +63,7 @@ const thinking = (value: string) => ({ type: 'thinking', text: value })
 const call = (name: string, args: string) => ({ type: 'toolCall', name, arguments: args })
 
 describe('the dialect of a model', () => {
-  it('is the one that its template shows, else the one that its family names', () => {
+  test('is the one that its template shows, else the one that its family names', () => {
     for (const { name } of DIALECTS) expect(findDialect(TEMPLATES[name]).name).toBe(name)
     expect(findDialect(TEMPLATES.glm4, 'harmony').name).toBe('glm4')
     expect(findDialect('{{ messages }}', 'harmony').name).toBe('harmony')
@@ -75,7 +75,7 @@ describe('qwen3_coder', () => {
   const written = '<function=f>\n<parameter=x>\na </function> b\n</parameter>\n</function>'
   const read = call('f', '{"x": "a </function> b"}')
 
-  it('calls with a block around it, or without one where the model forgot to open it', () => {
+  test('calls with a block around it, or without one where the model forgot to open it', () => {
     expect(split(qwen3_coder, [`So:\n<tool_call>\n${written}\n</tool_call>\n`])).toEqual([text('So:'), read])
     expect(split(qwen3_coder, [`So:\n${written}\n</tool_call>\n${written}\nDone`])).toEqual([
       text('So:'),
@@ -87,7 +87,7 @@ describe('qwen3_coder', () => {
     expect(split(qwen3_coder, [`${written} </tool_call>`])).toEqual([read, text(' </tool_call>')])
   })
 
-  it('leaves text what is no call, at once', () => {
+  test('leaves text what is no call, at once', () => {
     const plain = 'write <function=f> and then'
     expect(split(qwen3_coder, [plain])).toEqual([text(plain)])
     const splitter = qwen3_coder.createSplitter()
@@ -105,7 +105,7 @@ describe('glm4', () => {
     '<arg_key>days</arg_key>\n<arg_value> 3</arg_value>\n</tool_call>'
   const read = call('get_weather', '{"city": "Oslo \\"N\\"\\n", "days": 3}')
 
-  it('thinks where the model opens it, and calls with one key after the other', () => {
+  test('thinks where the model opens it, and calls with one key after the other', () => {
     expect(split(glm4, [`\n<think>A plan.</think>\nSo:\n${written}\n<tool_call>now\n</tool_call>`], types)).toEqual([
       thinking('A plan.'),
       text('So:'),
@@ -114,7 +114,7 @@ describe('glm4', () => {
     ])
   })
 
-  it('may leave out newlines, put spaces in their place, or the end', () => {
+  test('may leave out newlines, put spaces in their place, or the end', () => {
     expect(split(glm4, [written.replaceAll('\n<', '<').replace('weather<', 'weather <')], types)).toEqual([
       call('get_weather', '{"city": "Oslo \\"N\\"", "days": 3}'),
     ])
@@ -122,13 +122,13 @@ describe('glm4', () => {
     expect(split(glm4, ['<tool_call>now'])).toEqual([text('<tool_call>now')])
   })
 
-  it('has tags in values where nothing of the call follows them', () => {
+  test('has tags in values where nothing of the call follows them', () => {
     const value = '</arg_value> <arg_value></tool_call> <arg_key>'
     const body = `<arg_key>x</arg_key><arg_value>${value}</arg_value></tool_call>`
     expect(split(glm4, [`<tool_call>f${body}`])).toEqual([call('f', `{"x": ${JSON.stringify(value)}}`)])
   })
 
-  it('leaves text what is no call', () => {
+  test('leaves text what is no call', () => {
     for (const plain of [
       'the <tool_call> tag',
       '<tool_call></tool_call>',
@@ -146,7 +146,7 @@ describe('glm4', () => {
 describe('harmony', () => {
   const analysis = '<|channel|>analysis<|message|>Need a tool.<|end|><|start|>assistant'
 
-  it('splits channels, and a call is told by its recipient, before the channel or after it', () => {
+  test('splits channels, and a call is told by its recipient, before the channel or after it', () => {
     expect(split(harmony, stream(`${analysis}<|channel|>final<|message|>Hi.\n`))).toEqual([
       thinking('Need a tool.'),
       text('Hi.\n'),
@@ -167,7 +167,7 @@ describe('harmony', () => {
     ])
   })
 
-  it('puts a blank line between messages of a kind', () => {
+  test('puts a blank line between messages of a kind', () => {
     const preamble = '<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant'
     expect(split(harmony, stream(`${preamble}${analysis}${analysis}<|channel|>final<|message|>Done`))).toEqual([
       text('I will look.'),
@@ -176,7 +176,7 @@ describe('harmony', () => {
     ])
   })
 
-  it('leaves text what is no call, what spells a control token, and what has no header', () => {
+  test('leaves text what is no call, what spells a control token, and what has no header', () => {
     const broken = '<|channel|>commentary to=functions.f json<|message|>{"a": '
     expect(split(harmony, stream(broken))).toEqual([text(broken)])
     expect(split(harmony, stream(broken), {}, true)).toEqual([])
@@ -194,7 +194,7 @@ describe('harmony', () => {
     expect(split(harmony, stream('<|channel|>final'))).toEqual([])
   })
 
-  it('stops in text alone, and goes on from the beginning of a text', () => {
+  test('stops in text alone, and goes on from the beginning of a text', () => {
     const whole = stream('<|channel|>analysis<|message|>a END<|end|><|start|>assistant<|channel|>final<|message|>b EN')
     const splitter = harmony.createSplitter({ stop: ['END'] })
     expect(joined([...whole, 'D c'].flatMap(part => feedOne(splitter, part)))).toEqual([thinking('a END'), text('b ')])
@@ -203,7 +203,7 @@ describe('harmony', () => {
     expect(split(harmony, ['ly cold'], { insideText: true })).toEqual([text('ly cold')])
   })
 
-  it('thinks inside of a thinking message alone', () => {
+  test('thinks inside of a thinking message alone', () => {
     const splitter = harmony.createSplitter()
     const inside = stream(`${analysis}<|channel|>final<|message|>Hi`).map(part => {
       feedOne(splitter, part)
@@ -218,7 +218,7 @@ function feedOne(splitter: AnswerSplitter, part: Stream[number]): SplitEvent[] {
 }
 
 describe('a chat for harmony templates', () => {
-  it('has one call in a message with its result after it, and loses nothing', () => {
+  test('has one call in a message with its result after it, and loses nothing', () => {
     const calls = ['a', 'b'].map(id => ({ id, type: 'function' as const, function: { name: id, arguments: {} } }))
     const { chat, places } = prepareHarmonyChat({
       messages: [
@@ -319,7 +319,7 @@ describe('always', () => {
     ],
   }
 
-  it('gives the same for any cut, and tells of each call what it will be', () => {
+  test('gives the same for any cut, and tells of each call what it will be', () => {
     for (const dialect of [qwen3_5, qwen3_coder, hermes, glm4, harmony]) {
       const part = fc.constantFrom(...pieces[dialect.layout.kind])
       fc.assert(
@@ -332,7 +332,7 @@ describe('always', () => {
     }
   })
 
-  it('loses nothing of plain text', () => {
+  test('loses nothing of plain text', () => {
     for (const dialect of DIALECTS) {
       fc.assert(
         fc.property(fc.string({ unit: 'grapheme' }), plain => {

@@ -1,6 +1,6 @@
 // What happens to a stream of events whose reader goes, and that it says the same however its bytes are cut.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { eventSource, type ServerSentEvent } from '#moeflux/server/eventSource.js'
 import { eventData } from '../../src/web/engines/eventLines.js'
 
@@ -21,27 +21,30 @@ async function sourceOf(messages: AsyncGenerator<ServerSentEvent>) {
 }
 
 describe('eventSource', () => {
-  it.each(['comes', 'fails'])('takes it for no fault when the reader goes before a message that then %s', async how => {
-    let go = () => {}
-    const gone = new Promise<void>(resolve => (go = resolve))
-    async function* messages(): AsyncGenerator<ServerSentEvent> {
-      yield { data: 'first' }
-      await gone
-      if (how === 'fails') throw new Error('cut off')
-      yield { data: 'late' }
-    }
-    const { reader, told, calls } = await sourceOf(messages())
-    await reader.read()
-    await new Promise(resolve => setTimeout(resolve, 10)) // it pulls the next one now
-    const cancelled = reader.cancel().catch(() => {})
-    go()
-    await cancelled
-    await new Promise(resolve => setTimeout(resolve, 10))
-    expect(told).toEqual([])
-    expect(calls).toEqual(['cancel'])
-  })
+  test.each(['comes', 'fails'])(
+    'takes it for no fault when the reader goes before a message that then %s',
+    async how => {
+      let go = () => {}
+      const gone = new Promise<void>(resolve => (go = resolve))
+      async function* messages(): AsyncGenerator<ServerSentEvent> {
+        yield { data: 'first' }
+        await gone
+        if (how === 'fails') throw new Error('cut off')
+        yield { data: 'late' }
+      }
+      const { reader, told, calls } = await sourceOf(messages())
+      await reader.read()
+      await new Promise(resolve => setTimeout(resolve, 10)) // it pulls the next one now
+      const cancelled = reader.cancel().catch(() => {})
+      go()
+      await cancelled
+      await new Promise(resolve => setTimeout(resolve, 10))
+      expect(told).toEqual([])
+      expect(calls).toEqual(['cancel'])
+    },
+  )
 
-  it('tells of an error while somebody reads', async () => {
+  test('tells of an error while somebody reads', async () => {
     async function* messages(): AsyncGenerator<ServerSentEvent> {
       yield { data: 'first' }
       throw new Error('broken')
@@ -53,7 +56,7 @@ describe('eventSource', () => {
     expect(calls).toEqual(['end'])
   })
 
-  it('is read by the page as it was written, wherever its bytes are cut', async () => {
+  test('is read by the page as it was written, wherever its bytes are cut', async () => {
     const word = fc.oneof(
       fc.string({ unit: 'binary' }),
       fc.constantFrom('\n\n', '\r\n', 'data: ', '😀', '\u2028', ': x'),

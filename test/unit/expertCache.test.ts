@@ -1,5 +1,6 @@
+// The cache of experts by policy: what is evicted, what is pinned, and what never happens.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { createPolicy, type PolicyName } from '#moeflux/experts/evictionPolicy.js'
 import { ExpertCache, slotsInBudget } from '#moeflux/experts/expertCache.js'
 import { UseRates } from '#moeflux/experts/useRates.js'
@@ -103,7 +104,7 @@ function play(policy: PolicyName, budget: number, actions: readonly Action[]): s
 }
 
 describe.each(policies)('expert cache with %s', policy => {
-  it('never gives away a pinned or in-flight slot, keeps a bijection, and stays under its bytes', () => {
+  test('never gives away a pinned or in-flight slot, keeps a bijection, and stays under its bytes', () => {
     fc.assert(
       fc.property(fc.integer({ min: 100, max: 1250 }), fc.array(action, { maxLength: 120 }), (budget, actions) => {
         play(policy, budget, actions)
@@ -112,7 +113,7 @@ describe.each(policies)('expert cache with %s', policy => {
     )
   })
 
-  it('replays to the same evictions', () => {
+  test('replays to the same evictions', () => {
     fc.assert(
       fc.property(fc.array(action, { minLength: 20, maxLength: 120 }), actions => {
         expect(play(policy, 600, actions)).toEqual(play(policy, 600, actions))
@@ -134,14 +135,14 @@ describe('eviction', () => {
   const cacheOf = (policy: PolicyName, slots: number, layerCount = 1) =>
     new ExpertCache({ layers: layerCount, experts: 64, slots, expertBytes: 1, policy })
 
-  it('lru drops the least recently used', () => {
+  test('lru drops the least recently used', () => {
     const cache = cacheOf('lru', 3)
     for (const expert of [1, 2, 3, 1, 4]) use(cache, 0, expert)
     expect(cache.slotOf(0, 2)).toBe(-1)
     expect(cache.slotOf(0, 1)).toBeGreaterThanOrEqual(0)
   })
 
-  it('lrfu keeps an expert that is used often through a burst of others, lru does not', () => {
+  test('lrfu keeps an expert that is used often through a burst of others, lru does not', () => {
     const kept = policies.map(policy => {
       const cache = cacheOf(policy, 4)
       for (let step = 0; step < 20; step++) {
@@ -158,7 +159,7 @@ describe('eviction', () => {
     expect(kept).toEqual([false, true])
   })
 
-  it('lrfu forgets an expert that was hot long ago', () => {
+  test('lrfu forgets an expert that was hot long ago', () => {
     const cache = cacheOf('lrfu', 4)
     for (let step = 0; step < 50; step++) {
       cache.tick()
@@ -171,7 +172,7 @@ describe('eviction', () => {
     expect(cache.slotOf(0, 0)).toBe(-1)
   })
 
-  it('lrfu prefers the layer whose turn is farthest away', () => {
+  test('lrfu prefers the layer whose turn is farthest away', () => {
     const cache = cacheOf('lrfu', 4, 4)
     cache.tick()
     for (let layer = 0; layer < 4; layer++) use(cache, layer, 0)
@@ -182,7 +183,7 @@ describe('eviction', () => {
     expect(cache.slotOf(2, 0)).toBeGreaterThanOrEqual(0)
   })
 
-  it('counts prefetches as used once or wasted', () => {
+  test('counts prefetches as used once or wasted', () => {
     const cache = cacheOf('lru', 2)
     cache.filled(cache.claimAhead(0, 1))
     cache.filled(cache.claimAhead(0, 2))
@@ -198,7 +199,7 @@ describe('eviction', () => {
     })
   })
 
-  it('gives the next layer the slot that it would get in its turn, when that is free, and none of a closed pool', () => {
+  test('gives the next layer the slot that it would get in its turn, when that is free, and none of a closed pool', () => {
     const cache = cacheOf('lrfu', 3, 4)
     cache.tick()
     use(cache, 3, 0)
@@ -215,7 +216,7 @@ describe('eviction', () => {
     expect(cache.counters).toMatchObject({ prefetchReads: 1 })
   })
 
-  it('has no victim where nothing may go', () => {
+  test('has no victim where nothing may go', () => {
     for (const policy of policies) {
       const order = createPolicy(policy, { layers: 1, experts: 4, slots: 2 }, new UseRates(4))
       order.inserted(0, 0, 1)

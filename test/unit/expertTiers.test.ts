@@ -1,5 +1,6 @@
+// Experts on a GPU, in memory and on disk: moves that pay, against a plain model of the same rules.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { PolicyName } from '#moeflux/experts/evictionPolicy.js'
 import { ExpertTiers, type Place, type Promotion, type TierShape } from '#moeflux/experts/expertTiers.js'
 import { tokensOfExperts } from '#moeflux/experts/routingTrace.js'
@@ -224,21 +225,21 @@ function play({ policy, poolSlots, pools, memorySlots, bytesPerStep, actions }: 
 }
 
 describe.each(['lrfu', 'lru'] as const)('tiers with %s', policy => {
-  it('keep bijections and budgets, hold nobody twice while somebody goes, and never take a place that is in use', () => {
+  test('keep bijections and budgets, hold nobody twice while somebody goes, and never take a place that is in use', () => {
     fc.assert(
       fc.property(anyTiers(policy), tested => void play(tested)),
       { numRuns: 100 },
     )
   })
 
-  it('replay to the same decisions', () => {
+  test('replay to the same decisions', () => {
     fc.assert(
       fc.property(anyTiers(policy), tested => void expect(play(tested)).toEqual(play(tested))),
       { numRuns: 20 },
     )
   })
 
-  it('without a GPU count what the streamer counts', () => {
+  test('without a GPU count what the streamer counts', () => {
     fc.assert(
       fc.property(anyTrace, fc.integer({ min: 3, max: 40 }), (trace, memorySlots) => {
         const rules = { bytesPerStep: 1000, usesToPay: 1, uploadFromTokens: 2 }
@@ -287,7 +288,7 @@ describe('tiers', () => {
     return move
   }
 
-  it('leave a copy below, which is the first to go', () => {
+  test('leave a copy below, which is the first to go', () => {
     const tiers = make(1, 2)
     tiers.beginStep()
     use(tiers, 1)
@@ -299,7 +300,7 @@ describe('tiers', () => {
     expect(tiers.memory.slotsOffered(0)).toBe(0)
   })
 
-  it('exchange two experts, the one who left being read into the place of the one who came', () => {
+  test('exchange two experts, the one who left being read into the place of the one who came', () => {
     const tiers = make(1, 2)
     tiers.beginStep()
     use(tiers, 1)
@@ -320,7 +321,7 @@ describe('tiers', () => {
     expect(tiers.refill({ layer: 0, expert: 1 })).toBe(-1) // not twice
   })
 
-  it('serve from memory what is on its way up, and leave its place alone while it is used there', () => {
+  test('serve from memory what is on its way up, and leave its place alone while it is used there', () => {
     const tiers = make(1, 2)
     tiers.beginStep()
     use(tiers, 1)
@@ -340,7 +341,7 @@ describe('tiers', () => {
     expect(tiers.refill({ layer: 0, expert: 1 })).toBe(move.from)
   })
 
-  it('take back the place of a copy when its twin leaves the GPU', () => {
+  test('take back the place of a copy when its twin leaves the GPU', () => {
     const tiers = make(1, 4)
     tiers.beginStep()
     use(tiers, 1)
@@ -357,7 +358,7 @@ describe('tiers', () => {
     expect(tiers.memory.isOffered(tiers.memory.slotOf(0, 2))).toBe(true)
   })
 
-  it('move only what pays, and only as much as the bus may carry beside a step', () => {
+  test('move only what pays, and only as much as the bus may carry beside a step', () => {
     const tiers = make(2, 8, 20)
     tiers.beginStep()
     for (const expert of [1, 2, 3, 4]) use(tiers, expert)
@@ -382,7 +383,7 @@ describe('tiers', () => {
     expect(tiers.promotion(true)).toBeNull() // idle or not, nothing else pays
   })
 
-  it('fill an empty GPU past the budget of a step when nothing else is done', () => {
+  test('fill an empty GPU past the budget of a step when nothing else is done', () => {
     const tiers = make(3, 8)
     tiers.beginStep()
     for (const expert of [1, 2, 3, 4]) use(tiers, expert)
@@ -396,7 +397,7 @@ describe('tiers', () => {
     expect(up(tiers)).not.toBeNull() // and the next step has its own budget
   })
 
-  it('let a prompt pass through a few slots, and keep on the GPU what is used all the time', () => {
+  test('let a prompt pass through a few slots, and keep on the GPU what is used all the time', () => {
     const tiers = make(8, 2)
     for (let step = 0; step < 30; step++) {
       tiers.beginStep()
@@ -421,7 +422,7 @@ describe('tiers', () => {
 })
 
 describe('experts that a prompt brings', () => {
-  it('take the slots of those whom nobody ever used, and stay there', () => {
+  test('take the slots of those whom nobody ever used, and stay there', () => {
     const shape = { layers: 1, experts: 32, expertBytes, poolOfLayer: [0], poolSlots: 16, memorySlots: 16 } as const
     const tiers = new ExpertTiers({ ...shape, policy: 'lrfu' }, { bytesPerStep: 0, usesToPay: 4 })
     for (let expert = 0; expert < 16; expert++) tiers.gpu.filled(tiers.fillGpu({ layer: 0, expert }))
@@ -445,7 +446,7 @@ describe('experts that a prompt brings', () => {
 })
 
 describe('a replay of tiers', () => {
-  it('equals that of an oracle that looks through everything, decision by decision', () => {
+  test('equals that of an oracle that looks through everything, decision by decision', () => {
     const sizes = fc.record({
       gpuSlots: fc.nat(20),
       memorySlots: fc.integer({ min: 3, max: 20 }),
@@ -494,7 +495,7 @@ describe('slots that were filled before anybody asked', () => {
     policy: 'lrfu',
   }
 
-  it('go to whoever is used twice, at no price', () => {
+  test('go to whoever is used twice, at no price', () => {
     const tiers = new ExpertTiers(shape, { bytesPerStep: 0, usesToPay: 1000, fillsPerStep: 1 })
     for (const expert of [5, 4]) tiers.gpu.filled(tiers.fillGpu({ layer: 0, expert }))
     expect(tiers.fillGpu({ layer: 0, expert: 3 })).toBe(-1) // no empty one is left

@@ -1,5 +1,6 @@
+// Traces of routing: written, read back, joined, and replayed against a cache.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { FormatError } from '#moeflux/errors.js'
 import { decodeTrace, encodeTrace, type RoutingTrace, unionOf } from '#moeflux/experts/routingTrace.js'
 import { simulateTrace } from '#moeflux/experts/simulateTrace.js'
@@ -25,7 +26,7 @@ const trace: fc.Arbitrary<RoutingTrace> = fc
   .map(steps => ({ model: 'demo', ...shape, engine, steps }))
 
 describe('routing trace', () => {
-  it('is read back as it was written', () => {
+  test('is read back as it was written', () => {
     fc.assert(
       fc.property(trace, original => {
         expect(decodeTrace(encodeTrace(original), 'x')).toEqual(original)
@@ -33,7 +34,7 @@ describe('routing trace', () => {
     )
   })
 
-  it('keeps the ids of tokens where it is given them', () => {
+  test('keeps the ids of tokens where it is given them', () => {
     const engine = { backend: 'wasm', policy: 'lrfu', slots: 8, hits: 1, misses: 1, computeSecondsPerToken: 0.01 }
     const facts = { model: 'm', layers: 1, experts: 8, expertsPerToken: 1, expertBytes: 10, engine }
     const steps = [
@@ -45,7 +46,7 @@ describe('routing trace', () => {
     expect(() => decodeTrace(bytes.subarray(0, -4), 'x')).toThrow('has 20 bytes of routing, want 24')
   })
 
-  it('keeps what experts counted for, with and without ids, and refuses weights that are none', () => {
+  test('keeps what experts counted for, with and without ids, and refuses weights that are none', () => {
     const facts = { model: 'm', layers: 1, experts: 8, expertsPerToken: 2, expertBytes: 10, engine }
     const step = { tokens: 2, experts: Uint16Array.of(1, 2, 3, 4), weights: Float32Array.of(0.75, 0.25, 0.5, 0.5) }
     for (const more of [{}, { ids: Uint32Array.of(7, 8) }]) {
@@ -60,7 +61,7 @@ describe('routing trace', () => {
     }
   })
 
-  it('refuses other files, cut ones and impossible experts by name', () => {
+  test('refuses other files, cut ones and impossible experts by name', () => {
     const good = encodeTrace({
       model: 'demo',
       ...shape,
@@ -79,7 +80,7 @@ describe('routing trace', () => {
     )
   })
 
-  it('refuses facts that no simulation could use', () => {
+  test('refuses facts that no simulation could use', () => {
     const steps = [{ tokens: 1, experts: Uint16Array.of(1, 2, 3, 4) }]
     const good = { model: 'demo', ...shape, engine, steps }
     const broken: object[] = [
@@ -101,7 +102,7 @@ describe('routing trace', () => {
 })
 
 describe('simulation', () => {
-  it('counts every wanted expert once per step and layer, and misses each at least once', () => {
+  test('counts every wanted expert once per step and layer, and misses each at least once', () => {
     fc.assert(
       fc.property(
         trace,

@@ -1,6 +1,6 @@
 // What bounds the work on a grammar acts while it is done, by counting and not by a clock: each bound alone, without a
 // worker that could be stopped instead.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { GrammarBuilder, GrammarSizeError } from '#moeflux/constrain/grammarBuilder.js'
 import { draftProgram, sourceText } from '#moeflux/constrain/grammarSource.js'
 
@@ -9,17 +9,17 @@ const object = (properties: Record<string, unknown>) => ({ type: 'object', prope
 const draft = (schema: unknown) => draftProgram(sourceText({ kind: 'json_schema', schema }))
 
 describe('a grammar', () => {
-  it('stops at its bound of steps, however few parts it has', () => {
+  test('stops at its bound of steps, however few parts it has', () => {
     const ways = { allOf: times(30, i => ({ anyOf: [object({ [`a${i}`]: {} }), { required: [`b${i}`] }] })) }
     expect(() => draft(ways)).toThrow(/it takes more than \d+ steps to make a grammar of it$/)
   })
 
-  it('that is made of itself is refused as what it is, and not for its steps', () => {
+  test('that is made of itself is refused as what it is, and not for its steps', () => {
     expect(() => draft({ type: 'string', allOf: [{ $ref: '#' }] })).toThrow(/refers to itself/)
     expect(() => draft({ anyOf: [{ $ref: '#' }, { type: 'null' }] })).toThrow(/refers to itself/)
   })
 
-  it('stops at its bounds of parts and of text, at the part that is too much', () => {
+  test('stops at its bounds of parts and of text, at the part that is too much', () => {
     const add: Record<string, (builder: GrammarBuilder, i: number) => unknown> = {
       literals: (builder, i) => builder.literal(`x${i}`),
       lists: (builder, i) => builder.choice(times(8, n => builder.literal(`${(i >> n) & 1}${n}`))),
@@ -38,7 +38,7 @@ describe('a grammar', () => {
     expect(() => builder.literal('y')).toThrow(new GrammarSizeError('the grammar has more than 64 bytes of text'))
   })
 
-  it('that is too large to be sent is refused before anybody works on it', () => {
+  test('that is too large to be sent is refused before anybody works on it', () => {
     expect(() => sourceText({ kind: 'json_schema', schema: { enum: times(1_000_000, i => i) } })).toThrow(/values/)
     expect(() => sourceText({ kind: 'json_schema', schema: { const: 'x'.repeat(2 ** 21) } })).toThrow(/characters/)
     const deep = times(300, i => i).reduce<unknown>(items => ({ items }), {})

@@ -1,5 +1,5 @@
 // Grammars that are kept: made once for all who ask, given up when nobody waits, forgotten when there are too many.
-import { expect, it } from 'vitest'
+import { expect, test } from 'vitest'
 import { GrammarBuilder } from '#moeflux/constrain/grammarBuilder.js'
 import { GrammarStore } from '#moeflux/constrain/grammarStore.js'
 import type { Program } from '#moeflux/constrain/program.js'
@@ -9,7 +9,7 @@ function program(text: string): Program {
   return builder.finish(builder.literal(text))
 }
 
-it('makes a grammar once, for all who ask at once and later', async () => {
+test('makes a grammar once, for all who ask at once and later', async () => {
   let drafts = 0
   const store = new GrammarStore(() => {})
   const draft = async () => {
@@ -22,7 +22,7 @@ it('makes a grammar once, for all who ask at once and later', async () => {
   expect(drafts).toBe(1)
 })
 
-it('stops the work when all who waited have left, and not before', async () => {
+test('stops the work when all who waited have left, and not before', async () => {
   const store = new GrammarStore(() => {})
   let signal: AbortSignal | undefined
   let finish: (program: Program) => void = () => {}
@@ -48,13 +48,13 @@ it('stops the work when all who waited have left, and not before', async () => {
   expect((await again).program.bytes.length).toBe(1)
 })
 
-it('keeps no failure', async () => {
+test('keeps no failure', async () => {
   const store = new GrammarStore(() => {})
   await expect(store.take('a', undefined, () => Promise.reject(new Error('no')))).rejects.toThrow('no')
   expect((await store.take('a', undefined, async () => program('a'))).id).toBe(1)
 })
 
-it('forgets the oldest, and tells so when nobody uses it any more', async () => {
+test('forgets the oldest, and tells so when nobody uses it any more', async () => {
   const gone: number[] = []
   const store = new GrammarStore(id => gone.push(id))
   const large = async () => ({ ...program('x'), bytes: new Uint8Array(3 * 2 ** 20) })

@@ -1,6 +1,6 @@
 // The walk through grammars, against their meaning by definition: which tokens may come next, exactly.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { CharRange } from '#moeflux/constrain/byteAutomaton.js'
 import { ebnfProgram } from '#moeflux/constrain/ebnf.js'
 import { GrammarBuilder, GrammarSizeError, type Node } from '#moeflux/constrain/grammarBuilder.js'
@@ -67,7 +67,7 @@ const grammar = fc.tuple(...['root', 'p', 'q'].map(() => expression(['root', 'p'
 })
 
 describe('a walk', () => {
-  it('allows exactly the tokens that some text of a random grammar goes on with', async () => {
+  test('allows exactly the tokens that some text of a random grammar goes on with', async () => {
     let walked = 0
     await fc.assert(
       fc.property(grammar, fc.integer({ min: 1, max: 2 ** 31 }), (rules, seed) => {
@@ -103,7 +103,7 @@ describe('a walk', () => {
     expect(walked).toBeGreaterThan(300)
   })
 
-  it.each([
+  test.each([
     [
       'sum ::= sum "+" term | term\nterm ::= term "*" num | num\nnum ::= [0-9]+',
       ['1', '1+2', '1*2+3*4+5'],
@@ -128,7 +128,7 @@ describe('a walk', () => {
     for (const input of bad) expect(accepts(input), input).toBe(false)
   })
 
-  it('counts long repetitions to the letter, and makes the same mask for most of them', async () => {
+  test('counts long repetitions to the letter, and makes the same mask for most of them', async () => {
     const builder = new GrammarBuilder()
     const letter = builder.charClass([[0x61, 0x63]])
     const program = builder.finish(builder.repeat(letter, 400, 700))
@@ -146,7 +146,7 @@ describe('a walk', () => {
     expect(walk.bytes).toBeLessThan(2 ** 21)
   })
 
-  it('goes as deep as an answer does', () => {
+  test('goes as deep as an answer does', () => {
     const builder = new GrammarBuilder()
     const nested = builder.promise()
     const [open, close] = [builder.literal('a'), builder.literal('b')]
@@ -163,7 +163,7 @@ describe('a walk', () => {
     expect(allowed(walker, LETTERS.pieces.length + 1)).toEqual([LETTERS.pieces.length])
   })
 
-  it('stays small in steps and memory where a grammar can be read in very many ways', () => {
+  test('stays small in steps and memory where a grammar can be read in very many ways', () => {
     const limits: WalkLimits = { ...DEFAULT_WALK_LIMITS, steps: 60_000 }
     const levels = (rest: (name: string) => string) =>
       ebnfProgram(
@@ -187,7 +187,7 @@ describe('a walk', () => {
     }
   })
 
-  it('ends an answer, by name, whose grammar takes too many steps', () => {
+  test('ends an answer, by name, whose grammar takes too many steps', () => {
     const program = ebnfProgram(
       `root ::= (${Array.from({ length: 300 }, (_, i) => `"${'a'.repeat(i + 1)}"`).join(' | ')})*`,
     )
@@ -230,7 +230,7 @@ describe('the parts of a grammar', async () => {
     return builder.finish(make(builder))
   }
 
-  it('one of many texts is each of them and nothing else', () => {
+  test('one of many texts is each of them and nothing else', () => {
     fc.assert(
       fc.property(
         fc.array(fc.string({ maxLength: 5, unit: fc.constantFrom('a', 'b', 'é', '😀', '😁') }), {
@@ -246,7 +246,7 @@ describe('the parts of a grammar', async () => {
     )
   })
 
-  it('a class is every character of its ranges, as UTF-8, and no other', () => {
+  test('a class is every character of its ranges, as UTF-8, and no other', () => {
     const edges = [
       0, 0x41, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xd800, 0xdfff, 0xe000, 0xffff, 0x10000, 0x10fffe, 0x10ffff,
     ]
@@ -288,7 +288,7 @@ describe('the parts of a grammar', async () => {
     return allowed(walker, 257).includes(256)
   }
 
-  it('a bounded number is every whole one between, and every one of two decimals', () => {
+  test('a bounded number is every whole one between, and every one of two decimals', () => {
     const bound = fc.integer({ min: -1300, max: 1300 })
     fc.assert(
       fc.property(
@@ -323,7 +323,7 @@ describe('the parts of a grammar', async () => {
     )
   })
 
-  it('grow no further than allowed', () => {
+  test('grow no further than allowed', () => {
     const builder = new GrammarBuilder({ nodes: 100, bytes: 1000 })
     expect(() => {
       for (let i = 0; i < 200; i++) builder.literal(`text ${i}`)
@@ -333,7 +333,7 @@ describe('the parts of a grammar', async () => {
 })
 
 describe('EBNF', () => {
-  it.each([
+  test.each([
     ['root ::= "a" # a comment\n  | "b"', null],
     ['root::=[^a-z\\]\\-\\u00e9]{2,} x.y-z?\nx.y-z ::= ("\\x41\\t\\"" | [-a] | [a-])+', null],
     ['root ::= (', 'line 1, column 11'],

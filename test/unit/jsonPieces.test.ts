@@ -1,11 +1,11 @@
 // JSON that is written in pieces: the same text as JSON.stringify gives.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { eventSource } from '#moeflux/server/eventSource.js'
 import { jsonPieces, LazyList } from '#moeflux/server/jsonPieces.js'
 
 describe('JSON in pieces', () => {
-  it('is what JSON.stringify gives', () => {
+  test('is what JSON.stringify gives', () => {
     const any = fc.oneof(fc.jsonValue(), fc.array(fc.jsonValue(), { minLength: 33, maxLength: 60 }))
     const holes = fc.dictionary(fc.string(), fc.constantFrom(undefined, null, [undefined, 1], Number.NaN))
     fc.assert(
@@ -15,7 +15,7 @@ describe('JSON in pieces', () => {
     )
   })
 
-  it('comes in pieces that are never long, whatever is in it', () => {
+  test('comes in pieces that are never long, whatever is in it', () => {
     const text = 'Once "upon" a time 😀\n\ud800'.repeat(20_000)
     const value = { text, list: Array.from({ length: 5000 }, (_, i) => ({ i, text: 'dog' })), inner: { text } }
     const pieces = [...jsonPieces(value)]
@@ -24,7 +24,7 @@ describe('JSON in pieces', () => {
     expect(pieces.length).toBeGreaterThan(10)
   })
 
-  it('makes the entries of a lazy list as they are written', () => {
+  test('makes the entries of a lazy list as they are written', () => {
     let made = 0
     const write = (i: number) => ({ i, n: ++made })
     const pieces = jsonPieces({
@@ -41,7 +41,7 @@ describe('JSON in pieces', () => {
     expect(none).toEqual([])
   })
 
-  it('makes one event, and comments come only between events', async () => {
+  test('makes one event, and comments come only between events', async () => {
     const value = { text: 'x'.repeat(300_000) }
     let next = () => {}
     async function* messages() {

@@ -1,6 +1,6 @@
 // JSON that is read piece by piece: the same values as JSON.parse gives, and the same texts refused.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { JsonReader } from '#moeflux/server/jsonReader.js'
 
 const wide = { maxDepth: 1000, maxValues: 1e6 }
@@ -34,7 +34,7 @@ const cuts = fc.array(fc.nat(), { maxLength: 12 })
 const indent = fc.constantFrom(undefined, 1, '\t', '\r\n ')
 
 describe('a JSON text in pieces', () => {
-  it('is what JSON.parse makes of it, wherever it is cut', () => {
+  test('is what JSON.parse makes of it, wherever it is cut', () => {
     const any = fc.oneof(value, awkward, fc.array(awkward), fc.dictionary(awkward, awkward), fc.double())
     fc.assert(
       fc.property(any, cuts, indent, (value, cuts, indent) => {
@@ -45,7 +45,7 @@ describe('a JSON text in pieces', () => {
     )
   })
 
-  it('is refused where JSON.parse refuses it, and only there', () => {
+  test('is refused where JSON.parse refuses it, and only there', () => {
     const piece = fc.constantFrom(
       ...[
         '{',
@@ -110,7 +110,7 @@ describe('a JSON text in pieces', () => {
     )
   })
 
-  it('keeps names that objects have themselves, as their own', () => {
+  test('keeps names that objects have themselves, as their own', () => {
     const text = '{"__proto__":{"x":1},"constructor":2,"__proto__":3,"a":1,"a":2}'
     const object = read([text]) as object
     expect(JSON.stringify(object)).toBe(JSON.stringify(JSON.parse(text)))
@@ -118,7 +118,7 @@ describe('a JSON text in pieces', () => {
     expect(({} as { x?: number }).x).toBeUndefined()
   })
 
-  it('has limits that act while it is read', () => {
+  test('has limits that act while it is read', () => {
     const refusal = (text: string, limits: Partial<typeof wide>) => {
       const reader = new JsonReader({ ...wide, ...limits })
       return outcome(() => reader.push(text))

@@ -1,5 +1,5 @@
 // What /metrics says of the engine's own counters.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { ModelStats } from '#moeflux/compute/stats.js'
 import { Metrics } from '#moeflux/server/metrics.js'
 import type { TierState } from '#moeflux/session/stateStores.js'
@@ -46,7 +46,7 @@ function textOf(own: ModelStats, tiers: readonly TierState[] = []): Promise<stri
 }
 
 describe('metrics', () => {
-  it('has the times of reads as a histogram: counts up to each bound, their sum and number', async () => {
+  test('has the times of reads as a histogram: counts up to each bound, their sum and number', async () => {
     const lines = (await textOf(stats)).split('\n').filter(line => line.includes('moeflux_expert_read_seconds'))
     expect(lines).toEqual([
       '# HELP moeflux_expert_read_seconds Time that a read of an expert took',
@@ -63,13 +63,13 @@ describe('metrics', () => {
     ])
   })
 
-  it('has what was read ahead, and how much of it in vain', async () => {
+  test('has what was read ahead, and how much of it in vain', async () => {
     const text = await textOf(stats)
     expect(text).toContain('moeflux_prefetch_reads_total 7\n')
     expect(text).toContain('moeflux_prefetch_wasted_bytes_total 500\n')
   })
 
-  it('has what answers waited for a store, by how long, and the longest', async () => {
+  test('has what answers waited for a store, by how long, and the longest', async () => {
     const waits = [3, 0, 0, 0, 0, 2, ...new Array(WAIT_BOUNDS.length - 6).fill(0), 1]
     const counters = { waits, waitSeconds: 12.5, longestWaitSeconds: 12.1 } as TierState['counters']
     const text = await textOf(stats, [{ label: 'shared', pending: 0, isSkipped: true, counters }])
@@ -87,7 +87,7 @@ describe('metrics', () => {
     }
   })
 
-  it('has experts by tier, where they were found and who computed them', async () => {
+  test('has experts by tier, where they were found and who computed them', async () => {
     const tiers = {
       gpu: { slots: 20, used: 12, bytes: 0, hits: 70 },
       memory: { slots: 50, used: 40, bytes: 0, hits: 20 },

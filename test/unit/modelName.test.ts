@@ -1,4 +1,5 @@
-import { describe, expect, it } from 'vitest'
+// What a name means: a model of the hub, one of the store, a well-known one.
+import { describe, expect, test } from 'vitest'
 import { presets } from '#moeflux/model/presets.js'
 import { findWellKnown, WELL_KNOWN_MODELS } from '#moeflux/model/wellKnownModels.js'
 import { hubReference, meantModels } from '#moeflux/storage/modelName.js'
@@ -9,7 +10,7 @@ const meant = (text: string, ...names: string[]) =>
   meantModels(text, stored(...names), folderNameFor).map(({ name }) => name)
 
 describe('what a name means on the hub', () => {
-  it.each([
+  test.each([
     ['acme/tiny-moe', 'acme/tiny-moe', null],
     ['acme/tiny-moe:Q4_K_M', 'acme/tiny-moe:Q4_K_M', null],
     ['https://huggingface.co/acme/tiny-moe', 'acme/tiny-moe', null],
@@ -22,14 +23,20 @@ describe('what a name means on the hub', () => {
     ['a17b', 'mlx-community/Qwen3.5-397B-A17B-4bit', null],
   ])('%s', (text, id, revision) => expect(hubReference(text)).toEqual({ id, revision }))
 
-  it.each(['tiny-moe', './acme/tiny', '../tiny', '/models/tiny', 'models/tiny.gguf', 'a/b/c', 'https://x.org/a/b', ''])(
-    '%s names nothing there',
-    text => expect(hubReference(text)).toBeNull(),
-  )
+  test.each([
+    'tiny-moe',
+    './acme/tiny',
+    '../tiny',
+    '/models/tiny',
+    'models/tiny.gguf',
+    'a/b/c',
+    'https://x.org/a/b',
+    '',
+  ])('%s names nothing there', text => expect(hubReference(text)).toBeNull())
 })
 
 describe('which stored model a name means', () => {
-  it('is the one of that name before those that end so', () => {
+  test('is the one of that name before those that end so', () => {
     expect(meant('tiny-moe', 'acme/tiny-moe', 'tiny-moe')).toEqual(['tiny-moe'])
     expect(meant('tiny-moe', 'acme/tiny-moe', 'acme/other')).toEqual(['acme/tiny-moe'])
     expect(meant('Tiny-MoE', 'acme/tiny-moe')).toEqual(['acme/tiny-moe'])
@@ -37,11 +44,11 @@ describe('which stored model a name means', () => {
     expect(meant('moe', 'acme/tiny-moe')).toEqual([])
   })
 
-  it('is both where both end so', () => {
+  test('is both where both end so', () => {
     expect(meant('tiny-moe', 'acme/tiny-moe', 'other/tiny-moe')).toEqual(['acme/tiny-moe', 'other/tiny-moe'])
   })
 
-  it('is by a short name what is pulled for it, or what somebody else packed of it', () => {
+  test('is by a short name what is pulled for it, or what somebody else packed of it', () => {
     const own = 'mlx-community/Qwen3.6-35B-A3B-4bit'
     const other = 'unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M'
     expect(meant('a3b', own, other)).toEqual([own])
@@ -50,7 +57,7 @@ describe('which stored model a name means', () => {
   })
 })
 
-it('the well-known models have names of their own, and presets that are theirs', () => {
+test('the well-known models have names of their own, and presets that are theirs', () => {
   const names = WELL_KNOWN_MODELS.flatMap(model => model.names)
   expect(new Set(names).size).toBe(names.length)
   for (const { title, hub, preset } of WELL_KNOWN_MODELS) {

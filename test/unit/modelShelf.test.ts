@@ -1,5 +1,5 @@
 // Which of several models are in memory, and who waits for what. The models are pretended ones.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Lease, ModelShelf, type ShelfOptions } from '#moeflux/server/modelShelf.js'
 import { seededRandom } from '../support/random.js'
 
@@ -46,7 +46,7 @@ class World {
 }
 
 describe('a shelf of models', () => {
-  it('answers everybody, with no more models in memory than there is room for, however they come', async () => {
+  test('answers everybody, with no more models in memory than there is room for, however they come', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b', 'c'])
     const random = seededRandom(7)
@@ -71,7 +71,7 @@ describe('a shelf of models', () => {
     expect(world.inMemory.size).toBe(0)
   })
 
-  it('lets nobody overtake who waits for room', async () => {
+  test('lets nobody overtake who waits for room', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })
     const first = await shelf.acquire('a')
@@ -89,7 +89,7 @@ describe('a shelf of models', () => {
     expect(order).toEqual(['a1', 'b1', 'a2', 'a3'])
   })
 
-  it('never unloads what is pinned, and unloads what was not used for a while', async () => {
+  test('never unloads what is pinned, and unloads what was not used for a while', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b', 'c'], { keepMs: 15 }, ['a'])
     for (const id of ['a', 'b', 'c', 'b', 'c']) (await shelf.acquire(id)).release()
@@ -98,7 +98,7 @@ describe('a shelf of models', () => {
     expect(shelf.list.map(({ state }) => state)).toEqual(['loaded', 'unloaded', 'unloaded'])
   })
 
-  it('makes room where a model does not fit beside the others, and says so where nothing helps', async () => {
+  test('makes room where a model does not fit beside the others, and says so where nothing helps', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b'], { mostLoaded: Number.POSITIVE_INFINITY })
     world.onLoad = id => {
@@ -121,7 +121,7 @@ describe('a shelf of models', () => {
     ;(await alone.acquire('c')).release()
   })
 
-  it('learns which models do not fit together, and forgets it after a while', async () => {
+  test('learns which models do not fit together, and forgets it after a while', async () => {
     const world = new World()
     let now = 0
     const shelf = world.shelf(['big', 'one', 'two'], { mostLoaded: Number.POSITIVE_INFINITY, now: () => now })
@@ -152,7 +152,7 @@ describe('a shelf of models', () => {
     expect([...world.inMemory].sort()).toEqual(['big', 'one'])
   })
 
-  it('loads again what has failed, refuses what fails at once, and forgets who left', async () => {
+  test('loads again what has failed, refuses what fails at once, and forgets who left', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })
     const lease = await shelf.acquire('a')
@@ -176,7 +176,7 @@ describe('a shelf of models', () => {
     await expect(shelf.acquire('nobody')).rejects.toThrow('nobody')
   })
 
-  it('refuses who comes after it was closed, and gives up what is being loaded', async () => {
+  test('refuses who comes after it was closed, and gives up what is being loaded', async () => {
     const shelf = new ModelShelf<Pretended>(
       [
         {
@@ -197,7 +197,7 @@ describe('a shelf of models', () => {
     await expect(shelf.acquire('slow')).rejects.toBe(stopping)
   })
 
-  it('refuses who waits when it is closed', async () => {
+  test('refuses who waits when it is closed', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b'], { mostLoaded: 1 })
     const held = await shelf.acquire('a')
@@ -207,7 +207,7 @@ describe('a shelf of models', () => {
     held.release()
   })
 
-  it('stops loading a model: who waits for it is told, and it can be had afterwards', async () => {
+  test('stops loading a model: who waits for it is told, and it can be had afterwards', async () => {
     const world = new World()
     const shelf = world.shelf(['a'])
     let stopped = 0

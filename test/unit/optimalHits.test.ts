@@ -1,5 +1,6 @@
+// The best that any policy could reach, against trying everything.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { optimalHits } from '#moeflux/experts/optimalHits.js'
 import type { RoutingTrace } from '#moeflux/experts/routingTrace.js'
 import { simulateTiers } from '#moeflux/experts/simulateTiers.js'
@@ -39,7 +40,7 @@ function bruteForce(uses: readonly number[], slots: number): number {
 }
 
 describe('the optimum', () => {
-  it('is the largest set of hits that fits', () => {
+  test('is the largest set of hits that fits', () => {
     fc.assert(
       fc.property(
         fc.array(fc.nat(4), { minLength: 1, maxLength: 12 }),
@@ -54,7 +55,7 @@ describe('the optimum', () => {
     )
   })
 
-  it('is never beaten by a policy, in one tier', () => {
+  test('is never beaten by a policy, in one tier', () => {
     fc.assert(
       fc.property(anyTrace, fc.integer({ min: 1, max: 30 }), fc.constantFrom('lru', 'lrfu'), (trace, more, policy) => {
         const slots = trace.expertsPerToken + more
@@ -69,7 +70,7 @@ describe('the optimum', () => {
     )
   })
 
-  it('is never beaten by a policy, on the GPU and in memory together', () => {
+  test('is never beaten by a policy, on the GPU and in memory together', () => {
     const sizes = fc.record({ gpuSlots: fc.nat(20), memorySlots: fc.integer({ min: 6, max: 20 }) })
     const rules = fc.record({
       bytesPerStep: fc.constantFrom(0, 50, 300, 1e6),

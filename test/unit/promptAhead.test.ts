@@ -1,6 +1,6 @@
 // Reading ahead for a prompt's next layer, where experts are on a GPU, in memory and on disk, over a disk and a GPU that do
 // what the test says.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { ExpertTiers } from '#moeflux/experts/expertTiers.js'
 import { MemoryClaims } from '#moeflux/experts/memoryClaims.js'
 import { PromptAhead } from '#moeflux/experts/promptAhead.js'
@@ -76,7 +76,7 @@ class World {
 }
 
 describe('reading ahead in a prompt on three tiers', () => {
-  it('reads all of the next layer where most of this one is wanted, else what is guessed, some at a time', () => {
+  test('reads all of the next layer where most of this one is wanted, else what is guessed, some at a time', () => {
     const world = new World(32)
     world.core.request(0, every)
     world.ahead.begin(1, every.length, [6, 2])
@@ -90,7 +90,7 @@ describe('reading ahead in a prompt on three tiers', () => {
     expect(world.asked).toEqual(['2:6', '2:2'])
   })
 
-  it('begins when the present layer has slots, and while nobody waits for a read past memory', () => {
+  test('begins when the present layer has slots, and while nobody waits for a read past memory', () => {
     const world = new World(4)
     world.core.request(0, every) // in two turns
     world.ahead.begin(1, every.length, [])
@@ -111,7 +111,7 @@ describe('reading ahead in a prompt on three tiers', () => {
     expect(world.asked).toEqual(['1:0', '1:1', '1:2', '1:3'])
   })
 
-  it('takes places of turns that are over, of the present layer none that the GPU may still want', () => {
+  test('takes places of turns that are over, of the present layer none that the GPU may still want', () => {
     const world = new World(3 * experts)
     for (const layer of [0, 1, 3]) world.compute(layer, every) // memory is full
     world.tiers.beginStep()
@@ -126,7 +126,7 @@ describe('reading ahead in a prompt on three tiers', () => {
     expect(world.inMemory(3)).toEqual(every)
   })
 
-  it('takes of the present layer what is not pinned when the GPU is served, and nothing of a later one', () => {
+  test('takes of the present layer what is not pinned when the GPU is served, and nothing of a later one', () => {
     const world = new World(2 * experts)
     for (const layer of [1, 3]) world.compute(layer, every)
     world.tiers.beginStep()
@@ -144,7 +144,7 @@ describe('reading ahead in a prompt on three tiers', () => {
     expect(world.inMemory(3)).toEqual(every)
   })
 
-  it('calls off what was not begun when the layer wants others, or the prompt is given up', () => {
+  test('calls off what was not begun when the layer wants others, or the prompt is given up', () => {
     const world = new World(32)
     world.core.request(0, [0])
     world.ahead.begin(1, 1, [6, 2, 5])
@@ -164,7 +164,7 @@ describe('reading ahead in a prompt on three tiers', () => {
     expect(world.core.stats.prefetchReads).toBe(3)
   })
 
-  it('fails nobody by a read that nobody asked for', () => {
+  test('fails nobody by a read that nobody asked for', () => {
     const world = new World(32)
     world.core.request(0, [0])
     world.ahead.begin(1, 1, [6])
@@ -179,7 +179,7 @@ describe('reading ahead in a prompt on three tiers', () => {
     expect(world.core.isComplete).toBe(true)
   })
 
-  it('leaves a disk alone that keeps up by itself', () => {
+  test('leaves a disk alone that keeps up by itself', () => {
     const world = new World(32)
     const chunk = (stallSeconds: number) => {
       const first = world.ahead.wantsHelp(0)
@@ -196,7 +196,7 @@ describe('reading ahead in a prompt on three tiers', () => {
     ])
   })
 
-  it('reads hardly anything once more, however many slots there are', () => {
+  test('reads hardly anything once more, however many slots there are', () => {
     for (const slots of [4, 8, 12, 20, 28]) {
       const readsOf = (helps: boolean) => {
         const world = new World(slots)

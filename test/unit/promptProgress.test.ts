@@ -1,5 +1,5 @@
 // How far a prompt is, between a session's callbacks and whoever reads its events.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import type { SessionEvent } from '#moeflux/session/events.js'
 import { withPromptProgress } from '#moeflux/session/promptProgress.js'
 
@@ -7,7 +7,7 @@ const turn = () => new Promise(resolve => setImmediate(resolve))
 const text = (words: string): SessionEvent => ({ type: 'text', text: words })
 
 describe('progress of a prompt', () => {
-  it('comes before the answer, in order, and the latest alone to those who read slowly', async () => {
+  test('comes before the answer, in order, and the latest alone to those who read slowly', async () => {
     const stream = withPromptProgress(async function* (tell) {
       tell(0, 300, 40)
       await turn()
@@ -24,7 +24,7 @@ describe('progress of a prompt', () => {
     expect(seen).toEqual([[0, 300, 40], [300, 300, 40], text('a'), text('b')])
   })
 
-  it('misses nothing that is told while the reader is busy', async () => {
+  test('misses nothing that is told while the reader is busy', async () => {
     const stream = withPromptProgress(async function* (tell) {
       for (const done of [0, 1, 2]) {
         tell(done, 2, 0)
@@ -39,7 +39,7 @@ describe('progress of a prompt', () => {
     expect((await stream.next()).value).toEqual(text('a'))
   })
 
-  it('passes on an error, and leaves the events when it is left', async () => {
+  test('passes on an error, and leaves the events when it is left', async () => {
     const failing = withPromptProgress(async function* (tell) {
       tell(0, 9, 0)
       yield* []

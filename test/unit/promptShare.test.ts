@@ -1,3 +1,4 @@
+// Which experts of a prompt's layer go to the GPU, and which stay with the processors.
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { expertsToBring, type PromptTimes } from '#moeflux/experts/promptShare.js'

@@ -1,4 +1,5 @@
-import { expect, it } from 'vitest'
+// Whether a prompt's first layer should be read ahead, learned from what it waited for.
+import { expect, test } from 'vitest'
 import { PromptStalls } from '#moeflux/experts/promptStalls.js'
 
 /** Chunks of three layers; each as what the first layer waited, in milliseconds, and read. */
@@ -17,7 +18,7 @@ function answers(chunks: readonly (readonly [ms: number, reads: number])[]): boo
   })
 }
 
-it('helps a disk that lets the first layer wait, and leaves one alone that does not', () => {
+test('helps a disk that lets the first layer wait, and leaves one alone that does not', () => {
   expect(
     answers([
       [50, 8],
@@ -35,7 +36,7 @@ it('helps a disk that lets the first layer wait, and leaves one alone that does 
   ])
 })
 
-it('learns nothing from a first layer that read nothing', () => {
+test('learns nothing from a first layer that read nothing', () => {
   expect(
     answers([
       [0, 0],

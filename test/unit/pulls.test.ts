@@ -1,5 +1,5 @@
 // Pulls beside the answers: one per model, however many ask, stopped by name and with the server.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { Pulls } from '#moeflux/server/hub/pulls.js'
 import type { LoadHooks } from '#moeflux/server/modelShelf.js'
 
@@ -19,7 +19,7 @@ function world(): World {
 }
 
 describe('pulls', () => {
-  it('are one per model, and tell how far they are and how they ended', async () => {
+  test('are one per model, and tell how far they are and how they ended', async () => {
     const { pulls, running } = world()
     for (let i = 0; i < 10; i++) expect(pulls.begin('a')?.state).toBe('running')
     expect(running.size).toBe(1)
@@ -34,7 +34,7 @@ describe('pulls', () => {
     expect(pulls.begin('b')).toMatchObject({ state: 'running', problem: null }) // again
   })
 
-  it('are stopped by name, are few at once, and end with the server', async () => {
+  test('are stopped by name, are few at once, and end with the server', async () => {
     const { pulls, running } = world()
     for (const name of ['a', 'b', 'c', 'd']) pulls.begin(name)
     expect(pulls.begin('e')).toBeNull()

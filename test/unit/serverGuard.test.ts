@@ -1,5 +1,6 @@
+// Host names, origins and keys that may talk to a server.
 import { hostname } from 'node:os'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { Guard, type GuardOptions } from '#moeflux/server/guard.js'
 
 function allows(options: Partial<GuardOptions>, headers: Record<string, string>): boolean {
@@ -13,7 +14,7 @@ function allows(options: Partial<GuardOptions>, headers: Record<string, string>)
 }
 
 describe('names', () => {
-  it.each([
+  test.each([
     [
       '127.0.0.1',
       {},
@@ -39,7 +40,7 @@ describe('names', () => {
 describe('origins', () => {
   const host = 'localhost:8080'
 
-  it('other than the own one must be allowed', () => {
+  test('other than the own one must be allowed', () => {
     expect(allows({}, { host, origin: 'http://localhost:8080' })).toBe(true)
     for (const origin of ['http://evil.example', 'null', 'http://localhost:81', 'nonsense']) {
       expect(allows({}, { host, origin })).toBe(false)
@@ -49,7 +50,7 @@ describe('origins', () => {
     expect(allows({ corsOrigins: ['*'] }, { host, origin: 'http://any.example' })).toBe(true)
   })
 
-  it('are named in the answer only where they are allowed', () => {
+  test('are named in the answer only where they are allowed', () => {
     const guard = new Guard({ host: '127.0.0.1', corsOrigins: ['http://good.example'] })
     expect(guard.corsOrigin('http://good.example')).toBe('http://good.example')
     expect(guard.corsOrigin('http://evil.example')).toBeNull()
@@ -58,7 +59,7 @@ describe('origins', () => {
 })
 
 describe('keys', () => {
-  it('are taken from either header', () => {
+  test('are taken from either header', () => {
     const apiKey = 'secret'
     const host = 'localhost'
     expect(allows({ apiKey }, { host })).toBe(false)

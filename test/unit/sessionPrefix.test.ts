@@ -1,12 +1,13 @@
+// The longest known prefix of a prompt, and which states are worth their memory.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type Landmark, PrefixCache } from '#moeflux/session/prefixCache.js'
 import { commonPrefix, matchingPrefixes, prefixKey } from '#moeflux/session/prefixMatch.js'
 
 const tokens = fc.array(fc.integer({ min: 0, max: 2 }), { maxLength: 12 })
 
 describe('matching', () => {
-  it('finds exactly the prefixes of a prompt, longest first', () => {
+  test('finds exactly the prefixes of a prompt, longest first', () => {
     fc.assert(
       fc.property(tokens, fc.array(tokens, { maxLength: 20 }), (prompt, kept) => {
         const known = kept.map(list => ({ length: list.length, key: prefixKey(list), list }))
@@ -18,7 +19,7 @@ describe('matching', () => {
     )
   })
 
-  it('counts the tokens in common', () => {
+  test('counts the tokens in common', () => {
     fc.assert(
       fc.property(tokens, tokens, tokens, (shared, a, b) => {
         const common = commonPrefix([...shared, ...a], [...shared, ...b])
@@ -33,7 +34,7 @@ describe('the cache', () => {
   const state = (list: readonly number[], bytes = 10) => ({ tokens: list, bytes, release: () => {} })
   const landmarks: Landmark[] = ['system', 'breakpoint', 'userTurn', 'promptEnd', 'prompt', 'answer']
 
-  it('never holds more than its bytes, never drops what is pinned, and always finds what it holds', () => {
+  test('never holds more than its bytes, never drops what is pinned, and always finds what it holds', () => {
     const operation = fc.record({
       list: tokens.filter(list => list.length > 0),
       bytes: fc.integer({ min: 1, max: 60 }),
@@ -63,7 +64,7 @@ describe('the cache', () => {
     )
   })
 
-  it('lets go of repetitions first, of the system prompt last', () => {
+  test('lets go of repetitions first, of the system prompt last', () => {
     const cache = new PrefixCache({ bytes: 30, conversations: 9 })
     cache.add(state([1]), 'system', 1)
     cache.add(state([1, 2]), 'promptEnd', 1)
@@ -74,14 +75,14 @@ describe('the cache', () => {
     expect(cache.find([1, 9])?.landmark).toBe('system')
   })
 
-  it('does not let system prompts of the past crowd out conversations', () => {
+  test('does not let system prompts of the past crowd out conversations', () => {
     const cache = new PrefixCache({ bytes: 40, conversations: 9 })
     for (const conversation of [1, 2, 3, 4]) cache.add(state([conversation]), 'system', conversation)
     const gone = [5, 6].flatMap(token => cache.add(state([4, token]), 'promptEnd', 4))
     expect(gone.map(entry => entry.conversation)).toEqual([1, 2])
   })
 
-  it('forgets whole conversations, the one used longest ago first', () => {
+  test('forgets whole conversations, the one used longest ago first', () => {
     const cache = new PrefixCache({ bytes: 1e9, conversations: 2 })
     cache.add(state([1]), 'promptEnd', 1)
     cache.add(state([2]), 'promptEnd', 2)
@@ -90,7 +91,7 @@ describe('the cache', () => {
     expect(gone.map(entry => entry.conversation)).toEqual([2])
   })
 
-  it('keeps one state per prefix', () => {
+  test('keeps one state per prefix', () => {
     const cache = new PrefixCache({ bytes: 100, conversations: 9 })
     const first = state([1, 2])
     const second = state([1, 2])
@@ -99,7 +100,7 @@ describe('the cache', () => {
     expect(cache.find([1, 2, 3])).toMatchObject({ state: first, landmark: 'promptEnd', conversation: 2 })
   })
 
-  it('does not give up everything for one state that is too large', () => {
+  test('does not give up everything for one state that is too large', () => {
     const cache = new PrefixCache({ bytes: 30, conversations: 2 })
     cache.add(state([1]), 'promptEnd', 1)
     const large = state([2], 31)
@@ -107,7 +108,7 @@ describe('the cache', () => {
     expect(cache.size).toBe(1)
   })
 
-  it('names what is worth storing: the newest of each conversation, and system prompts', () => {
+  test('names what is worth storing: the newest of each conversation, and system prompts', () => {
     const cache = new PrefixCache({ bytes: 1e9, conversations: 9 })
     cache.add(state([1]), 'system', 1)
     cache.add(state([1, 2]), 'promptEnd', 1)

@@ -1,5 +1,6 @@
+// The sampler against plain code: filters in their order, seeds, penalties, log-probabilities.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { argmax, Sampler, type SamplerOptions, tokenLogprobs } from '#moeflux/text/sampler.js'
 import { processorMs } from '../support/processorMs.js'
 
@@ -31,13 +32,13 @@ function keptTokens(
 }
 
 describe('sampling', () => {
-  it('is greedy at temperature 0, lowest index first', () => {
+  test('is greedy at temperature 0, lowest index first', () => {
     expect(new Sampler({ temperature: 0 }).sample(logits(1, 3, 3, 2))).toBe(1)
     expect(new Sampler({ temperature: 0 }).sample(logits(Number.NaN, -Infinity, -5, Number.NaN))).toBe(2)
     expect(new Sampler({ temperature: 0 }).sample(logits(1, Infinity, 3))).toBe(1)
   })
 
-  it('only ever draws what top-k, top-p and min-p keep, and draws all of it', () => {
+  test('only ever draws what top-k, top-p and min-p keep, and draws all of it', () => {
     const setting = fc.record({
       values: fc.array(
         fc.integer({ min: -80, max: 80 }).map(n => n / 16),
@@ -65,7 +66,7 @@ describe('sampling', () => {
     expect(drawn).toEqual(new Set([0, 1, 2, 4]))
   })
 
-  it.each([{ topK: 0 }, { topK: 6 }, { topP: 0.999999 }])('draws with the right frequencies (%j)', options => {
+  test.each([{ topK: 0 }, { topK: 6 }, { topP: 0.999999 }])('draws with the right frequencies (%j)', options => {
     const given = logits(0, 1, 2, 0.5, -1, 3)
     const expected = softmax(given, 1.5)
     const counts = new Array(6).fill(0)
@@ -74,7 +75,7 @@ describe('sampling', () => {
     for (let token = 0; token < 6; token++) expect(counts[token] / 20_000).toBeCloseTo(expected[token], 1.7)
   })
 
-  it('repeats itself for a seed and not without', () => {
+  test('repeats itself for a seed and not without', () => {
     const given = new Float32Array(1000).fill(1)
     const run = (seed?: number) => {
       const sampler = new Sampler({ seed })
@@ -85,27 +86,27 @@ describe('sampling', () => {
     expect(run()).not.toBe(run())
   })
 
-  it('leaves the given logits alone', () => {
+  test('leaves the given logits alone', () => {
     const given = logits(1, 2, 3)
     new Sampler({ repetitionPenalty: 2, logitBias: new Map([[0, 9]]) }).sample(given, Uint32Array.of(3))
     expect([...given]).toEqual([1, 2, 3])
   })
 
-  it('penalizes repetition in prompt and answer as transformers does', () => {
+  test('penalizes repetition in prompt and answer as transformers does', () => {
     const sampler = new Sampler({ temperature: 0, repetitionPenalty: 2 })
     sampler.seePrompt([0, 0, 3])
     expect(sampler.sample(logits(3, 2, 1.9, -1))).toBe(1) // 1.5, 2, 1.9, -2
     expect(sampler.sample(logits(3, 2, 1.9, -1))).toBe(2)
   })
 
-  it('penalizes presence and frequency in the answer', () => {
+  test('penalizes presence and frequency in the answer', () => {
     const presence = new Sampler({ temperature: 0, presencePenalty: 1 })
     expect([1, 2, 3].map(() => presence.sample(logits(3, 2.5)))).toEqual([0, 1, 0])
     const frequency = new Sampler({ temperature: 0, frequencyPenalty: 0.4 })
     expect([1, 2, 3, 4].map(() => frequency.sample(logits(3, 2.5)))).toEqual([0, 0, 1, 0])
   })
 
-  it('takes biases and masks', () => {
+  test('takes biases and masks', () => {
     expect(
       new Sampler({
         temperature: 0,
@@ -122,7 +123,7 @@ describe('sampling', () => {
     }
   })
 
-  it('throws where no token can be chosen', () => {
+  test('throws where no token can be chosen', () => {
     for (const options of [{ temperature: 0 }, { topK: 2 }, { topP: 0.5 }, {}]) {
       const sampler = new Sampler(options)
       expect(() => sampler.sample(new Float32Array(4).fill(Number.NaN))).toThrow(/no token can be chosen/)
@@ -130,7 +131,7 @@ describe('sampling', () => {
     }
   })
 
-  it('refuses options outside their range', () => {
+  test('refuses options outside their range', () => {
     for (const options of [
       { temperature: -1 },
       { temperature: Number.NaN },
@@ -144,7 +145,7 @@ describe('sampling', () => {
     }
   })
 
-  it('is fast for a vocabulary of 248,320', () => {
+  test('is fast for a vocabulary of 248,320', () => {
     const given = Float32Array.from({ length: 248_320 }, (_, i) => Math.sin(i * 12.9898) * 6)
     for (const [options, limit] of [
       [{ topK: 20, topP: 0.9 }, 40],
@@ -161,7 +162,7 @@ describe('sampling', () => {
 })
 
 describe('logprobs', () => {
-  it('are those of the plain softmax', () => {
+  test('are those of the plain softmax', () => {
     const given = logits(1, 4, 2, -3)
     const expected = softmax(given, 1).map(Math.log)
     const result = tokenLogprobs(given, 2, 3)

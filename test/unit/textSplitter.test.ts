@@ -1,5 +1,6 @@
+// Streams of text split into thinking, text and tool calls, wherever they are cut.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { qwen3_5 } from '#moeflux/text/dialects/qwen3_5.js'
 import type { SplitEvent, SplitterOptions } from '#moeflux/text/splitter.js'
 import { processorMs } from '../support/processorMs.js'
@@ -23,7 +24,7 @@ const thinking = (value: string) => ({ type: 'thinking', text: value })
 const call = (name: string, args: string) => ({ type: 'toolCall', name, arguments: args })
 
 describe('thinking', () => {
-  it('is split from the answer, without the newlines around it', () => {
+  test('is split from the answer, without the newlines around it', () => {
     expect(split(['<think>\nA plan.\n\nMore.\n</think>\n\nThe answer.\n'])).toEqual([
       thinking('A plan.\n\nMore.'),
       text('The answer.\n'),
@@ -33,7 +34,7 @@ describe('thinking', () => {
     expect(split(['<think>\n\n</think>\n\nHi'])).toEqual([text('Hi')])
   })
 
-  it('is recognized only at the start, and its end only inside', () => {
+  test('is recognized only at the start, and its end only inside', () => {
     expect(split(['I write <think> here </think>.'])).toEqual([text('I write <think> here </think>.')])
     expect(split(['</think>x'])).toEqual([text('</think>x')])
     expect(split(['a < b <thin'])).toEqual([text('a < b <thin')])
@@ -43,7 +44,7 @@ describe('thinking', () => {
 })
 
 describe('tool calls', () => {
-  it('are found in both forms, several and between text', () => {
+  test('are found in both forms, several and between text', () => {
     expect(
       split([
         'Let me see.\n\n<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": [2]}}\n</tool_call>\n' +
@@ -63,7 +64,7 @@ describe('tool calls', () => {
     ])
   })
 
-  it('may have end tags inside JSON strings, and keep the digits of numbers', () => {
+  test('may have end tags inside JSON strings, and keep the digits of numbers', () => {
     const args = '{"x": "</tool_call> \\" } <tool_call>", "id": 12345678901234567890}'
     expect(split([`<tool_call>{"name": "f", "arguments": ${args}}</tool_call>`])).toEqual([call('f', args)])
     expect(split(['<tool_call>{"arguments": {"arguments": 1}, "name": "f"}</tool_call>'])).toEqual([
@@ -72,12 +73,12 @@ describe('tool calls', () => {
     expect(split(['<tool_call>{"name": "f", "arguments": "{\\"a\\":1}"}</tool_call>'])).toEqual([call('f', '{"a":1}')])
   })
 
-  it('without an end tag count when they are whole', () => {
+  test('without an end tag count when they are whole', () => {
     expect(split(['<tool_call>\n{"name": "f", "arguments": {}}\n'])).toEqual([call('f', '{}')])
     expect(split(['<tool_call>\n{"name": "f", "argu'])).toEqual([text('<tool_call>\n{"name": "f", "argu')])
   })
 
-  it('come out as text where they are broken', () => {
+  test('come out as text where they are broken', () => {
     for (const broken of [
       'x\n<tool_call>hello</tool_call>',
       '<tool_call>{"name": "f" "arguments"}</tool_call>',
@@ -97,12 +98,12 @@ describe('tool calls', () => {
     ])
   })
 
-  it('are text where they are switched off', () => {
+  test('are text where they are switched off', () => {
     const plain = '\n<tool_call>{"name":"f"}</tool_call>\n'
     expect(split([plain], { toolCalls: false })).toEqual([text(plain)])
   })
 
-  it('of a hundred kilobytes take linear time', () => {
+  test('of a hundred kilobytes take linear time', () => {
     const body = '<p>x</p>\n'.repeat(12_000)
     const start = processorMs()
     const [event] = split([`<tool_call><function=f><parameter=x>${body}</parameter></function></tool_call>`])
@@ -112,7 +113,7 @@ describe('tool calls', () => {
 })
 
 describe('stop sequences', () => {
-  it('end the text before them', () => {
+  test('end the text before them', () => {
     const splitter = qwen3_5.createSplitter({ stop: ['\nUser:', 'END', 'xEND'] })
     expect([...splitter.push('one\n\nUs'), ...splitter.push('er: two')]).toEqual([text('one'), text('\n')])
     expect(splitter.stopped).toBe('\nUser:')
@@ -121,7 +122,7 @@ describe('stop sequences', () => {
     expect(split(['not EN', 'D'], { stop: ['ENDE', ''] })).toEqual([text('not END')])
   })
 
-  it('do not act inside thinking', () => {
+  test('do not act inside thinking', () => {
     expect(split(['<think>a END b</think>c END d'], { stop: ['END'] })).toEqual([thinking('a END b'), text('c ')])
   })
 })
@@ -152,7 +153,7 @@ describe('always', () => {
     '😀',
   )
 
-  it('gives the same events for any cut of the text, and loses nothing of plain text', () => {
+  test('gives the same events for any cut of the text, and loses nothing of plain text', () => {
     fc.assert(
       fc.property(
         fc.array(token, { maxLength: 14 }).map(parts => parts.join('')),

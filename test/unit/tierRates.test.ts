@@ -1,3 +1,4 @@
+// What to do about experts that are not on the GPU, from measured rates.
 import { expect, test } from 'vitest'
 import { chooseWay, type TierRates } from '#moeflux/compute/tierRates.js'
 import { expertsToBring } from '#moeflux/experts/promptShare.js'

@@ -1,7 +1,8 @@
-import { expect, it } from 'vitest'
+// Messages and tools in the forms that clients send, as templates get them.
+import { expect, test } from 'vitest'
 import { plainMessages, plainTools } from '#moeflux/text/messages.js'
 
-it('takes the calls of an answer into a message as the answer names them', () => {
+test('takes the calls of an answer into a message as the answer names them', () => {
   const toolCalls = [{ id: 'call_1', name: 'add', arguments: '{"a": 1}' }]
   const calls = [{ id: 'call_1', type: 'function', function: { name: 'add', arguments: '{"a": 1}' } }]
   const [own] = plainMessages([{ role: 'assistant', content: 'So.', toolCalls }]).messages
@@ -10,7 +11,7 @@ it('takes the calls of an answer into a message as the answer names them', () =>
   expect(own.tool_calls).toEqual([{ id: 'call_1', type: 'function', function: { name: 'add', arguments: { a: 1 } } }])
 })
 
-it('takes tools in both forms, and no cache marks to the template', () => {
+test('takes tools in both forms, and no cache marks to the template', () => {
   const tool = { name: 'add', description: 'Adds', parameters: { type: 'object' } }
   const marked = { type: 'function', function: { ...tool, cache_control: { type: 'ephemeral' } } }
   expect(plainTools([tool, marked])).toEqual([

@@ -1,5 +1,6 @@
+// How often experts are used, counted with forgetting, and the policy made of it.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { createPolicy } from '#moeflux/experts/evictionPolicy.js'
 import { defaultTuning, UseRates } from '#moeflux/experts/useRates.js'
 
@@ -19,7 +20,7 @@ function rateOf(steps: readonly (readonly number[])[], key: number, experts: num
 }
 
 describe('rates of use', () => {
-  it('are the faded shares of steps, quick and slow, and a part of the mean', () => {
+  test('are the faded shares of steps, quick and slow, and a part of the mean', () => {
     const experts = 5
     const step = fc.uniqueArray(fc.nat(experts - 1), { maxLength: 3 })
     fc.assert(
@@ -38,7 +39,7 @@ describe('rates of use', () => {
     )
   })
 
-  it('stay what they are over as many steps as one likes', () => {
+  test('stay what they are over as many steps as one likes', () => {
     const rates = new UseRates(3)
     for (let step = 0; step < 70_000; step++) {
       if (step > 0) rates.tick()
@@ -56,7 +57,7 @@ describe('rates of use', () => {
 
 describe('lrfu', () => {
   // What the heaps must find, by looking at every slot.
-  it('evicts the slot with the longest wait, whatever happened before', () => {
+  test('evicts the slot with the longest wait, whatever happened before', () => {
     const shape = { layers: 3, experts: 8, slots: 10 }
     const action = fc.record({
       kind: fc.constantFrom('use', 'use', 'use', 'use', 'ahead', 'remove', 'offer', 'tick', 'victim'),

@@ -1,5 +1,6 @@
+// Words that come in pieces, wrapped at a terminal's width.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { WordWrapper } from '#moeflux/cli/chat/wordWrapper.js'
 
 function wrapped(pieces: readonly string[], columns: number): string {
@@ -11,27 +12,27 @@ function wrapped(pieces: readonly string[], columns: number): string {
 const plain = (text: string) => text.replace(/\u001b\[[\d;]*m/g, '')
 
 describe('an answer at a terminal', () => {
-  it('has its lines broken between words', () => {
+  test('has its lines broken between words', () => {
     expect(wrapped(['The little dog ran into the garden.'], 16)).toBe('The little dog\nran into the\ngarden.')
   })
 
-  it('keeps lines, indents and words that are longer than a line', () => {
+  test('keeps lines, indents and words that are longer than a line', () => {
     expect(wrapped(['a\n\n  b  c\n'], 80)).toBe('a\n\n  b  c\n')
     expect(wrapped(['x https://example.org/a/long/way y'], 12)).toBe('x\nhttps://example.org/a/long/way y')
   })
 
-  it('takes no room for colours, and two columns for wide characters', () => {
+  test('takes no room for colours, and two columns for wide characters', () => {
     const bold = '\u001b[1mlittle\u001b[22m'
     expect(wrapped([`The ${bold} dog`], 15)).toBe(`The ${bold} dog`)
     expect(wrapped(['這是一隻小狗'], 9)).toBe('這是一隻\n小狗')
   })
 
-  it('leaves blocks of code as they are', () => {
+  test('leaves blocks of code as they are', () => {
     const wrapper = new WordWrapper(() => 8)
     expect(wrapper.push('const a = 1 + 2\n', true) + wrapper.push('one two three')).toBe('const a = 1 + 2\none two')
   })
 
-  it('says the same words however they come, in lines that fit', () => {
+  test('says the same words however they come, in lines that fit', () => {
     const word = fc.stringMatching(/^[a-zé,.]{1,9}$/)
     const coloured = word.map(text => `\u001b[36m${text}\u001b[39m`)
     const text = fc.array(fc.oneof(word, coloured, fc.constant('\n')), { maxLength: 40 }).map(words => words.join(' '))

@@ -1,4 +1,5 @@
-import { describe, expect, it, vi } from 'vitest'
+// Sessions over a scripted model: events, the prefix cache, requests that end early or cannot be answered.
+import { describe, expect, test, vi } from 'vitest'
 import { OutOfMemoryError } from '#moeflux/errors.js'
 import type { Answer, ChatOptions, SessionEvent } from '#moeflux/session/events.js'
 import type { ChatMessage } from '#moeflux/text/messages.js'
@@ -19,7 +20,7 @@ async function collect(events: AsyncIterable<SessionEvent>): Promise<SessionEven
 }
 
 describe('events', () => {
-  it('stream text, usage and the end', async () => {
+  test('stream text, usage and the end', async () => {
     const { model } = await open(() => 'Once upon a time.')
     const session = model.createSession()
     const events = await collect(session.chat({ messages: hello }))
@@ -36,7 +37,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('split thinking and tool calls', async () => {
+  test('split thinking and tool calls', async () => {
     const { model } = await open(prompt =>
       prompt.endsWith('<think>\n')
         ? 'I need a sum.\n</think>\n\nLet me add.\n<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
@@ -51,7 +52,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('show nothing of a tool call that a limit cuts off, and all of one that the model did not finish', async () => {
+  test('show nothing of a tool call that a limit cuts off, and all of one that the model did not finish', async () => {
     const { model } = await open(() => 'Let me add.\n<tool_call>\n{"name": "add", "argu')
     const tools = [{ name: 'add' }]
     const cut = await model.generate({ prompt: 'Add', tools, maxTokens: 8 })
@@ -61,7 +62,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('go on from where thinking was cut off, blank lines and all', async () => {
+  test('go on from where thinking was cut off, blank lines and all', async () => {
     const { model } = await open(() => 'First this\n\nThen that\n</think>\n\nDone.')
     const session = model.createSession()
     const whole = await session.chat({ messages: hello, thinking: true }).answer()
@@ -76,7 +77,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('go on from what the answer begins with, which is text whatever it spells', async () => {
+  test('go on from what the answer begins with, which is text whatever it spells', async () => {
     const { model } = await open(() => 'One two three')
     const session = model.createSession()
     const answer = await session.chat({ messages: hello, prefill: 'One' }).answer()
@@ -95,7 +96,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('can be read once', async () => {
+  test('can be read once', async () => {
     const { model } = await open(() => 'ok')
     const stream = model.stream({ prompt: 'go' })
     await collect(stream)
@@ -103,7 +104,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('end at stop sequences and limits', async () => {
+  test('end at stop sequences and limits', async () => {
     const { model } = await open(() => 'one two three four')
     const session = model.createSession()
     const run = (options: Partial<ChatOptions>) => session.chat({ messages: hello, ...options }).answer()
@@ -113,7 +114,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('carry logprobs for each token', async () => {
+  test('carry logprobs for each token', async () => {
     const { model } = await open(() => 'Once upon')
     const events = await collect(model.stream({ prompt: 'x', logprobs: 2 }))
     const logprobs = events.flatMap(event => ('logprobs' in event ? (event.logprobs ?? []) : []))
@@ -123,7 +124,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('complete raw text and token ids', async () => {
+  test('complete raw text and token ids', async () => {
     const { model } = await scriptedModel({ script: tokens => (tokens.length < 6 ? 258 : END_TOKEN) })
     const session = model.createSession()
     expect(await session.complete({ prompt: 'Once upon' }).answer()).toMatchObject({ text: ' a a a a' })
@@ -134,7 +135,7 @@ describe('events', () => {
     await model.close()
   })
 
-  it('obey a constraint, and close it', async () => {
+  test('obey a constraint, and close it', async () => {
     const { model } = await open(() => 'yes')
     const [no] = tokenizer.encode('no')
     const only = (token: number) => {
@@ -175,7 +176,7 @@ describe('the prefix cache', () => {
     return answer
   }
 
-  it('lets a growing conversation evaluate only what is new', async () => {
+  test('lets a growing conversation evaluate only what is new', async () => {
     const { model, evaluated } = await open(prompt => `Answer to ${prompt.length}.`)
     const session = model.createSession()
     const messages: ChatMessage[] = [{ role: 'system', content: 'Be kind to everyone who asks you something.' }]
@@ -197,7 +198,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('needs no evaluation for a repeated prompt', async () => {
+  test('needs no evaluation for a repeated prompt', async () => {
     const { model, evaluated } = await open(() => 'Yes.')
     const session = model.createSession()
     const first = await session.chat({ messages: hello }).answer()
@@ -209,7 +210,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('goes back exactly to the turn that was edited', async () => {
+  test('goes back exactly to the turn that was edited', async () => {
     const { model } = await open(prompt => `Answer to ${prompt.length}.`)
     const session = model.createSession()
     const messages: ChatMessage[] = [{ role: 'system', content: 'Be kind.' }]
@@ -233,7 +234,7 @@ describe('the prefix cache', () => {
     await fresh.close()
   })
 
-  it('lets nobody wait for a prompt whose caller failed when it was told how far it is', async () => {
+  test('lets nobody wait for a prompt whose caller failed when it was told how far it is', async () => {
     const { model } = await open(prompt => `${prompt.length}.`)
     const session = model.createSession()
     const messages = [{ role: 'system', content: 'You remember numbers. '.repeat(20) } as const, user('Which?')]
@@ -248,7 +249,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('keeps breakpoints that the messages ask for', async () => {
+  test('keeps breakpoints that the messages ask for', async () => {
     const { model } = await open(() => 'ok')
     const session = model.createSession()
     const document = 'A long document. '.repeat(20)
@@ -274,7 +275,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('shares a system prompt between conversations and does not mix them', async () => {
+  test('shares a system prompt between conversations and does not mix them', async () => {
     const { model } = await open(prompt => `${prompt.match(/number \d+/g)?.join(', ')}.`)
     const session = model.createSession({ maxSequences: 3 })
     const system: ChatMessage = { role: 'system', content: 'You remember numbers.' }
@@ -289,7 +290,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('waits for a prompt that begins alike in place of evaluating it twice', async () => {
+  test('waits for a prompt that begins alike in place of evaluating it twice', async () => {
     const { model, evaluated } = await open(prompt => `${prompt.match(/number \d+/g)?.at(-1)}.`)
     const session = model.createSession()
     const system: ChatMessage = { role: 'system', content: 'A long text that all of them share. '.repeat(20) }
@@ -302,7 +303,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('stays within its bytes, keeps the system prompt, and gives all memory back', async () => {
+  test('stays within its bytes, keeps the system prompt, and gives all memory back', async () => {
     const { model, alive } = await open(() => 'ok')
     const session = model.createSession({ byteBudget: 80_000 })
     const system: ChatMessage = { role: 'system', content: 'You are patient.' }
@@ -317,7 +318,7 @@ describe('the prefix cache', () => {
     expect(alive()).toEqual({ sequences: 0, held: 0 })
   })
 
-  it('makes room when memory runs out, and fails only where there is none to make', async () => {
+  test('makes room when memory runs out, and fails only where there is none to make', async () => {
     let most = 6
     const scripted = await open(() => 'one two three', {
       onStep: () => {
@@ -339,7 +340,7 @@ describe('the prefix cache', () => {
     expect(scripted.alive()).toEqual({ sequences: 0, held: 0 })
   })
 
-  it('puts tool calls back as the model wrote them, and ids as it chose them', async () => {
+  test('puts tool calls back as the model wrote them, and ids as it chose them', async () => {
     // A template that repeats answers as they were, as those of this family do within a chain of tool calls.
     const template = `{%- for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}<|im_end|>
@@ -367,7 +368,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('keeps the thinking within a chain of tool calls, though the client drops it', async () => {
+  test('keeps the thinking within a chain of tool calls, though the client drops it', async () => {
     const template = `{%- for m in messages %}<|im_start|>{{ m.role }}
 {% if m.role == 'assistant' %}<think>
 {{ m.reasoning_content }}
@@ -393,7 +394,7 @@ describe('the prefix cache', () => {
     await model.close()
   })
 
-  it('logs one line per request that says what was cached and why not more', async () => {
+  test('logs one line per request that says what was cached and why not more', async () => {
     const { model } = await open(() => 'ok')
     const lines: string[] = []
     const session = model.createSession({ onLog: line => lines.push(line) })
@@ -418,7 +419,7 @@ describe('requests that end early', () => {
     return { release, gate }
   }
 
-  it('free their slot when the reader leaves', async () => {
+  test('free their slot when the reader leaves', async () => {
     const { model, alive } = await open(() => 'one two three four five')
     const session = model.createSession({ maxSequences: 1 })
     for await (const event of session.chat({ messages: hello })) if (event.type === 'text') break
@@ -428,7 +429,7 @@ describe('requests that end early', () => {
     await model.close()
   })
 
-  it('stop at once when aborted during the prompt, while waiting, or by return()', async () => {
+  test('stop at once when aborted during the prompt, while waiting, or by return()', async () => {
     const blocked = (_runs: unknown, signal?: AbortSignal) =>
       new Promise<void>((_resolve, reject) => signal?.addEventListener('abort', () => reject(signal.reason)))
     const { model, alive } = await open(() => 'x', { onStep: blocked })
@@ -451,7 +452,7 @@ describe('requests that end early', () => {
     await model.close()
   })
 
-  it('keep what was evaluated before a failure, and the next request goes on from there', async () => {
+  test('keep what was evaluated before a failure, and the next request goes on from there', async () => {
     let fail = false
     const { model } = await open(() => 'fine', {
       onStep: () => {
@@ -470,7 +471,7 @@ describe('requests that end early', () => {
     await model.close()
   })
 
-  it('leave nothing behind, whenever a hundred of them end', async () => {
+  test('leave nothing behind, whenever a hundred of them end', async () => {
     const scripted = await open(prompt => `${prompt.length} `.repeat(9), {
       onStep: () => new Promise(resolve => setTimeout(resolve, Math.random() * 2)),
     })
@@ -495,7 +496,7 @@ describe('requests that end early', () => {
     expect(scripted.alive()).toEqual({ sequences: 0, held: 0 })
   })
 
-  it('free their slot even where nobody reads on', async () => {
+  test('free their slot even where nobody reads on', async () => {
     const { model, alive } = await open(() => 'one two three four five')
     const session = model.createSession({ maxSequences: 1 })
     const abort = new AbortController()
@@ -517,7 +518,7 @@ describe('requests that end early', () => {
     await model.close()
   })
 
-  it('are refused when the session or model is closed', async () => {
+  test('are refused when the session or model is closed', async () => {
     const { release, gate } = slow()
     const { model } = await open(() => 'x', { onStep: () => gate })
     const session = model.createSession()
@@ -533,7 +534,7 @@ describe('requests that end early', () => {
 })
 
 describe('what cannot be answered', () => {
-  it('is told before anything is evaluated', async () => {
+  test('is told before anything is evaluated', async () => {
     const { model, evaluated } = await open(() => 'ok', { contextLength: 40 })
     const session = model.createSession()
     const run = (options: Partial<ChatOptions>) => session.chat({ messages: hello, ...options }).answer()
@@ -566,7 +567,7 @@ describe('what cannot be answered', () => {
     await model.close()
   })
 
-  it('fills the context and says so', async () => {
+  test('fills the context and says so', async () => {
     const { model } = await scriptedModel({ script: () => 258, contextLength: 30 })
     const answer = await model.generate({ prompt: 'go' })
     expect(answer.reason).toBe('length')
@@ -574,7 +575,7 @@ describe('what cannot be answered', () => {
     await model.close()
   })
 
-  it('names what the model folder lacks', async () => {
+  test('names what the model folder lacks', async () => {
     const { model: raw } = await open(() => 'ok', { template: null })
     await expect(raw.generate({ prompt: 'x' })).rejects.toMatchObject({ code: 'TEMPLATE' })
     expect((await raw.createSession().complete({ prompt: 'x', maxTokens: 1 }).answer()).usage.promptTokens).toBe(1)
@@ -585,7 +586,7 @@ describe('what cannot be answered', () => {
     await mute.close()
   })
 
-  it('counts tokens without evaluating', async () => {
+  test('counts tokens without evaluating', async () => {
     const { model, evaluated } = await open(() => 'ok')
     const session = model.createSession()
     const count = await session.countTokens({ messages: hello })

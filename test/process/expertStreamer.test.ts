@@ -1,5 +1,6 @@
+// The streamer's decisions over a scripted disk: hits, misses, reads ahead, aborts, and slots that are never lost.
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { ExpertReadError } from '#moeflux/errors.js'
 import { aborted, ExpertStreamer, type ReadQueue } from '#moeflux/experts/expertStreamer.js'
 import { PrefetchGovernor } from '#moeflux/experts/prefetchGovernor.js'
@@ -166,7 +167,7 @@ const union = fc
   .map(set => set.sort((a, b) => a - b))
 
 describe('expert streamer', () => {
-  it('hands out every expert of every layer once, with any number of slots, reading each at most once', () => {
+  test('hands out every expert of every layer once, with any number of slots, reading each at most once', () => {
     fc.assert(
       fc.property(
         fc.nat(),
@@ -196,7 +197,7 @@ describe('expert streamer', () => {
     )
   })
 
-  it('leaks no slot over 1,000 random aborts and failed reads', () => {
+  test('leaks no slot over 1,000 random aborts and failed reads', () => {
     const random = randomOf(7)
     const slots = 12
     const disk = new FakeDisk(slots, random)
@@ -243,7 +244,7 @@ describe('expert streamer', () => {
     for (let expert = 0; expert < 12; expert++) expect(disk.memory).toContain(`0:${expert}`)
   })
 
-  it('hands out hits before it waits for misses', () => {
+  test('hands out hits before it waits for misses', () => {
     const disk = new FakeDisk(8, randomOf(1))
     const { streamer } = streamerOn(disk, 8)
     computeLayer(streamer, disk, 0, [2, 3])
@@ -255,7 +256,7 @@ describe('expert streamer', () => {
     streamer.release()
   })
 
-  it('lets a demand overtake prefetches that wait', () => {
+  test('lets a demand overtake prefetches that wait', () => {
     const disk = new FakeDisk(64, randomOf(3))
     const { streamer } = streamerOn(disk, 64)
     streamer.guess(1, [[0, 1, 2, 3, 4, 5]])
@@ -263,7 +264,7 @@ describe('expert streamer', () => {
     expect(disk.reads[0]).toBe('0:9')
   })
 
-  it('calls off guesses for a layer that turned out otherwise, and counts only what reached the disk', () => {
+  test('calls off guesses for a layer that turned out otherwise, and counts only what reached the disk', () => {
     const disk = new FakeDisk(64, randomOf(3))
     const { streamer } = streamerOn(disk, 64)
     streamer.guess(1, [[3, 0, 1, 2]])
@@ -273,7 +274,7 @@ describe('expert streamer', () => {
     expect(streamer.stats).toMatchObject({ expertHits: 1, prefetchHits: 1, prefetchReads: 1, expertMisses: 0 })
   })
 
-  it('stops reading guesses that do not come true, and reads them again when they do', () => {
+  test('stops reading guesses that do not come true, and reads them again when they do', () => {
     const disk = new FakeDisk(4, randomOf(3))
     const { streamer } = streamerOn(disk, 4)
     /** Reads ahead in the last steps of many. */
@@ -310,7 +311,7 @@ describe('expert streamer', () => {
       return { reads: disk.reads.length - before, ...streamer.stats }
     }
 
-    it.each([4, 16, 24, 40, 56, 64])('reads the next one before its turn, and none once more: %d slots', slots => {
+    test.each([4, 16, 24, 40, 56, 64])('reads the next one before its turn, and none once more: %d slots', slots => {
       const plain = readsOfChunks(slots, 30, false)
       const ahead = readsOfChunks(slots, 30, true)
       expect(plain.prefetchReads).toBe(0)
@@ -319,7 +320,7 @@ describe('expert streamer', () => {
       expect(ahead.reads).toBe(plain.reads)
     })
 
-    it('takes nothing from the present layer: not before all of it has slots, and only slots of turns that are over', () => {
+    test('takes nothing from the present layer: not before all of it has slots, and only slots of turns that are over', () => {
       const disk = new FakeDisk(20, randomOf(2))
       const { streamer } = streamerOn(disk, 20)
       computeLayer(streamer, disk, 3, [0, 1, 2, 3])
@@ -336,7 +337,7 @@ describe('expert streamer', () => {
       expect([0, 1, 2, 3].filter(expert => !isRead(3, expert))).toEqual([])
     })
 
-    it('reads what is guessed where a chunk wants less', () => {
+    test('reads what is guessed where a chunk wants less', () => {
       const disk = new FakeDisk(32, randomOf(2))
       const { streamer } = streamerOn(disk, 32)
       streamer.request(0, [1, 2])
@@ -348,7 +349,7 @@ describe('expert streamer', () => {
       expect(streamer.stats).toMatchObject({ prefetchReads: 2, prefetchHits: 1, expertMisses: 3 })
     })
 
-    it('asks for nothing more when the prompt is given up', () => {
+    test('asks for nothing more when the prompt is given up', () => {
       const disk = new FakeDisk(32, randomOf(2))
       const { streamer } = streamerOn(disk, 32)
       streamer.request(0, [1])
@@ -361,7 +362,7 @@ describe('expert streamer', () => {
     })
   })
 
-  it('says which expert of which file cannot be read, and reads it when the disk is well again', () => {
+  test('says which expert of which file cannot be read, and reads it when the disk is well again', () => {
     const disk = new FakeDisk(4, randomOf(3))
     const { streamer } = streamerOn(disk, 4)
     disk.failing = true
@@ -374,7 +375,7 @@ describe('expert streamer', () => {
     expect(computeLayer(streamer, disk, 2, [5])).toEqual([5])
   })
 
-  it('does not fail a request by a read that began before it: that one is read again', () => {
+  test('does not fail a request by a read that began before it: that one is read again', () => {
     for (const asks of [false, true]) {
       const disk = new FakeDisk(4, randomOf(3))
       const { streamer } = streamerOn(disk, 4)
@@ -404,7 +405,7 @@ describe('expert streamer', () => {
     }
   })
 
-  it('does not hang when a reader thread has died', () => {
+  test('does not hang when a reader thread has died', () => {
     const disk = new FakeDisk(4, randomOf(3))
     const { streamer } = streamerOn(disk, 4)
     streamer.request(0, [1])
@@ -426,13 +427,13 @@ describe('prefetch governor', () => {
     return on / steps
   }
 
-  it('turns itself off where it does not pay, costs little to find out, and tries again later', () => {
+  test('turns itself off where it does not pay, costs little to find out, and tries again later', () => {
     const governor = new PrefetchGovernor(true)
     expect(drive(governor, 1.1, 1, 2000)).toBeLessThan(0.15)
     expect(drive(governor, 0.5, 1, 2000)).toBeGreaterThan(0.7)
   })
 
-  it('is not misled by a cache that fills up while it tries, nor for long by noise', () => {
+  test('is not misled by a cache that fills up while it tries, nor for long by noise', () => {
     const governor = new PrefetchGovernor(true)
     const random = randomOf(5)
     let on = 0
@@ -445,13 +446,13 @@ describe('prefetch governor', () => {
     expect(on / 2000).toBeGreaterThan(0.8)
   })
 
-  it('learns on after steps that a coarse clock says took no time', () => {
+  test('learns on after steps that a coarse clock says took no time', () => {
     const governor = new PrefetchGovernor(true)
     for (let i = 0; i < 64; i++) governor.stepDone(0, 10)
     expect(drive(governor, 0.5, 1, 2000)).toBeGreaterThan(0.7)
   })
 
-  it('stays off when it is not allowed, and learns nothing from steps without reads', () => {
+  test('stays off when it is not allowed, and learns nothing from steps without reads', () => {
     expect(new PrefetchGovernor(false).on).toBe(false)
     const governor = new PrefetchGovernor(true)
     for (let i = 0; i < 1000; i++) governor.stepDone(1, 0)
@@ -460,7 +461,7 @@ describe('prefetch governor', () => {
 })
 
 describe('previous experts', () => {
-  it('keeps the last set of each sequence and layer apart, and forgets a sequence', () => {
+  test('keeps the last set of each sequence and layer apart, and forgets a sequence', () => {
     const previous = new PreviousExperts()
     previous.observe(1, 0, [3, 4])
     previous.observe(2, 0, [5])

@@ -1,5 +1,5 @@
 // Whole chats with models of other dialects: from messages through the template to events, and back into the next prompt.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { ConstraintFactory } from '#moeflux/constrain/constraintFactory.js'
 import type { DialectName } from '#moeflux/model/families/family.js'
 import { thinkingOption } from '#moeflux/server/openai/options.js'
@@ -52,7 +52,7 @@ async function speaker(dialect: DialectName, answers: readonly string[]) {
 }
 
 describe('a chat with a model that speaks harmony', () => {
-  it('thinks, calls a tool, hears its result, and answers', async () => {
+  test('thinks, calls a tool, hears its result, and answers', async () => {
     const { ask, prompts, controls, close } = await speaker('harmony', [
       '<|channel|>analysis<|message|>Use f.<|end|><|start|>assistant' +
         '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"x": "<|y|>"}<|call|>',
@@ -88,7 +88,7 @@ describe('a chat with a model that speaks harmony', () => {
     await close()
   })
 
-  it('closes thinking that takes too long, and goes on from a text that was begun', async () => {
+  test('closes thinking that takes too long, and goes on from a text that was begun', async () => {
     const { ask, prompts, close } = await speaker('harmony', [
       `<|channel|>analysis<|message|>${'word '.repeat(50)}`,
       ' cold.',
@@ -108,7 +108,7 @@ describe('a chat with a model that speaks harmony', () => {
 })
 
 describe('a required call', () => {
-  it.each(['harmony', 'glm4', 'hermes', 'qwen3_coder'] as const)(
+  test.each(['harmony', 'glm4', 'hermes', 'qwen3_coder'] as const)(
     'comes of a model of %s that would rather think for ever',
     async dialect => {
       const { ask, tokenizer, close } = await speaker(dialect, ['word '.repeat(400)])
@@ -146,7 +146,7 @@ describe('a required call', () => {
 })
 
 describe('thinking that a client asks for by a word', () => {
-  it('is told to the model where it may know the word', () => {
+  test('is told to the model where it may know the word', () => {
     const efforts = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh', null]
     expect(efforts.map(reasoning_effort => thinkingOption({ reasoning_effort }))).toEqual([
       ...[false, false, 'low', 'medium', 'high', true, undefined],
@@ -157,7 +157,7 @@ describe('thinking that a client asks for by a word', () => {
 })
 
 describe('a chat with a model that speaks glm4', () => {
-  it('thinks where it was asked to, and repeats its calls as it wrote them', async () => {
+  test('thinks where it was asked to, and repeats its calls as it wrote them', async () => {
     const written = '<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>a "b"</arg_value>\n</tool_call>'
     const { ask, prompts, close } = await speaker('glm4', [`\n<think>Use f.</think>\n${written}`, 'Done.'])
     const first = await ask({ messages: [user('Go')], tools, thinking: true })

@@ -1,6 +1,6 @@
 // Guaranteed answers in each dialect: whatever tokens a model takes of those it may, the answer is what was asked for.
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { TokenConstraint } from '#moeflux/constrain/constraint.js'
 import { type AnswerRequest, ConstraintFactory } from '#moeflux/constrain/constraintFactory.js'
 import type { ToolSchema } from '#moeflux/constrain/toolCallGrammar.js'
@@ -86,7 +86,7 @@ describe.each(DIALECTS)('$name', dialect => {
     }
   }
 
-  it('makes required calls that fit their schema', async () => {
+  test('makes required calls that fit their schema', async () => {
     let made = 0
     for (let seed = 1; seed <= 4; seed++) {
       const result = await answer({ tools: [weather, dice], toolChoice: 'required' }, seed)
@@ -102,13 +102,13 @@ describe.each(DIALECTS)('$name', dialect => {
     expect(made).toBeGreaterThan(1)
   })
 
-  it('calls the tool that was named', async () => {
+  test('calls the tool that was named', async () => {
     const result = await answer({ tools: [weather, dice], toolChoice: { name: 'roll_dice' } }, 3)
     const calls = result?.events.filter(event => event.type === 'toolCall')
     expect(calls?.map(({ name }) => name)).toEqual(['roll_dice'])
   })
 
-  it('answers in JSON of a schema', async () => {
+  test('answers in JSON of a schema', async () => {
     let made = 0
     for (let seed = 1; seed <= 2; seed++) {
       const result = await answer({ responseFormat: { type: 'json_schema', schema: verdict } }, seed)
@@ -120,7 +120,7 @@ describe.each(DIALECTS)('$name', dialect => {
     expect(made).toBeGreaterThan(0)
   })
 
-  it('goes on with raw text without anything around it', async () => {
+  test('goes on with raw text without anything around it', async () => {
     const constraint = (await factory.open({ responseFormat: { type: 'json_object' }, isRaw: true })) as TokenConstraint
     const first = allowedTokens((await constraint.mask()) as Uint32Array, VOCABULARY)
     expect(first.every(id => tokenizer.decode([id]).startsWith('{'))).toBe(true)

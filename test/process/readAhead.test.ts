@@ -1,5 +1,5 @@
 // What is read of the guesses about coming layers, and when.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type GuessedSlots, ReadAhead } from '#moeflux/experts/readAhead.js'
 
 const shape = { layers: 8, experts: 16, k: 2, sources: 3, least: 0.6, leastSpare: 0.3 }
@@ -40,7 +40,7 @@ function taught(rates: readonly (readonly number[])[]) {
 }
 
 describe('ReadAhead', () => {
-  it('reads at once what it trusts, and of the rest only what an idle disk has time for, the best first', () => {
+  test('reads at once what it trusts, and of the rest only what an idle disk has time for, the best first', () => {
     const { slots, guess, end } = taught([
       [1, 0.4],
       [0.5, 0.1],
@@ -59,7 +59,7 @@ describe('ReadAhead', () => {
     expect(slots.asked).toEqual(['1/1', '2/3', '3/6', '1/2', '3/5'])
   })
 
-  it('reads nothing more for a layer whose choice is known', () => {
+  test('reads nothing more for a layer whose choice is known', () => {
     const { slots, ahead, guess, end } = taught([[0.5, 0.5], [0.4]])
     slots.reading = 4
     guess(2, [1, 2], [3])
@@ -69,7 +69,7 @@ describe('ReadAhead', () => {
     expect(slots.asked).toEqual(['4/3'])
   })
 
-  it('reads nothing more after a step has ended', () => {
+  test('reads nothing more after a step has ended', () => {
     const { slots, ahead, guess, end } = taught([[0.5, 0.5]])
     slots.reading = 4
     guess(2, [1, 2])
@@ -78,7 +78,7 @@ describe('ReadAhead', () => {
     expect(slots.asked).toEqual([])
   })
 
-  it('learns from guesses that nobody acted on', () => {
+  test('learns from guesses that nobody acted on', () => {
     const { slots, ahead, guess } = taught([[0, 0]])
     for (let i = 0; i < 200; i++) {
       guess(0, [1, 2])

@@ -3,7 +3,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Ajv, type ValidateFunction } from 'ajv'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
 import { moeflux } from '../cli/moeflux.js'
 import { repository } from '../support/packedFiles.js'
@@ -87,12 +87,12 @@ const unnoticed = (validate: ValidateFunction, value: unknown) =>
   [...misspelt(value)].filter(broken => validate(broken.value)).map(({ path }) => path)
 
 describe('deploy', () => {
-  it('has manifests of the kinds that they say they are', () => {
+  test('has manifests of the kinds that they say they are', () => {
     for (const { kind, value } of manifests) expect([kind, problems(KINDS[kind], value)]).toEqual([kind, []])
     expect(manifests.map(({ kind }) => kind).sort()).toEqual(Object.keys(KINDS).sort())
   })
 
-  it('has no field that could be misspelt without being noticed, but for names that are free', () => {
+  test('has no field that could be misspelt without being noticed, but for names that are free', () => {
     const free = /(^|\.)(labels|annotations|matchLabels|requests|limits)\.[^.]*(\.[^.]*)*$/
     for (const { kind, value } of manifests) {
       expect([...misspelt(value)].length).toBeGreaterThan(8)
@@ -103,7 +103,7 @@ describe('deploy', () => {
     expect(unnoticed(isCompose, compose).filter(path => !ofCompose.test(path))).toEqual([])
   })
 
-  it('would not pass with values of another type', () => {
+  test('would not pass with values of another type', () => {
     const [deployment] = manifests.filter(({ kind }) => kind === 'apps/v1 Deployment')
     const { spec } = deployment.value
     for (const broken of [{ replicas: 'two' }, { selector: undefined }, { template: { spec: { containers: [{}] } } }]) {
@@ -113,7 +113,7 @@ describe('deploy', () => {
     expect(problems(isCompose, { services: { one: { image: 7 } } })).not.toEqual([])
   })
 
-  it('has a compose file whose services are there', () => {
+  test('has a compose file whose services are there', () => {
     expect(problems(isCompose, compose)).toEqual([])
     for (const { depends_on: needed = [] } of Object.values<{ depends_on?: string[] }>(compose.services)) {
       expect(Object.keys(compose.services)).toEqual(expect.arrayContaining(needed))
@@ -124,7 +124,7 @@ describe('deploy', () => {
     }
   })
 
-  it('passes flags that the server takes', async () => {
+  test('passes flags that the server takes', async () => {
     const { stdout } = await moeflux(['serve', '--help'])
     const all = ['Dockerfile', 'compose.yaml', 'kubernetes/moeflux.yaml'].map(read).join('\n')
     const replicas = all
@@ -136,7 +136,7 @@ describe('deploy', () => {
     for (const flag of flags) expect(stdout).toContain(flag)
   })
 
-  it('has an image of stages that follow each other, run by nobody', () => {
+  test('has an image of stages that follow each other, run by nobody', () => {
     const docker = read('Dockerfile')
     const stages = [...docker.matchAll(/^FROM \S+ AS (\w+)$/gm)].map(match => match[1])
     for (const [, stage] of docker.matchAll(/--from=(\w+)/g)) expect(stages).toContain(stage)

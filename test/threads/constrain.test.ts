@@ -1,7 +1,8 @@
+// Grammars of JSON schemas, regexes and EBNF against a plain matcher, and the workers that make them.
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormatsModule from 'ajv-formats'
 import fc from 'fast-check'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { ConstraintCompiler } from '#moeflux/constrain/constraint.js'
 import type { GrammarRequest, StartGrammarWorker } from '#moeflux/constrain/grammarMessages.js'
 import { draftProgram, sourceText } from '#moeflux/constrain/grammarSource.js'
@@ -70,7 +71,7 @@ function sharedDemands(depth: number): unknown {
 }
 
 describe('JSON schemas', () => {
-  it('every text that a random schema lets through parses and validates', async () => {
+  test('every text that a random schema lets through parses and validates', async () => {
     const ajv = new Ajv2020({ strict: false, ownProperties: true, allErrors: true, logger: false })
     addFormats(ajv)
     let finished = 0
@@ -146,7 +147,7 @@ describe('JSON schemas', () => {
       'oneOf',
     ],
   ]
-  it.each(refused)('refuses %s by name', (_name, schema, keyword) => {
+  test.each(refused)('refuses %s by name', (_name, schema, keyword) => {
     let thrown: unknown
     try {
       draft(schema)
@@ -157,7 +158,7 @@ describe('JSON schemas', () => {
     expect((thrown as UnsupportedSchemaError).keyword).toBe(keyword)
   })
 
-  it('says where in a schema the trouble is, shortly', () => {
+  test('says where in a schema the trouble is, shortly', () => {
     const where = (schema: unknown) => {
       try {
         draft(schema)
@@ -174,7 +175,7 @@ describe('JSON schemas', () => {
     expect(where(endless)?.length).toBeLessThan(1000)
   })
 
-  it('makes a grammar in proportion to the schema', () => {
+  test('makes a grammar in proportion to the schema', () => {
     const size = (schema: unknown) => draft(schema).kinds.length
     const nested = (depth: number) => {
       let schema: unknown = { type: 'integer' }
@@ -201,7 +202,7 @@ describe('JSON schemas', () => {
     expect(size({ oneOf: words(20_000) })).toBeLessThan(20_000)
   })
 
-  it('takes any garbage for a schema that it can keep, or refuses it by name and place', async () => {
+  test('takes any garbage for a schema that it can keep, or refuses it by name and place', async () => {
     const ajv = new Ajv2020({ strict: false, ownProperties: true, logger: false })
     addFormats(ajv)
     let kept = 0
@@ -233,7 +234,7 @@ describe('JSON schemas', () => {
     expect(kept).toBeGreaterThan(50)
   }, 120_000)
 
-  it('refuses a schema nested 10,000 deep without running out of stack', () => {
+  test('refuses a schema nested 10,000 deep without running out of stack', () => {
     let schema: unknown = { type: 'null' }
     for (let i = 0; i < 10_000; i++) schema = { type: 'array', items: schema }
     expect(() => draft(schema)).toThrow(UnsupportedSchemaError)
@@ -388,7 +389,7 @@ describe('JSON schemas', () => {
     ],
     ['anything', {}, ['{"a":[1,true,{"b":null}]}', '"x"', '-1.5e3'], ['{', '01', "'x'"]],
   ]
-  it.each(accepted)('%s', async (_name, schema, good, bad) => {
+  test.each(accepted)('%s', async (_name, schema, good, bad) => {
     const grammar = ofSchema(schema)
     for (const text of good) expect(await matches(grammar, text), text).toBe(true)
     for (const text of bad) expect(await matches(grammar, text), text).toBe(false)
@@ -443,7 +444,7 @@ function stuckWorkers(isStuck: (request: GrammarRequest) => boolean) {
 const tokenOf = (text: string) => vocabulary.pieces.indexOf(text)
 
 describe('the grammar workers', () => {
-  it('stop a draft that takes too long, and nobody else notices', async () => {
+  test('stop a draft that takes too long, and nobody else notices', async () => {
     const { seen, startWorker } = stuckWorkers(request => request.type === 'draft' && request.source.includes('bomb'))
     const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 700 })
     const answer = await own.open(ofText('root ::= "a" [0-9] "b"'))
@@ -458,7 +459,7 @@ describe('the grammar workers', () => {
     await own.close()
   })
 
-  it('stop a mask that takes too long with its answer alone; the others go on from their tokens', async () => {
+  test('stop a mask that takes too long with its answer alone; the others go on from their tokens', async () => {
     const guilty = tokenOf('x')
     const { seen, startWorker } = stuckWorkers(request => request.type === 'accept' && request.token === guilty)
     const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 700 })
@@ -476,7 +477,7 @@ describe('the grammar workers', () => {
     await own.close()
   })
 
-  it('stop working for a client that left', async () => {
+  test('stop working for a client that left', async () => {
     const { seen, startWorker } = stuckWorkers(request => request.type === 'draft' && request.source.includes('bomb'))
     const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 60_000 })
     const client = new AbortController()
@@ -490,7 +491,7 @@ describe('the grammar workers', () => {
     await own.close()
   })
 
-  it('are stopped in the middle of their work when the model closes', async () => {
+  test('are stopped in the middle of their work when the model closes', async () => {
     const { seen, startWorker } = stuckWorkers(request => request.type === 'draft')
     const own = new ConstraintCompiler(vocabulary, { startWorker, timeoutMs: 60_000 })
     const bomb = own.open(ofText('root ::= "bomb"'))
@@ -501,7 +502,7 @@ describe('the grammar workers', () => {
     await expect(own.open(ofText('root ::= "a"'))).rejects.toThrow(ClosedError)
   })
 
-  it('make a grammar once for the same source', async () => {
+  test('make a grammar once for the same source', async () => {
     let drafts = 0
     const { startWorker } = stuckWorkers(request => {
       if (request.type === 'draft') drafts++
@@ -518,12 +519,12 @@ describe('the grammar workers', () => {
     await own.close()
   })
 
-  it('name a grammar that does not parse', async () => {
+  test('name a grammar that does not parse', async () => {
     await expect(compiler.open(ofText('root ::= ((('))).rejects.toThrow(/line 1, column/)
     await expect(compiler.open(ofText('other ::= "a"'))).rejects.toThrow(GrammarError)
   })
 
-  it('refuse a token that does not follow', async () => {
+  test('refuse a token that does not follow', async () => {
     const constraint = await compiler.open(ofText('root ::= "a"'))
     constraint.accept(vocabulary.pieces.indexOf('b'))
     await expect(constraint.mask()).rejects.toThrow(GrammarError)

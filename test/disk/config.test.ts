@@ -1,3 +1,4 @@
+// config.json of every family: what is read, what is refused, and sizes of published models.
 import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { layerKind, parseConfig } from '#moeflux/model/config.js'

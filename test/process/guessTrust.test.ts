@@ -1,9 +1,9 @@
 // Which guesses about coming layers are read.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { GuessTrust } from '#moeflux/experts/guessTrust.js'
 
 describe('GuessTrust', () => {
-  it('stops trusting a kind that keeps failing, and only that', () => {
+  test('stops trusting a kind that keeps failing, and only that', () => {
     const trust = new GuessTrust(2, 8, 0.6)
     for (let i = 0; i < 200; i++) {
       trust.observe(0, 0, true)
@@ -17,7 +17,7 @@ describe('GuessTrust', () => {
     expect(trust.trusts(1, 7)).toBe(true) // nothing was seen of it
   })
 
-  it('trusts a kind again that has become good', () => {
+  test('trusts a kind again that has become good', () => {
     const trust = new GuessTrust(1, 1, 0.6)
     for (let i = 0; i < 300; i++) trust.observe(0, 0, false)
     expect(trust.trusts(0, 0)).toBe(false)

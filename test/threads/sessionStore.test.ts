@@ -1,7 +1,8 @@
+// States of conversations in a folder: what a store survives, and what a session gets back from it.
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import type { StoreChoice } from '#moeflux/session/stateStores.js'
 import { FolderStore } from '#moeflux/states/folderStore.js'
 import type { ChatMessage } from '#moeflux/text/messages.js'
@@ -22,7 +23,7 @@ describe('the folder', () => {
       .map(file => Number(file.slice(3)))
       .sort()
 
-  it('keeps bytes by name, and forgets what is removed', async () => {
+  test('keeps bytes by name, and forgets what is removed', async () => {
     const store = new FolderStore(newFolder())
     expect(await store.has([name(1), name(2)])).toEqual([false, false])
     expect(await store.get([name(1)])).toEqual([null])
@@ -34,7 +35,7 @@ describe('the folder', () => {
     expect(await store.has([name(1)])).toEqual([false])
   })
 
-  it('stays within its budget, the least recently used go', async () => {
+  test('stays within its budget, the least recently used go', async () => {
     const folder = newFolder()
     const store = new FolderStore(folder, { budget: 350 })
     for (const number of [1, 2, 3]) await store.put(name(number), new Uint8Array(100))
@@ -53,7 +54,7 @@ describe('the folder', () => {
     expect(numbers(folder)).toEqual([1, 3, 4])
   })
 
-  it('ignores foreign files, and clears what a killed process or an earlier version left', async () => {
+  test('ignores foreign files, and clears what a killed process or an earlier version left', async () => {
     const folder = newFolder()
     mkdirSync(folder)
     const earlier = `abcdef0123456789-17-${'0'.repeat(16)}.state`
@@ -67,7 +68,7 @@ describe('the folder', () => {
     expect(numbers(folder)).toEqual([1])
   })
 
-  it('takes writes from many sides at once', async () => {
+  test('takes writes from many sides at once', async () => {
     const folder = newFolder()
     const stores = Array.from({ length: 4 }, () => new FolderStore(folder, { budget: 5_000 }))
     const puts = stores.flatMap(store =>
@@ -81,7 +82,7 @@ describe('the folder', () => {
     expect(readdirSync(folder)).toEqual(['test'])
   })
 
-  it('lets no path out of its folder', async () => {
+  test('lets no path out of its folder', async () => {
     const folder = newFolder()
     mkdirSync(folder)
     const store = new FolderStore(folder)
@@ -117,7 +118,7 @@ describe('a session with a store', async () => {
 
   const stateFiles = (folder: string) => readdirSync(join(folder, 'moeflux')).map(name => join(folder, 'moeflux', name))
 
-  it('goes on after a restart where it was', async () => {
+  test('goes on after a restart where it was', async () => {
     const folder = newFolder()
     const messages = [system, user('First question?')]
     for (let turn = 0; turn < 4; turn++) {
@@ -133,7 +134,7 @@ describe('a session with a store', async () => {
     expect(other.result.cached).toBeGreaterThan(10)
   })
 
-  it('gives nothing to another model', async () => {
+  test('gives nothing to another model', async () => {
     const folder = newFolder()
     await life(folder, chat => chat([system, user('Hi?')]))
     const { result, warnings } = await life(folder, chat => chat([system, user('Hi?')]), '9999999999999999')
@@ -141,7 +142,7 @@ describe('a session with a store', async () => {
     expect(warnings).toEqual([])
   })
 
-  it('drops damaged entries with a warning and never serves them', async () => {
+  test('drops damaged entries with a warning and never serves them', async () => {
     const folder = newFolder()
     const messages = [system, user('Is it damaged?')]
     const { result: sound } = await life(folder, chat => chat(messages))
@@ -163,7 +164,7 @@ describe('a session with a store', async () => {
     }
   })
 
-  it('works without the store when that fails, and warns once', async () => {
+  test('works without the store when that fails, and warns once', async () => {
     const broken = new MemoryStore()
     broken.before = (_, kind) => {
       if (kind === 'put') throw Object.assign(new Error('ENOSPC: no space left on device'), { code: 'ENOSPC' })
@@ -180,7 +181,7 @@ describe('a session with a store', async () => {
     expect(other.warnings.length).toBe(2)
   })
 
-  it('is shared by several sessions at once', async () => {
+  test('is shared by several sessions at once', async () => {
     const folder = newFolder()
     const lives = await Promise.all(
       Array.from({ length: 3 }, (_, i) => life(folder, chat => chat([system, user(`I am ${i}`)]))),

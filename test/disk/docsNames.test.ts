@@ -1,13 +1,13 @@
 // Documents name files by which readers find their way: each of them must be there.
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, it } from 'vitest'
+import { expect, test } from 'vitest'
 import { repository } from '../support/packedFiles.js'
 
 const FOLDERS = ['src', 'test', 'scripts', 'docs', 'examples']
 const NAME = /`([\w./-]+\.(?:tsx?|wgsl|mjs|md))`/g
 
-it('every file that a document names exists', () => {
+test('every file that a document names exists', () => {
   const files = FOLDERS.flatMap(folder =>
     readdirSync(join(repository, folder), { recursive: true, encoding: 'utf8' }).map(name => `/${folder}/${name}`),
   ).map(name => name.replaceAll('\\', '/'))

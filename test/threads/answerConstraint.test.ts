@@ -1,5 +1,6 @@
+// Answers that think, call tools and then keep to a grammar: which tokens are allowed when.
 import { Ajv2020 } from 'ajv/dist/2020.js'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { AnswerConstraint, type AnswerPlan, type AnswerTokens } from '#moeflux/constrain/answerConstraint.js'
 import { ConstraintCompiler } from '#moeflux/constrain/constraint.js'
 import type { GrammarSource } from '#moeflux/constrain/sourceKinds.js'
@@ -88,7 +89,7 @@ const none: AnswerPlan = {
 }
 
 describe('answers under a constraint', () => {
-  it('tells what may follow tokens that have not come yet, and stays where it is', async () => {
+  test('tells what may follow tokens that have not come yet, and stays where it is', async () => {
     const constraint = await compiler.open({ kind: 'ebnf', text: 'root ::= "ab" | "ac" [0-9]' })
     const [a, b, c] = ['a', 'b', 'c'].map(piece => vocabulary.pieces.indexOf(piece))
     const ids = async (mask: Promise<Uint32Array | null | undefined>) =>
@@ -103,7 +104,7 @@ describe('answers under a constraint', () => {
     constraint.close()
   })
 
-  it('required tool calls parse, name a tool and fit its schema, in both forms', async () => {
+  test('required tool calls parse, name a tool and fit its schema, in both forms', async () => {
     const ajv = new Ajv2020()
     const validate = new Map([weather, dice].map(tool => [tool.name, ajv.compile(tool.parameters as object)]))
     let made = 0
@@ -129,13 +130,13 @@ describe('answers under a constraint', () => {
     expect(made).toBeGreaterThan(10)
   })
 
-  it('one call at most where parallel calls are off', async () => {
+  test('one call at most where parallel calls are off', async () => {
     const grammar = calls([dice], hermes)
     const plan: AnswerPlan = { ...none, call: () => compiler.open(grammar), calls: 'required', parallelCalls: false }
     for (let seed = 1; seed <= 5; seed++) expect((await walk(plan, seed))?.split('<tool_call>').length ?? 2).toBe(2)
   })
 
-  it('thinking is free, cannot stop the answer, and JSON follows it', async () => {
+  test('thinking is free, cannot stop the answer, and JSON follows it', async () => {
     const schema = { type: 'object', properties: { ok: { type: 'boolean' } }, required: ['ok'] }
     const grammar: GrammarSource = { kind: 'json_schema', schema }
     const plan: AnswerPlan = { ...none, insideThinking: true, text: () => compiler.open(grammar) }
@@ -149,7 +150,7 @@ describe('answers under a constraint', () => {
     expect(thinking.length).toBe(vocabulary.vocabSize - vocabulary.stopTokenIds.length)
   })
 
-  it('thinking may be opened by the model where the prompt asks for it, and JSON follows', async () => {
+  test('thinking may be opened by the model where the prompt asks for it, and JSON follows', async () => {
     const grammar: GrammarSource = { kind: 'json_object' }
     const plan: AnswerPlan = { ...none, text: () => compiler.open(grammar) }
     const open = vocabulary.pieces.indexOf('Q')
@@ -167,7 +168,7 @@ describe('answers under a constraint', () => {
     constraint.close()
   })
 
-  it('free text with strict calls in it', async () => {
+  test('free text with strict calls in it', async () => {
     const plan: AnswerPlan = { ...none, call: () => compiler.open(calls([dice], hermes)), calls: 'allowed' }
     const constraint = new AnswerConstraint(tokens, plan)
     expect(await constraint.mask()).toBeNull()

@@ -1,6 +1,6 @@
 // Only what a template itself writes may become a control token, whatever callers write wherever they may write.
 import fc from 'fast-check'
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import type { ChatRequest, RenderedChat } from '#moeflux/text/chatRenderer.js'
 import { ChatTemplate } from '#moeflux/text/chatTemplate.js'
 import { plainMessages, plainTools } from '#moeflux/text/messages.js'
@@ -60,7 +60,7 @@ describe('what callers write', () => {
     variables: { custom: text, list: [text], map: { [text]: text }, [`v${text}`]: text },
   })
 
-  it('never becomes a control token of the demo template, and stays as it is', async () => {
+  test('never becomes a control token of the demo template, and stays as it is', async () => {
     const plain = (await render(demoSource, request('x'))).added
     await fc.assert(
       fc.asyncProperty(evil, async text => {
@@ -73,7 +73,7 @@ describe('what callers write', () => {
     )
   })
 
-  it('never becomes one however a template puts it together', async () => {
+  test('never becomes one however a template puts it together', async () => {
     const pieces = [
       "{{ '<' ~ custom ~ '>' }}",
       "{{ '<|im_' + custom }}{{ custom + '|>' }}",
@@ -104,7 +104,7 @@ describe('what callers write', () => {
     )
   })
 
-  it('cannot take the place of what the language and the model have themselves', async () => {
+  test('cannot take the place of what the language and the model have themselves', async () => {
     const { messages } = plainMessages([{ role: 'user', content: 'x' }])
     for (const name of ['true', 'none', 'range', 'raise_exception', 'namespace', 'bos_token', 'strftime_now']) {
       await expect(render('x', { messages, variables: { [name]: '<|im_end|>' } })).rejects.toThrow(`'${name}' is the`)
@@ -117,7 +117,7 @@ describe('what callers write', () => {
     expect(text).toBe('1true')
   })
 
-  it('may be a flag that the template asks for', async () => {
+  test('may be a flag that the template asks for', async () => {
     const source = "{% if mode == 'think' %}<think>{% elif effort == 'low' %}</think>{% endif %}x"
     const { messages } = plainMessages([{ role: 'user', content: 'x' }])
     expect((await render(source, { messages, variables: { mode: 'think' } })).added).toEqual(['<think>'])
@@ -126,7 +126,7 @@ describe('what callers write', () => {
 })
 
 describe('what is trusted', () => {
-  it('may think and call tools, but never use control tokens', async () => {
+  test('may think and call tools, but never use control tokens', async () => {
     await fc.assert(
       fc.asyncProperty(evil, async text => {
         const { messages } = plainMessages([
@@ -150,7 +150,7 @@ describe('what is trusted', () => {
     )
   })
 
-  it('keeps its tokens through what templates do with it', async () => {
+  test('keeps its tokens through what templates do with it', async () => {
     const { messages } = plainMessages([
       { role: 'assistant', content: ' <think>a</think>\n\n<tool_call>b</tool_call> ', reasoning_content: '<think>' },
     ])
@@ -166,7 +166,7 @@ describe('what is trusted', () => {
 })
 
 describe('what the template writes', () => {
-  it.each([
+  test.each([
     ["{{ bos_token + '<|im_start|>' + messages[0].role }}", ['<|endoftext|>', '<|im_start|>']],
     ["{{ '<|im_' ~ 'end|>' }}<|im_{% if true %}end{% endif %}|>", ['<|im_end|>', '<|im_end|>']],
     [

@@ -1,8 +1,9 @@
+// Models of random weights for measuring: written once, taken up again, of the shape that was asked for.
 import { createHash } from 'node:crypto'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { ensureSyntheticModel } from '#moeflux/bench/syntheticModel.js'
 import { parseSyntheticSpec, syntheticSpec } from '#moeflux/bench/syntheticSpec.js'
 import { topics } from '#moeflux/bench/syntheticWeights.js'
@@ -91,7 +92,7 @@ function unevenness(trace: number[][][]): { repeated: number; busiest: number } 
 }
 
 describe('synthetic models', () => {
-  it('are the same bytes for the same seed, are written once, and differ for another seed', async () => {
+  test('are the same bytes for the same seed, are written once, and differ for another seed', async () => {
     const spec = syntheticSpec('same', shape, 4, 1, 1)
     const first = await ensureSyntheticModel(spec, join(home, 'a'))
     const second = await ensureSyntheticModel(spec, join(home, 'b'))
@@ -101,7 +102,7 @@ describe('synthetic models', () => {
     expect(other.get('layer_00.bin')).not.toEqual(files(first).get('layer_00.bin'))
   })
 
-  it('have checksums of their experts, and verify claims nothing of the rest', async () => {
+  test('have checksums of their experts, and verify claims nothing of the rest', async () => {
     const folder = await ensureSyntheticModel(syntheticSpec('same', shape, 4, 1, 1), join(home, 'a'))
     const { compared, uncompared, problems } = await verifyModel(await openNodeFolder(folder, { links: 'any' }))
     expect(problems).toEqual([])
@@ -112,12 +113,12 @@ describe('synthetic models', () => {
     expect(uncompared.map(file => file.name)).toEqual(['config.json', 'model_weights.bin', 'model_weights.json'])
   })
 
-  it.each([2, 4, 8] as const)('open with experts of %i bits and evaluate to finite numbers', async bits => {
+  test.each([2, 4, 8] as const)('open with experts of %i bits and evaluate to finite numbers', async bits => {
     const folder = await ensureSyntheticModel(syntheticSpec(`bits${bits}`, shape, bits, 1, 1), home)
     expect(await routing(folder, 4)).toHaveLength(4)
   })
 
-  it.each(['qwen3.5-4b', 'qwen3-30b-a3b', 'qwen3-coder-next', 'glm-4.5-air', 'gpt-oss-20b'] as const)(
+  test.each(['qwen3.5-4b', 'qwen3-30b-a3b', 'qwen3-coder-next', 'glm-4.5-air', 'gpt-oss-20b'] as const)(
     'of the family of %s open and evaluate to finite numbers',
     async name => {
       const small = { hidden_size: 128, vocab_size: 512, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 32 }
@@ -133,7 +134,7 @@ describe('synthetic models', () => {
     },
   )
 
-  it('route evenly without skew, and unevenly and alike from token to token with it', async () => {
+  test('route evenly without skew, and unevenly and alike from token to token with it', async () => {
     const even = unevenness(await routing(await ensureSyntheticModel(syntheticSpec('even', shape, 4, 0, 1), home), 160))
     const uneven = unevenness(
       await routing(await ensureSyntheticModel(syntheticSpec('uneven', shape, 4, 2, 1), home), 160),
@@ -144,7 +145,7 @@ describe('synthetic models', () => {
     expect(uneven.busiest).toBeGreaterThan(0.3)
   })
 
-  it('are named by what they are, and refuse what cannot be', () => {
+  test('are named by what they are, and refuse what cannot be', () => {
     expect(parseSyntheticSpec('a3b:8').name).toBe('a3b-8l-256e-4bit-skew1-seed1')
     expect(parseSyntheticSpec('a17b:60', { experts: 16 }).config).toMatchObject({ numLayers: 60, numExperts: 16 })
     for (const bad of ['b3a', 'a3b:', 'a3b:0', 'a3b:1.5', 'a3b:8:8', '__proto__']) {
@@ -160,7 +161,7 @@ describe('synthetic models', () => {
 })
 
 describe('token stream', () => {
-  it('stays on a topic for a while, and is the same for the same seed', () => {
+  test('stays on a topic for a while, and is the same for the same seed', () => {
     const tokens = new TokenStream(4096, 3).take(500)
     expect(new TokenStream(4096, 3).take(500)).toEqual(tokens)
     const stays = tokens.filter((token, i) => i > 0 && token % topics === tokens[i - 1] % topics).length

@@ -1,5 +1,5 @@
 // The line of jobs in front of a worker that can be stopped, with workers that do as they are told.
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { type LineOptions, type LineWorker, WorkerFailure, WorkerLine } from '#moeflux/text/workerLine.js'
 
 const turn = () => new Promise(resolve => setTimeout(resolve, 0))
@@ -53,7 +53,7 @@ function testLine(options?: LineOptions) {
 }
 
 describe('a line of jobs', () => {
-  it('is done one by one, lighter ones first, and keeps no process alive after', async () => {
+  test('is done one by one, lighter ones first, and keeps no process alive after', async () => {
     const { line, workers } = testLine()
     const results = Promise.all([
       line.run('first', { ...LONG, weight: 9 }),
@@ -75,7 +75,7 @@ describe('a line of jobs', () => {
     expect(workers.length).toBe(1)
   })
 
-  it('lets no job be overtaken for ever', async () => {
+  test('lets no job be overtaken for ever', async () => {
     const { line, workers } = testLine()
     const order: string[] = []
     const run = (job: string, weight: number) => void line.run(job, { ...LONG, weight }).then(() => order.push(job))
@@ -95,7 +95,7 @@ describe('a line of jobs', () => {
     expect(workers.length).toBe(1)
   })
 
-  it('does short jobs to their end that nobody wants any more, where it is told to', async () => {
+  test('does short jobs to their end that nobody wants any more, where it is told to', async () => {
     const { line, workers } = testLine({ finishesUnwanted: true })
     const leave = new AbortController()
     const first = line.run('first', { ...LONG, signal: leave.signal })
@@ -112,7 +112,7 @@ describe('a line of jobs', () => {
     expect(workers[0].isEnded).toBe(false)
   })
 
-  it('ends a worker that has nothing to do for long, and no other', async () => {
+  test('ends a worker that has nothing to do for long, and no other', async () => {
     const { line, workers } = testLine({ idleMilliseconds: 30 })
     const sleep = (ms: number) => new Promise(resolve => setTimeout(resolve, ms))
     const first = line.run('first', LONG)
@@ -133,7 +133,7 @@ describe('a line of jobs', () => {
     line.close()
   })
 
-  it('goes on with a fresh worker after one that took too long, whose wait in the line did not count', async () => {
+  test('goes on with a fresh worker after one that took too long, whose wait in the line did not count', async () => {
     const { line, workers } = testLine()
     const slow = line.run('slow', { milliseconds: 60 })
     const next = line.run('next', { milliseconds: 60 })
@@ -145,7 +145,7 @@ describe('a line of jobs', () => {
     expect(await next).toBe('done')
   })
 
-  it('blames the job that runs when a worker dies; those behind it are done by the next one', async () => {
+  test('blames the job that runs when a worker dies; those behind it are done by the next one', async () => {
     const { line, workers } = testLine({ ahead: 8 })
     const jobs = ['bomb', 'b', 'c'].map(job => line.run(job, LONG))
     const [bomb, b, c] = jobs
@@ -160,7 +160,7 @@ describe('a line of jobs', () => {
     expect(await Promise.all([b, c])).toEqual(['did b', 'did c'])
   })
 
-  it('lets go of a job that nobody waits for: where it waits, and where it runs', async () => {
+  test('lets go of a job that nobody waits for: where it waits, and where it runs', async () => {
     const { line, workers } = testLine()
     const [running, waiting] = [new AbortController(), new AbortController()]
     const first = line.run('first', { ...LONG, signal: running.signal })
@@ -181,7 +181,7 @@ describe('a line of jobs', () => {
     await expect(line.run('never', { ...LONG, signal: running.signal })).rejects.toThrow('left too')
   })
 
-  it('tells the first of the line that no worker starts, and tries again for the next', async () => {
+  test('tells the first of the line that no worker starts, and tries again for the next', async () => {
     let starts = 0
     const line = new WorkerLine<string, string>(() => {
       starts++
@@ -194,7 +194,7 @@ describe('a line of jobs', () => {
     ])
   })
 
-  it('refuses what cannot be sent, and goes on', async () => {
+  test('refuses what cannot be sent, and goes on', async () => {
     const { line, workers } = testLine()
     await expect(line.run('unsendable', LONG)).rejects.toThrow('cannot be cloned')
     const next = line.run('next', LONG)
@@ -203,7 +203,7 @@ describe('a line of jobs', () => {
     expect(await next).toBe('done')
   })
 
-  it('ends with all its jobs, also while the worker starts', async () => {
+  test('ends with all its jobs, also while the worker starts', async () => {
     const { line, workers } = testLine()
     const jobs = [line.run('a', LONG), line.run('b', LONG)]
     await turn()

@@ -1,6 +1,6 @@
 // A store that several processes share: what travels, what is found, and what a store that fails, hangs or lies can do to an
 // answer, which is nothing but to cost it the budget.
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import type { StoreOptions } from '#moeflux/session/stateStores.js'
 import { Breaker } from '#moeflux/states/breaker.js'
 import { workAhead } from '#moeflux/states/workAhead.js'
@@ -90,7 +90,7 @@ describe('three replicas with one store', () => {
     ['whose histories leave thinking out', undefined],
     ['whose histories are what was said', PLAIN_TEMPLATE],
   ] as const) {
-    it(`evaluate no more than one process does, of chats ${name}`, async () => {
+    test(`evaluate no more than one process does, of chats ${name}`, async () => {
       const alone = await converse([await replica(new MemoryStore(), {}, { template })])
       const store = new MemoryStore()
       const replicas = await Promise.all([1, 2, 3].map(() => replica(store, {}, { template })))
@@ -100,7 +100,7 @@ describe('three replicas with one store', () => {
     })
   }
 
-  it('ask for all places of a prompt in one round trip, and write only what is new', async () => {
+  test('ask for all places of a prompt in one round trip, and write only what is new', async () => {
     const store = new MemoryStore()
     const [first, second] = [await replica(store), await replica(store)]
     const messages = [system, user('Hello?')]
@@ -134,7 +134,7 @@ describe('three replicas with one store', () => {
     expect(bytesWritten).toBe(sizes.reduce((sum, size) => sum + size, 0))
   })
 
-  it('make the same prompts where the model wrote other tokens than its text is encoded as', async () => {
+  test('make the same prompts where the model wrote other tokens than its text is encoded as', async () => {
     // Letter by letter in the first answer; all later ones go on from it.
     const letters = [...'Once upon a time, far away'].flatMap(letter => tokenizer.encode(letter))
     const odd = answering(tokenizer, prompt => (prompt.includes('part 0') ? `Then ${prompt.length}.` : letters))
@@ -158,7 +158,7 @@ describe('three replicas with one store', () => {
     expect((await late.chat(all, 'somebody else')).fresh).toBe(without.cached + without.fresh)
   })
 
-  it('know how each other’s models wrote their calls, and what they thought before, but not another scope’s', async () => {
+  test('know how each other’s models wrote their calls, and what they thought before, but not another scope’s', async () => {
     const call =
       '<think>\nI must add.\n</think>\n\n<tool_call>\n{ "name":"add",  "arguments": {"b":2, "a":1}}\n</tool_call>'
     const script = answering(tokenizer, prompt => (prompt.includes('>tool') ? `Three of ${prompt.length}.` : call))
@@ -190,7 +190,7 @@ describe('three replicas with one store', () => {
     ['go on repeating what was thought', THINKING_TEMPLATE],
     ['leave out what was thought before the last question', FORGETTING_TEMPLATE],
   ] as const) {
-    it(`evaluate only new tokens of chains of calls whose templates ${name}`, async () => {
+    test(`evaluate only new tokens of chains of calls whose templates ${name}`, async () => {
       // A question, three calls one after the other, an answer; then another question.
       const call = (n: number) =>
         `<think>\nI must add ${n}.\n</think>\n\n<tool_call>\n{ "name":"add",  "arguments": {"b":2, "a":${n}}}\n</tool_call>`
@@ -222,7 +222,7 @@ describe('three replicas with one store', () => {
     })
   }
 
-  it('keep scopes apart, in memory and in the store', async () => {
+  test('keep scopes apart, in memory and in the store', async () => {
     const store = new MemoryStore()
     const [here, there] = [await replica(store), await replica(store)]
     const messages = [system, user('A secret?')]
@@ -235,7 +235,7 @@ describe('three replicas with one store', () => {
     expect(there.tier().counters).toMatchObject({ hits: 1, lookups: 2 })
   })
 
-  it('share half the bytes where they are told to, but not with those who want them exact', async () => {
+  test('share half the bytes where they are told to, but not with those who want them exact', async () => {
     const store = new MemoryStore()
     const messages = [system, user('How many bytes?')]
     const [exact, half, other] = [
@@ -272,7 +272,7 @@ describe('a store in trouble', () => {
     return { store, text }
   }
 
-  it('that fails at any call costs nothing but what it had', async () => {
+  test('that fails at any call costs nothing but what it had', async () => {
     for (let call = 0; call < 5; call++) {
       const { store, text } = await filled()
       store.before = number => {
@@ -288,7 +288,7 @@ describe('a store in trouble', () => {
     }
   })
 
-  it('that hangs at any call costs the budget and no more', async () => {
+  test('that hangs at any call costs the budget and no more', async () => {
     for (let call = 0; call < 3; call++) {
       const { store, text } = await filled()
       store.before = number => (number >= call ? never() : undefined)
@@ -304,7 +304,7 @@ describe('a store in trouble', () => {
     }
   })
 
-  it('that hangs when it is asked how an answer was written costs the budget once, and is counted', async () => {
+  test('that hangs when it is asked how an answer was written costs the budget once, and is counted', async () => {
     const store = new MemoryStore()
     const own = { template: PLAIN_TEMPLATE }
     const writer = await replica(store, {}, own)
@@ -324,7 +324,7 @@ describe('a store in trouble', () => {
     expect(longestWaitSeconds).toBeLessThan(1.5)
   })
 
-  it('is asked again when it is back, beside the answers', async () => {
+  test('is asked again when it is back, beside the answers', async () => {
     const { store } = await filled()
     let isDown = true
     store.before = () => {
@@ -344,7 +344,7 @@ describe('a store in trouble', () => {
     expect((await other.chat(messages)).cached).toBeGreaterThan(100)
   })
 
-  it('with a flipped byte, a cut or a swapped object anywhere gives right answers, and is mended', async () => {
+  test('with a flipped byte, a cut or a swapped object anywhere gives right answers, and is mended', async () => {
     const damages: ((bytes: Uint8Array) => Uint8Array)[] = [
       flipped,
       bytes => bytes.subarray(0, bytes.length - 3),
@@ -368,7 +368,7 @@ describe('a store in trouble', () => {
     expect((await ask(store, {})).answer).toMatchObject({ text, cached: 0 })
   })
 
-  it('that lost a page is the same as one that has nothing', async () => {
+  test('that lost a page is the same as one that has nothing', async () => {
     const { store, text } = await filled()
     for (const name of [...store.objects.keys()]) if (name.includes('/kv-')) store.objects.delete(name)
     const { asked, answer } = await ask(store, {})
@@ -377,7 +377,7 @@ describe('a store in trouble', () => {
     expect((await ask(store, {})).answer.cached).toBeGreaterThan(100)
   })
 
-  it('that takes no writes lets few states wait, and drops and counts the others', async () => {
+  test('that takes no writes lets few states wait, and drops and counts the others', async () => {
     const store = new MemoryStore()
     let release = () => {}
     const gate = new Promise<void>(resolve => (release = resolve))
@@ -410,7 +410,7 @@ describe('replicas whose store fails at counted calls, closed and opened anew un
     return all
   }
 
-  it('lose nothing but what was in flight on the one that is closed, and answer rightly, whatever the store does', async () => {
+  test('lose nothing but what was in flight on the one that is closed, and answer rightly, whatever the store does', async () => {
     const right = await rightAnswers(4)
     const store = new MemoryStore()
     // Each fault begins at so many calls and ends with the next one.
@@ -483,7 +483,7 @@ function flipped(bytes: Uint8Array): Uint8Array {
 }
 
 describe('work that is begun ahead of its turn', () => {
-  it('comes in order, so much at once, and has ended when its taker gives up', async () => {
+  test('comes in order, so much at once, and has ended when its taker gives up', async () => {
     let running = 0
     let most = 0
     const work = async (item: number) => {
@@ -503,7 +503,7 @@ describe('work that is begun ahead of its turn', () => {
 })
 
 describe('a breaker', () => {
-  it('waits longer after each failure, and lets one question through when it is time', async () => {
+  test('waits longer after each failure, and lets one question through when it is time', async () => {
     let now = 0
     const breaker = new Breaker(() => now)
     let probes = 0

@@ -1,5 +1,5 @@
 // Text work beside the thread that serves: what waits for what, what is given up, and that the results are the same.
-import { afterAll, describe, expect, it } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { ChatTemplate } from '#moeflux/text/chatTemplate.js'
 import { startNodeTextWorker } from '#moeflux/text/nodeTextWorker.js'
 import { type TextWorker, TextWorkers } from '#moeflux/text/textWorkers.js'
@@ -15,7 +15,7 @@ const long = 'once upon a time '.repeat(200_000) // 3.4 MB
 const short = 'A little dog. '.repeat(500)
 
 describe('encoding beside', () => {
-  it('gives the ids that encoding here gives', async () => {
+  test('gives the ids that encoding here gives', async () => {
     for (const text of ['', 'Once', short, `${short}<|im_end|>${short}`, '\u0301\u0323'.repeat(3000)]) {
       const { ids, sections } = await workers.encode(text, {}, anyLength)
       const here = tokenizer.encodeSections(text)
@@ -25,7 +25,7 @@ describe('encoding beside', () => {
     }
   })
 
-  it('leaves this thread free, and short texts before long ones', async () => {
+  test('leaves this thread free, and short texts before long ones', async () => {
     const done: string[] = []
     let turns = 0
     let isOver = false
@@ -45,7 +45,7 @@ describe('encoding beside', () => {
     expect(turns).toBeGreaterThan(20)
   })
 
-  it('can be given up, and the next text is encoded as if nothing had been', async () => {
+  test('can be given up, and the next text is encoded as if nothing had been', async () => {
     const leave = new AbortController()
     const given = workers.count(long, {}, leave.signal)
     setTimeout(() => leave.abort(new Error('left')), 20)
@@ -53,7 +53,7 @@ describe('encoding beside', () => {
     expect(await workers.count(long, {})).toBe(tokenizer.encode(long).length)
   })
 
-  it('says what became of a worker, and of the model', async () => {
+  test('says what became of a worker, and of the model', async () => {
     let end = (_: string) => {}
     const worker: TextWorker = {
       post: message => void ('pairs' in message || end('needed too much')),
@@ -75,14 +75,14 @@ describe('encoding beside', () => {
     await expect(none.count(short, {})).rejects.toThrow('encoding: no threads here')
   })
 
-  it('refuses words that nobody can encode', async () => {
+  test('refuses words that nobody can encode', async () => {
     await expect(workers.count('x'.repeat(2 ** 23), {})).rejects.toMatchObject({ code: 'BAD_OPTION' })
     expect(await workers.count('x', {})).toBe(1)
   })
 })
 
 describe('a prompt that cannot fit', () => {
-  it('is refused from its length: a chat before its text comes back, a raw one before it is encoded', async () => {
+  test('is refused from its length: a chat before its text comes back, a raw one before it is encoded', async () => {
     const { model } = await scriptedModel({ script: () => 0, contextLength: 100 })
     const session = model.createSession()
     const wanted = { isAtLeast: true, answerTokens: 1, promptTokens: expect.any(Number) }
@@ -103,7 +103,7 @@ describe('a prompt that cannot fit', () => {
     await model.close()
   })
 
-  it('frees its place when it is left while it is encoded', async () => {
+  test('frees its place when it is left while it is encoded', async () => {
     const { model } = await scriptedModel({ script: () => 8185 })
     const session = model.createSession({ maxSequences: 1 })
     const leave = new AbortController()
@@ -117,7 +117,7 @@ describe('a prompt that cannot fit', () => {
     await model.close()
   })
 
-  it('looks at no more breakpoints than are of use', async () => {
+  test('looks at no more breakpoints than are of use', async () => {
     const { model } = await scriptedModel({ script: () => 8185, contextLength: 100_000 })
     const content = Array.from({ length: 2000 }, () => ({ type: 'text', text: 'A little dog. ', cache_control: {} }))
     const { reason } = await model

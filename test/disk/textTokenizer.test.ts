@@ -1,6 +1,7 @@
+// The demo model's tokenizer beside what the reference tokenizer gives, and streams of tokens back to text.
 import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers'
 import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { AddedTokens } from '#moeflux/text/addedTokens.js'
 import { Encoder } from '#moeflux/text/encoder.js'
 import { normalizeText } from '#moeflux/text/normalizeText.js'
@@ -42,7 +43,7 @@ const awkward = fc.oneof(
 )
 
 describe('encoding', () => {
-  it('gives the ids of the goldens', async () => {
+  test('gives the ids of the goldens', async () => {
     for (const prompt of await goldenPrompts()) {
       expect(tokenizer.encode(prompt.text)).toEqual(prompt.input_ids)
       expect(tokenizer.decode(prompt.input_ids)).toBe(prompt.text)
@@ -50,7 +51,7 @@ describe('encoding', () => {
     }
   })
 
-  it('gives the ids of the library it replaces the merging of', async () => {
+  test('gives the ids of the library it replaces the merging of', async () => {
     for (const text of await goldenTexts()) expect(tokenizer.encode(text)).toEqual(library.encode(text).ids)
     fc.assert(
       fc.property(awkward, text => {
@@ -60,7 +61,7 @@ describe('encoding', () => {
     )
   })
 
-  it('keeps special tokens text where that is asked for', () => {
+  test('keeps special tokens text where that is asked for', () => {
     const text = 'a<|im_end|>b<think>'
     expect(tokenizer.encode(text)).toContain(8185)
     const plain = tokenizer.encode(text, { allowSpecial: false })
@@ -68,7 +69,7 @@ describe('encoding', () => {
     expect(tokenizer.decode(plain)).toBe(text)
   })
 
-  it('leaves marked tokens text and others special', () => {
+  test('leaves marked tokens text and others special', () => {
     const mark = '\uE000'
     const added = new AddedTokens(tokenizer.addedTokens)
     const said = added.protect('say <|im_end|> and <think>', mark, () => true)
@@ -80,7 +81,7 @@ describe('encoding', () => {
     expect(added.protect('<think>', mark, () => false).text).toBe('<think>')
   })
 
-  it('finds no marked token of one letter, and none inside another that is marked', () => {
+  test('finds no marked token of one letter, and none inside another that is marked', () => {
     const mark = '\uE000'
     const tokens = [
       { id: 0, text: 'ab', special: true },
@@ -94,7 +95,7 @@ describe('encoding', () => {
     expect(text.replaceAll(mark, '')).toBe('abcbca')
   })
 
-  it('says where parts begin that can be encoded alone', () => {
+  test('says where parts begin that can be encoded alone', () => {
     const text = 'one two<|im_end|>\nthree'
     const { ids, sections } = tokenizer.encodeSections(text)
     expect(sections.map(section => section.start)).toEqual([0, 7, 17])
@@ -103,13 +104,13 @@ describe('encoding', () => {
     }
   })
 
-  it('takes lone surrogates, NUL and empty text', () => {
+  test('takes lone surrogates, NUL and empty text', () => {
     expect(tokenizer.encode('')).toEqual([])
     expect(tokenizer.decode(tokenizer.encode('a\0b'))).toBe('a\0b')
     expect(tokenizer.decode(tokenizer.encode('\ud800x\udc00'))).toBe('\ufffdx\ufffd')
   })
 
-  it('cuts text as the library does, whatever the steps', () => {
+  test('cuts text as the library does, whatever the steps', () => {
     const split = (Regex: string, more = {}) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', ...more })
     const bytes = { type: 'ByteLevel', add_prefix_space: false, use_regex: false }
     const [words] = json.pre_tokenizer.pretokenizers
@@ -136,7 +137,7 @@ describe('encoding', () => {
     }
   })
 
-  it('takes words that are tokens as they are where the file says so, and never an added token', () => {
+  test('takes words that are tokens as they are where the file says so, and never an added token', () => {
     const added = { id: 9000, content: 'once', special: true }
     const changed = structuredClone({ ...json, added_tokens: [...json.added_tokens, added] })
     Object.assign(changed.model, { ignore_merges: true, merges: [] })
@@ -149,7 +150,7 @@ describe('encoding', () => {
     expect(whole.encode('once', { allowSpecial: false })).toEqual([...'once'].map(id))
   })
 
-  it('gives a long text up past a limit, and never says of a text that it has more tokens than it has', () => {
+  test('gives a long text up past a limit, and never says of a text that it has more tokens than it has', () => {
     const long = fc.tuple(awkward, fc.integer({ min: 1, max: 400 })).map(([text, times]) => `${text} `.repeat(times))
     fc.assert(
       fc.property(long, fc.integer({ min: 0, max: 3000 }), (text, limit) => {
@@ -171,13 +172,13 @@ describe('encoding', () => {
     expect(untouched.past!.tokens).toBeGreaterThan(length)
   })
 
-  it('refuses a word that merging would need gigabytes for', () => {
+  test('refuses a word that merging would need gigabytes for', () => {
     for (const text of ['é'.repeat(2 ** 21 + 1), 'x'.repeat(2 ** 25)]) {
       expect(() => tokenizer.encode(text)).toThrow(/prompt: got 'a word of .* want/)
     }
   })
 
-  it('encodes a word of a megabyte in reasonable time', () => {
+  test('encodes a word of a megabyte in reasonable time', () => {
     for (const text of ['onceupon'.repeat(131072), 'x'.repeat(2 ** 20), ' '.repeat(2 ** 20), '<'.repeat(2 ** 20)]) {
       const start = processorMs()
       const ids = tokenizer.encode(text)
@@ -194,7 +195,7 @@ describe('normalizing', () => {
     if (/\p{M}/u.test(mark)) marks.push(mark)
   }
 
-  it('gives what the engine gives, also for long runs of marks', () => {
+  test('gives what the engine gives, also for long runs of marks', () => {
     const text = fc
       .array(fc.tuple(fc.constantFrom('e', 'A', '가', 'ᄀ', '', '\ud800'), fc.array(fc.constantFrom(...marks))), {
         maxLength: 4,
@@ -211,7 +212,7 @@ describe('normalizing', () => {
     }
   })
 
-  it('takes no longer for marks than for letters', () => {
+  test('takes no longer for marks than for letters', () => {
     const text = '\u0301\u0323'.repeat(250_000)
     const started = processorMs()
     expect(normalizeText(text, 'NFC')).toBe('\u0323'.repeat(250_000) + '\u0301'.repeat(250_000))
@@ -226,11 +227,11 @@ describe('the file', () => {
     return () => new Tokenizer(copy, config)
   }
 
-  it('is optional', async () => {
+  test('is optional', async () => {
     expect(await loadTokenizer(textFolder(new Map()))).toBeNull()
   })
 
-  it('is refused where it would encode differently than meant', async () => {
+  test('is refused where it would encode differently than meant', async () => {
     expect(change(copy => (copy.model.type = 'Unigram'))).toThrow(/model.type is "Unigram"/)
     expect(change(copy => (copy.decoder = { type: 'WordPiece' }))).toThrow(/decoder.type/)
     expect(change(copy => (copy.added_tokens[0].lstrip = true))).toThrow(/<\|endoftext\|>.*lstrip/)
@@ -250,7 +251,7 @@ describe('the file', () => {
     }
   })
 
-  it('is refused by name where it is nested too deep to be spoken of', async () => {
+  test('is refused by name where it is nested too deep to be spoken of', async () => {
     const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`
     const text = JSON.stringify(json).replace('"merges":[', `"merges":[${deep},`)
     const refused = { code: 'JSON_TOO_DEEP', message: expect.stringContaining('tokenizer.json') }
@@ -258,7 +259,7 @@ describe('the file', () => {
     expect(change(copy => delete copy.added_tokens[0].content)).toThrow('content is missing')
   })
 
-  it('may not have more tokens than the model', async () => {
+  test('may not have more tokens than the model', async () => {
     expect(() => checkVocabulary(tokenizer, 8191)).toThrow(/8192 entries, more than the model's 8191/)
     await expect(loadTokenizer(textFolder(files), 100)).rejects.toMatchObject({ code: 'TOKENIZER' })
     expect((await loadTokenizer(textFolder(files), 8192))!.vocabSize).toBe(8192)
@@ -266,7 +267,7 @@ describe('the file', () => {
 })
 
 describe('streaming detokenization', () => {
-  it('never splits a character and equals decoding at once', () => {
+  test('never splits a character and equals decoding at once', () => {
     fc.assert(
       fc.property(awkward, text => {
         const detokenizer = tokenizer.createDetokenizer()
@@ -282,7 +283,7 @@ describe('streaming detokenization', () => {
     )
   })
 
-  it('gives U+FFFD for bytes that are no character, for any ids', () => {
+  test('gives U+FFFD for bytes that are no character, for any ids', () => {
     const utf8 = new TextDecoder('utf-8', { ignoreBOM: true })
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 0, max: 8191 })), ids => {
@@ -300,7 +301,7 @@ describe('streaming detokenization', () => {
     expect(tokenizer.decode([99999, -1])).toBe('')
   })
 
-  it('can leave special tokens out', () => {
+  test('can leave special tokens out', () => {
     expect(tokenizer.decode([8184, 440, 8186, 8185], { skipSpecial: true })).toBe('Once<think>')
   })
 })
