@@ -15,7 +15,8 @@ function drive(governor: TeamGovernor, steps: number, machine: Machine): number[
   for (let i = 0; i < steps; i++) {
     const { size } = governor
     sizes.push(size)
-    governor.stepDone(machine.seconds(size) * (0.9 + 0.2 * random()), size === 1 ? 0 : machine.waited(size))
+    const seconds = machine.seconds(size) * (0.9 + 0.2 * random())
+    governor.stepDone({ seconds, waited: size === 1 ? 0 : machine.waited(size), rows: 1, isStalled: false })
   }
   return sizes
 }
@@ -76,9 +77,45 @@ test('compares steps with those of as many rows, whatever comes between', () => 
     const rows = i % 4 < 2 ? 1 : 3 // as long as a size of team takes its turn
     const { size } = governor
     sizes.push(size)
-    governor.stepDone((rows * (0.9 + 0.2 * random())) / size, 0.3, rows)
+    governor.stepDone({ seconds: (rows * (0.9 + 0.2 * random())) / size, waited: 0.3, rows, isStalled: false })
   }
   expect(shareOf(2, sizes)).toBeGreaterThan(0.95)
+})
+
+test('does not choose by steps that wait for experts which are on their way into memory', () => {
+  const random = seededRandom(7)
+  const governor = new TeamGovernor(16)
+  const used = (steps: number, stalls: (i: number) => boolean) =>
+    Array.from({ length: steps }, (_, i) => {
+      const { size } = governor
+      const isStalled = stalls(i)
+      // While experts are read, whoever computes takes a processor from who reads.
+      const seconds = (isStalled ? 1 + size / 16 : 1 / Math.min(size, 14) + size / 1000) * (0.9 + 0.2 * random())
+      governor.stepDone({ seconds, waited: 0.1, rows: 1, isStalled })
+      return size
+    })
+  expect(
+    shareOf(
+      14,
+      used(100, i => i < 60 || i % 3 === 0),
+    ),
+    'cold',
+  ).toBeGreaterThan(0.95)
+  used(80, () => false)
+  expect(
+    shareOf(
+      14,
+      used(400, () => false),
+    ),
+  ).toBeGreaterThan(0.85)
+  used(80, () => true)
+  expect(
+    shareOf(
+      8,
+      used(400, () => true),
+    ),
+    'always streaming',
+  ).toBeGreaterThan(0.5)
 })
 
 test('one worker needs no trial', () => {

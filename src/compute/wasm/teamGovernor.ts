@@ -5,8 +5,11 @@
 // many, the first trial is a survey from half of them to all: readers and the thread that asks for tokens want processors, too, who lacks
 // one makes all others wait, and two processors may be one core. The faster by median is kept for a while, longer each
 // time nothing changes.
-// Steps are compared with those of as many rows alone: one with guesses takes longer on any team.
+// Steps are compared with their like alone: one with guesses takes longer on any team, and so does one that waits for experts. A model
+// whose experts are on their way into memory says nothing of how it will run when they are there, so steps that wait have a survey of
+// their own, when they have gone on for long.
 // A state machine without a clock of its own. Results never depend on it.
+
 import { middleOf } from '../../experts/middleOf.js'
 
 const TRIAL_STEPS = 2 // of one size before the next
@@ -19,14 +22,16 @@ const MUCH_WAITING = 0.2 // share of a step
 const SHORT_STEP = 0.005 // seconds
 const SLOWER = 1.5 // steps this much slower than they were end a hold
 const WINDOW = 8 // steps
-const PATIENCE = 32 // steps of other rows before a trial begins anew with theirs
+const PATIENCE = 24 // steps of another kind, in a row, that end a trial
+const COLD = 128 // steps in which a model that is used for the first time waits for experts
 const MANY = 8 // workers
 const SPARE = 2 // processors that others may want, where there are many
 
-interface Step {
-  readonly rows: number
+export interface TeamStep {
   readonly seconds: number
-  readonly waited: number
+  readonly waited: number // share of them that the leader waited for the others
+  readonly rows: number
+  readonly isStalled: boolean // waited for experts, for more than a moment
 }
 
 export class TeamGovernor {
@@ -34,66 +39,63 @@ export class TeamGovernor {
   size: number
   private chosen: number
   private trial: { readonly size: number; readonly seconds: number[] }[] = [] // empty: holding
-  private trialRows = 0 // of the steps that it compares
-  private others = 0 // steps with more or fewer, in a row
+  private kind: TeamStep | null = null // of steps that the last trial has compared: one of them
+  private others = 0 // steps of another kind, in a row
   private steps = 0 // in this trial or hold
   private hold = WINDOW
   private expected = Number.POSITIVE_INFINITY // seconds per step of the chosen size
-  private recent: Step[] = [] // of as many rows as the last one
+  private recent: TeamStep[] = [] // of the last one's kind
   private readonly sizes: readonly number[] // of teams, ascending
-  private isUnsurveyed: boolean
+  private readonly unsurveyed: Set<boolean> // of steps that are not stalled, and of those that are
+  private age = 0 // steps
 
   constructor(private readonly most: number) {
     this.sizes = teamSizes(most)
-    this.isUnsurveyed = most >= MANY
-    this.chosen = this.isUnsurveyed ? most - SPARE : most
+    this.unsurveyed = new Set(most >= MANY ? [false, true] : [])
+    this.chosen = most >= MANY ? most - SPARE : most
     this.size = this.chosen
   }
 
-  /** A step of so many rows on `size` workers took this long, of which the leader spent this share waiting for the others. */
-  stepDone(seconds: number, waited: number, rows = 1): void {
+  /** A step on `size` workers has ended. */
+  stepDone(step: TeamStep): void {
     if (this.most === 1) return
-    if (this.trial.length > 0) this.trialStep(seconds, rows)
-    else this.holdStep({ rows, seconds, waited })
+    this.age++
+    if (this.trial.length > 0) this.trialStep(step)
+    else this.holdStep(step)
   }
 
-  private trialStep(seconds: number, rows: number): void {
+  private trialStep(step: TeamStep): void {
     const { trial } = this
-    if (rows !== this.trialRows) {
-      if (++this.others >= PATIENCE)
-        this.begin(
-          trial.map(({ size }) => size),
-          rows,
-        )
+    if (!isLike(step, this.kind)) {
+      if (++this.others >= PATIENCE) this.end(this.chosen, WINDOW)
       return
     }
     this.others = 0
     const turn = Math.floor(this.steps++ / TRIAL_STEPS)
-    trial[turn % trial.length].seconds.push(seconds)
+    trial[turn % trial.length].seconds.push(step.seconds)
     const next = Math.floor(this.steps / TRIAL_STEPS)
     if (next < TRIAL_ROUNDS * trial.length) this.size = trial[next % trial.length].size
     else this.decide()
   }
 
-  private holdStep(step: Step): void {
+  private holdStep(step: TeamStep): void {
     this.steps++
-    if (this.recent.length > 0 && this.recent[0].rows !== step.rows) this.recent = []
+    if (!isLike(step, this.recent[0])) this.recent = []
     this.recent.push(step)
     if (this.recent.length <= WINDOW) return
     this.recent.shift()
     const seconds = middleOf(this.recent.map(each => each.seconds))
-    if (step.rows === this.trialRows && seconds > SLOWER * this.expected) this.hold = Math.min(this.hold, FIRST_HOLD)
-    if (this.steps < this.hold) return
+    if (isLike(step, this.kind) && seconds > SLOWER * this.expected) this.hold = Math.min(this.hold, FIRST_HOLD)
+    if (this.unsurveyed.has(step.isStalled) ? step.isStalled && this.age < COLD : this.steps < this.hold) return
     const waitsMuch = middleOf(this.recent.map(each => each.waited)) > MUCH_WAITING
-    const sizes = this.rivals(waitsMuch || seconds < SHORT_STEP)
-    if (sizes.length > 1) this.begin(sizes, step.rows)
+    const sizes = this.rivals(step, waitsMuch || seconds < SHORT_STEP)
+    if (sizes.length > 1) this.begin(sizes, step)
   }
 
   /** The present size and those to try it against. */
-  private rivals(mayBeFewer: boolean): number[] {
+  private rivals({ isStalled }: TeamStep, mayBeFewer: boolean): number[] {
     const { sizes, chosen, most } = this
-    if (this.isUnsurveyed) {
-      this.isUnsurveyed = false
+    if (this.unsurveyed.delete(isStalled)) {
       return [chosen, ...sizes.filter(size => size !== chosen && 2 * size >= most)]
     }
     const at = sizes.indexOf(chosen)
@@ -103,9 +105,9 @@ export class TeamGovernor {
     return rivals
   }
 
-  private begin(sizes: readonly number[], rows: number): void {
+  private begin(sizes: readonly number[], kind: TeamStep): void {
     this.trial = sizes.map(size => ({ size, seconds: [] }))
-    this.trialRows = rows
+    this.kind = kind
     this.others = 0
     this.steps = 0
   }
@@ -117,14 +119,23 @@ export class TeamGovernor {
       if (result.seconds < best.seconds * (best === results[0] ? CHANGE_MARGIN : 1)) best = result
     }
     const changed = best.size !== this.chosen
-    this.hold = changed ? AFTER_CHANGE : Math.min(LONGEST_HOLD, Math.max(FIRST_HOLD, this.hold * 2))
-    this.chosen = best.size
-    this.size = best.size
     this.expected = best.seconds
+    this.end(best.size, changed ? AFTER_CHANGE : Math.min(LONGEST_HOLD, Math.max(FIRST_HOLD, this.hold * 2)))
+  }
+
+  private end(chosen: number, hold: number): void {
+    this.chosen = chosen
+    this.size = chosen
+    this.hold = hold
     this.trial = []
     this.recent = []
+    this.others = 0
     this.steps = 0
   }
+}
+
+function isLike(step: TeamStep, other: TeamStep | null | undefined): boolean {
+  return !other || (step.rows === other.rows && step.isStalled === other.isStalled)
 }
 
 /** 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20 and so on, all, and where there are many all but two. */

@@ -37,7 +37,10 @@ async function findHost(): Promise<WasmHost> {
   return nodeHost()
 }
 
-/** What came out of a run's rows. */
+const STALLS = COUNTERS.indexOf('stallSeconds')
+const STALLED_SHARE = 0.05 // of a step that counts as one that waits for experts
+
+/** Switches for tests and measurements. */
 interface RunRows {
   readonly logits: Float32Array | null
   readonly argmax: Int32Array
@@ -164,6 +167,7 @@ export class WasmBackend implements Backend, WasmSteps {
     const workers = this.workersFor(rows)
     const startedAt = performance.now()
     const waitedBefore = board.waited[0]
+    const stalledBefore = board.counters[STALLS]
     for (let at = 0; at === 0 || at < wanted.length; at += HEAD_ROWS) {
       const block = wanted.slice(at, at + HEAD_ROWS)
       const layers = at === 0
@@ -186,7 +190,11 @@ export class WasmBackend implements Backend, WasmSteps {
       })
     }
     const seconds = (performance.now() - startedAt) / 1000
-    if (rows <= PRIVATE_ROWS) this.governor.stepDone(seconds, (board.waited[0] - waitedBefore) / seconds, rows)
+    if (rows <= PRIVATE_ROWS) {
+      const waited = (board.waited[0] - waitedBefore) / seconds
+      const isStalled = board.counters[STALLS] - stalledBefore > STALLED_SHARE * seconds
+      this.governor.stepDone({ seconds, waited, rows, isStalled })
+    }
     return runs.map((_, run) => ({ logits: logits[run], argmax: argmax[run] }))
   }
 
