@@ -2,7 +2,7 @@
 // kernels at WebGPU's default limits, experts that stream, a lost device, an adapter that computes nonsense.
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { Backend, Precision, StepRun } from '#moeflux/compute/backend.js'
+import type { Backend, Precision, SequenceState, StepRun } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
 import { createChecked } from '#moeflux/compute/webgpu/gpuMemory.js'
@@ -154,6 +154,79 @@ describe.each(['exact', 'fast'] as const)(
   },
 )
 
+/**
+ * Whoever goes on with the best token finds it computed already. Whatever is done instead, at whatever token, finds what it would
+ * find without: tokens and logits are those of a chain that asks for logits, which nothing is computed ahead for.
+ */
+async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly number[]): Promise<void> {
+  const begin = async () => {
+    const sequence = backend.createSequence()
+    const [{ argmax }] = await backend.step([{ sequence, tokens: prompt, phase: 'prompt', output: 'argmax' }])
+    return { sequence, token: argmax as number }
+  }
+  const logitsAfter = async (sequence: SequenceState, token: number) =>
+    (await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'last' }]))[0].logits as Float32Array
+  const greedy = async (sequence: SequenceState, token: number) =>
+    (await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }]))[0].argmax as number
+
+  const plain = await begin()
+  const tokens = [plain.token]
+  const logits: Float32Array[] = [] // after tokens[i]
+  const steps = 4
+  for (let i = 0; i < steps + 2; i++) {
+    logits.push(await logitsAfter(plain.sequence, tokens[i]))
+    tokens.push(logits[i].reduce((best, value, at, all) => (value > all[best] ? at : best), 0))
+  }
+  const other = tokens[0] + 1
+  await plain.sequence.clear()
+  await backend.step([{ sequence: plain.sequence, tokens: prompt, phase: 'prompt', output: 'none' }])
+  const otherLogits = await logitsAfter(plain.sequence, other)
+  plain.sequence.release()
+
+  const instead: Record<string, (sequence: SequenceState, at: number) => Promise<void>> = {
+    'goes on': async (sequence, at) => expect(await greedy(sequence, tokens[at])).toBe(tokens[at + 1]),
+    'asks for logits': async (sequence, at) => expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at]),
+    'is looked into first': async (sequence, at) => {
+      await backend.probe(sequence, { tokens: [other, other], layers: [] })
+      expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
+    },
+    'lets another one go first': async (sequence, at) => {
+      const { sequence: beside } = await begin()
+      expectSameBits(await logitsAfter(beside, other), otherLogits)
+      beside.release()
+      expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
+    },
+    'is held, goes on, and begins there again with another token': async (sequence, at) => {
+      const held = await sequence.hold()
+      expect(await greedy(sequence, tokens[at])).toBe(tokens[at + 1])
+      await sequence.restore(held)
+      held.release()
+      await greedy(sequence, other)
+      await sequence.clear()
+      await backend.step([{ sequence, tokens: prompt, phase: 'prompt', output: 'none' }])
+      expectSameBits(await logitsAfter(sequence, other), otherLogits)
+    },
+    'is called off': async (sequence, at) => {
+      const { length } = sequence
+      const signal = AbortSignal.abort()
+      const run: StepRun = { sequence, tokens: [tokens[at]], phase: 'decode', output: 'argmax' }
+      await expect(backend.step([run], { signal })).rejects.toThrow()
+      const late = new AbortController()
+      const stepping = backend.step([run], { signal: late.signal })
+      queueMicrotask(() => late.abort())
+      await expect(stepping).rejects.toThrow()
+      expect(sequence.length).toBe(length)
+      expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
+    },
+  }
+  for (const [what, act] of Object.entries(instead)) {
+    const { sequence } = await begin()
+    for (let i = 0; i < steps; i++) expect(await greedy(sequence, tokens[i]), `${what}: token ${i}`).toBe(tokens[i + 1])
+    await act(sequence, steps)
+    sequence.release()
+  }
+}
+
 describe('streaming', () => {
   let packed: PackedModel
   beforeAll(async () => {
@@ -189,6 +262,36 @@ describe('reading ahead', () => {
     packed = await openFolder(await packTiny('separate'))
   })
   afterAll(() => packed.close())
+
+  test('the token after the best one is computed before it is asked for, and leaves no trace', {
+    timeout,
+  }, async () => {
+    const backend = await open(packed, 'exact', { chunkTokens: 16 })
+    await backend.loaded()
+    let submissions = 0
+    const queues = Object.getPrototypeOf(backend.device.queue) as GPUQueue
+    const { submit } = queues
+    queues.submit = function (commands) {
+      submissions++
+      return submit.call(this, commands)
+    }
+    try {
+      const sequence = backend.createSequence()
+      let token = 5
+      const counts: number[] = []
+      for (let i = 0; i < 5; i++) {
+        const [{ argmax }] = await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }])
+        token = argmax as number
+        counts.push(submissions)
+      }
+      expect(counts, 'one ahead, from the second on').toEqual([1, 3, 4, 5, 6])
+      sequence.release()
+      await expectNoTraceOfLookingAhead(backend, [5, 6, 7])
+    } finally {
+      queues.submit = submit
+      await backend.close()
+    }
+  })
 
   test('decodes some tokens with it and some without, to see what is faster', { timeout }, async () => {
     const { expertsPerToken, vocabSize } = packed.config

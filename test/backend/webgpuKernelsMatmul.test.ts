@@ -7,8 +7,11 @@ import { matVec } from '#moeflux/compute/reference/matVec.js'
 import { rmsNorm } from '#moeflux/compute/reference/rmsNorm.js'
 import type { QuantizedWeights } from '#moeflux/compute/reference/weights.js'
 import { activationBuffers } from '#moeflux/compute/webgpu/activationBuffers.js'
+import { KernelSet } from '#moeflux/compute/webgpu/kernel.js'
 import { matMulOp } from '#moeflux/compute/webgpu/matMul.js'
 import { expertMatVecOp, matVecOp } from '#moeflux/compute/webgpu/matVec.js'
+import { choiceConstants, logitsStride, topKOp } from '#moeflux/compute/webgpu/topK.js'
+import { type RouterShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
 import { expectClose, KERNEL } from '../support/bands.js'
 import { GpuArena, packMatrix } from '../support/gpuArena.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
@@ -167,6 +170,96 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       await arena.run(op, { tokens })
       const want = joined([...choice].map((slot, i) => matVec(slots[slot], rowsOf(x, cols)[Math.floor(i / k)])))
       expectClose(await arena.floats(out, tokens * k * rows), want, fast ? FAST : KERNEL)
+    })
+    await fc.assert(property, { numRuns: 6 })
+  })
+})
+
+// A product that chooses by itself binds more buffers than WebGPU promises.
+describe('experts that a product chooses by itself', () => {
+  let arena: GpuArena
+  let portable: KernelSet
+  beforeAll(async () => {
+    arena = await GpuArena.open()
+    portable = new KernelSet(arena.device, { SUBGROUPS: false, PACKED_DOT: false })
+  })
+  afterAll(() => arena.close())
+
+  test('are those that topK chooses, to the bit', async () => {
+    const routers = fc.record({
+      experts: fc.integer({ min: 1, max: 40 }),
+      k: fc.integer({ min: 1, max: 6 }),
+      isShared: fc.boolean(),
+      selects: fc.boolean(),
+      wrong: fc.integer({ min: 0, max: 60 }),
+      isPortable: fc.boolean(),
+    })
+    const property = fc.asyncProperty(shapes, routers, async (shape, drawn) => {
+      const { bits, group, cols, rows, fast, seed } = shape
+      const { experts, isShared, selects, wrong } = drawn
+      const random = seededRandom(seed)
+      const own = fast ? arena.fast : arena.exact
+      const gpu = drawn.isPortable ? { ...own, kernels: portable, subgroups: null } : own
+      const tokens = Math.min(3, shape.tokens)
+      const k = Math.min(drawn.k, experts)
+      const ranks = k + (isShared ? 1 : 0)
+      const [layers, layer, slotCount] = [2, 1, 5]
+      const packed = Array.from({ length: slotCount }, () =>
+        packMatrix(randomQuantized(random, rows, cols, bits, group), 0),
+      )
+      const pool = { generation: 0, buffer: arena.put(Uint8Array.from(packed.flatMap(({ bytes }) => [...bytes]))) }
+      const { format, segments } = packed[0].part
+      const stride = packed[0].bytes.length
+      const routed = { experts, k, maxTokens: 4, logitsStride: logitsStride(experts, 0), pairTile: 32 }
+      const values = randomFloats(random, tokens * routed.logitsStride, 4).map(value => Math.round(value))
+      if (wrong < values.length) values[wrong] = Number.NaN
+      const selection = selects ? arena.put(randomFloats(random, experts)) : null
+      const slotTable = arena.put(
+        Uint32Array.from({ length: layers * experts }, () => Math.floor(random() * slotCount)),
+      )
+      const score: RouterShape = { ...SOFTMAX_ROUTER, score: selects ? 'sigmoid' : 'softmax', selectionBias: selects }
+      const moe = { router: score, shared: 'gated' as const }
+      const [logits, x, status] = [
+        arena.put(values),
+        arena.put(randomFloats(random, tokens * cols, 2)),
+        arena.put(new Uint32Array(4)),
+      ]
+      const sharedSlot = isShared ? 3 : null
+      const results: Uint32Array[][] = []
+      for (const isOwn of [false, true]) {
+        const [choice, mixing] = [arena.poisoned((layers + 1) * 4 * k), arena.poisoned(tokens * ranks * 2)]
+        const out = arena.poisoned(tokens * ranks * rows)
+        const buffers = { logits, slotTable, choice, mixing, status, selectionBias: selection }
+        const decode = { sharedSlot, ahead: 0, layers, spareSlot: 0, leftRow: layers }
+        if (!isOwn) await arena.run(await topKOp(gpu, routed, moe, buffers, layer, decode), { tokens })
+        const constants = choiceConstants(routed, score, isShared ? 'gated' : 'none')
+        const chooses = { constants, logits, slotTable, selectionBias: selection, choice, layer, sharedSlot }
+        const options = { status, outStride: rows, label: 'test' }
+        const op = await expertMatVecOp(
+          ...([
+            gpu,
+            pool,
+            stride,
+            format,
+            cols,
+            segments,
+            x,
+            mixing,
+            ranks,
+            out,
+            options,
+            isOwn ? chooses : null,
+          ] as const),
+        )
+        await arena.run(op, { tokens })
+        results.push([
+          await arena.words(out, tokens * ranks * rows),
+          await arena.words(mixing, tokens * ranks * 2),
+          (await arena.words(choice, layers * 4 * k)).subarray(layer * 4 * k, (layer * 4 + tokens) * k),
+        ])
+      }
+      const [told, chosen] = results
+      for (const [i, what] of ['products', 'mixing', 'choice'].entries()) expect(chosen[i], what).toEqual(told[i])
     })
     await fc.assert(property, { numRuns: 6 })
   })

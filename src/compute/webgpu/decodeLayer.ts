@@ -1,6 +1,7 @@
 // The ops of layers for single tokens. Norms are part of the products that need them, the residual adds part of those
 // that make them, and the shared expert is one more expert where it has their shape: a linear layer is seven dependent
-// dispatches, a full-attention layer nine.
+// dispatches, a full-attention layer nine. Where every expert is in a slot, the choice is part of the experts' first product, and they are
+// six and eight.
 import type { Activation } from '../../model/layers.js'
 import { attentionOp } from './attention.js'
 import { attentionInputOp } from './attentionInput.js'
@@ -11,12 +12,12 @@ import type { BlockWeights, LayerWeights, MoeWeights } from './layerWeights.js'
 import { linearColumns } from './linearShape.js'
 import { linearStepOp } from './linearStep.js'
 import type { MatrixPart } from './matrixWeights.js'
-import { expertMatVecOp, matVecOp } from './matVec.js'
+import { expertMatVecOp, matVecOp, type OwnChoice } from './matVec.js'
 import { type Op, sequence } from './op.js'
 import { expertsOf, type LayerParts } from './promptLayer.js'
 import type { ResidentWeights } from './residentWeights.js'
 import type { SlotMatrix } from './slotLayout.js'
-import { topKOp } from './topK.js'
+import { choiceConstants, topKOp } from './topK.js'
 
 /** A layer with experts. */
 export interface DecodeLayer {
@@ -27,9 +28,13 @@ export interface DecodeLayer {
   readonly routingAhead: Routing
   /** Shared and routed experts, added to hidden. */
   readonly experts: Op
+  /** The same as a router's `route` and `experts`, where every expert of the layer is in a slot. */
+  readonly resident: Op
 }
 
 export interface Routing {
+  /** The router's logits alone. */
+  readonly logits: Op
   /** The router's logits and its choice: sets the miss flag. */
   readonly route: Op
   /** Only the choice again, after a miss. */
@@ -114,16 +119,39 @@ async function moeOps(
   const { place, shape } = weights
   const isInSlot = slots.sharedSlot(place) !== null
   const apart = isInSlot ? null : weights.shared
-  const [routing, experts, expertDown, block] = await Promise.all([
+  const [routing, experts, expertDown, block, choosing] = await Promise.all([
     routingOps(parts, allWeights, layer, weights, options),
-    expertOps(parts, layer, weights),
+    expertOps(parts, layer, weights, null),
     expertDownOp(gpu, layouts[place], slots.pool(place), space, shape, isInSlot),
     apart && blockOps(parts, layer, apart, shape.activation, 'shared'),
+    choosesItself(parts, weights) ? expertOps(parts, layer, weights, ownChoice(parts, weights)) : null,
   ])
+  const { route, logits } = routing.routing
+  const down = block?.down ?? NOTHING
   return {
     ...routing,
     shared: block?.gateUp ?? NOTHING,
-    experts: sequence([block?.down ?? NOTHING, experts, expertDown]),
+    experts: sequence([down, experts, expertDown]),
+    resident: sequence(choosing === null ? [route, down, experts, expertDown] : [logits, down, choosing, expertDown]),
+  }
+}
+
+/** Whether one product can take the choice along: it is the only one, may bind as much, and has a thread for each of the chosen. */
+function choosesItself(parts: LayerParts, { place, selectionBias }: MoeWeights): boolean {
+  const { device, tuning } = parts.gpu
+  const { gate, up } = expertsOf(parts).layouts[place]
+  const buffers = selectionBias === null ? 9 : 10
+  const hasThreads = parts.space.shape.k <= Math.min(tuning.WG, 64)
+  return isSameFormat(gate, up) && hasThreads && device.limits.maxStorageBuffersPerShaderStage >= buffers
+}
+
+function ownChoice(parts: LayerParts, { place, shape, selectionBias }: MoeWeights): OwnChoice {
+  const { space } = parts
+  const { slots } = expertsOf(parts)
+  const sharedSlot = slots.sharedSlot(place)
+  return {
+    constants: choiceConstants(space.shape, shape.router, sharedSlot === null ? 'none' : shape.shared),
+    ...{ logits: space.logits, slotTable: slots.table, selectionBias, choice: space.choice, layer: place, sharedSlot },
   }
 }
 
@@ -180,7 +208,7 @@ async function routingOps(
       matVecOp(gpu, router, hidden, logits, product),
       topKOp(gpu, space.shape, shape, buffers, place, { sharedSlot, ahead, layers, spareSlot, leftRow }),
     ])
-    return { route: sequence([logitsOp, choose]), choose, ahead }
+    return { logits: logitsOp, route: sequence([logitsOp, choose]), choose, ahead }
   }
   const routing = await build(weights.router, 0)
   const ahead = Math.min(options.ahead, config.moeLayers.length - 1 - place) // -1 in a head for drafts
@@ -225,7 +253,16 @@ function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, optio
   ])
 }
 
-async function expertOps(parts: LayerParts, { postNorm }: LayerWeights, { place }: MoeWeights): Promise<Op> {
+function isSameFormat(gate: SlotMatrix, up: SlotMatrix): boolean {
+  return JSON.stringify(gate.format) === JSON.stringify(up.format)
+}
+
+async function expertOps(
+  parts: LayerParts,
+  { postNorm }: LayerWeights,
+  { place }: MoeWeights,
+  own: OwnChoice | null,
+): Promise<Op> {
   const { gpu, config, space } = parts
   const { slots, layouts } = expertsOf(parts)
   const { gate, up, stride } = layouts[place]
@@ -235,13 +272,25 @@ async function expertOps(parts: LayerParts, { postNorm }: LayerWeights, { place 
   const norm = { weight: postNorm, eps: config.rmsNormEps }
   const options = { status, outStride: 2 * width, norm, label: 'expertGateUp' }
   const at = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
-  const isSame = JSON.stringify(gate.format) === JSON.stringify(up.format)
-  const groups = isSame ? [[at(gate, 0), at(up, width)]] : [[at(gate, 0)], [at(up, width)]]
+  const groups = isSameFormat(gate, up) ? [[at(gate, 0), at(up, width)]] : [[at(gate, 0)], [at(up, width)]]
   return all(
     groups.map(segments => {
       const [{ format, cols }] = segments
       const pool = slots.pool(place)
-      return expertMatVecOp(gpu, pool, stride, format, cols, segments, hidden, mixing, ranks, expertGateUp, options)
+      return expertMatVecOp(
+        gpu,
+        pool,
+        stride,
+        format,
+        cols,
+        segments,
+        hidden,
+        mixing,
+        ranks,
+        expertGateUp,
+        options,
+        own,
+      )
     }),
   )
 }

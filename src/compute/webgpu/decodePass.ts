@@ -24,6 +24,7 @@ import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
 import type { StepSlots } from './noExperts.js'
 import type { Op, StepSize } from './op.js'
+import { Pieces } from './pieces.js'
 import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
@@ -70,7 +71,9 @@ export class DecodePass {
   readonly #layerCount: number // with experts, a head's aside
   readonly #head: Head
   readonly #profiler: Profiler | null
-  readonly #readback: GPUBuffer
+  readonly #readbacks: readonly [GPUBuffer, GPUBuffer]
+  readonly #reading: [Promise<unknown> | null, Promise<unknown> | null] = [null, null]
+  #side = 0 // of the last resident token, which the next one takes the other of
   readonly #winnersAt: number
   readonly #mixingAt: number
   readonly #hiddenAt: number
@@ -132,7 +135,8 @@ export class DecodePass {
     this.#hiddenAt = this.#mixingAt + MAX_DECODE_BATCH * (k + 1) * 8
     const size = this.#host === null ? this.#mixingAt : this.#hiddenAt + MAX_DECODE_BATCH * rowBytes
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
-    this.#readback = device.createBuffer({ label: 'decode readback', size, usage })
+    const readback = () => device.createBuffer({ label: 'decode readback', size, usage })
+    this.#readbacks = [readback(), readback()]
   }
 
   static async create(
@@ -180,13 +184,86 @@ export class DecodePass {
     return this.#helpTimes.seconds
   }
 
-  /** Tokens of a run are guesses after the first; logits are then in the head's rows. Winners are NOT_FINITE where something went wrong. */
-  async run(size: StepSize, signal?: AbortSignal): Promise<DecodeResult> {
+  /**
+   * Tokens of a run are guesses after the first; logits are then in the head's rows. Winners are NOT_FINITE where something went
+   * wrong. `onSubmitted`: called while the GPU is at work, where every expert is in a slot.
+   */
+  async run(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
     const began = performance.now()
     const before = this.#guessed.readsAsked
-    const result = await this.#run(size, signal)
+    const result = this.#isResident ? await this.#runResident(size, signal, onSubmitted) : await this.#run(size, signal)
     this.#governor.stepDone((performance.now() - began) / 1000, this.#guessed.readsAsked - before)
     return result
+  }
+
+  /** Whether a token needs nothing of the host between its first command and its last. */
+  get #isResident(): boolean {
+    return this.#slots.isAllResident
+  }
+
+  async #runResident(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
+    await this.#reading[this.#side ^ 1] // of a token that nobody wanted
+    const commands = this.#takePrepared(size) ?? this.#recordResident(size, this.#side ^ 1)
+    const reading = this.#submitResident(commands, size.tokens)
+    onSubmitted?.()
+    if (this.#reading[this.#side ^ 1] === null && this.#profiler === null) this.#prepare(size)
+    return await this.finish(reading, size.tokens, signal)
+  }
+
+  /**
+   * Submits the token after the one that was submitted last, whichever that will be: it is taken from the GPU's own memory. Null where
+   * that cannot be now. Only for a single run.
+   */
+  submitNext(): Promise<DecodeResult> | null {
+    const side = this.#side ^ 1
+    if (!this.#isResident || this.#profiler !== null || this.#reading[side] !== null) return null
+    return this.#submitResident(this.#recordResident({ tokens: 1, runs: 1 }, side, true), 1)
+  }
+
+  /** What a token that was submitted has come to. */
+  async finish(reading: Promise<DecodeResult>, tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
+    // Beside the GPU's work: what the last step says about who should be where, and the way of one expert there.
+    this.#slots.beginStep()
+    this.#slots.moveUp()
+    const seen = await reading
+    signal?.throwIfAborted()
+    for (let layer = 0; layer < this.#layerCount; layer++) {
+      this.#slots.touch(layer, this.#chosen(seen.routing, layer, tokens))
+    }
+    return seen
+  }
+
+  #submitResident(commands: GPUCommandBuffer[], tokens: number): Promise<DecodeResult> {
+    this.#slots.submit(commands, this.#layerCount + 1)
+    this.#slots.letGo()
+    this.#side ^= 1
+    const side = this.#side
+    const reading = this.#read(tokens, side)
+    const ended = () => {
+      this.#reading[side] = null
+    }
+    this.#reading[side] = reading.then(ended, ended)
+    return reading
+  }
+
+  /** A whole token whose experts are all in slots. `isNext`: the one that the last token has chosen. */
+  #recordResident(size: StepSize, side: number, isNext = false): GPUCommandBuffer[] {
+    const pieces = this.#pieces(1, isNext || this.#profiler !== null)
+    const { winners } = this.#head
+    if (isNext) pieces.recorder.copy(winners, 0, this.#space.tokenInfo, 0, 4)
+    this.#embed(pieces.recorder, size)
+    for (const layer of this.#layers) {
+      layer.mixer(pieces.recorder, size)
+      layer.resident(pieces.recorder, size)
+      pieces.layerDone()
+    }
+    this.#recordEnd(pieces.recorder, size, side)
+    return pieces.finish()
+  }
+
+  /** `isWhole`: in one, because the GPU is busy with something else yet. */
+  #pieces(first: number, isWhole = this.#profiler !== null): Pieces {
+    return new Pieces(this.#gpu, isWhole ? 0 : this.#gpu.tuning.GROWTH, first, this.#profiler)
   }
 
   async #run(size: StepSize, signal?: AbortSignal): Promise<DecodeResult> {
@@ -196,12 +273,12 @@ export class DecodePass {
     const how = { ...size, predicts: readAhead !== null }
     let from = -1
     let to = this.#reach(from)
-    const isWhole = to === this.#layerCount && readAhead === null
     let holding: Promise<void> | null = null
     let helping: Promise<Float32Array> | null = null
     this.#slots.gathers = true
     try {
-      let commands = (isWhole ? this.#takePrepared(how) : null) ?? this.#record(from, to, how)
+      await this.#reading[this.#side] // of a token that nobody wanted
+      let commands = this.#record(from, to, how)
       for (;;) {
         // Only the last layer may leave experts out: what is missing before it has nobody who computes it.
         const leavesOut = this.#leavesOut(to)
@@ -210,13 +287,12 @@ export class DecodePass {
         // Commands that are submitted have their experts: slots change hands in the order of the queue.
         this.#slots.letGo()
         const submitted = performance.now()
-        const reading = this.#read(tokens)
+        const reading = this.#read(tokens, this.#side)
         // Recorded while the GPU is at work: what comes next, if no miss is before it, or at it where that is likely.
         const next = this.#reach(to)
         const expected = this.#expected(leavesOut)
         const following =
           to < this.#layerCount && this.#profiler === null ? this.#record(to, next, how, expected) : null
-        if (isWhole && from < 0) this.#prepare(how)
         // Beside the GPU's work, too: what the last step says about who should be where, and the way of one expert there.
         this.#slots.beginStep()
         this.#slots.moveUp()
@@ -328,16 +404,12 @@ export class DecodePass {
   #record(from: number, to: number, how: RunOptions, begin: Begin = 'choose'): GPUCommandBuffer[] {
     const { tokens, predicts } = how
     const size = how
-    const commands: GPUCommandBuffer[] = []
-    // The GPU begins with a little while the rest is submitted, in ever larger pieces: each costs it a pause.
-    const { GROWTH } = this.#gpu.tuning
-    let pieceLayers = GROWTH === 0 ? this.#layerCount : from < 0 ? 1 : RESUMED_LAYERS
-    let pieceEnd = Math.max(0, from) + pieceLayers
-    let recorder = new Recorder(this.#gpu.device, this.#profiler)
-    if (from < 0) this.#embed(recorder, size)
+    const pieces = this.#pieces(from < 0 ? 1 : RESUMED_LAYERS)
+    if (from < 0) this.#embed(pieces.recorder, size)
     for (let layer = Math.max(0, from); layer <= to && layer < this.#layerCount; layer++) {
       const ops = this.#layers[layer]
       const routing = predicts ? ops.routingAhead : ops.routing
+      const { recorder } = pieces
       if (layer === from && begin !== 'choose') {
         if (begin === 'add') this.#addRows(recorder, size)
       } else {
@@ -349,36 +421,37 @@ export class DecodePass {
         if (layer === to) break
         ops.experts(recorder, size)
       }
-      if (layer + 1 === pieceEnd && layer + 1 < to && this.#profiler === null) {
-        pieceLayers *= GROWTH
-        pieceEnd += pieceLayers
-        const piece = recorder.finish()
-        if (piece !== null) commands.push(piece)
-        recorder = new Recorder(this.#gpu.device, null)
-      }
+      if (layer + 1 < to) pieces.layerDone()
     }
-    if (to === this.#layerCount) {
-      this.#rest(recorder, size)
-      this.#project(recorder, size)
-      this.#argmax(recorder, size)
-      this.#headRows?.(recorder, size)
-    }
-    const { choice, status } = this.#space
-    recorder.copy(status, 0, this.#readback, 0, STATUS_BYTES)
-    recorder.copy(choice, 0, this.#readback, STATUS_BYTES, choice.size)
-    if (to === this.#layerCount) recorder.copy(this.#head.winners, 0, this.#readback, this.#winnersAt, tokens * 4)
-    if (this.#host !== null) {
-      const { mixing, hidden } = this.#space
-      recorder.copy(mixing, 0, this.#readback, this.#mixingAt, this.#mixingBytes(tokens))
-      recorder.copy(hidden, 0, this.#readback, this.#hiddenAt, tokens * this.#config.hiddenSize * 4)
-    }
-    commands.push(recorder.finish() as GPUCommandBuffer)
+    if (to === this.#layerCount) this.#recordEnd(pieces.recorder, size, this.#side)
+    else this.#recordCopies(pieces.recorder, tokens, this.#side)
+    const commands = pieces.finish()
     if (this.#leavesOut(to)) {
-      recorder = new Recorder(this.#gpu.device, null)
+      const recorder = new Recorder(this.#gpu.device, null)
       this.#layers[to].experts(recorder, size)
       commands.push(recorder.finish() as GPUCommandBuffer)
     }
     return commands
+  }
+
+  /** All after the last layer with experts. */
+  #recordEnd(recorder: Recorder, size: StepSize, side: number): void {
+    this.#rest(recorder, size)
+    this.#project(recorder, size)
+    this.#argmax(recorder, size)
+    this.#headRows?.(recorder, size)
+    recorder.copy(this.#head.winners, 0, this.#readbacks[side], this.#winnersAt, size.tokens * 4)
+    this.#recordCopies(recorder, size.tokens, side)
+  }
+
+  #recordCopies(recorder: Recorder, tokens: number, side: number): void {
+    const { choice, status, mixing, hidden } = this.#space
+    const readback = this.#readbacks[side]
+    recorder.copy(status, 0, readback, 0, STATUS_BYTES)
+    recorder.copy(choice, 0, readback, STATUS_BYTES, choice.size)
+    if (this.#host === null) return
+    recorder.copy(mixing, 0, readback, this.#mixingAt, this.#mixingBytes(tokens))
+    recorder.copy(hidden, 0, readback, this.#hiddenAt, tokens * this.#config.hiddenSize * 4)
   }
 
   /** Whether the experts of the last layer are computed at once, those aside that the host computes. */
@@ -410,20 +483,20 @@ export class DecodePass {
   }
 
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one.
-  #prepare(how: RunOptions): void {
-    if (this.#profiler !== null || this.#reach(-1) < this.#layerCount) return
-    this.#prepared = { key: this.#preparedKey(how), commands: this.#record(-1, this.#layerCount, how) }
+  #prepare(size: StepSize): void {
+    const side = this.#side ^ 1
+    this.#prepared = { key: this.#preparedKey(size), commands: this.#recordResident(size, side) }
   }
 
-  #takePrepared(how: RunOptions): GPUCommandBuffer[] | null {
+  #takePrepared(size: StepSize): GPUCommandBuffer[] | null {
     const prepared = this.#prepared
     this.#prepared = null
-    return prepared?.key === this.#preparedKey(how) ? prepared.commands : null
+    return prepared?.key === this.#preparedKey(size) ? prepared.commands : null
   }
 
-  #preparedKey({ tokens, runs }: RunOptions): string {
+  #preparedKey({ tokens, runs }: StepSize): string {
     const { states, kv, slots } = this.#parts
-    return `${tokens} ${runs} ${states.generation} ${kv.generation} ${slots.generation}`
+    return `${tokens} ${runs} ${this.#side} ${states.generation} ${kv.generation} ${slots.generation}`
   }
 
   #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
@@ -441,10 +514,10 @@ export class DecodePass {
     })
   }
 
-  async #read(tokens: number): Promise<Seen> {
+  async #read(tokens: number, side: number): Promise<Seen> {
     const rows = tokens * this.#config.hiddenSize
     const end = this.#host === null ? this.#mixingAt : this.#hiddenAt + rows * 4
-    const bytes = await readMapped(this.#readback, end)
+    const bytes = await readMapped(this.#readbacks[side], end)
     const words = new Uint32Array(bytes)
     await this.#profiler?.collect()
     const helps = this.#host !== null

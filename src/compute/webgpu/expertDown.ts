@@ -26,7 +26,7 @@ export async function expertDownOp(
   const { shape } = space
   const ranks = shape.k + (isShared ? 1 : 0)
   const fast = gpu.fast && down.format.bits < 16
-  const vec = vecShape(gpu, down.rows, down.cols * ranks, fast)
+  const vec = vecShape(gpu, down.format, down.rows, down.cols * ranks, fast)
   const kernel = await gpu.kernels.get('expertDown', {
     ...formatConstants(down.format),
     ...vec,

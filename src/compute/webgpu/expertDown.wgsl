@@ -62,26 +62,34 @@ fn main(
     for (var r = 0u; r < ROWS; r++) {
       early[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + min(member, blockUnits - 1u), missed);
     }
-    for (var unit = thread; unit < blockUnits; unit += WG) {
-      let rank = (block + unit) / expertUnits;
-      let source = (token * K + rank) * expertUnits * 16u + ((block + unit) % expertUnits) * 8u;
-      var v: array<vec4<f32>, 8>;
-      for (var i = 0u; i < 8u; i++) {
+    for (var first = 0u; first < blockUnits * STAGERS; first += WG) {
+      let task = min(first + thread, blockUnits * STAGERS - 1u);
+      let unit = block + task / STAGERS;
+      let rank = unit / expertUnits;
+      let source = (token * K + rank) * expertUnits * 16u + (unit % expertUnits) * 8u + task % STAGERS * STAGED;
+      var v: array<vec4<f32>, STAGED>;
+      for (var i = 0u; i < STAGED; i++) {
         let gate = gateUp[source + i];
         let up = gateUp[source + expertUnits * 8u + i];
         v[i] = gluQuad(gate, up);
       }
-      stageUnit(unit, &v, bitcast<f32>(mixing[token * K + rank].y));
+      stageUnit(task, first + thread <= task, &v, bitcast<f32>(mixing[token * K + rank].y));
     }
     workgroupBarrier();
     if (missed != 0u) { return; }
     if (member < blockUnits) {
       for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(early[r], member); }
     }
-    for (var unit = member + TEAM; unit < blockUnits; unit += TEAM) {
-      var loads: array<UnitLoad, ROWS>;
-      for (var r = 0u; r < ROWS; r++) { loads[r] = loadAt(token, min(teamRow + r, shape.rows - 1u), block + unit, missed); }
-      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(loads[r], unit); }
+    for (var first = member + TEAM; first < blockUnits; first += TEAM * DEPTH) {
+      var loads: array<UnitLoad, ROWS * DEPTH>;
+      for (var i = 0u; i < ROWS * DEPTH; i++) {
+        let unit = block + min(first + i / ROWS * TEAM, blockUnits - 1u);
+        loads[i] = loadAt(token, min(teamRow + i % ROWS, shape.rows - 1u), unit, missed);
+      }
+      for (var i = 0u; i < ROWS * DEPTH; i++) {
+        let unit = first + i / ROWS * TEAM;
+        if (unit < blockUnits) { sums[i % ROWS] += unitProduct(loads[i], unit); }
+      }
     }
     workgroupBarrier();
   }

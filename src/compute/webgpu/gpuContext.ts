@@ -7,6 +7,7 @@ export interface Tuning {
   readonly TEAM: number // threads that share a row's sum there, where subgroups are not larger
   readonly ROWS: number // rows per team of threads there, no more than TEAM
   readonly WORKGROUPS: number // of a mat-vec that keep all processors busy: work for fewer is cut finer
+  readonly LOADS: number // of a thread that are under way at once there
   readonly SPLITS: number // ranges of a decode attention
   readonly GROWTH: number // layers of a submission of a whole token, over those of the one before; 0: all are in one
   readonly TILE_TOKENS: number // tokens per tile of a mat-mul
@@ -34,6 +35,7 @@ export const HARDWARE_TUNING: Tuning = {
   TEAM: 32,
   ROWS: 4,
   WORKGROUPS: 128, // a large GPU has some 130 multiprocessors
+  LOADS: 8,
   SPLITS: 32,
   GROWTH: 3,
   TILE_TOKENS: 64,
@@ -48,6 +50,7 @@ export const SOFTWARE_TUNING: Tuning = {
   TEAM: 8,
   ROWS: 8,
   WORKGROUPS: 8,
+  LOADS: 8,
   SPLITS: 2,
   GROWTH: 0,
   TILE_TOKENS: 16,

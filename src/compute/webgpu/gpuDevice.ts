@@ -66,6 +66,8 @@ export async function probeAdapters(): Promise<{
   return { usable: true, reason: `${found.name} is a GPU`, adapter: found }
 }
 
+const MOST_STORAGE_BUFFERS = 10 // that a kernel binds, where it may bind more than WebGPU promises
+
 export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice> {
   const found = await findAdapter(options.checks)
   if ('reason' in found) throw new BackendUnavailableError('webgpu', found.reason, { absent: true })
@@ -82,6 +84,8 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
     for (const name of ['maxBufferSize', 'maxStorageBufferBindingSize'] as const) {
       requiredLimits[name] = adapter.limits[name]
     }
+    const name = 'maxStorageBuffersPerShaderStage'
+    requiredLimits[name] = Math.min(adapter.limits[name], MOST_STORAGE_BUFFERS)
   }
   let device: GPUDevice
   try {

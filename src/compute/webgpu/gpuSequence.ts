@@ -27,6 +27,8 @@ export interface SequenceHome {
   readonly config: ModelConfig
   readonly kv: KvPool
   readonly states: StatePool
+  /** What was computed ahead of a sequence is none of it any more. */
+  dropAhead(sequence: GpuSequence): void
   /** Runs work that may make pools grow while no step runs: the buffers of a step must stay what they are. */
   inTurn<T>(work: () => Promise<T>): Promise<T>
 }
@@ -163,6 +165,7 @@ export class GpuSequence implements SequenceState {
     this.state = state
     this.table = table
     this.draft = draft
+    this.#home.dropAhead(this)
   }
 
   /** Ranges of one size, back to back. */

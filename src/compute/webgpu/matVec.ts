@@ -3,6 +3,7 @@
 import type { Activation } from '../../model/layers.js'
 import { gluConstants } from './glu.js'
 import { type GpuContext, teamSize } from './gpuContext.js'
+import { uniformBuffer } from './kernel.js'
 import {
   floatConstants,
   formatConstants,
@@ -12,6 +13,7 @@ import {
 } from './matrixWeights.js'
 import { type Op, rebound, sequence } from './op.js'
 import { segmentTable } from './segments.js'
+import type { ShaderConstants } from './shaderSource.js'
 import type { PoolBuffer } from './slotPools.js'
 
 /** Constants of the mat-vec kernels that decide who computes what. */
@@ -20,10 +22,12 @@ export interface VecShape {
   readonly TEAM: number
   readonly ROWS: number
   readonly BLOCK: number
+  readonly DEPTH: number // units of a row whose weights a thread loads at once
+  readonly STAGERS: number // threads that bring a unit of the input together
 }
 
 /** `rows`: of all workgroups together; `cols`: of the whole input. */
-export function vecShape(gpu: GpuContext, rows: number, cols: number, fast: boolean): VecShape {
+export function vecShape(gpu: GpuContext, format: MatrixFormat, rows: number, cols: number, fast: boolean): VecShape {
   const TEAM = teamSize(gpu)
   let WG = Math.max(gpu.tuning.WG, TEAM)
   let { ROWS } = gpu.tuning
@@ -33,7 +37,11 @@ export function vecShape(gpu: GpuContext, rows: number, cols: number, fast: bool
   while (WG > Math.max(64, TEAM) && workgroups() < WORKGROUPS) WG /= 2
   // 16 KiB of workgroup memory: packed inputs take 1.25 bytes per column, float32 ones a little over 4.
   const BLOCK = Math.min(cols, fast ? 8192 : 2048)
-  return { WG, TEAM, ROWS, BLOCK }
+  const turns = Math.ceil(BLOCK / 32 / TEAM)
+  const DEPTH = Math.max(1, Math.min(turns - 1, Math.floor(gpu.tuning.LOADS / ROWS)))
+  // Two bits of 16 columns are a word: no quarter of a unit is packed alone.
+  const STAGERS = fast && gpu.subgroups !== null && format.bits > 2 ? 4 : 1
+  return { WG, TEAM, ROWS, BLOCK, DEPTH, STAGERS }
 }
 
 export interface MatVecOptions {
@@ -50,6 +58,17 @@ export interface MatVecOptions {
   readonly label: string
 }
 
+/** How a product with experts makes the router's choice by itself. */
+export interface OwnChoice {
+  readonly constants: ShaderConstants // of choose.wgsl
+  readonly logits: GPUBuffer
+  readonly slotTable: GPUBuffer
+  readonly selectionBias: GPUBuffer | null
+  readonly choice: GPUBuffer // [layers, MAX_TOKENS, K]
+  readonly layer: number
+  readonly sharedSlot: number | null
+}
+
 /** x [tokens, cols] (or [tokens, 2 * cols]) -> y [tokens, outStride] */
 export async function matVecOp(
   gpu: GpuContext,
@@ -62,7 +81,7 @@ export async function matVecOp(
   const ops = parts.map(async (part): Promise<Op> => {
     const fast = gpu.fast && !options.exact && part.format.bits < 16
     const rows = part.segments.reduce((sum, segment) => sum + segment.rows, 0)
-    const shape = vecShape(gpu, rows, part.cols, fast)
+    const shape = vecShape(gpu, part.format, rows, part.cols, fast)
     const kernel = await gpu.kernels.get('matVec', {
       ...constantsOf(part.format, fast, shape, options, 0),
       SINGLE: part.segments.length === 1,
@@ -77,7 +96,10 @@ export async function matVecOp(
   return sequence(await Promise.all(ops))
 }
 
-/** The K experts of each token: x [tokens, cols] -> y [tokens, K, outStride] */
+/**
+ * The K experts of each token: x [tokens, cols] -> y [tokens, K, outStride]. `mixing` says which they are, or `own` how they are
+ * chosen, and then it is written.
+ */
 export async function expertMatVecOp(
   gpu: GpuContext,
   pool: PoolBuffer,
@@ -90,22 +112,27 @@ export async function expertMatVecOp(
   k: number,
   y: GPUBuffer,
   options: MatVecOptions,
+  own: OwnChoice | null = null,
 ): Promise<Op> {
   const fast = gpu.fast && format.bits < 16
   const rows = segments.reduce((sum, segment) => sum + segment.rows, 0)
-  const shape = vecShape(gpu, rows * k, cols, fast)
+  const shape = vecShape(gpu, format, rows * k, cols, fast)
   const [{ bias }] = segments
   const kernel = await gpu.kernels.get('matVec', {
     ...constantsOf(format, fast, shape, options, k),
     SINGLE: segments.length === 1,
     ...(bias && { BIAS: true, ...floatConstants(bias) }),
+    ...(own && { CHOOSE: true, ...own.constants }),
   })
   const rowsPerTile = (shape.WG / shape.TEAM) * shape.ROWS
   const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsPerTile, slotStride)
   const norm = options.norm?.weight ?? options.status
+  const which = own && uniformBuffer(gpu.device, [own.layer, own.sharedSlot ?? 0], 'layer')
+  const chooses = own === null ? [] : [own.logits, own.slotTable, own.selectionBias, own.choice, which]
   const group = rebound(pool, () => {
     const { buffer } = pool
-    return kernel.bind([buffer, buffer, table.buffer, options.status, x, norm, y, mixing])
+    const status = own === null ? options.status : null
+    return kernel.bind([buffer, buffer, table.buffer, status, x, norm, y, mixing, ...chooses])
   })
   return (recorder, { tokens }) => recorder.dispatch(kernel, group(), table.tiles, k, tokens, options.label)
 }
@@ -120,7 +147,6 @@ function constantsOf(format: MatrixFormat, fast: boolean, shape: VecShape, optio
     EPS: options.norm?.eps ?? 0.5,
     SWIGLU: options.activation !== undefined,
     ADD: options.add ?? false,
-    EXPERTS: k > 0,
-    K: k,
+    RANKS: k,
   }
 }

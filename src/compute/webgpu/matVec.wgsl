@@ -1,8 +1,9 @@
 // y = W x for single tokens: the decode kernel. A team of TEAM threads computes ROWS rows, WG / TEAM teams share the
 // input in workgroup memory. NORM: x is hidden * weight, and 1 / rms(hidden), being one number for all columns, is
-// applied to the sums. SWIGLU: x is the activation of a row [gate | up]. ADD: y += instead of y =. EXPERTS: workgroup
+// applied to the sums. SWIGLU: x is the activation of a row [gate | up]. ADD: y += instead of y =. RANKS: workgroup
 // (tile, rank, token) computes the expert that the token's router put at this rank. BIAS: by column of the output row, or of the
-// expert, in its slot. Does nothing after a miss.
+// expert, in its slot. Does nothing after a miss. CHOOSE: every expert is in a slot, and each workgroup makes the router's choice by
+// itself, which is less than waiting for a dispatch that makes it; the first one of a token writes it down.
 #include vecWeights
 #include dot4
 #include segments
@@ -14,12 +15,21 @@
 #endif
 
 @group(0) @binding(2) var<uniform> segments: Segments;
+#if CHOOSE
+#include choose
+struct Layer { layer: u32, sharedSlot: u32, pad0: u32, pad1: u32 }
+@group(0) @binding(12) var<uniform> which: Layer;
+@group(0) @binding(11) var<storage, read_write> choice: array<u32>; // [layers, MAX_TOKENS, K]
+#else
 @group(0) @binding(3) var<storage, read> status: array<u32>; // [0] not 0: an expert was missing
+#endif
 @group(0) @binding(4) var<storage, read> x: array<vec4<f32>>; // [tokens, cols], or [tokens, 2 * cols]
 @group(0) @binding(5) var<storage, read> norm: array<vec4<f32>>; // [norms, cols]
-@group(0) @binding(6) var<storage, read_write> y: array<f32>; // [tokens, outStride], or [tokens, K, outStride]
-#if EXPERTS
-@group(0) @binding(7) var<storage, read> mixing: array<vec2<u32>>; // [tokens, K]: slot, weight as bits
+@group(0) @binding(6) var<storage, read_write> y: array<f32>; // [tokens, outStride], or [tokens, RANKS, outStride]
+#if CHOOSE
+@group(0) @binding(7) var<storage, read_write> mixing: array<vec2<u32>>; // [tokens, RANKS]: slot, weight as bits
+#elif RANKS
+@group(0) @binding(7) var<storage, read> mixing: array<vec2<u32>>;
 #elif BIAS
 @group(0) @binding(7) var<storage, read> biases: array<f32>; // [outStride]
 #endif
@@ -30,6 +40,39 @@ fn loadAt(rows: Rows, r: u32, unit: u32) -> UnitLoad {
   let row = min(rows.first + r, rows.last);
   let at = rows.weight + (row * rows.units + unit) * UNIT_LOADS;
   return loadUnit(at, rows.scales, rows.biases, scaleIndex(row, rows.units, unit));
+}
+
+#if CHOOSE
+// The slot of the workgroup's rank. The first workgroup of a token writes all of its choice.
+fn chooseSlot(token: u32, group: vec3<u32>, thread: u32) -> u32 {
+#if SHARED > 0
+  if (group.y == K) { return which.sharedSlot; }
+#endif
+  let row = token * LOGITS_STRIDE;
+  makeChoice(row, 0u, thread);
+  if (group.x + group.y == 0u) {
+    for (var rank = thread; rank < K; rank += WG) {
+      choice[(which.layer * MAX_TOKENS + token) * K + rank] = chosen[rank];
+      mixing[token * RANKS + rank] = vec2<u32>(slotOf(rank), chosenWeight(row, rank));
+    }
+#if SHARED > 0
+    if (thread == 0u) { mixing[token * RANKS + K] = vec2<u32>(which.sharedSlot, sharedWeight(row)); }
+#endif
+  }
+  return slotOf(group.y);
+}
+
+// Whatever the table says, no slot is past the last one.
+fn slotOf(rank: u32) -> u32 {
+  return min(slotTable[which.layer * EXPERTS + chosen[rank]], arrayLength(&halves) / segments.expertWords - 1u);
+}
+#endif
+
+fn rowsAt(segment: Segment, slot: u32, first: u32, units: u32) -> Rows {
+  let words = slot * segments.expertWords;
+  return Rows(
+    first, segment.rows - 1u, units, (segment.weight + words) / LOAD_WORDS,
+    segment.scales + words * 2u, segment.biases + words * 2u);
 }
 
 @compute @workgroup_size(WG)
@@ -45,36 +88,50 @@ fn main(
   let lane = 0u;
   let subgroupSize = 1u;
 #endif
+#if !CHOOSE
   let missed = status[0]; // looked at once the loads are on their way
+#endif
   let segment = segments.list[segmentOf(group.x)];
   let units = segments.cols / 32u;
-#if EXPERTS
+#if RANKS
   let token = group.z;
-  let slot = select(mixing[token * K + group.y].x, 0u, missed != 0u); // after a miss it is of another layer, or of none
-  let outRow = token * K + group.y;
+#if CHOOSE
+  var slot = 0u;
+  let own = logitQuad(token * LOGITS_STRIDE, thread); // on its way while the input is staged
+#else
+  let slot = select(mixing[token * RANKS + group.y].x, 0u, missed != 0u); // after a miss it is of another layer, or of none
+#endif
+  let outRow = token * RANKS + group.y;
 #else
   let token = group.y;
   let slot = 0u;
   let outRow = token;
 #endif
   let firstRow = (group.x - segment.firstTile) * (TEAMS * ROWS);
-  let weightBase = (segment.weight + slot * segments.expertWords) / LOAD_WORDS;
-  let scaleBase = segment.scales + slot * segments.expertWords * 2u;
-  let biasBase = segment.biases + slot * segments.expertWords * 2u;
   let team = thread / TEAM;
   let member = thread % TEAM;
-  let rows = Rows(firstRow + team * ROWS, segment.rows - 1u, units, weightBase, scaleBase, biasBase);
+#if CHOOSE
+  var rows: Rows; // when the slot is known
+  let firstUnit = member;
+#else
+  let rows = rowsAt(segment, slot, firstRow + team * ROWS, units);
+  let firstUnit = member + TEAM;
+#endif
   var sums: array<f32, ROWS>;
   var squares = 0.0;
   for (var block = 0u; block < units; block += BLOCK_UNITS) {
     let blockUnits = min(BLOCK_UNITS, units - block);
+#if !CHOOSE
     // The first weights are on their way while the input is staged.
     var early: array<UnitLoad, ROWS>;
     for (var r = 0u; r < ROWS; r++) { early[r] = loadAt(rows, r, block + min(member, blockUnits - 1u)); }
-    for (var unit = thread; unit < blockUnits; unit += WG) {
-      var v: array<vec4<f32>, 8>;
-      for (var i = 0u; i < 8u; i++) {
-        let column = (block + unit) * 8u + i;
+#endif
+    for (var first = 0u; first < blockUnits * STAGERS; first += WG) {
+      let task = min(first + thread, blockUnits * STAGERS - 1u);
+      let isIn = first + thread <= task;
+      var v: array<vec4<f32>, STAGED>;
+      for (var i = 0u; i < STAGED; i++) {
+        let column = block * 8u + task * STAGED + i;
 #if SWIGLU
         let gate = x[token * units * 16u + column];
         let up = x[token * units * 16u + units * 8u + column];
@@ -83,21 +140,35 @@ fn main(
         v[i] = x[token * units * 8u + column];
 #endif
 #if NORM
-        squares += dot(v[i], v[i]);
+        squares += select(0.0, dot(v[i], v[i]), isIn);
         v[i] *= norm[segment.norm * units * 8u + column];
 #endif
       }
-      stageUnit(unit, &v, 1.0);
+      stageUnit(task, isIn, &v, 1.0);
     }
+#if CHOOSE
+    if (block == 0u) { prepareChoice(token * LOGITS_STRIDE, own, thread); }
+    workgroupBarrier();
+    if (block == 0u) {
+      slot = chooseSlot(token, group, thread);
+      rows = rowsAt(segment, slot, firstRow + team * ROWS, units);
+    }
+#else
     workgroupBarrier();
     if (missed != 0u) { return; }
     if (member < blockUnits) {
       for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(early[r], member); }
     }
-    for (var unit = member + TEAM; unit < blockUnits; unit += TEAM) {
-      var loads: array<UnitLoad, ROWS>;
-      for (var r = 0u; r < ROWS; r++) { loads[r] = loadAt(rows, r, block + unit); }
-      for (var r = 0u; r < ROWS; r++) { sums[r] += unitProduct(loads[r], unit); }
+#endif
+    for (var first = firstUnit; first < blockUnits; first += TEAM * DEPTH) {
+      var loads: array<UnitLoad, ROWS * DEPTH>;
+      for (var i = 0u; i < ROWS * DEPTH; i++) {
+        loads[i] = loadAt(rows, i % ROWS, block + min(first + i / ROWS * TEAM, blockUnits - 1u));
+      }
+      for (var i = 0u; i < ROWS * DEPTH; i++) {
+        let unit = first + i / ROWS * TEAM;
+        if (unit < blockUnits) { sums[i % ROWS] += unitProduct(loads[i], unit); }
+      }
     }
     workgroupBarrier();
   }
@@ -116,7 +187,7 @@ fn main(
       value *= inverseSqrt(total / f32(segments.cols) + EPS);
 #endif
 #if BIAS
-#if EXPERTS
+#if RANKS
       let biasAt = segment.bias + slot * segments.expertWords * FLOATS_PER_WORD + row;
       value += slotFloat(halves[biasAt / FLOATS_PER_WORD], biasAt);
 #else

@@ -75,6 +75,11 @@ export class StatePool {
     await this.#pool.reserve(slots)
   }
 
+  /** Whether one can be taken without asking for memory. */
+  get hasFree(): boolean {
+    return this.#free.length > 0 || this.#holders.length < this.#pool.cells
+  }
+
   take(): number {
     const slot = this.#free.pop() ?? this.#holders.length
     if (slot >= this.#pool.cells) throw new Error(`state ${slot} of ${this.#pool.cells} was not reserved`)

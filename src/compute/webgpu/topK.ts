@@ -47,20 +47,27 @@ export async function topKOp(
 ): Promise<Op> {
   const { sharedSlot = null, ahead = 0, layers = 0, spareSlot = 0, leftRow = 0 } = decode ?? {}
   const kernel = await gpu.kernels.get('topK', {
+    ...choiceConstants(shape, router, sharedSlot === null ? 'none' : shared),
+    WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
+    CHECK_MISSES: decode !== null,
+    RANKS: shape.k + (sharedSlot === null ? 0 : 1),
+  })
+  const { logits, slotTable, choice, mixing, status, selectionBias, weightsRow = 0 } = buffers
+  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot, leftRow, weightsRow], 'layer')
+  const group = kernel.bind([which, choice, mixing, status, logits, slotTable, selectionBias])
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
+}
+
+/** Of choose.wgsl. `shared`: the shared expert that has a slot. */
+export function choiceConstants(shape: TopKShape, router: RouterShape, shared: MoeShape['shared']): ShaderConstants {
+  return {
     EXPERTS: shape.experts,
     K: shape.k,
     MAX_TOKENS: shape.maxTokens,
     LOGITS_STRIDE: shape.logitsStride,
-    WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
-    CHECK_MISSES: decode !== null,
-    SHARED: sharedSlot === null ? 0 : sharedConstant(shared),
-    RANKS: shape.k + (sharedSlot === null ? 0 : 1),
+    SHARED: sharedConstant(shared),
     ...routerConstants(router),
-  })
-  const { logits, slotTable, choice, mixing, status, selectionBias, weightsRow = 0 } = buffers
-  const which = uniformBuffer(gpu.device, [layer, sharedSlot ?? 0, layers, spareSlot, leftRow, weightsRow], 'layer')
-  const group = kernel.bind([which, logits, slotTable, choice, mixing, status, selectionBias])
-  return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
+  }
 }
 
 // The order of the logits and a softmax over the chosen are enough for most; others need every expert's score.

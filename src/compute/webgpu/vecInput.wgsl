@@ -1,6 +1,8 @@
 // The input vector of a mat-vec workgroup in workgroup memory, BLOCK columns at a time, as signed bytes with a scale per
 // unit of 32 (FAST) or as float32. Bytes lie in the order in which weights of BITS bits unpack (see unitDot).
+// STAGERS neighbouring threads bring a unit together, STAGED quads each, or one brings it alone.
 const BLOCK_UNITS = BLOCK / 32u;
+const STAGED = 8u / STAGERS;
 #if FAST
 var<workgroup> inputWords: array<vec4<u32>, BLOCK_UNITS * 2u>;
 var<workgroup> inputScales: array<vec2<f32>, BLOCK_UNITS>; // scale, scale * sum
@@ -23,20 +25,25 @@ fn largestOf(v: vec4<f32>) -> u32 {
 // Four values of a unit as one packed word; `inverse` is 1 / the largest magnitude.
 fn packWord(v: vec4<f32>, inverse: f32) -> u32 { return pack4x8snorm(v * inverse); }
 
-fn stageUnit(unit: u32, v: ptr<function, array<vec4<f32>, 8>>, weight: f32) {
+// `task`: a unit and the thread's part of it. All threads come here, some of them for nothing (`isIn`).
+fn stageUnit(task: u32, isIn: bool, v: ptr<function, array<vec4<f32>, STAGED>>, weight: f32) {
   var bits = 0u;
-  for (var i = 0u; i < 8u; i++) { bits = max(bits, largestOf((*v)[i])); }
+  for (var i = 0u; i < STAGED; i++) { bits = max(bits, largestOf((*v)[i])); }
+#if STAGERS == 4
+  bits = max(bits, subgroupShuffleXor(bits, 1u));
+  bits = max(bits, subgroupShuffleXor(bits, 2u));
+#endif
   let largest = bitcast<f32>(bits);
   let inverse = select(0.0, 1.0 / largest, largest > 0.0);
-  var words: array<u32, 8>;
+  var words: array<u32, STAGED>;
 #if BITS == 8
-  for (var i = 0u; i < 8u; i++) { words[i] = packWord((*v)[i], inverse); }
+  for (var i = 0u; i < STAGED; i++) { words[i] = packWord((*v)[i], inverse); }
 #elif BITS == 4
-  for (var i = 0u; i < 4u; i++) {
-    let a = (*v)[2u * i];
-    let b = (*v)[2u * i + 1u];
-    words[2u * i] = packWord(vec4<f32>(a.x, a.z, b.x, b.z), inverse);
-    words[2u * i + 1u] = packWord(vec4<f32>(a.y, a.w, b.y, b.w), inverse);
+  for (var i = 0u; i < STAGED; i += 2u) {
+    let a = (*v)[i];
+    let b = (*v)[i + 1u];
+    words[i] = packWord(vec4<f32>(a.x, a.z, b.x, b.z), inverse);
+    words[i + 1u] = packWord(vec4<f32>(a.y, a.w, b.y, b.w), inverse);
   }
 #else
   for (var i = 0u; i < 2u; i++) {
@@ -46,17 +53,31 @@ fn stageUnit(unit: u32, v: ptr<function, array<vec4<f32>, 8>>, weight: f32) {
 #endif
   var first = 0;
   var second = 0;
+#if STAGERS == 4
+  let own = dot4(words[0], 0x01010101u) + dot4(words[1], 0x01010101u);
+  first = own + subgroupShuffleXor(own, 1u);
+  second = subgroupShuffleXor(first, 2u);
+  let four = vec4<u32>(words[0], words[1], subgroupShuffleXor(words[0], 1u), subgroupShuffleXor(words[1], 1u));
+  if (isIn && task % 2u == 0u) { inputWords[task / 2u] = four; }
+  let isFirst = isIn && task % 4u == 0u;
+#else
   for (var i = 0u; i < 4u; i++) {
     first += dot4(words[i], 0x01010101u);
     second += dot4(words[i + 4u], 0x01010101u);
   }
-  inputWords[2u * unit] = vec4<u32>(words[0], words[1], words[2], words[3]);
-  inputWords[2u * unit + 1u] = vec4<u32>(words[4], words[5], words[6], words[7]);
-  let scale = weight * largest / 127.0;
-  inputScales[unit] = vec2<f32>(scale, scale * f32(first + second));
-#if GROUP == 16
-  inputHalves[unit] = scale * vec2<f32>(f32(first), f32(second));
+  if (isIn) {
+    inputWords[2u * task] = vec4<u32>(words[0], words[1], words[2], words[3]);
+    inputWords[2u * task + 1u] = vec4<u32>(words[4], words[5], words[6], words[7]);
+  }
+  let isFirst = isIn;
 #endif
+  let scale = weight * largest / 127.0;
+  if (isFirst) {
+    inputScales[task / STAGERS] = vec2<f32>(scale, scale * f32(first + second));
+#if GROUP == 16
+    inputHalves[task / STAGERS] = scale * vec2<f32>(f32(first), f32(second));
+#endif
+  }
 }
 
 // One unit of one row, loaded but not yet used: loads are issued early, memory is far.
@@ -134,7 +155,8 @@ fn unitProduct(load: UnitLoad, unit: u32) -> f32 {
 #endif
 }
 #else
-fn stageUnit(unit: u32, v: ptr<function, array<vec4<f32>, 8>>, weight: f32) {
+fn stageUnit(unit: u32, isIn: bool, v: ptr<function, array<vec4<f32>, STAGED>>, weight: f32) {
+  if (!isIn) { return; }
   var first = vec4<f32>();
   var second = vec4<f32>();
   for (var i = 0u; i < 4u; i++) {

@@ -24,7 +24,7 @@ import { Turns } from '../turns.js'
 import { NOT_FINITE } from './argmax.js'
 import { PAGE_TOKENS } from './attentionShape.js'
 import { type DecodePiece, decodeBatches } from './decodeBatches.js'
-import type { DecodePass } from './decodePass.js'
+import type { DecodePass, DecodeResult } from './decodePass.js'
 import type { GpuDevice } from './gpuDevice.js'
 import { type DraftWays, guessAll } from './gpuDrafter.js'
 import type { GpuPlan } from './gpuPlan.js'
@@ -32,6 +32,7 @@ import { GpuSequence, type SequenceHome } from './gpuSequence.js'
 import type { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
 import type { KvPool } from './kvPool.js'
+import { type ActiveRun, LookAhead } from './lookAhead.js'
 import type { StepSlots } from './noExperts.js'
 import { probeLayers } from './probe.js'
 import type { PromptPass } from './promptPass.js'
@@ -57,12 +58,6 @@ export interface BackendParts {
   readonly profiler: Profiler | null
   readonly chunkTokens: number
   readonly filling: Promise<void> // of empty slots, behind everything else
-}
-
-/** A run with what the step takes for it. */
-interface ActiveRun extends PlannedRun {
-  readonly sequence: GpuSequence
-  readonly firstRow: number
 }
 
 /** What came out of a run. */
@@ -94,6 +89,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly #head: Head
   readonly #drafts: DraftWays | null
   readonly draft?: Backend['draft']
+  readonly #ahead: LookAhead
   readonly #profiler: Profiler | null
   readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   readonly #turns = new Turns()
@@ -121,6 +117,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#profiler = parts.profiler
     this.#filling = parts.filling
     this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
+    this.#ahead = new LookAhead(parts.states, this.#info, parts.decode)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
     if (opened.checks) paths.push('checked')
@@ -131,16 +128,27 @@ export class WebgpuBackend implements Backend, SequenceHome {
     return new GpuSequence(this)
   }
 
+  dropAhead(sequence: GpuSequence): void {
+    this.#ahead.drop(sequence)
+  }
+
   step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
-    return this.inTurn(() => this.#step(runs, options))
+    return this.#inTurn(() => this.#step(runs, options))
   }
 
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
     return this.inTurn(() => this.#probe(sequence, request))
   }
 
-  /** One at a time: workspace, page table and slots are one. What goes wrong because the device is gone is told as that. */
   inTurn<T>(work: () => Promise<T>): Promise<T> {
+    return this.#inTurn(() => {
+      this.#ahead.drop() // whoever comes may write where that has written
+      return work()
+    })
+  }
+
+  /** One at a time: workspace, page table and slots are one. What goes wrong because the device is gone is told as that. */
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
     return this.#turns.take(async () => {
       this.#check()
       try {
@@ -166,7 +174,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
   async #step(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
     options.signal?.throwIfAborted()
     const began = performance.now()
-    const active = await this.#plan(runs)
+    const claimed = this.#ahead.claim(runs)
+    const active = claimed === null ? await this.#plan(runs) : [claimed]
     try {
       const rows = await this.#evaluate(runs, active, options)
       // Nothing can fail from here on.
@@ -265,6 +274,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   forgetExperts(): void {
+    this.#ahead.drop()
     this.#slots.forget()
   }
 
@@ -323,9 +333,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
     for (const i of decodes) rows[i] = this.#emptyRows(runs[i], options)
     const counts = decodes.map(i => runs[i].tokens.length)
     const longest = this.#drafts === null ? 1 : MAX_DECODE_BATCH // kernels for several tokens of a run come with the head
+    const alone = runs.length === 1 && this.#ahead.isFor(runs[0]) ? runs[0] : null
     for (const batch of decodeBatches(counts, this.#decodeBatch, longest)) {
       const own = batch.map(piece => ({ ...piece, run: decodes[piece.run] }))
-      await this.#evaluateDecodes(own, active, rows, options)
+      await this.#evaluateDecodes(own, active, rows, alone, options)
     }
     if (prompts.length > 0) {
       const made = await this.#evaluatePrompts(
@@ -361,12 +372,11 @@ export class WebgpuBackend implements Backend, SequenceHome {
     pieces: readonly DecodePiece[],
     active: readonly ActiveRun[],
     rows: readonly RunRows[],
+    alone: StepRun | null, // all that is in the step, of one token that the best is wanted of
     options: StepOptions,
   ): Promise<void> {
-    this.#info.write(pieces.map(piece => partOf(active[piece.run], piece)))
-    const tokens = pieces.reduce((sum, { count }) => sum + count, 0)
     // The head is computed for whoever does not want it too: it tells whether all is finite.
-    const { winners, routing } = await this.#decode.run({ tokens, runs: pieces.length }, options.signal)
+    const { winners, routing } = await this.#decodeAll(pieces, active, alone, options)
     if (winners.includes(NOT_FINITE)) throw new NonFiniteError()
     let row = 0
     for (const { run, first, count } of pieces) {
@@ -379,6 +389,18 @@ export class WebgpuBackend implements Backend, SequenceHome {
       }
       row += count
     }
+  }
+
+  #decodeAll(
+    pieces: readonly DecodePiece[],
+    active: readonly ActiveRun[],
+    alone: StepRun | null,
+    { signal }: StepOptions,
+  ): Promise<DecodeResult> {
+    if (alone !== null) return this.#ahead.decode(alone, active[0], signal)
+    this.#info.write(pieces.map(piece => partOf(active[piece.run], piece)))
+    const tokens = pieces.reduce((sum, { count }) => sum + count, 0)
+    return this.#decode.run({ tokens, runs: pieces.length }, signal)
   }
 
   async #evaluatePrompts(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
