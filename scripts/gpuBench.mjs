@@ -13,6 +13,8 @@ const { values: args } = parseArgs({
     decode: { type: 'string', default: '64' },
     prompt: { type: 'string', default: '512' },
     tuning: { type: 'string', default: '{}' },
+    drafts: { type: 'boolean', default: false },
+    accept: { type: 'string', default: '0.85' },
     profile: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
@@ -21,12 +23,16 @@ if (args.help) {
   console.log(
     'gpuBench.mjs [--dist DIR] [--preset a3b] [--layers 40] [--precision fast|exact] [--decode 64] [--prompt 512]',
   )
-  console.log('             [--tuning JSON] [--profile]')
+  console.log('             [--tuning JSON] [--profile] [--drafts [--accept 0.85]]')
+  console.log(
+    '--drafts: a head for drafts, and how long guesses, steps of several rows and whole rounds take; guesses are',
+  )
+  console.log('right by dice, as often as --accept says')
   process.exit()
 }
 const load = name => import(`${args.dist}/${name}`)
 const { presets } = await load('model/presets.js')
-const { parseConfig } = await load('model/config.js')
+const { parseConfig, withDraftHead } = await load('model/config.js')
 const { planTensors, listSpecs } = await load('model/tensorPlan.js')
 const { resolveTensors } = await load('model/resolveTensors.js')
 const { defaultExpertFormats, expertParts, expertLayout } = await load('model/expertLayout.js')
@@ -34,7 +40,8 @@ const { openWebgpuBackend } = await load('compute/webgpu/openWebgpuBackend.js')
 
 const pattern = makePattern()
 const packed = syntheticModel(args.preset, Number(args.layers))
-const options = { precision: args.precision, expertsPerToken: packed.config.expertsPerToken, onNotice: console.log }
+const { expertsPerToken } = packed.config
+const options = { precision: args.precision, expertsPerToken, onNotice: console.log, drafts: args.drafts }
 const tuning = JSON.parse(args.tuning)
 
 let began = performance.now()
@@ -77,9 +84,50 @@ console.log(
   `decode: ${tokenMs.toFixed(3)} ms median, ${(1000 / tokenMs).toFixed(1)} tok/s (mean ${mean(decodeTimes).toFixed(3)} ms)`,
 )
 if (args.profile) printProfile('decode', count + 8)
+if (args.drafts) await measureDrafts()
 const stats = backend.stats()
 console.log(`misses ${stats.expertMisses}, hits ${stats.expertHits}`)
 await backend.close()
+
+async function measureDrafts() {
+  const times = new Map() // by what was measured
+  const measure = async (what, work) => {
+    const start = performance.now()
+    const result = await work()
+    const ms = performance.now() - start
+    times.set(what, [...(times.get(what) ?? []), ms])
+    return { result, ms }
+  }
+  const guess = async n => (await backend.draft([{ sequence, token, count: n }]))[0].guesses
+  const check = async (guesses, keep) => {
+    const run = { sequence, tokens: [token, ...guesses], phase: 'decode', output: 'argmax', keep }
+    const [{ kept, argmax }] = await backend.step([run])
+    token = argmax
+    return kept
+  }
+  // In turns, so that all see the same machine.
+  const rounds = [0, 1, 2, 3].map(() => ({ ms: 0, tokens: 0 }))
+  for (let turn = 0; turn < count / 4; turn++) {
+    for (const [n, sum] of rounds.entries()) {
+      for (let i = 0; i < 4; i++) {
+        const { result: guesses, ms: guessMs } =
+          n === 0 ? { result: [], ms: 0 } : await measure(`${n} guesses`, () => guess(n))
+        let kept = 1
+        while (kept <= n && Math.random() < Number(args.accept)) kept++
+        const { ms } = await measure(`step of ${n + 1} rows`, () => check(guesses, () => kept))
+        if (turn < 2) continue
+        sum.ms += guessMs + ms
+        sum.tokens += kept
+      }
+    }
+    if (args.profile && turn === 1) backend.resetProfile()
+  }
+  for (const [what, list] of times) console.log(`${what}: ${median(list.slice(8)).toFixed(3)} ms`)
+  for (const [n, { ms, tokens }] of rounds.entries()) {
+    console.log(`rounds of ${n} guesses: ${((1000 * tokens) / ms).toFixed(1)} tok/s (${args.accept} right, by dice)`)
+  }
+  if (args.profile) printProfile('drafts', 1)
+}
 
 function printProfile(what, steps) {
   const times = backend.profile()
@@ -95,7 +143,8 @@ function printProfile(what, steps) {
 
 function syntheticModel(name, layers) {
   const json = { ...presets[name].json, num_hidden_layers: layers }
-  const config = parseConfig(json)
+  const plain = parseConfig(json)
+  const config = args.drafts ? withDraftHead(plain) : plain
   const stored = new Map()
   const fills = [] // by offset
   let size = 0
@@ -148,7 +197,7 @@ function syntheticModel(name, layers) {
     }
     return record
   })
-  const files = Array.from({ length: layers }, (_, layer) => ({
+  const files = config.expertLayers.map(layer => ({
     name: `synthetic experts ${layer}`,
     size: config.numExperts * layout.expertSize,
     async read(offset, target) {
