@@ -26,3 +26,28 @@ test('every file that a document names exists', () => {
     })
   expect(missing).toEqual([])
 })
+
+test.each([
+  ['moeflux', 'index'],
+  ['moeflux', 'errors'],
+  ['moeflux/server', 'server/serve'],
+  ['moeflux/browser', 'browser/index'],
+  ['moeflux/ai', 'ai/provider'],
+])('docs/api.md names all that %s exports from %s.ts', (_, file) => {
+  const source = readFileSync(join(repository, `src/${file}.ts`), 'utf8')
+  const lists = [...source.matchAll(/^export (?:type )?\{([^}]*)\}/gm)].flatMap(([, list]) => list.split(','))
+  const listed = lists.map(
+    name =>
+      name
+        .trim()
+        .replace(/^type /, '')
+        .split(' as ')
+        .at(-1) as string,
+  )
+  const declared = [...source.matchAll(/^export (?:async )?(?:class|function|const|interface|type) (\w+)/gm)]
+  const names = [...listed.filter(name => name !== ''), ...declared.map(([, name]) => name)]
+  expect(names.length).toBeGreaterThan(3)
+  const text = readFileSync(join(repository, 'docs/api.md'), 'utf8')
+  const told = new Set([...text.matchAll(/`(\w+)`/g)].map(([, name]) => name))
+  expect(names.filter(name => !told.has(name))).toEqual([])
+})
