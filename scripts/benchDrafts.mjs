@@ -3,11 +3,13 @@
 // of the same number of tokens of greedy text, so that all meet the same machine.
 //
 //   node scripts/benchDrafts.mjs FOLDER [--drafts 0,1,2,3,auto] [--turns 12] [--turn 48] [--threads 2] [--expert-memory 600MB]
-//                                [--reads direct] [--accept 0.85] [--warm 1024] [--prompt TEXT] [--precision exact]
+//                                [--reads direct] [--accept 0.85] [--warm 1024] [--one] [--prompt TEXT] [--precision exact]
 //
 // `--accept`: guesses are right with this likelihood, by dice, and every turn has another prompt: for random weights. `--warm`: tokens of a
-// prompt that brings experts into memory first. FOLDER: a packed model; the built-in one is dist/demo-model.
+// prompt that brings experts into memory first. `--one`: all take turns on one model that was opened with its head, where several would not
+// fit; then the head's keys and values are computed where there are no guesses, too. FOLDER: a packed model; the built-in one is dist/demo-model.
 import { parseArgs } from 'node:util'
+import { DraftGovernor } from '../dist/engine/draftGovernor.js'
 import { openModel } from '../dist/index.js'
 
 const { values: options, positionals } = parseArgs({
@@ -21,6 +23,7 @@ const { values: options, positionals } = parseArgs({
     reads: { type: 'string' },
     accept: { type: 'string' },
     warm: { type: 'string', default: '0' },
+    one: { type: 'boolean', default: false },
     precision: { type: 'string' },
     prompt: { type: 'string', default: 'Once upon a time there was a little' },
   },
@@ -29,10 +32,8 @@ const [folder] = positionals
 const turn = Number(options.turn)
 const accept = options.accept === undefined ? null : Number(options.accept)
 
-const sides = []
-for (const word of options.drafts.split(',')) {
-  const drafts = word === 'auto' ? word : Number(word)
-  const model = await openModel(folder, {
+const open = drafts =>
+  openModel(folder, {
     backend: 'wasm',
     drafts,
     threads: options.threads && Number(options.threads),
@@ -40,15 +41,20 @@ for (const word of options.drafts.split(',')) {
     expertReads: options.reads,
     precision: options.precision,
   })
-  sides.push({ drafts, model, milliseconds: [], processor: [], tokens: 0 })
+const shared = options.one ? await open(3) : null
+const sides = []
+for (const word of options.drafts.split(',')) {
+  const drafts = word === 'auto' ? word : Number(word)
+  const model = shared ?? (await open(drafts))
+  const governor = shared === null ? model.drafts : new DraftGovernor(drafts)
+  sides.push({ drafts, model, governor, milliseconds: [], processor: [] })
 }
 const { vocabSize } = sides[0].model
 const stream = (from, count) => Array.from({ length: count }, (_, i) => ((from * 1000 + i) * 7919 + 104729) % vocabSize)
 const prompt = accept === null ? sides[0].model.tokenizer.encode(options.prompt) : null
 
 /** As `bench` does it. */
-async function round(context, { model }, token, left) {
-  const governor = model.drafts
+async function round(context, governor, token, left) {
   const started = performance.now()
   const count = governor?.next(Math.min(3, left - 1)) ?? 0
   const seconds = () => (performance.now() - started) / 1000
@@ -77,7 +83,7 @@ async function takeTurn(side, number) {
   const used = process.cpuUsage()
   const from = performance.now()
   for (let left = turn; left > 0; ) {
-    const { next, tokens } = await round(context, side, token, left)
+    const { next, tokens } = await round(context, side.governor, token, left)
     token = next
     left -= tokens
   }
@@ -104,9 +110,9 @@ const part = (values, share) => [...values].sort((a, b) => a - b)[Math.floor(val
 const middle = values => part(values, 0.5)
 const fast = values => part(values, 0.2) // on a machine that others use, too
 const [off] = sides
-for (const { drafts, model, milliseconds, processor } of sides) {
+for (const { drafts, governor, milliseconds, processor } of sides) {
   const ratio = middle(milliseconds.map((time, i) => off.milliseconds[i] / time))
-  const { drafts: stats } = model.stats()
+  const stats = governor?.stats
   const told = stats ? `; ${stats.accepted} of ${stats.guesses} right, ${stats.now} now: ${stats.reason}` : ''
   console.log(
     `drafts ${String(drafts).padEnd(4)} ${(1000 / middle(milliseconds)).toFixed(1)} tok/s, ${ratio.toFixed(3)} times drafts ${off.drafts} ` +
@@ -114,4 +120,4 @@ for (const { drafts, model, milliseconds, processor } of sides) {
       `${(fast(off.milliseconds) / fast(milliseconds)).toFixed(3)} times; ${middle(processor).toFixed(2)} ms of processor per token${told}`,
   )
 }
-for (const { model } of sides) await model.close()
+for (const model of new Set(sides.map(side => side.model))) await model.close()

@@ -3,9 +3,9 @@
 import { middleOf } from '../experts/middleOf.js'
 
 const STRETCH = 2 // rounds with one number before the next
-const LEAST_TURNS = 4 // of each number
-const MOST_TURNS = 16
-const SURE = 2 // times what the medians are uncertain by
+const LEAST_TURNS = 5 // of each number
+const MOST_TURNS = 20
+const SURE = 2 // times what turns differ by
 
 export class DraftComparison {
   private readonly times: number[][]
@@ -47,16 +47,23 @@ export class DraftComparison {
   }
 
   private isClear(count: number, tokens: number): boolean {
-    const gain = tokens / this.ratio(count, 0)
-    const doubt = Math.hypot(this.doubt(count), this.doubt(0))
-    return Math.abs(gain - 1) > SURE * doubt
+    return Math.abs(Math.log(tokens / this.ratio(count, 0))) > SURE * this.doubt(count)
   }
 
-  /** The standard error of a median, as a share of it, by the median distance from it. */
+  /** The standard error of how much longer rounds take than those without, by what it was turn by turn: what slows down both says nothing. */
   private doubt(count: number): number {
+    const without = this.turns(0)
+    const ratios = this.turns(count).map((seconds, turn) => Math.log(seconds / without[turn]))
+    const middle = middleOf(ratios)
+    const distance = middleOf(ratios.map(ratio => Math.abs(ratio - middle)))
+    return (1.86 * distance) / Math.sqrt(ratios.length)
+  }
+
+  /** Seconds of each turn of a number. */
+  private turns(count: number): number[] {
     const times = this.times[this.counts.indexOf(count)]
-    const middle = middleOf(times)
-    const distance = middleOf(times.map(time => Math.abs(time - middle)))
-    return (1.86 * distance) / middle / Math.sqrt(times.length)
+    const turns: number[] = []
+    for (let at = 0; at < times.length; at += STRETCH) turns.push(times.slice(at, at + STRETCH).reduce((a, b) => a + b))
+    return turns
   }
 }

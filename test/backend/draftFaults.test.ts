@@ -10,6 +10,8 @@ import { openGated } from '../support/gatedWasm.js'
 import { seededRandom } from '../support/random.js'
 import { reachedOr, setWorkers } from '../support/stepPositions.js'
 import { packTwoLayers } from '../support/twoLayerModel.js'
+import { localHost } from '../support/wasmHosts.js'
+import { openOnWasm } from '../support/wasmModels.js'
 
 const PROMPT = [3, 141, 59, 26, 5]
 const TOKEN = 35
@@ -126,6 +128,24 @@ test.each([0, 1])('worker %i, an abort at every place', async worker => {
     await expectAllWell(sequence)
   }
   expect(aborted * ABORT_STRIDE).toBeGreaterThan(60)
+})
+
+test('on the thread of the caller, where nothing is shared, rounds are as good', async () => {
+  const { backend, close } = await openOnWasm(folder, { wasmHost: localHost, drafts: true })
+  const [guessing, plain] = [backend.createSequence(), backend.createSequence()]
+  const evaluate = async (sequence: SequenceState, tokens: readonly number[]) =>
+    (await backend.step([{ sequence, tokens, phase: 'prompt', output: 'last' }]))[0].logits!
+  await evaluate(guessing, PROMPT)
+  await evaluate(plain, PROMPT)
+  const [{ guesses }] = await backend.draft!([{ sequence: guessing, token: TOKEN, count: 3 }])
+  expect(guesses).toHaveLength(3)
+  const tokens = [TOKEN, ...guesses]
+  await backend.step([{ sequence: guessing, tokens, phase: 'decode', output: 'argmax', keep: () => 3 }])
+  for (const token of tokens.slice(0, 3)) await evaluate(plain, [token])
+  expectSameBits(await evaluate(guessing, [7]), await evaluate(plain, [7]))
+  const draft = async (sequence: SequenceState) => (await backend.draft!([{ sequence, token: 9, count: 2 }]))[0].guesses
+  expect(await draft(guessing)).toEqual(await draft(plain))
+  await close()
 })
 
 test('sequences that each have other guesses come true say what they would alone', async () => {
