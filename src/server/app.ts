@@ -1,4 +1,5 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
+import type { IncomingMessage } from 'node:http'
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
 import { ApiError, isOwnFault, stoppingError, toApiError } from './apiError.js'
@@ -42,6 +43,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     c.header('x-request-id', requestId)
     c.header('request-id', requestId)
     await next()
+    if (service.draining() && isReceived(c)) c.header('connection', 'close') // the next request is another server's
     service.metrics.request(routeName(c.req.path), c.res.status)
   })
   app.use(async (c, next) => {
@@ -108,7 +110,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
   app.get('/api/version', c => c.json({ version: SPOKEN_VERSION }))
   for (const [path, handler] of Object.entries(post)) {
     app.post(path, c => {
-      if (service.draining()) throw stoppingError()
+      if (service.refusing()) throw stoppingError()
       return handler(c)
     })
     app.all(path, c => {
@@ -135,6 +137,11 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     return errorResponse(c, failure)
   })
   return app
+}
+
+/** All of the request is here: who closes a connection before that takes the answer away from its reader. */
+function isReceived({ env }: AppContext): boolean {
+  return (env as { incoming?: IncomingMessage } | undefined)?.incoming?.complete === true
 }
 
 function notFound(c: AppContext): ApiError {

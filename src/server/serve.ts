@@ -81,6 +81,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
   const stopping = new AbortController()
   setMaxListeners(0, stopping.signal) // every request listens: eleven are no leak
   let draining = false
+  let refusing = false
   const receiveMs = options.receiveTimeoutMs ?? MINUTE_MS
   const bodyLimits: BodyLimits = {
     ...DEFAULT_BODY_LIMITS,
@@ -130,6 +131,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
     onNotice,
     images: options.images ?? 'refuse',
     draining: () => draining,
+    refusing: () => refusing,
     stopping: stopping.signal,
   }
   const app = createApp(service, {
@@ -163,6 +165,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
       const deadline = Date.now() + graceMs
       // A balancer that looks now and then has to see that nothing more is to be sent before nobody listens.
       await pause(Math.min(graceMs, options.drainMs ?? 0))
+      refusing = true
       const closed = new Promise<void>(resolve => server.close(() => resolve()))
       server.closeIdleConnections()
       while (admission.active > 0 && Date.now() < deadline) await pause(25)

@@ -36,8 +36,10 @@ export interface Service {
   readonly images: ImageHandling
   /** What it may want to know besides. */
   readonly onNotice: (line: string) => void
-  /** No new work is taken: the server is about to stop. */
+  /** The server is about to stop, and should get no more requests. */
   draining(): boolean
+  /** It takes none any more. */
+  refusing(): boolean
   /** Aborted, with what clients are told, when the server stops waiting for answers. */
   readonly stopping: AbortSignal
 }

@@ -163,6 +163,8 @@ describe('a balancer', () => {
               messages: [{ role: 'user', content: `Client ${number}, question ${i}` }],
               max_tokens: 4,
               stream: true,
+              // More than HAProxy keeps to send again.
+              user: number % 2 === 0 ? 'x'.repeat(40_000) : 'x',
             }
             const response = await postJson(`${balancer.url}/v1/chat/completions`, body, {
               'x-session-id': `client ${number}`,

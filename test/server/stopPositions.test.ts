@@ -32,13 +32,13 @@ async function outcome(url: string, stream: boolean): Promise<string> {
   }
 }
 
-/** Over one connection that stays open. */
-function onAgent(agent: Agent, port: number): Promise<number | 'closed'> {
+/** The status, and what becomes of the connection, of a request over one that was kept open. */
+function onAgent(agent: Agent, port: number): Promise<string> {
   const body = JSON.stringify(chat(false))
   const headers = { 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) }
   return new Promise(resolve => {
     const sent = httpRequest({ agent, port, host: '127.0.0.1', path: PATH, method: 'POST', headers }, response => {
-      response.resume().on('end', () => resolve(response.statusCode ?? 'closed'))
+      response.resume().on('end', () => resolve(`${response.statusCode} ${response.headers.connection}`))
     })
     sent.on('error', () => resolve('closed'))
     sent.end(body)
@@ -49,7 +49,7 @@ function onAgent(agent: Agent, port: number): Promise<number | 'closed'> {
 async function crowd(server: ScriptedServer) {
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
   onTestFinished(() => agent.destroy())
-  expect(await onAgent(agent, server.port)).toBe(200)
+  expect(await onAgent(agent, server.port)).toBe('200 keep-alive')
   const release = server.hold()
   const running = outcome(server.url, true)
   await expect.poll(() => server.metric('moeflux_requests_active')).toBe(1)
@@ -60,19 +60,35 @@ async function crowd(server: ScriptedServer) {
   const halfSent = rawRequest(server.port, head + body.slice(0, 9))
   const silent = connect(server.port, '127.0.0.1')
   const silentEnded = new Promise(resolve => silent.on('close', resolve).on('error', () => {}))
-  return { agent, release, answers: () => Promise.all([running, ...waiting]), halfSent, silentEnded }
+  return { agent, release, answers: () => Promise.all([running, ...waiting]), halfSent, silent, silentEnded }
 }
 
-test('what runs and waits when a server is stopped is answered, if it is so in time; what comes is refused', async () => {
-  const server = await scriptedServer({ parallel: 1, drainMs: 100 })
-  const { agent, release, answers, halfSent, silentEnded } = await crowd(server)
-  const stopped = server.stop(10_000)
-  expect(await onAgent(agent, server.port)).toBe(503)
-  expect((await fetch(`${server.url}/ready`)).status).toBe(503)
+test('what runs and waits when a server is stopped is answered, and what comes while it drains; then it is refused', async () => {
+  const server = await scriptedServer({ parallel: 1, drainMs: 3_000 })
+  const { agent, release, answers, halfSent, silent, silentEnded } = await crowd(server)
+  const stopped = server.stop(60_000)
+  // Balancers do not know yet: they are told, and what they send is taken. Who keeps a connection is told to look for another.
+  const ready = await fetch(`${server.url}/ready`)
+  expect([ready.status, ready.headers.get('connection')]).toEqual([503, 'close'])
+  const taken = onAgent(agent, server.port)
+  await expect.poll(() => server.metric('moeflux_requests_waiting')).toBe(3)
+  const isThere = () =>
+    fetch(`${server.url}/ready`).then(
+      () => true,
+      () => false,
+    )
+  await expect.poll(isThere).toBe(false)
+  let text = ''
+  silent.on('data', chunk => {
+    text += chunk
+  })
+  silent.write(rawHead('POST', PATH, { 'Content-Type': 'application/json', 'Content-Length': '2' }) + '{}')
+  await silentEnded
+  expect(text).toMatch(/^($|HTTP\/1.1 503 )/)
   release()
   expect(await answers()).toEqual(['done', 'done', '200'])
+  expect(await taken).toBe('200 close')
   await stopped
-  await silentEnded
   expect([503, null]).toContain((await halfSent).status)
   expect(await onAgent(agent, server.port)).toBe('closed')
   await server.close()
