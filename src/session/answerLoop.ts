@@ -52,6 +52,7 @@ class GrowingAnswer {
   private readonly chooser: GuessChooser | null
   private token = -1 // chosen, and not evaluated yet
   private round = { guesses: 0, right: 0 } // the last one
+  private mayGuess = true
 
   constructor(
     private readonly run: AnswerRun,
@@ -68,7 +69,7 @@ class GrowingAnswer {
   get mostGuesses(): number {
     const { constraint } = this.run
     const looksAhead = constraint === null || constraint.maskAfter !== undefined
-    return Math.min(this.writer.room - 1, looksAhead ? MOST_GUESSES : 1)
+    return this.mayGuess ? Math.min(this.writer.room - 1, looksAhead ? MOST_GUESSES : 1) : 0
   }
 
   /** Chooses the next token and takes it up; false: the answer ends with it. `guess`: the number of the guess made there. */
@@ -102,8 +103,10 @@ class GrowingAnswer {
       const guesses = await this.draft(this.token, count)
       if (guesses.length > 0) return await this.check(guesses)
     } catch (error) {
-      // Text does not depend on guesses: nothing is given up for them, and what the head cannot read may be all that cannot be.
+      // Text does not depend on guesses: nothing is given up for them, and what the head cannot read may be all that cannot be. Trying
+      // again with each token might take long: a read is not given up at once.
       if (!(error instanceof OutOfMemoryError || error instanceof ExpertReadError)) throw error
+      this.mayGuess = false
     }
     return await this.evaluateOne()
   }

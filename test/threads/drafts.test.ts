@@ -2,6 +2,7 @@
 // distributed as without; and the governor takes what pays.
 import { describe, expect, test } from 'vitest'
 import { DraftGovernor, type Drafts } from '#moeflux/engine/draftGovernor.js'
+import { ExpertReadError, OutOfMemoryError } from '#moeflux/errors.js'
 import type { ChatOptions, SessionEvent, Usage } from '#moeflux/session/events.js'
 import { GuessChooser } from '#moeflux/text/guessChooser.js'
 import { Sampler, type SamplerOptions } from '#moeflux/text/sampler.js'
@@ -94,6 +95,24 @@ describe('an answer is the same, and as much of it is evaluated, with any number
     expect(events.flatMap(event => (event.type === 'text' ? event.text : [])).join('')).toBe('Once upon a time')
     expect(seen).toEqual([...allowed, 8185])
     expect(usage.drafts, 'what is forbidden was not guessed').toEqual({ accepted, rejected: 0 })
+  })
+
+  test.each([
+    ['a head whose expert cannot be read', () => new ExpertReadError(8, 3, 'layer_08.bin', 0, 'EIO')],
+    ['guesses that find no memory', () => new OutOfMemoryError('wasm', 1, 'full')],
+  ])('%s: the answer goes on without, and tries no more', async (_, failure) => {
+    const script = answering(tokenizer, () => story)
+    let tries = 0
+    const guess = (tokens: readonly number[]) => {
+      if (++tries > 5) throw failure()
+      return script(tokens)
+    }
+    const { model } = await scriptedModel({ script, guess, drafts: 2 })
+    let text = ''
+    for await (const event of model.stream({ prompt: 'Hello' })) if (event.type === 'text') text += event.text
+    await model.close()
+    expect(text).toBe(story)
+    expect(tries).toBe(6)
   })
 
   test('a choice that fails ends the answer with its error, and the context stands where it was evaluated', async () => {
