@@ -3,6 +3,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { syntheticModel } from './harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
   options: {
@@ -15,6 +16,7 @@ const { values: args } = parseArgs({
     tuning: { type: 'string', default: '{}' },
     drafts: { type: 'boolean', default: false },
     accept: { type: 'string', default: '0.85' },
+    device: { type: 'string', default: '{}' },
     profile: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
@@ -23,7 +25,7 @@ if (args.help) {
   console.log(
     'gpuBench.mjs [--dist DIR] [--preset a3b] [--layers 40] [--precision fast|exact] [--decode 64] [--prompt 512]',
   )
-  console.log('             [--tuning JSON] [--profile] [--drafts [--accept 0.85]]')
+  console.log('             [--tuning JSON] [--device JSON] [--profile] [--drafts [--accept 0.85]]')
   console.log(
     '--drafts: a head for drafts, and how long guesses, steps of several rows and whole rounds take; guesses are',
   )
@@ -31,21 +33,15 @@ if (args.help) {
   process.exit()
 }
 const load = name => import(`${args.dist}/${name}`)
-const { presets } = await load('model/presets.js')
-const { parseConfig, withDraftHead } = await load('model/config.js')
-const { planTensors, listSpecs } = await load('model/tensorPlan.js')
-const { resolveTensors } = await load('model/resolveTensors.js')
-const { defaultExpertFormats, expertParts, expertLayout } = await load('model/expertLayout.js')
 const { openWebgpuBackend } = await load('compute/webgpu/openWebgpuBackend.js')
 
-const pattern = makePattern()
-const packed = syntheticModel(args.preset, Number(args.layers))
+const packed = await syntheticModel(args.dist, args.preset, Number(args.layers), args.drafts)
 const { expertsPerToken } = packed.config
 const options = { precision: args.precision, expertsPerToken, onNotice: console.log, drafts: args.drafts }
 const tuning = JSON.parse(args.tuning)
 
 let began = performance.now()
-const backend = await openWebgpuBackend(packed, options, { tuning, timing: args.profile })
+const backend = await openWebgpuBackend(packed, options, { ...JSON.parse(args.device), tuning, timing: args.profile })
 console.log(`${backend.description}; opened in ${seconds(began)} s`)
 const prompt = Array.from({ length: Number(args.prompt) }, (_, i) => (i * 7919) % packed.config.vocabSize)
 const sequence = backend.createSequence()
@@ -139,107 +135,6 @@ function printProfile(what, steps) {
     )
   }
   backend.resetProfile()
-}
-
-function syntheticModel(name, layers) {
-  const json = { ...presets[name].json, num_hidden_layers: layers }
-  const plain = parseConfig(json)
-  const config = args.drafts ? withDraftHead(plain) : plain
-  const stored = new Map()
-  const fills = [] // by offset
-  let size = 0
-  const add = (tensor, shape, dtype, bytes, fill, more = {}) => {
-    stored.set(tensor, { offset: size, size: bytes, shape, dtype, ...more })
-    fills.push({ offset: size, end: size + bytes, fill })
-    size = Math.ceil((size + bytes) / 64) * 64
-  }
-  for (const spec of listSpecs(planTensors(config))) {
-    if (spec.kind === 'vector') {
-      const value = spec.role === 'decay' ? 0 : /dt_bias/.test(spec.name) ? 0 : /conv/.test(spec.name) ? 0.25 : 1
-      add(spec.name, vectorShape(spec, config), 'F32', spec.length * 4, target => {
-        new Float32Array(target.buffer, target.byteOffset, target.length / 4).fill(value)
-      })
-      continue
-    }
-    const bits = spec.isGate ? 8 : 4
-    const groups = (spec.rows * spec.cols) / 64
-    add(
-      `${spec.name}.weight`,
-      [spec.rows, (spec.cols * bits) / 32],
-      'U32',
-      (spec.rows * spec.cols * bits) / 8,
-      randomBytes,
-      { bits },
-    )
-    const scale = 2 / (Math.sqrt(spec.cols) * 2 ** bits)
-    add(`${spec.name}.scales`, [spec.rows, spec.cols / 64], 'BF16', groups * 2, halves(scale))
-    add(`${spec.name}.biases`, [spec.rows, spec.cols / 64], 'BF16', groups * 2, halves(-scale * 2 ** (bits - 1)))
-  }
-  const weights = {
-    name: 'synthetic weights',
-    size,
-    async read(offset, target) {
-      const at = fills.find(range => offset >= range.offset && offset < range.end)
-      at.fill(target)
-    },
-    async close() {},
-  }
-  const parts = expertParts(config, defaultExpertFormats(4))
-  const layout = expertLayout(config, parts, 'packed_experts')
-  const records = Array.from({ length: 8 }, () => {
-    const record = new Uint8Array(layout.expertSize)
-    for (const part of parts) {
-      const range = record.subarray(part.offset, part.offset + part.size)
-      const cols = part.projection === 'down' ? config.moeIntermediateSize : config.hiddenSize
-      const scale = 2 / (Math.sqrt(cols) * 16)
-      if (part.kind === 'weight') randomBytes(range)
-      else halves(part.kind === 'scales' ? scale : -scale * 8)(range)
-    }
-    return record
-  })
-  const files = config.expertLayers.map(layer => ({
-    name: `synthetic experts ${layer}`,
-    size: config.numExperts * layout.expertSize,
-    async read(offset, target) {
-      target.set(records[(layer * 31 + offset / layout.expertSize) % records.length])
-    },
-    async close() {},
-  }))
-  const tensors = resolveTensors(config, stored, weights)
-  return {
-    name,
-    config,
-    tensors,
-    weights,
-    experts: { layout, layouts: files.map(() => layout), files, checksums: null },
-    fingerprint: name,
-    async close() {},
-  }
-}
-
-function vectorShape(spec, config) {
-  return /conv1d/.test(spec.name) ? [config.linearConvDim, 4, 1] : [spec.length]
-}
-
-function randomBytes(target) {
-  for (let at = 0; at < target.length; at += pattern.length) {
-    target.set(pattern.subarray(0, Math.min(pattern.length, target.length - at)), at)
-  }
-}
-
-function halves(value) {
-  const word = new Uint32Array(Float32Array.of(value).buffer)[0] >>> 16
-  return target => new Uint16Array(target.buffer, target.byteOffset, target.length / 2).fill(word)
-}
-
-function makePattern() {
-  const words = new Uint32Array(2 ** 20 + 7)
-  let state = 12345
-  for (let i = 0; i < words.length; i++) {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-    words[i] = state ^ (state >>> 15)
-  }
-  return new Uint8Array(words.buffer)
 }
 
 function seconds(start) {

@@ -4,7 +4,7 @@ import { type MakeBuffer, storageBuffer } from './kernel.js'
 
 export interface ActivationBuffers<B = GPUBuffer> {
   readonly values: B // [rows, width] float32
-  readonly packed: B // [rows, width / 4] four signed bytes; tiny in exact precision
+  readonly packed: B // [rows, width] signed bytes, or half floats; tiny in exact precision
   readonly scales: B // [rows, width / 32] scale, scale * sum
 }
 
@@ -21,7 +21,7 @@ export function layActivations<B>(
 ): ActivationBuffers<B> {
   return {
     values: make(rows * width * 4, label),
-    packed: make(fast ? rows * width : 16, `${label} packed`),
+    packed: make(fast ? rows * width * 2 : 16, `${label} packed`),
     scales: make(fast ? (rows * width) / 4 : 16, `${label} scales`),
   }
 }

@@ -22,6 +22,7 @@ export interface GpuContext {
   readonly kernels: KernelSet
   readonly fast: boolean // int8 activations where weights are quantized
   readonly subgroups: { readonly maxSize: number } | null
+  readonly tensors: boolean // matrix units may be used (tensorMul.ts)
   readonly tuning: Tuning
 }
 

@@ -26,6 +26,8 @@ export interface DeviceOptions {
   readonly packedDot?: boolean
   /** true: let Dawn check every access of a shader, as browsers always do. */
   readonly checks?: boolean
+  /** false: leave the GPU's matrix units alone. */
+  readonly tensors?: boolean
   /** For tests: gets the device before anything is made on it. */
   readonly onDevice?: (device: GPUDevice) => void
 }
@@ -37,6 +39,7 @@ export interface GpuDevice {
   readonly subgroups: { readonly maxSize: number } | null
   readonly packedDot: boolean
   readonly checks: boolean
+  readonly tensors: boolean // matrix units, as tensorMul wants them
   readonly timestamps: boolean
   readonly limits: GPUSupportedLimits
   /** Why the device is gone, once it is. */
@@ -80,6 +83,12 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
   if (useSubgroups) requiredFeatures.push('subgroups')
   if (timestamps) requiredFeatures.push('timestamp-query')
   const requiredLimits: Record<string, number> = {}
+  const tensors =
+    useSubgroups && options.tensors !== false && !options.defaultLimits && hasTensors(adapter, description)
+  if (tensors) {
+    requiredFeatures.push(...(TENSOR_FEATURES as GPUFeatureName[]))
+    requiredLimits.maxComputeWorkgroupStorageSize = TENSOR_MEMORY
+  }
   if (!options.defaultLimits) {
     for (const name of ['maxBufferSize', 'maxStorageBufferBindingSize'] as const) {
       requiredLimits[name] = adapter.limits[name]
@@ -114,6 +123,7 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
     subgroups: useSubgroups ? { maxSize: description.subgroupSizes![1] } : null,
     packedDot: description.packedDot && options.packedDot !== false,
     checks: found.checks,
+    tensors,
     timestamps,
     limits: device.limits,
     get failure() {
@@ -157,6 +167,30 @@ async function findAdapter(wantsChecks = false): Promise<FoundAdapter | { reason
   }
   if (adapter === null) return { reason: 'no GPU adapter (no driver, or one that WebGPU cannot use)' }
   return { gpu, adapter, checks }
+}
+
+const TENSOR_FEATURES = ['chromium-experimental-subgroup-matrix', 'shader-f16']
+const TENSOR_MEMORY = 49152 // bytes per workgroup
+
+interface MatrixConfig {
+  readonly componentType: string
+  readonly resultComponentType: string
+  readonly M: number
+  readonly N: number
+  readonly K: number
+}
+
+/** Half floats multiplied and float32 added up by matrices of 16 x 16, in subgroups of 32. */
+function hasTensors({ features, limits, info }: GPUAdapter, { subgroupSizes }: AdapterDescription): boolean {
+  const { subgroupMatrixConfigs = [] } = info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> }
+  const isApt = ({ componentType, resultComponentType, M, N, K }: MatrixConfig) =>
+    componentType === 'f16' && resultComponentType === 'f32' && M === 16 && N === 16 && K === 16
+  return (
+    TENSOR_FEATURES.every(feature => features.has(feature)) &&
+    limits.maxComputeWorkgroupStorageSize >= TENSOR_MEMORY &&
+    subgroupSizes?.every(size => size === 32) === true &&
+    [...subgroupMatrixConfigs].some(isApt)
+  )
 }
 
 function describe(gpu: GPU, adapter: GPUAdapter): AdapterDescription {

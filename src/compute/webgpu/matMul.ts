@@ -1,7 +1,8 @@
-// Matrix products for many tokens: the prompt's kernels. In fast precision, quantized matrices take packed activations;
-// plain ones, and everything in exact precision, take float32.
+// Matrix products for many tokens: the prompt's kernels. In fast precision, quantized matrices take packed activations, or half
+// floats where a GPU has matrix units for them; plain ones, and everything in exact precision, take float32.
 import type { ActivationBuffers } from './activationBuffers.js'
 import type { GpuContext } from './gpuContext.js'
+import { halfRowsOp } from './halfRows.js'
 import {
   floatConstants,
   formatConstants,
@@ -13,6 +14,7 @@ import { type Op, rebound, sequence } from './op.js'
 import { quantizeOp } from './quantize.js'
 import { segmentTable } from './segments.js'
 import type { PoolBuffer } from './slotPools.js'
+import { isForTensors, tensorMulOp } from './tensorMul.js'
 
 const ROWS = 64
 const WANTED_WORKGROUPS = 400
@@ -28,6 +30,8 @@ export interface MatMulOptions {
   readonly label: string
 }
 
+const HALVES = -1 // the order of half floats, where others are bits
+
 /** Packs the input once per format that wants it packed, then one product per part. */
 export async function matMulOp(
   gpu: GpuContext,
@@ -36,14 +40,19 @@ export async function matMulOp(
   out: GPUBuffer,
   options: MatMulOptions,
 ): Promise<Op> {
-  const isFast = (format: MatrixFormat) => gpu.fast && !options.exact && format.bits < 16
-  const orders = [...new Set(parts.map(part => (isFast(part.format) ? part.format.bits : 0)))]
+  const { exact = false, bias = null, maxTokens } = options
+  const orderOf = (part: MatrixPart) => {
+    if (!gpu.fast || exact || part.format.bits >= 16) return 0
+    return bias === null && isForTensors(gpu, part, maxTokens) ? HALVES : part.format.bits
+  }
   const ops: Promise<Op>[] = []
-  for (const order of orders) {
-    if (order !== 0) ops.push(quantizeOp(gpu, input, parts[0].cols, order))
-    for (const part of parts) {
-      const fast = isFast(part.format)
-      if ((fast ? part.format.bits : 0) === order) ops.push(onePart(gpu, part, fast, input, out, options))
+  for (const order of new Set(parts.map(orderOf))) {
+    const [{ cols: width }] = parts
+    if (order === HALVES) ops.push(halfRowsOp(gpu, input, width))
+    else if (order !== 0) ops.push(quantizeOp(gpu, input, width, order))
+    for (const part of parts.filter(each => orderOf(each) === order)) {
+      if (order === HALVES) ops.push(tensorMulOp(gpu, part, input, out, options))
+      else ops.push(onePart(gpu, part, order !== 0, input, out, options))
     }
   }
   return sequence(await Promise.all(ops))

@@ -1,7 +1,7 @@
 // Opens the webgpu backend: finds a device and room on it, decides who computes what does not fit, makes all parts, and lets the
 // kernels show that they compute right.
 
-import { BackendUnavailableError, MemoryPlanError, OutOfMemoryError } from '../../errors.js'
+import { BackendUnavailableError, MemoryPlanError, MoefluxError, OutOfMemoryError } from '../../errors.js'
 import { kvLayers, layersOfKind } from '../../model/sizes.js'
 import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
 import type { TierWay } from '../tierRates.js'
@@ -47,10 +47,11 @@ export interface WebgpuOptions extends DeviceOptions {
   readonly reserve?: number // bytes
 }
 
-export type KernelKind = 'unchecked' | 'subgroups' | 'portable'
+export type KernelKind = 'tensors' | 'unchecked' | 'subgroups' | 'portable'
 
 /** What is tried where kernels of a kind compute wrong numbers. */
 const FALLBACKS: Record<KernelKind, { readonly how: string; readonly options: DeviceOptions } | null> = {
+  tensors: { how: 'without matrix units', options: { tensors: false } },
   unchecked: { how: 'with every access checked', options: { checks: true } },
   subgroups: { how: 'with portable kernels', options: { checks: true, subgroups: false, packedDot: false } },
   portable: null,
@@ -115,7 +116,12 @@ async function openOnce(packed: PackedModel, options: HostedOptions, gpuOptions:
   opened.close()
   if (refused !== null) throw new OutOfMemoryError('a buffer', 0, refused.message)
   // What is to be mapped at once and cannot be had throws this, says WebGPU.
-  throw failure instanceof RangeError ? new OutOfMemoryError('a buffer', 0, failure.message) : failure
+  if (failure instanceof RangeError) throw new OutOfMemoryError('a buffer', 0, failure.message)
+  // Kernels that a driver does not compile are as good as kernels that compute nonsense.
+  const isOurs = failure instanceof MoefluxError || options.signal?.aborted
+  if (opened.tensors && !isOurs)
+    throw new SelfTestError('tensors', `matrix units are not to be had: ${failure.message}`)
+  throw failure
 }
 
 /** Guesses pay where nothing is brought from elsewhere for them; who asked for them by number gets them anyway. */
@@ -130,7 +136,8 @@ class SelfTestError extends BackendUnavailableError {
   }
 }
 
-function kindOf({ checks, subgroups, packedDot }: GpuDevice): KernelKind {
+function kindOf({ tensors, checks, subgroups, packedDot }: GpuDevice): KernelKind {
+  if (tensors) return 'tensors'
   if (!checks) return 'unchecked'
   return subgroups === null && !packedDot ? 'portable' : 'subgroups'
 }
@@ -157,7 +164,8 @@ async function openParts(
   const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
   const kernels = new KernelSet(device, common, onCompiled)
   const tuning = { ...(description.software ? SOFTWARE_TUNING : HARDWARE_TUNING), ...gpuOptions.tuning }
-  const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups: opened.subgroups, tuning }
+  const { subgroups, tensors } = opened
+  const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups, tensors, tuning }
   const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
   const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
   const { expertsPerToken, precision } = options

@@ -56,6 +56,7 @@ export async function selfTest(
   return (
     (await checkRouter(check, weights.layers)) ??
     (await checkProducts(check, weights.layers[0])) ??
+    (await checkOutput(check, weights.layers[0])) ??
     (await checkLinear(check, weights.layers))
   )
 }
@@ -119,6 +120,28 @@ async function checkProducts({ parts, packed, x, run }: Check, layer: LayerWeigh
   const got = await run(many, TOKENS, mixerIn, TOKENS * width)
   const last = await firstRows(packed, first, x.subarray((TOKENS - 1) * hiddenSize), bias)
   return differs('a product with many tokens', got.subarray((TOKENS - 1) * width), last, most)
+}
+
+/** The mixer's output projection, for several tokens: it is narrow, and may be cut otherwise than others. */
+async function checkOutput({ parts, packed, run }: Check, { mixer: weights }: LayerWeights): Promise<string | null> {
+  const { gpu, config, space } = parts
+  const { step, mixed, mixerOut, shape } = space
+  const { mixer } = packed.tensors.layers[0]
+  const [matrix, bias] = mixer.kind === 'full_attention' ? [mixer.oProj, mixer.oBias] : [mixer.outProj, null]
+  const outBias = weights.kind === 'full_attention' ? weights.outBias : null
+  const x = noise(TOKENS * matrix.cols)
+  gpu.device.queue.writeBuffer(mixed.values, 0, x)
+  const width = config.hiddenSize
+  const options = { step, maxTokens: shape.maxTokens, outStride: width, bias: outBias, label: 'outProj' }
+  const got = await run(
+    await matMulOp(gpu, weights.outProj, mixed, mixerOut, options),
+    TOKENS,
+    mixerOut,
+    TOKENS * width,
+  )
+  const want = await firstRows(packed, matrix, x.subarray((TOKENS - 1) * matrix.cols), bias)
+  const most = gpu.fast && formatOf(matrix).bits < 16 ? FAST : EXACT
+  return differs('an output projection', got.subarray((TOKENS - 1) * width), want, most)
 }
 
 /** The delta rule of the first linear layer, one token from the empty state. */

@@ -120,6 +120,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#ahead = new LookAhead(parts.states, this.#info, parts.decode)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
+    if (opened.tensors) paths.push('matrix units')
     if (opened.checks) paths.push('checked')
     this.description = `webgpu on ${description.name}, ${paths.join(', ')}, ${options.precision}`
   }

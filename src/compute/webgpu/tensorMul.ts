@@ -1,0 +1,63 @@
+// Matrix products for many tokens on a GPU's matrix units: resident matrices of 4 bits in affine groups, in fast precision. Inputs
+// are half floats (halfRows.ts).
+import type { ActivationBuffers } from './activationBuffers.js'
+import type { GpuContext } from './gpuContext.js'
+import { formatConstants, type MatrixPart } from './matrixWeights.js'
+import type { Op } from './op.js'
+import { segmentTable } from './segments.js'
+
+const STAGE_COLS = 64
+const WANTED_WORKGROUPS = 200
+
+/** How a tile is shared out: subgroups by tokens and rows, matrices of 16 x 16 of each. */
+interface Tile {
+  readonly SUB_TOKENS: number
+  readonly SUB_ROWS: number
+  readonly FRAG_TOKENS: number
+  readonly FRAG_ROWS: number
+}
+
+/** 128 x 128 */
+const LARGE: Tile = { SUB_TOKENS: 4, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }
+/** 64 x 128: reads more, and reaches more of the GPU where a matrix is small. */
+const SMALL: Tile = { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }
+
+const tokensOf = ({ SUB_TOKENS, FRAG_TOKENS }: Tile) => SUB_TOKENS * FRAG_TOKENS * 16
+const rowsOf = ({ SUB_ROWS, FRAG_ROWS }: Tile) => SUB_ROWS * FRAG_ROWS * 16
+
+/**
+ * Whether a matrix goes there; the answer is the same as long as a model is open. A thread brings eight scales at a time, and tiles
+ * end where buffers do.
+ */
+export function isForTensors(gpu: GpuContext, { format, cols }: MatrixPart, maxTokens: number): boolean {
+  const { bits, group, block } = format
+  const isApt = bits === 4 && block === undefined && cols % (8 * group) === 0
+  return gpu.tensors && gpu.fast && isApt && maxTokens % tokensOf(LARGE) === 0
+}
+
+/** halves [tokens, cols] -> out [tokens, outStride], up to a multiple of a tile's tokens. */
+export async function tensorMulOp(
+  gpu: GpuContext,
+  part: MatrixPart,
+  { packed }: ActivationBuffers,
+  out: GPUBuffer,
+  options: { readonly maxTokens: number; readonly outStride: number; readonly label: string },
+): Promise<Op> {
+  const { segments, cols } = part
+  const rowTiles = (tile: Tile) => segments.reduce((sum, { rows }) => sum + Math.ceil(rows / rowsOf(tile)), 0)
+  const workgroups = rowTiles(LARGE) * (options.maxTokens / tokensOf(LARGE))
+  const tile = workgroups >= WANTED_WORKGROUPS ? LARGE : SMALL
+  const threads = 32 * tile.SUB_TOKENS * tile.SUB_ROWS
+  const kernel = await gpu.kernels.get('tensorMul', {
+    TENSOR: true,
+    ...formatConstants(part.format),
+    SINGLE: segments.length === 1,
+    ...tile,
+    ROW_TASKS: (rowsOf(tile) * STAGE_COLS) / 32 / threads, // units that a thread brings per stage
+    TOKEN_TASKS: (tokensOf(tile) * STAGE_COLS) / 8 / threads,
+  })
+  const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsOf(tile))
+  const group = kernel.bind([part.buffer, table.buffer, packed, out])
+  return (recorder, { tokens }) =>
+    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / tokensOf(tile)), 1, options.label)
+}
