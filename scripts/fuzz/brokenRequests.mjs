@@ -4,7 +4,7 @@ import { breakText, brokenJson } from './mutateJson.mjs'
 import { GET_PATHS, SAMPLES, SCHEMA_NAMES, SCHEMA_VALUES, SCHEMAS, withForm } from './requestSamples.mjs'
 
 const POST_PATHS = Object.keys(SAMPLES)
-const FORM_PATHS = POST_PATHS.filter(path => !path.endsWith('count_tokens'))
+const FORM_PATHS = POST_PATHS.filter(path => !/count_tokens|embeddings/.test(path))
 const json = { 'content-type': 'application/json' }
 
 /** `[weight, kind]` */

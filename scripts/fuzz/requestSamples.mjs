@@ -168,6 +168,10 @@ export const SAMPLES = {
       thinking: { type: 'disabled' },
     },
   },
+  '/v1/embeddings': {
+    always: { input: ['Once upon', 'a time'] },
+    sometimes: { model: 'any', input: [[1, 2, 3], [440]], encoding_format: 'base64', dimensions: 256, user: 'someone' },
+  },
 }
 
 /** Schemas of all kinds, to be broken on their own. */

@@ -32,7 +32,8 @@ if (!options.model || (options.gguf !== undefined) !== (options.peers !== undefi
   process.exit(2)
 }
 const RUNS = 4 // the first is the first prompt
-const VISIT_MS = 300_000
+const VISIT_MS = 300_000 // to open
+const ANSWER_MS = 180_000
 
 /** What a page does: opens the model, then answers prompts of letters by chance; both sides get the same ones. */
 const pages = {
@@ -109,6 +110,16 @@ await new Promise(listening => server.listen(0, '127.0.0.1', listening))
 const origin = `http://localhost:${server.address().port}`
 const { executable, environment } = unpackChromium()
 
+/** wllama stops answering now and then. */
+async function within(work, what) {
+  let timer
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} after ${ANSWER_MS / 1000} s`)), ANSWER_MS)
+  })
+  work.catch(() => {}) // ends with the page
+  return await Promise.race([work, late]).finally(() => clearTimeout(timer))
+}
+
 async function visit(name, prompts) {
   const profile = mkdtempSync(join(tmpdir(), 'moeflux-visit-'))
   const context = await chromium.launchPersistentContext(profile, {
@@ -132,7 +143,12 @@ async function visit(name, prompts) {
     const runs = []
     let afterFirst = sent
     for (const prompt of prompts) {
-      runs.push(await page.evaluate(text => window.ask(text), prompt))
+      runs.push(
+        await within(
+          page.evaluate(text => window.ask(text), prompt),
+          `${name}: no answer`,
+        ),
+      )
       if (runs.length === 1) afterFirst = sent
     }
     return { name, describe, openSeconds: opened / 1000, atOpen, afterFirst, runs }

@@ -1,9 +1,11 @@
 // moeflux as a provider of the AI SDK: `generateText({ model: moeflux('demo'), prompt })`. A model is opened by its first
 // call and stays open until `close()`, so that naming it again costs nothing.
 import { findModel, type Model, type OpenModelOptions, openModel, type Session, type SessionOptions } from '../index.js'
+import { MoefluxEmbeddingModel } from './embeddingModel.js'
 import { MoefluxLanguageModel } from './languageModel.js'
 
 export type { MoefluxCallOptions } from './chatOptions.js'
+export { MoefluxEmbeddingModel } from './embeddingModel.js'
 export { MoefluxLanguageModel } from './languageModel.js'
 
 export interface MoefluxProviderOptions extends OpenModelOptions {
@@ -14,6 +16,8 @@ export interface MoefluxProvider {
   /** A folder, a name of the local store ('demo' is built in), or a model that is open already. */
   (model: string | Model): MoefluxLanguageModel
   languageModel(model: string | Model): MoefluxLanguageModel
+  /** The same model for `embed` and `embedMany`. */
+  embeddingModel(model: string | Model): MoefluxEmbeddingModel
   /** Closes the models that this provider opened. */
   close(): Promise<void>
 }
@@ -38,8 +42,9 @@ export function createMoeflux(options: MoefluxProviderOptions = {}): MoefluxProv
     }
     return session
   }
-  const languageModel = (model: string | Model) =>
-    new MoefluxLanguageModel(typeof model === 'string' ? model : model.name, () => sessionOf(model))
+  const nameOf = (model: string | Model) => (typeof model === 'string' ? model : model.name)
+  const languageModel = (model: string | Model) => new MoefluxLanguageModel(nameOf(model), () => sessionOf(model))
+  const embeddingModel = (model: string | Model) => new MoefluxEmbeddingModel(nameOf(model), () => sessionOf(model))
   const close = async () => {
     const ending = [...sessions].map(async ([model, session]) => {
       if (typeof model !== 'string') await (await session.catch(() => null))?.close()
@@ -48,7 +53,7 @@ export function createMoeflux(options: MoefluxProviderOptions = {}): MoefluxProv
     sessions.clear()
     named.clear()
   }
-  return Object.assign(languageModel, { languageModel, close })
+  return Object.assign(languageModel, { languageModel, embeddingModel, close })
 }
 
 /** The provider with default options. */

@@ -1,5 +1,5 @@
 // `moeflux/ai` with the `ai` package: text, thinking, tools, objects and errors, in this process on the demo model.
-import { generateText, jsonSchema, Output, streamText, tool } from 'ai'
+import { cosineSimilarity, embed, embedMany, generateText, jsonSchema, Output, streamText, tool } from 'ai'
 import { afterAll, describe, expect, test } from 'vitest'
 import { createMoeflux } from '#moeflux/ai/provider.js'
 import { openModel } from '#moeflux/index.js'
@@ -24,6 +24,18 @@ describe('the provider', () => {
     for await (const piece of stream.textStream) text += piece
     expect(text).toBe(whole.text)
     expect((await stream.usage).inputTokenDetails.cacheReadTokens).toBeGreaterThan(5)
+  })
+
+  test('makes vectors of texts, and stops when it is told to', async () => {
+    const model = moeflux.embeddingModel('demo')
+    const values = ['The little dog ran home.', 'A small dog ran to its home.', '{"sum": [17, 4]}']
+    const { embeddings, usage } = await embedMany({ model, values, maxRetries: 0 })
+    const [dog, puppy, sum] = embeddings
+    expect(cosineSimilarity(dog, puppy)).toBeGreaterThan(cosineSimilarity(dog, sum))
+    expect(usage.tokens).toBeGreaterThan(12)
+    expect((await embed({ model, value: values[0], maxRetries: 0 })).embedding).toEqual(dog)
+    const abortSignal = AbortSignal.abort(new Error('not now'))
+    await expect(embed({ model, value: values[0], maxRetries: 0, abortSignal })).rejects.toThrow('not now')
   })
 
   test('takes thinking apart, within a budget', async () => {

@@ -1,6 +1,6 @@
 // Documents name files by which readers find their way: each of them must be there.
-import { readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
 import { repository } from '../support/packedFiles.js'
 
@@ -50,4 +50,26 @@ test.each([
   const text = readFileSync(join(repository, 'docs/api.md'), 'utf8')
   const told = new Set([...text.matchAll(/`(\w+)`/g)].map(([, name]) => name))
   expect(names.filter(name => !told.has(name))).toEqual([])
+})
+
+test('every link between documents leads to a file, and to a heading where it names one', () => {
+  const pages = ['README.md', 'CONTRIBUTING.md', ...readdirSync(join(repository, 'docs')).map(name => `docs/${name}`)]
+  const texts = new Map(
+    pages.filter(name => name.endsWith('.md')).map(name => [name, readFileSync(join(repository, name), 'utf8')]),
+  )
+  const anchor = (heading: string) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .trim()
+      .replaceAll(' ', '-')
+  const broken = [...texts].flatMap(([name, text]) =>
+    [...text.matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)/g)].flatMap(([link, path, place]) => {
+      const target = path === '' ? name : join(dirname(name), path)
+      const headings = [...(texts.get(target)?.matchAll(/^#+ (.*)$/gm) ?? [])].map(([, heading]) => anchor(heading))
+      const isThere = existsSync(join(repository, target)) && (place === undefined || headings.includes(place))
+      return isThere ? [] : [`${name}: ${link}`]
+    }),
+  )
+  expect(broken).toEqual([])
 })
