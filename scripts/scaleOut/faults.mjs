@@ -121,8 +121,9 @@ async function ask(messages, session) {
 
 async function client(number) {
   for (let round = 0; !isOver; round++) {
-    // A few conversations that all hold, so that answers can be compared, each time by another session.
-    const topic = (number * 7 + round) % 12
+    // A conversation is held twice by every twelfth client, so that answers can be compared, each time by another session; then
+    // comes a new one: of old ones all replicas would soon have the states in memory, and nobody would ask the store.
+    const topic = `${number % 12}-${round >> 1}`
     const messages = [
       { role: 'system', content: 'You tell stories to children and never tire. '.repeat(3) },
       { role: 'user', content: `Tell me story number ${topic}.` },
