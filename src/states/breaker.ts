@@ -16,9 +16,9 @@ export class Breaker {
     return this.pauseMs > 0
   }
 
+  /** Where ten asked at once and nobody was answered, that is one failure: only the question after a pause makes it longer. */
   failed(): void {
-    this.pauseMs = Math.min(LONGEST_MS, this.pauseMs === 0 ? FIRST_MS : this.pauseMs * 2)
-    this.closedUntil = this.now() + this.pauseMs
+    if (!this.isOpen) this.pause(FIRST_MS)
   }
 
   succeeded(): void {
@@ -38,9 +38,14 @@ export class Breaker {
       await probe()
       this.succeeded()
     } catch {
-      this.failed()
+      this.pause(Math.min(LONGEST_MS, this.pauseMs * 2))
     } finally {
       this.probing = false
     }
+  }
+
+  private pause(ms: number): void {
+    this.pauseMs = ms
+    this.closedUntil = this.now() + ms
   }
 }
