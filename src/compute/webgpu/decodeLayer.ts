@@ -84,7 +84,7 @@ export async function wholeLayer(
 ): Promise<Op> {
   const { mixer, rest } = await layerOps(parts, weights, layer, index, options)
   if (typeof rest === 'function') return sequence([mixer, rest])
-  return sequence([mixer, rest.shared, rest.routing.route, rest.experts])
+  return sequence([mixer, rest.shared, rest.resident])
 }
 
 async function layerOps(

@@ -25,6 +25,7 @@ import { matVecOp } from './matVec.js'
 import type { StepSlots } from './noExperts.js'
 import type { Op, StepSize } from './op.js'
 import { Pieces } from './pieces.js'
+import { PreparedCommands } from './preparedCommands.js'
 import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
@@ -64,7 +65,6 @@ export class DecodePass {
   layerParts!: LayerParts
   layerOptions!: DecodeOptions
   readonly #gpu: GpuContext
-  readonly #parts: LayerParts
   readonly #config: ModelConfig
   readonly #space: Workspace
   readonly #slots: StepSlots
@@ -91,11 +91,11 @@ export class DecodePass {
   #headRows!: Op | null // of the head for drafts
   #missRate = 1 // per layer, fading
   readonly #helpTimes = new HelpTimes()
-  #prepared: { readonly key: string; readonly commands: GPUCommandBuffer[] } | null = null
+  readonly #prepared: PreparedCommands<GPUCommandBuffer[]>
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null, prefetch: boolean) {
     this.#gpu = parts.gpu
-    this.#parts = parts
+    this.#prepared = new PreparedCommands([parts.states, parts.kv, parts.slots])
     this.#config = parts.config
     this.#slots = parts.slots
     this.#head = head
@@ -203,7 +203,7 @@ export class DecodePass {
 
   async #runResident(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
     await this.#reading[this.#side ^ 1] // of a token that nobody wanted
-    const commands = this.#takePrepared(size) ?? this.#recordResident(size, this.#side ^ 1)
+    const commands = this.#prepared.take(kindOf(size, this.#side ^ 1)) ?? this.#recordResident(size, this.#side ^ 1)
     const reading = this.#submitResident(commands, size.tokens)
     onSubmitted?.()
     if (this.#reading[this.#side ^ 1] === null && this.#profiler === null) this.#prepare(size)
@@ -482,21 +482,11 @@ export class DecodePass {
     return pairs
   }
 
-  // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one.
+  // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one. For the other side, too,
+  // since a step of another kind may come between.
   #prepare(size: StepSize): void {
-    const side = this.#side ^ 1
-    this.#prepared = { key: this.#preparedKey(size), commands: this.#recordResident(size, side) }
-  }
-
-  #takePrepared(size: StepSize): GPUCommandBuffer[] | null {
-    const prepared = this.#prepared
-    this.#prepared = null
-    return prepared?.key === this.#preparedKey(size) ? prepared.commands : null
-  }
-
-  #preparedKey({ tokens, runs }: StepSize): string {
-    const { states, kv, slots } = this.#parts
-    return `${tokens} ${runs} ${this.#side} ${states.generation} ${kv.generation} ${slots.generation}`
+    const side = [this.#side ^ 1, this.#side].find(each => !this.#prepared.has(kindOf(size, each)))
+    if (side !== undefined) this.#prepared.put(kindOf(size, side), this.#recordResident(size, side))
   }
 
   #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
@@ -546,4 +536,8 @@ export class DecodePass {
     const fade = 0.98 ** (layers + (missed ? 1 : 0))
     this.#missRate = this.#missRate * fade + (missed ? 1 - fade ** (1 / (layers + 1)) : 0)
   }
+}
+
+function kindOf({ tokens, runs }: StepSize, side: number): string {
+  return `${tokens} ${runs} ${side}`
 }

@@ -12,6 +12,7 @@ import { headInputOp } from './headOps.js'
 import { storageBuffer } from './kernel.js'
 import { matVecOp } from './matVec.js'
 import { type Op, sequence } from './op.js'
+import { PreparedCommands } from './preparedCommands.js'
 import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import { headOf, type ResidentWeights } from './residentWeights.js'
@@ -29,11 +30,12 @@ export class DraftChain implements Guesser {
   #guesses!: readonly Op[]
   #rows: readonly GuessRow[] = []
   #made = 0
-  #prepared: { readonly key: string; readonly commands: GPUCommandBuffer } | null = null
+  readonly #prepared: PreparedCommands<GPUCommandBuffer>
 
   private constructor(parts: LayerParts, info: StepInfo, head: Head, profiler: Profiler | null) {
     this.#gpu = parts.gpu
     this.#parts = parts
+    this.#prepared = new PreparedCommands([parts.states, parts.kv, parts.slots])
     this.#info = info
     this.#head = head
     this.#profiler = profiler
@@ -97,11 +99,12 @@ export class DraftChain implements Guesser {
     const from = this.#made
     const end = from + guesses
     const { slots, config } = this.#parts
-    slots.submit([this.#takePrepared(from, end) ?? this.#record(from, end)], config.expertLayers.length)
+    const kind = `${this.#rows.length} ${from} ${end}`
+    slots.submit([this.#prepared.take(kind) ?? this.#record(from, end)], config.expertLayers.length)
     this.#made = end
     const reading = readMapped(this.#readback, guesses * TOKENS_BYTES)
-    // The next guesses are recorded while the GPU is busy with these: most likely they are as many.
-    if (this.#profiler === null) this.#prepared = { key: this.#key(from, end), commands: this.#record(from, end) }
+    // For the next time, while the GPU is busy with these.
+    if (this.#profiler === null) this.#prepared.put(kind, this.#record(from, end))
     const words = new Uint32Array(await reading)
     await this.#profiler?.collect()
     return Array.from({ length: guesses }, (_, guess) =>
@@ -127,16 +130,5 @@ export class DraftChain implements Guesser {
       recorder.copy(tokenInfo, 0, this.#readback, (guess - from) * TOKENS_BYTES, TOKENS_BYTES)
     }
     return recorder.finish() as GPUCommandBuffer
-  }
-
-  #takePrepared(from: number, end: number): GPUCommandBuffer | null {
-    const prepared = this.#prepared
-    this.#prepared = null
-    return prepared?.key === this.#key(from, end) ? prepared.commands : null
-  }
-
-  #key(from: number, end: number): string {
-    const { states, kv, slots } = this.#parts
-    return `${this.#rows.length} ${from} ${end} ${states.generation} ${kv.generation} ${slots.generation}`
   }
 }

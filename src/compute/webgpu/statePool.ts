@@ -75,14 +75,18 @@ export class StatePool {
     await this.#pool.reserve(slots)
   }
 
+  get #cells(): number {
+    return Math.min(this.#pool.cells, this.#rows?.cells ?? this.#pool.cells)
+  }
+
   /** Whether one can be taken without asking for memory. */
   get hasFree(): boolean {
-    return this.#free.length > 0 || this.#holders.length < this.#pool.cells
+    return this.#free.length > 0 || this.#holders.length < this.#cells
   }
 
   take(): number {
     const slot = this.#free.pop() ?? this.#holders.length
-    if (slot >= this.#pool.cells) throw new Error(`state ${slot} of ${this.#pool.cells} was not reserved`)
+    if (slot >= this.#cells) throw new Error(`state ${slot} of ${this.#cells} was not reserved`)
     this.#holders[slot] = 1
     return slot
   }
