@@ -4,6 +4,8 @@ import type { BackendOptions } from '#moeflux/compute/backend.js'
 import type { WasmHost } from '#moeflux/compute/wasm/host.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
 import { type OpeningPlan, planOpening } from '#moeflux/compute/wasm/openingPlan.js'
+import { EngineModel } from '#moeflux/engine/model.js'
+import { openModelParts } from '#moeflux/engine/openParts.js'
 import { MemoryPlanError } from '#moeflux/errors.js'
 import { recurrentBytes } from '#moeflux/model/sizes.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
@@ -17,10 +19,13 @@ beforeAll(async () => {
 })
 afterAll(() => packed.close())
 
-function open(drafts: BackendOptions['drafts'], bytes: number, more: Partial<BackendOptions> = {}): OpeningPlan {
+function hostWith(bytes: number): WasmHost {
   const memory = () => ({ bytes, ceiling: bytes, limit: bytes, limitedBy: 'cgroup' }) as const
-  const host: WasmHost = { ...nodeHost(), threads: 2, processors: 2, readers: () => 2, memory }
-  return planOpening(packed, { precision: 'fast', expertsPerToken: 4, drafts, ...more }, {}, host)
+  return { ...nodeHost(), threads: 2, processors: 2, readers: () => 2, memory }
+}
+
+function open(drafts: BackendOptions['drafts'], bytes: number, more: Partial<BackendOptions> = {}): OpeningPlan {
+  return planOpening(packed, { precision: 'fast', expertsPerToken: 4, drafts, ...more }, {}, hostWith(bytes))
 }
 
 const hasHead = (plan: OpeningPlan) => plan.packed.config.draftHead !== null
@@ -71,4 +76,17 @@ test('what may pay takes nothing from experts that do not all fit, nor from prom
   expect(hasHead(open('auto', 1e9))).toBe(true)
   const tight = least('auto', hasHead)
   expect(open('auto', tight).budget.way.notice).toBeNull()
+})
+
+test('a model that was to guess and has no memory for it answers without, and says so once', async () => {
+  const wasmHost = hostWith(least(true, hasHead) - 1e6)
+  const notices: string[] = []
+  const options = { backend: 'wasm', drafts: 2, onNotice: (line: string) => notices.push(line) } as const
+  const model = new EngineModel(await openModelParts(demoModel, options, { wasmHost }))
+  expect(notices.filter(line => line.startsWith('no guessing ahead: memory is short'))).toHaveLength(1)
+  expect(model.stats().drafts).toBeNull()
+  const context = model.createContext()
+  expect(await context.draft(1, 2)).toEqual([])
+  expect(await context.evalPrompt([1, 2, 3])).toHaveLength(model.vocabSize)
+  await model.close()
 })
