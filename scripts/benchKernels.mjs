@@ -156,7 +156,7 @@ function cases({ kernels, reader, fill }, pool, work) {
   add('route 256, 8', 'us', 0, () => kernels.route(work + MB, work + MB + 64, work, 1024, 256, 8, 0, 1, work + 2 * MB))
   add('siluMul 512 x 8', 'us', 0, () => kernels.siluMul(work + MB, 0, work, 0, work + 2 * MB, 0, 1, 0, 4096))
   add('combine 2048 x 8', 'us', 0, () =>
-    kernels.combineExperts(work + MB, 0, work, 8256, work + 2 * MB, 8, work, 0, work, 0, 1, 0, 2048),
+    kernels.combine(work + MB, 0, work, 8256, work + 2 * MB, 8, work, 0, work, 0, 1, 0, 2048),
   )
   for (const tokens of [1, 64]) {
     // Rows lie 64 bytes off powers of two, as the runtime lays them.

@@ -298,7 +298,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('kernels of other kinds, %s SI
     )
   })
 
-  test('combineExperts without a shared expert, and with one that counts whole', () => {
+  test('combine without a shared expert, and with one that counts whole', () => {
     fc.assert(
       fc.property(fourths(24), upTo(6), upTo(5), fc.boolean(), seeds, (hidden, k, tokens, plain, seed) => {
         arena.reset()
@@ -311,7 +311,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('kernels of other kinds, %s SI
         const out = arena.allocate(tokens * stride)
         const sharedAt = plain ? arena.putRows(shared, hidden, stride) : 0
         const by = arena.put(weights)
-        arena.kernels.combineExperts(out, stride, from, stride, by, k, sharedAt, stride, 0, 0, tokens, 0, hidden)
+        arena.kernels.combine(out, stride, from, stride, by, k, sharedAt, stride, 0, 0, tokens, 0, hidden)
         const want = shared.map((value, at) => {
           const t = Math.floor(at / hidden)
           let sum = plain ? value : 0

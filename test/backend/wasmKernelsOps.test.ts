@@ -6,7 +6,6 @@ import { attention } from '#moeflux/compute/reference/attention.js'
 import { combine } from '#moeflux/compute/reference/combine.js'
 import { conv1d } from '#moeflux/compute/reference/conv1d.js'
 import { deltaGates } from '#moeflux/compute/reference/deltaGates.js'
-import { swiGlu } from '#moeflux/compute/reference/expert.js'
 import { gatedDelta } from '#moeflux/compute/reference/gatedDelta.js'
 import { l2Norm } from '#moeflux/compute/reference/l2Norm.js'
 import { rmsNorm } from '#moeflux/compute/reference/rmsNorm.js'
@@ -14,6 +13,7 @@ import { rmsNormGated } from '#moeflux/compute/reference/rmsNormGated.js'
 import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
+import { swiGlu } from '#moeflux/compute/reference/swiGlu.js'
 import { attentionScratchBytes, pageTokens, routeScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
 import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
@@ -57,7 +57,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
     )
   })
 
-  test('gatedRmsNorm and l2NormHeads, over head slices', () => {
+  test('rmsNormGated and l2NormHeads, over head slices', () => {
     fc.assert(
       fc.property(fourths(20), upTo(4), upTo(5), seeds, (dim, tokens, heads, seed) => {
         arena.reset()
@@ -76,7 +76,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
           [0, cut],
           [cut, heads],
         ] as const) {
-          arena.kernels.gatedRmsNorm(out, stride, from, stride, gate, stride, w, dim, 1e-6, tokens, begin, end)
+          arena.kernels.rmsNormGated(out, stride, from, stride, gate, stride, w, dim, 1e-6, tokens, begin, end)
         }
         expectClose(arena.readRows(out, tokens, width, stride), rmsNormGated(x, z, weight, 1e-6), TIGHT)
         for (const [begin, end] of [
@@ -453,7 +453,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
     })
   })
 
-  test('combineExperts, whole and cut in columns and tokens', () => {
+  test('combine, whole and cut in columns and tokens', () => {
     fc.assert(
       fc.property(fourths(12), upTo(6), upTo(5), fc.nat(), seeds, (hidden, k, tokens, cut, seed) => {
         arena.reset()
@@ -475,7 +475,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
           [0, split],
           [split, hidden],
         ] as const) {
-          arena.kernels.combineExperts(
+          arena.kernels.combine(
             ...([out, stride, at.routed, stride, at.weights, k, at.shared, stride, at.gate, 16] as const),
             ...([tokens, begin, end] as const),
           )

@@ -17,7 +17,7 @@ import { groupedMatMulOp, matMulOp } from '#moeflux/compute/webgpu/matMul.js'
 import { expertMatVecOp, matVecOp } from '#moeflux/compute/webgpu/matVec.js'
 import { quantizeOp } from '#moeflux/compute/webgpu/quantize.js'
 import { StepInfo } from '#moeflux/compute/webgpu/stepInfo.js'
-import { swigluOp } from '#moeflux/compute/webgpu/swiglu.js'
+import { swiGluOp } from '#moeflux/compute/webgpu/swiGlu.js'
 import { logitsStride, topKOp } from '#moeflux/compute/webgpu/topK.js'
 import { createWorkspace, type Workspace } from '#moeflux/compute/webgpu/workspace.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
@@ -330,7 +330,7 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
         await groupedMatMulOp(gpu, pool, format, cols, segments, input, gateUp, first),
         await (fast
           ? quantizeOp(gpu, act, width, down.format.bits, k, { gateUp, activation })
-          : swigluOp(gpu, gateUp, act.values, width, k, activation)),
+          : swiGluOp(gpu, gateUp, act.values, width, k, activation)),
         await groupedMatMulOp(gpu, pool, down.format, down.cols, [{ ...down, out: 0 }], act, rows, second),
       ]
       const nobodys = arena.put(new Uint32Array(tokens * k).fill(0x7fc5a5a5))
@@ -349,7 +349,7 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
     for (const wrong of [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY]) {
       const pairs = Float32Array.of(1, wrong, 3, 100, 9, 2, wrong, -100)
       const out = arena.poisoned(4)
-      await arena.run(await swigluOp(arena.exact, arena.put(pairs), out, 4, 1, clamped))
+      await arena.run(await swiGluOp(arena.exact, arena.put(pairs), out, 4, 1, clamped))
       const got = await arena.floats(out, 4)
       expect([...got].map(Number.isFinite)).toEqual([true, false, false, true])
       expect(got[3], 'both at their limits').toBeCloseTo(-6 * 7 * sigmoid(1.702 * 7), 4)

@@ -2,9 +2,9 @@
 // exact and with int8 activations, with subgroups and without. Outputs begin as NaN.
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { swiGlu } from '#moeflux/compute/reference/expert.js'
 import { matVec } from '#moeflux/compute/reference/matVec.js'
 import { rmsNorm } from '#moeflux/compute/reference/rmsNorm.js'
+import { swiGlu } from '#moeflux/compute/reference/swiGlu.js'
 import type { QuantizedWeights } from '#moeflux/compute/reference/weights.js'
 import { activationBuffers } from '#moeflux/compute/webgpu/activationBuffers.js'
 import { KernelSet } from '#moeflux/compute/webgpu/kernel.js'

@@ -7,7 +7,6 @@ import { combine } from '#moeflux/compute/reference/combine.js'
 import { conv1d } from '#moeflux/compute/reference/conv1d.js'
 import { deltaGates } from '#moeflux/compute/reference/deltaGates.js'
 import { embed } from '#moeflux/compute/reference/embed.js'
-import { swiGlu } from '#moeflux/compute/reference/expert.js'
 import { gatedDelta } from '#moeflux/compute/reference/gatedDelta.js'
 import { l2Norm } from '#moeflux/compute/reference/l2Norm.js'
 import { rmsNorm } from '#moeflux/compute/reference/rmsNorm.js'
@@ -15,6 +14,7 @@ import { rmsNormGated } from '#moeflux/compute/reference/rmsNormGated.js'
 import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
+import { swiGlu } from '#moeflux/compute/reference/swiGlu.js'
 import { addNormOp } from '#moeflux/compute/webgpu/addNorm.js'
 import { argmaxOp, NOT_FINITE } from '#moeflux/compute/webgpu/argmax.js'
 import { attentionOp } from '#moeflux/compute/webgpu/attention.js'
@@ -22,17 +22,17 @@ import { attentionInputOp } from '#moeflux/compute/webgpu/attentionInput.js'
 import { attentionReduceOp } from '#moeflux/compute/webgpu/attentionReduce.js'
 import { attentionColumns, attentionPartsBytes, PAGE_TOKENS } from '#moeflux/compute/webgpu/attentionShape.js'
 import { combineOp } from '#moeflux/compute/webgpu/combine.js'
-import { convOp } from '#moeflux/compute/webgpu/conv.js'
+import { conv1dOp } from '#moeflux/compute/webgpu/conv1d.js'
 import { embedOp } from '#moeflux/compute/webgpu/embed.js'
 import { finiteRowsOp } from '#moeflux/compute/webgpu/finiteRows.js'
 import { gatedDeltaOp } from '#moeflux/compute/webgpu/gatedDelta.js'
-import { gatedNormOp } from '#moeflux/compute/webgpu/gatedNorm.js'
 import { KvPool } from '#moeflux/compute/webgpu/kvPool.js'
 import { linearColumns, stateQuads } from '#moeflux/compute/webgpu/linearShape.js'
 import { linearStepOp } from '#moeflux/compute/webgpu/linearStep.js'
+import { rmsNormGatedOp } from '#moeflux/compute/webgpu/rmsNormGated.js'
 import { StatePool } from '#moeflux/compute/webgpu/statePool.js'
 import { type PlannedRun, StepInfo } from '#moeflux/compute/webgpu/stepInfo.js'
-import { swigluOp } from '#moeflux/compute/webgpu/swiglu.js'
+import { swiGluOp } from '#moeflux/compute/webgpu/swiGlu.js'
 import { logitsStride, NOT_LEFT, topKOp } from '#moeflux/compute/webgpu/topK.js'
 import { createWorkspace } from '#moeflux/compute/webgpu/workspace.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
@@ -67,7 +67,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
   })
   afterAll(() => arena.close())
 
-  test('addNorm, swiglu, embed', async () => {
+  test('addNorm, swiGlu, embed', async () => {
     const property = fc.asyncProperty(upTo(70), upTo(4), fc.boolean(), seeds, async (width, tokens, adds, seed) => {
       const random = seededRandom(seed)
       const gpu = arena.exact
@@ -83,7 +83,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
 
       const pairs = randomFloats(random, tokens * 2 * width, 20)
       const activated = arena.poisoned(tokens * width)
-      await arena.run(await swigluOp(gpu, arena.put(pairs), activated, width, 1, { kind: 'silu' }), { tokens })
+      await arena.run(await swiGluOp(gpu, arena.put(pairs), activated, width, 1, { kind: 'silu' }), { tokens })
       const halves = (at: number) =>
         Float32Array.from(x, (_, i) => pairs[Math.floor(i / width) * 2 * width + at + (i % width)])
       expectClose(await arena.floats(activated, x.length), swiGlu(halves(0), halves(width)), KERNEL, 'swiglu')
@@ -246,7 +246,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
     await fc.assert(property, { numRuns: 6 })
   })
 
-  test('linear attention: many tokens by conv, gatedDelta and gatedNorm, one by linearStep', async () => {
+  test('linear attention: many tokens by conv1d, gatedDelta and rmsNormGated, one by linearStep', async () => {
     const shapes = fc.record({
       keyHeads: upTo(3),
       share: upTo(3),
@@ -288,10 +288,10 @@ describe.each(devices)('operations, $name', ({ options }) => {
       poisonState()
       const gpu = arena.exact
       const convBuffers = { taps: arena.put(taps), tokenInfo, runInfo, inputs: mixerIn, out: convolved }
-      await arena.run(await convOp(gpu, config, convBuffers, states, 0), { tokens })
+      await arena.run(await conv1dOp(gpu, config, convBuffers, states, 0), { tokens })
       const delta = { gates: arena.put(pairs), runInfo, inputs: mixerIn, convolved, out: mixed }
       await arena.run(await gatedDeltaOp(gpu, config, delta, states, 0), { tokens })
-      await arena.run(await gatedNormOp(gpu, config, arena.put(norm), mixerIn, mixed), { tokens })
+      await arena.run(await rmsNormGatedOp(gpu, config, arena.put(norm), mixerIn, mixed), { tokens })
       expectClose(await arena.floats(mixed, want.out.length), want.out, KERNEL, 'prompt')
       const check = async (what: string, state: { conv: Float32Array; recurrent: Float32Array }) => {
         const all = await arena.floats(states.buffer(0), (stateOut + 1) * quads)

@@ -5,7 +5,7 @@ import { SOFTWARE_TUNING } from '#moeflux/compute/webgpu/gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
 import { readMapped } from '#moeflux/compute/webgpu/gpuMemory.js'
 import { KernelSet, storageBuffer } from '#moeflux/compute/webgpu/kernel.js'
-import type { MatrixFormat, MatrixPart } from '#moeflux/compute/webgpu/matrixWeights.js'
+import type { GpuFormat, MatrixPart } from '#moeflux/compute/webgpu/matrixWeights.js'
 import type { Op, StepSize } from '#moeflux/compute/webgpu/op.js'
 import { Recorder } from '#moeflux/compute/webgpu/recorder.js'
 import './swiftShader.js'
@@ -116,7 +116,7 @@ export function packMatrix(
   }
   const all = new Uint8Array(size)
   for (const [i, bytes] of parts.entries()) all.set(bytes, at[i])
-  const format: MatrixFormat = { bits, group, f16: false }
+  const format: GpuFormat = { bits, group, f16: false }
   const segments = [{ rows, weight: at[0], scales: at[1], biases: at[2], out }]
   return { part: { format, cols, segments }, bytes: all }
 }

@@ -6,14 +6,14 @@ import type { HostSide } from '../memoryBudget.js'
 import { alignUp, MAX_BANK_BYTES } from './bank.js'
 import { garbageBytes, PROGRAM_BYTES } from './budgetWays.js'
 import { SLOT_ALIGN } from './memoryPlan.js'
-import { type Form, layoutScratch, type Scratch } from './scratch.js'
+import { type InputForm, layoutScratch, type Scratch } from './scratch.js'
 
 /** Compiled pipelines, memory that the driver maps, its own threads. */
 const DRIVER_BYTES = 250e6
 
 export interface HostShape {
   readonly config: ModelConfig
-  readonly forms: readonly Form[] // of experts, see expertForms
+  readonly forms: readonly InputForm[] // of experts, see expertForms
   readonly expertSize: number
   readonly expertsPerToken: number
   readonly threads: number

@@ -120,7 +120,7 @@ export interface Kernels {
   rmsNormHeads(out: number, outTokenStride: number, outHeadStride: number, x: number, xTokenStride: number, xHeadStride: number, weight: number, dim: number, eps: number, tokens: number, heads: number): void
 
   /** out = x · rsqrt(mean(x²) + eps) · weight · silu(z) for each head [headBegin, headEnd) of each token; heads are contiguous. In place (out = x) is fine. */
-  gatedRmsNorm(out: number, outStride: number, x: number, xStride: number, z: number, zStride: number, weight: number, dim: number, eps: number, tokens: number, headBegin: number, headEnd: number): void
+  rmsNormGated(out: number, outStride: number, x: number, xStride: number, z: number, zStride: number, weight: number, dim: number, eps: number, tokens: number, headBegin: number, headEnd: number): void
 
   /** out = x · rsqrt(Σx² + 1e-6) · scale for each head [headBegin, headEnd) of each token; heads are contiguous. In place is fine. */
   l2NormHeads(out: number, outStride: number, x: number, xStride: number, dim: number, scale: number, tokens: number, headBegin: number, headEnd: number): void
@@ -203,7 +203,7 @@ export interface Kernels {
    * columns [colBegin, colEnd), both multiples of 4. weights [tokens, k] of `route`; gate: one float per gateStride, or 0 for
    * a shared expert that counts whole; shared 0: there is none.
    */
-  combineExperts(out: number, outStride: number, expertOut: number, expertStride: number, weights: number, k: number, shared: number, sharedStride: number, gate: number, gateStride: number, tokens: number, colBegin: number, colEnd: number): void
+  combine(out: number, outStride: number, expertOut: number, expertStride: number, weights: number, k: number, shared: number, sharedStride: number, gate: number, gateStride: number, tokens: number, colBegin: number, colEnd: number): void
 
   // --- logits ------------------------------------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ export class LinearMixer {
       valueBegin,
       valueEnd,
     )
-    kernels.gatedRmsNorm(
+    kernels.rmsNormGated(
       target,
       out.stride,
       target,

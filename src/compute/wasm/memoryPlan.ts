@@ -18,7 +18,7 @@ const TENSOR_ALIGN = 64
 export const SLOT_ALIGN = 4096 // direct reads need it
 
 /** What a kernel needs to know of a matrix besides where it lies. Bits and group are 0 where weights are not affine. */
-export interface MatrixForm {
+export interface KernelMatrix {
   readonly rows: number
   readonly cols: number
   readonly bits: QuantBits | 0
@@ -28,7 +28,7 @@ export interface MatrixForm {
   readonly span: BlockSpan
 }
 
-export interface PlacedMatrix extends MatrixForm {
+export interface PlacedMatrix extends KernelMatrix {
   readonly bank: number
   readonly weight: number
   readonly scales: number
@@ -185,14 +185,14 @@ function place(matrix: Matrix, bank: number, floors: number[], loads: LoadRange[
   const weight = load(matrix.weight)
   return {
     bank,
-    ...matrixForm(matrix),
+    ...kernelMatrix(matrix),
     weight,
     scales: matrix.kind === 'plain' ? 0 : load(matrix.scales),
     biases: matrix.kind === 'quantized' ? load(matrix.biases) : 0,
   }
 }
 
-export function matrixForm(matrix: Matrix): MatrixForm {
+export function kernelMatrix(matrix: Matrix): KernelMatrix {
   const { rows, cols } = matrix
   if (matrix.kind === 'blocks') {
     return { rows, cols, bits: 0, group: 0, type: 0, block: matrix.block, span: matrix.span }

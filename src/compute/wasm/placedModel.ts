@@ -16,8 +16,8 @@ import type {
 } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
 import { floatTypeCode } from './kernels.js'
-import { type MatrixForm, type MemoryPlan, matrixForm, type PlacedMatrix, type Slot } from './memoryPlan.js'
-import type { Form, Scratch } from './scratch.js'
+import { type KernelMatrix, kernelMatrix, type MemoryPlan, type PlacedMatrix, type Slot } from './memoryPlan.js'
+import type { InputForm, Scratch } from './scratch.js'
 
 /** A matrix with the index of its form among the model's (-1: plain, takes floats as they are), and its bias. */
 export interface Weights extends PlacedMatrix {
@@ -118,8 +118,8 @@ function partsOf({ gate, up, down }: FeedForward): Matrix[] {
  * The forms of input that a model's matrices take, each once. Routers and gates get float32 activations at any precision:
  * they are small, and a rounded score that picks another expert costs more than all other rounding together.
  */
-export function modelForms(tensors: ModelTensors, experts: readonly ExpertLayout[], precision: Precision): Form[] {
-  const forms: Form[] = []
+export function modelForms(tensors: ModelTensors, experts: readonly ExpertLayout[], precision: Precision): InputForm[] {
+  const forms: InputForm[] = []
   addForms(forms, precision, [tensors.lmHead, ...experts.flatMap(partsOf)])
   if (tensors.draftHead !== null) addForms(forms, precision, [tensors.draftHead.fc])
   for (const { mixer, feedForward } of allLayers(tensors)) {
@@ -146,22 +146,22 @@ export function expertActivation({ layers }: ModelConfig): Activation {
 }
 
 /** The forms of experts' matrices alone. */
-export function expertForms(experts: readonly ExpertLayout[], precision: Precision): Form[] {
-  const forms: Form[] = []
+export function expertForms(experts: readonly ExpertLayout[], precision: Precision): InputForm[] {
+  const forms: InputForm[] = []
   addForms(forms, precision, experts.flatMap(partsOf))
   return forms
 }
 
-function addForms(forms: Form[], precision: Precision, matrices: readonly Matrix[]): void {
+function addForms(forms: InputForm[], precision: Precision, matrices: readonly Matrix[]): void {
   for (const matrix of matrices) {
-    if (matrix.kind === 'plain' || formIndex(forms, matrixForm(matrix), precision) >= 0) continue
+    if (matrix.kind === 'plain' || formIndex(forms, kernelMatrix(matrix), precision) >= 0) continue
     if (matrix.kind === 'blocks') forms.push({ block: matrix.block, precision })
     else forms.push({ block: null, bits: matrix.bits, group: matrix.group, precision })
   }
 }
 
 /** -1 for plain matrices, which take rows as they are. */
-function formIndex(forms: readonly Form[], { block, bits, group }: MatrixForm, precision: Precision): number {
+function formIndex(forms: readonly InputForm[], { block, bits, group }: KernelMatrix, precision: Precision): number {
   return forms.findIndex(
     form =>
       form.block === block &&
@@ -173,12 +173,12 @@ function formIndex(forms: readonly Form[], { block, bits, group }: MatrixForm, p
 /** An expert's matrices, by their place in its slot. */
 export function placeExpert(
   experts: ExpertLayout,
-  forms: readonly Form[],
+  forms: readonly InputForm[],
   precision: Precision,
   activation: Activation,
 ): PlacedFeedForward {
   const inSlot = (source: Matrix, bias: Vector | null): Weights => {
-    const form = matrixForm(source)
+    const form = kernelMatrix(source)
     return {
       ...form,
       form: formIndex(forms, form, precision),
@@ -238,7 +238,7 @@ export function placeModel(
 class Places {
   constructor(
     private readonly plan: MemoryPlan,
-    private readonly forms: readonly Form[],
+    private readonly forms: readonly InputForm[],
     private readonly precision: Precision,
   ) {}
 

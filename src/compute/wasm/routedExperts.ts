@@ -133,7 +133,7 @@ export class RoutedExperts {
   private combineColumns(ranks: number, shared: SharedPart | null, begin: number, end: number): void {
     const { lane } = this
     const { mlpOut, expertOut } = lane.scratch
-    lane.home.combineExperts(
+    lane.home.combine(
       mlpOut.address,
       mlpOut.stride,
       expertOut.address,

@@ -33,7 +33,7 @@ export interface Rows {
 }
 
 /** What the input of some matrix of the model looks like; the index in `Scratch.forms` stands for it. */
-export type Form = AffineForm | BlockForm
+export type InputForm = AffineForm | BlockForm
 
 export interface AffineForm {
   readonly block: null
@@ -73,7 +73,7 @@ export interface PrivateScratch {
 
 export interface Scratch {
   readonly bytes: number
-  readonly forms: readonly Form[]
+  readonly forms: readonly InputForm[]
   readonly hidden: Rows // [chunk, hidden]: the residual stream
   readonly mixerOut: Rows // [chunk, hidden]
   readonly mlpOut: Rows // [chunk, hidden]
@@ -116,7 +116,7 @@ export interface ScratchRequest {
   readonly expertsPerToken: number
   readonly chunkTokens: number
   readonly threads: number
-  readonly forms: readonly Form[]
+  readonly forms: readonly InputForm[]
 }
 
 /** Hands out addresses from the first cache line on: address 0 means "none" to kernels. */
@@ -160,7 +160,7 @@ function groupsOf(feedForward: LayerShape['feedForward']): number {
   return feedForward.kind === 'moe' ? (feedForward.router.groups?.count ?? 0) : 0
 }
 
-function recordBytes(form: Form, cols: number): number {
+function recordBytes(form: InputForm, cols: number): number {
   if (form.block === null) return activationBytes(cols, form.bits, form.group, form.precision)
   const format = blockFormat(form.block)
   if (form.precision === 'fast') return blockActivationBytes(cols, format.group)

@@ -9,18 +9,7 @@ struct Shape { width: u32, pad0: u32, pad1: u32, pad2: u32 }
 @group(0) @binding(4) var<storage, read_write> out: array<f32>; // [tokens, width]
 
 @compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
   let base = group.x * shape.width;
   var squares = 0.0;
   for (var i = thread; i < shape.width; i += WG) {

@@ -23,18 +23,7 @@ fn normed(at: u32, i: u32, scale: f32, norm: u32) -> f32 {
 }
 
 @compute @workgroup_size(64)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
   let token = group.y;
   let isKey = group.x >= HEADS;
   let kvHead = group.x - HEADS;

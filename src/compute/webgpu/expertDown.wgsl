@@ -35,18 +35,7 @@ fn loadAt(token: u32, row: u32, unit: u32, missed: u32) -> UnitLoad {
 }
 
 @compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
   let missed = status[0]; // looked at once the loads are on their way
   let token = group.y;
   let firstRow = group.x * (TEAMS * ROWS);

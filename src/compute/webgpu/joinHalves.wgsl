@@ -25,18 +25,7 @@ fn before(row: u32, info: Token, i: u32) -> f32 {
 }
 
 @compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
   let row = group.x;
   let info = tokens[row];
   var embeddedSquares = 0.0;

@@ -48,18 +48,7 @@ fn convolve(place: Place, channel: u32, isOwner: bool) -> f32 {
 }
 
 @compute @workgroup_size(VALUE_DIM)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
   if (status[0] != 0u) { return; }
   const share = VALUE_HEADS / KEY_HEADS;
   let head = group.x;

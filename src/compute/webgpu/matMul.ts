@@ -6,7 +6,7 @@ import { halfRowsOp } from './halfRows.js'
 import {
   floatConstants,
   formatConstants,
-  type MatrixFormat,
+  type GpuFormat,
   type MatrixPart,
   type MatrixSegment,
 } from './matrixWeights.js'
@@ -118,7 +118,7 @@ export interface GroupedMatMulOptions {
 export async function groupedMatMulOp(
   gpu: GpuContext,
   pool: PoolBuffer,
-  format: MatrixFormat,
+  format: GpuFormat,
   cols: number,
   segments: readonly MatrixSegment[],
   input: ActivationBuffers,

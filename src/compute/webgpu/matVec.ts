@@ -7,7 +7,7 @@ import { uniformBuffer } from './kernel.js'
 import {
   floatConstants,
   formatConstants,
-  type MatrixFormat,
+  type GpuFormat,
   type MatrixPart,
   type MatrixSegment,
 } from './matrixWeights.js'
@@ -27,7 +27,7 @@ export interface VecShape {
 }
 
 /** `rows`: of all workgroups together; `cols`: of the whole input. */
-export function vecShape(gpu: GpuContext, format: MatrixFormat, rows: number, cols: number, fast: boolean): VecShape {
+export function vecShape(gpu: GpuContext, format: GpuFormat, rows: number, cols: number, fast: boolean): VecShape {
   const TEAM = teamSize(gpu)
   let WG = Math.max(gpu.tuning.WG, TEAM)
   let { ROWS } = gpu.tuning
@@ -104,7 +104,7 @@ export async function expertMatVecOp(
   gpu: GpuContext,
   pool: PoolBuffer,
   slotStride: number,
-  format: MatrixFormat,
+  format: GpuFormat,
   cols: number,
   segments: readonly MatrixSegment[],
   x: GPUBuffer,
@@ -137,7 +137,7 @@ export async function expertMatVecOp(
   return (recorder, { tokens }) => recorder.dispatch(kernel, group(), table.tiles, k, tokens, options.label)
 }
 
-function constantsOf(format: MatrixFormat, fast: boolean, shape: VecShape, options: MatVecOptions, k: number) {
+function constantsOf(format: GpuFormat, fast: boolean, shape: VecShape, options: MatVecOptions, k: number) {
   return {
     ...formatConstants(format),
     ...shape,

@@ -76,18 +76,7 @@ fn rowsAt(segment: Segment, slot: u32, first: u32, units: u32) -> Rows {
 }
 
 @compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
 #if !CHOOSE
   let missed = status[0]; // looked at once the loads are on their way
 #endif

@@ -13,7 +13,7 @@ import type { ShaderConstants } from './shaderSource.js'
 import type { StagedRead, WeightStaging } from './weightStaging.js'
 
 /** What a kernel must be compiled for. `f16`: scales, or 16-bit weights, are F16 instead of BF16. */
-export interface MatrixFormat {
+export interface GpuFormat {
   readonly bits: 2 | 4 | 8 | 16 | 32
   readonly group: number // 32 for plain floats, where it means nothing
   readonly f16: boolean
@@ -51,7 +51,7 @@ export function floatsAt({ type, offset }: SlotFloats): number {
 /** What one dispatch computes: up to six segments of one format in one buffer. */
 export interface MatrixPart {
   readonly buffer: GPUBuffer
-  readonly format: MatrixFormat
+  readonly format: GpuFormat
   readonly cols: number
   readonly segments: readonly MatrixSegment[]
 }
@@ -63,7 +63,7 @@ export interface MatrixAt {
 
 export const MAX_SEGMENTS = 6
 
-export function formatOf(matrix: Matrix): MatrixFormat {
+export function formatOf(matrix: Matrix): GpuFormat {
   if (matrix.cols % 32 !== 0) {
     throw new UnsupportedModelError(matrix.name, matrix.cols, 'columns in a multiple of 32 for the webgpu backend')
   }
@@ -78,7 +78,7 @@ export function formatOf(matrix: Matrix): MatrixFormat {
 }
 
 /** Shader constants of a format. */
-export function formatConstants(format: MatrixFormat): Record<string, number | boolean> {
+export function formatConstants(format: GpuFormat): Record<string, number | boolean> {
   const constants = { BITS: format.bits, GROUP: format.group, SCALE_F16: format.f16 }
   return format.block === undefined ? constants : { ...constants, ...blockConstants(format.block, format.span ?? 0) }
 }

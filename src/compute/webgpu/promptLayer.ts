@@ -6,10 +6,9 @@ import { attentionOp } from './attention.js'
 import { attentionInputOp } from './attentionInput.js'
 import { attentionColumns } from './attentionShape.js'
 import { combineOp } from './combine.js'
-import { convOp } from './conv.js'
+import { conv1dOp } from './conv1d.js'
 import type { ExpertSlots } from './expertSlots.js'
 import { gatedDeltaOp } from './gatedDelta.js'
-import { gatedNormOp } from './gatedNorm.js'
 import type { GpuContext } from './gpuContext.js'
 import { groupTokensOp, maxTiles, pairsAt } from './groupTokens.js'
 import type { HostExperts } from './hostExperts.js'
@@ -20,9 +19,10 @@ import { groupedMatMulOp, matMulOp } from './matMul.js'
 import type { StepSlots } from './noExperts.js'
 import { type Op, sequence } from './op.js'
 import { quantizeOp } from './quantize.js'
+import { rmsNormGatedOp } from './rmsNormGated.js'
 import type { SlotLayout, SlotMatrix } from './slotLayout.js'
 import type { StatePool } from './statePool.js'
-import { swigluOp } from './swiglu.js'
+import { swiGluOp } from './swiGlu.js'
 import { topKOp } from './topK.js'
 import type { Workspace } from './workspace.js'
 
@@ -154,9 +154,9 @@ function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: numb
     const product = productOf(space, linearColumns(config).stride, 'inProj')
     return all([
       matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
-      convOp(gpu, config, { taps, tokenInfo, runInfo, inputs: mixerIn, out: convolved }, states, layer),
+      conv1dOp(gpu, config, { taps, tokenInfo, runInfo, inputs: mixerIn, out: convolved }, states, layer),
       gatedDeltaOp(gpu, config, { gates, runInfo, inputs: mixerIn, convolved, out: mixed }, states, layer),
-      gatedNormOp(gpu, config, norm, mixerIn, mixed),
+      rmsNormGatedOp(gpu, config, norm, mixerIn, mixed),
     ])
   }
   const { shape, inBias: bias, qkNorms: norms, sinks } = weights
@@ -180,7 +180,7 @@ function blockOps(
   const { denseGateUp, denseAct } = space
   return all([
     matMulOp(gpu, gateUp, space.normed, denseGateUp, productOf(space, 2 * width, 'dense')),
-    swigluOp(gpu, denseGateUp, denseAct.values, width, 1, activation),
+    swiGluOp(gpu, denseGateUp, denseAct.values, width, 1, activation),
     matMulOp(gpu, down, denseAct, out, productOf(space, config.hiddenSize, 'dense')),
   ])
 }
@@ -221,7 +221,7 @@ async function expertOps(parts: LayerParts, weights: MoeWeights, table: GPUBuffe
   ops.push(
     isFast(down)
       ? quantizeOp(gpu, expertAct, width, down.format.bits, k, { gateUp: expertGateUp, activation })
-      : swigluOp(gpu, expertGateUp, expertAct.values, width, k, activation),
+      : swiGluOp(gpu, expertGateUp, expertAct.values, width, k, activation),
   )
   const options = { ...common, outStride: config.hiddenSize, pairsPerRow: 1 }
   ops.push(groupedMatMulOp(gpu, pool, down.format, down.cols, [segment(down, 0)], expertAct, expertRows, options))

@@ -4,10 +4,10 @@
 import { OptionError } from '../../errors.js'
 import { FLOAT_BYTES } from '../../model/floats.js'
 import type { ExpertLayout, LayerTensors, Matrix, Vector } from '../../model/tensors.js'
-import { formatOf, type MatrixFormat, type SlotFloats } from './matrixWeights.js'
+import { formatOf, type GpuFormat, type SlotFloats } from './matrixWeights.js'
 
 export interface SlotMatrix {
-  readonly format: MatrixFormat
+  readonly format: GpuFormat
   readonly rows: number
   readonly cols: number
   readonly weight: number // bytes from the slot's start

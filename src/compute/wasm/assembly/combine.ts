@@ -3,7 +3,7 @@
 // without a gate (0) counts whole.
 import { madd, sigmoid1 } from './simd'
 
-export function combineExperts(
+export function combine(
   out: usize, outStride: usize, expertOut: usize, expertStride: usize, weights: usize, k: i32,
   shared: usize, sharedStride: usize, gate: usize, gateStride: usize, tokens: i32, colBegin: i32, colEnd: i32,
 ): void {

@@ -5,7 +5,7 @@ import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
 
-export async function swigluOp(
+export async function swiGluOp(
   gpu: GpuContext,
   gateUp: GPUBuffer,
   out: GPUBuffer,
@@ -13,7 +13,7 @@ export async function swigluOp(
   rowsPerToken: number,
   activation: Activation,
 ): Promise<Op> {
-  const kernel = await gpu.kernels.get('swiglu', gluConstants(activation))
-  const group = kernel.bind([uniformBuffer(gpu.device, [width, 0, 0, 0], 'swiglu shape'), gateUp, out])
+  const kernel = await gpu.kernels.get('swiGlu', gluConstants(activation))
+  const group = kernel.bind([uniformBuffer(gpu.device, [width, 0, 0, 0], 'swiGlu shape'), gateUp, out])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 64), tokens * rowsPerToken)
 }

@@ -19,18 +19,7 @@ fn inputAt(token: u32, index: u32, back: u32, channel: u32, stateIn: u32) -> f32
 }
 
 @compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
   let head = group.x; // query heads, key heads, value heads
   let token = group.y;
   let info = tokens[token];

@@ -7,18 +7,7 @@
 @group(0) @binding(2) var<storage, read_write> values: array<f32>; // [tokens, valueHeads, valueDim]
 
 @compute @workgroup_size(WG)
-fn main(
-  @builtin(workgroup_id) group: vec3<u32>,
-  @builtin(local_invocation_index) thread: u32,
-#if SUBGROUPS
-  @builtin(subgroup_invocation_id) lane: u32,
-  @builtin(subgroup_size) subgroupSize: u32,
-#endif
-) {
-#if !SUBGROUPS
-  let lane = 0u;
-  let subgroupSize = 1u;
-#endif
+#include mainOfTeam
   let base = (group.y * VALUE_HEADS + group.x) * VALUE_DIM;
   let z = group.y * IN_STRIDE + Z_AT + group.x * VALUE_DIM;
   var squares = 0.0;

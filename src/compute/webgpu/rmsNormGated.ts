@@ -4,7 +4,7 @@ import { type GpuContext, workgroupFor } from './gpuContext.js'
 import { linearColumns, linearConstants } from './linearShape.js'
 import type { Op } from './op.js'
 
-export async function gatedNormOp(
+export async function rmsNormGatedOp(
   gpu: GpuContext,
   config: ModelConfig,
   weight: GPUBuffer,
@@ -17,7 +17,7 @@ export async function gatedNormOp(
     EPS: config.rmsNormEps,
     WG: workgroupFor(gpu, config.linearValueDim, 128),
   }
-  const kernel = await gpu.kernels.get('gatedNorm', constants)
+  const kernel = await gpu.kernels.get('rmsNormGated', constants)
   const group = kernel.bind([weight, inputs, values])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, config.linearValueHeads, tokens)
 }

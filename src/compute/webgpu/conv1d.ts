@@ -13,14 +13,14 @@ export interface ConvBuffers {
   readonly out: GPUBuffer // [tokens, channels]
 }
 
-export async function convOp(
+export async function conv1dOp(
   gpu: GpuContext,
   config: ModelConfig,
   buffers: ConvBuffers,
   states: StatePool,
   layer: number,
 ): Promise<Op> {
-  const kernel = await gpu.kernels.get('conv', {
+  const kernel = await gpu.kernels.get('conv1d', {
     ...linearConstants(config),
     WG: workgroupFor(gpu, Math.max(config.linearKeyDim, config.linearValueDim), 128),
   })
