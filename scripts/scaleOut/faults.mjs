@@ -72,7 +72,7 @@ const count = (name, by = 1) => {
   return now
 }
 
-async function ask(messages, session) {
+async function ask(messages, session, user) {
   const began = performance.now()
   let first = null
   let text = ''
@@ -82,7 +82,7 @@ async function ask(messages, session) {
     const response = await fetch(`${balancer.url}/v1/chat/completions`, {
       method: 'POST',
       headers: { 'content-type': 'application/json', 'x-session-id': session },
-      body: JSON.stringify({ messages, max_tokens: 6, temperature: 0, stream: true }),
+      body: JSON.stringify({ messages, user, max_tokens: 6, temperature: 0, stream: true }),
       signal: AbortSignal.timeout(60_000),
     })
     if (response.status !== 200) return count(`status ${response.status}`) && null
@@ -120,6 +120,8 @@ async function ask(messages, session) {
 }
 
 async function client(number) {
+  // Every other one sends more than a balancer keeps to send again.
+  const user = 'x'.repeat(number % 2 === 0 ? 40_000 : 1)
   for (let round = 0; !isOver; round++) {
     // A conversation is held twice by every twelfth client, so that answers can be compared, each time by another session; then
     // comes a new one: of old ones all replicas would soon have the states in memory, and nobody would ask the store.
@@ -129,7 +131,7 @@ async function client(number) {
       { role: 'user', content: `Tell me story number ${topic}.` },
     ]
     for (let turn = 0; turn < 3 && !isOver; turn++) {
-      const text = await ask(messages, `${number}-${round}-${turn % 2}`) // every other turn lands elsewhere
+      const text = await ask(messages, `${number}-${round}-${turn % 2}`, user) // every other turn lands elsewhere
       if (text === null) break
       messages.push({ role: 'assistant', content: text }, { role: 'user', content: `And then, ${turn}?` })
     }
