@@ -25,6 +25,7 @@ export interface DraftStats {
 const WARM_UP = 12 // rounds before the first comparison
 const FIRST_PAUSE = 64 // rounds from one to the next
 const AFTER_CHANGE = 24 // the same when the last one changed the number
+const AFTER_GAIN = 2 // the same when more guesses turned out better: still more may be
 const LONGEST_PAUSE = 8192
 const MARGIN = 1.03 // another number must be so much better to take over
 const FORGET = 0.03 // of what is known about a position, with each guess there
@@ -38,6 +39,7 @@ export class DraftGovernor {
   private comparison: DraftComparison | null = null
   private measured: DraftComparison | null = null // the last one that ended
   private comparisons = 0
+  private climbs = false // the last one took more guesses than before
   private pause = FIRST_PAUSE
   private left = WARM_UP // rounds to the next comparison
 
@@ -78,7 +80,10 @@ export class DraftGovernor {
       return
     }
     // Guesses that come true less often than they did pay less, though rounds take as long as before.
-    if (this.best > 0 && measured !== null && this.gain(measured, this.best, 0) < 1) this.become(0)
+    if (this.best > 0 && measured !== null && this.gain(measured, this.best, 0) < 1) {
+      this.climbs = false
+      this.become(0)
+    }
     if (--this.left <= 0) this.comparison = new DraftComparison(this.rivals())
   }
 
@@ -87,7 +92,7 @@ export class DraftGovernor {
     const { best } = this
     if (best === 0) return [0, 1]
     const neighbours = [best + 1, best - 1].filter(count => count > 0 && count <= MOST_GUESSES)
-    return [0, best, neighbours[this.comparisons % neighbours.length]]
+    return [0, best, neighbours[this.climbs ? 0 : this.comparisons % neighbours.length]]
   }
 
   private conclude(comparison: DraftComparison): void {
@@ -99,6 +104,7 @@ export class DraftGovernor {
       const margin = count === 0 ? 1 : MARGIN // without is what nobody can blame
       if (count !== best && this.gain(comparison, count, best) > margin) best = count
     }
+    this.climbs = best > this.best && best < MOST_GUESSES
     if (best !== this.best) this.become(best)
     else {
       this.left = this.pause
@@ -109,7 +115,7 @@ export class DraftGovernor {
   private become(best: number): void {
     this.best = best
     this.pause = FIRST_PAUSE
-    this.left = AFTER_CHANGE
+    this.left = this.climbs ? AFTER_GAIN : AFTER_CHANGE
   }
 
   /** Tokens per second with `count` guesses over those with `other`, as it was measured last. */

@@ -231,7 +231,9 @@ describe('the governor', () => {
   test('takes what pays, and says so', () => {
     const cheap = new DraftGovernor('auto')
     const paying = { times: [1, 1.1, 1.2, 1.3], rate: 0.9 }
-    play(cheap, paying, 600)
+    play(cheap, paying, 250)
+    expect(cheap.stats.now, 'after 250 tokens').toBe(3)
+    play(cheap, paying, 350)
     expect(play(cheap, paying, 3000).perToken).toBeLessThan(0.42) // 1.3 / 3.44 with three
     expect(cheap.stats).toMatchObject({
       now: 3,
