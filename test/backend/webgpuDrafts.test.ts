@@ -1,5 +1,6 @@
 // Drafts on webgpu: the same tests as of other backends, on an emulated GPU, which is slow; so states are those of a small model.
 import { expect, test } from 'vitest'
+import type { GuessedRows } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
@@ -31,6 +32,42 @@ test.each(gpuStateRows)('the head of a small model guesses as the reference does
   )
   expect(chains[0]).toHaveLength(3)
   for (const [i, logits] of chains[0].entries()) expectClose(logits, chains[1][i], KERNEL, `guess ${i}`)
+})
+
+test('tokens that were decoded ahead of the host do not mix with guesses', async () => {
+  const { backend, close } = await openDraftBackend(gpuStateRows[0])
+  await backend.loaded()
+  const length = 20
+  const begin = async () => {
+    const sequence = backend.createSequence()
+    const [{ argmax }] = await backend.step([{ sequence, tokens: [17, 3, 40], phase: 'prompt', output: 'argmax' }])
+    return { sequence, text: [argmax as number] }
+  }
+  // Logits come to the host: nothing is decoded ahead.
+  const plain = await begin()
+  while (plain.text.length < length) {
+    const run = { sequence: plain.sequence, tokens: plain.text.slice(-1), phase: 'decode', output: 'last' } as const
+    plain.text.push((await backend.step([run]))[0].argmax as number)
+  }
+  const mixed = await begin()
+  const { sequence, text } = mixed
+  for (let i = 1; text.length < length; i++) {
+    const [token] = text.slice(-1)
+    if (i % 7 > 0) {
+      text.push((await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }]))[0].argmax!)
+      continue
+    }
+    expect((await backend.draft!([{ sequence, token, count: 3 }]))[0].guesses).toHaveLength(3)
+    const right = plain.text[text.length]
+    const tokens = [token, right, (plain.text[text.length + 1] + 1) % 60]
+    const keep = ({ argmax }: GuessedRows) => {
+      text.push(argmax[0], argmax[1])
+      return 2
+    }
+    await backend.step([{ sequence, tokens, phase: 'decode', output: 'argmax', keep }])
+  }
+  expect(text.slice(0, length)).toEqual(plain.text)
+  await close()
 })
 
 const model = modelWithHead()

@@ -1,7 +1,8 @@
 // Whoever takes the best token each time asks next for exactly what the GPU has found. So the token after the present one is
 // submitted before the present one has come back, its id copied on the GPU, and the GPU never waits for the host. The next step
 // takes what is computed already, or else it is dropped: it has written a recurrent state of its own and rows past the committed
-// length, which nobody reads. Begun when a sequence has taken the best token once, only where every expert is in a slot, and within
+// length, which nobody reads. Begun when a sequence has taken the best token `patience` times in a row: who may draft next would wait for
+// a token that is dropped. Only where every expert is in a slot, and within
 // a page, so that no memory is asked for. Knows one run at a time.
 import type { StepRun } from '../backend.js'
 import { PAGE_TOKENS } from './attentionShape.js'
@@ -32,14 +33,17 @@ export class LookAhead {
   readonly #states: StatePool
   readonly #info: StepInfo
   readonly #decode: DecodePass
+  readonly #patience: number
+  #inRow = 0 // steps that went on with the best token
   #given: Given | null = null
   #next: Submitted | null = null
   #claimed: Submitted | null = null
 
-  constructor(states: StatePool, info: StepInfo, decode: DecodePass) {
+  constructor(states: StatePool, info: StepInfo, decode: DecodePass, patience: number) {
     this.#states = states
     this.#info = info
     this.#decode = decode
+    this.#patience = patience
   }
 
   /** What a step takes that is computed already; null, and nothing is computed ahead any more, where it wants something else. */
@@ -64,13 +68,14 @@ export class LookAhead {
   async decode(run: StepRun, active: ActiveRun, signal?: AbortSignal): Promise<DecodeResult> {
     const claimed = this.#claimed?.run === active ? this.#claimed : null
     this.#claimed = null
-    const goesOn = this.#goesOn(run)
+    this.#inRow = this.#goesOn(run) ? this.#inRow + 1 : 0
+    const begins = this.#inRow >= this.#patience
     this.#given = null
     try {
       let result: DecodeResult
       if (claimed === null) {
         this.#info.write([active])
-        result = await this.#decode.run({ tokens: 1, runs: 1 }, signal, () => goesOn && this.#begin(active))
+        result = await this.#decode.run({ tokens: 1, runs: 1 }, signal, () => begins && this.#begin(active))
       } else {
         this.#begin(active)
         result = await this.#decode.finish(claimed.reading, 1, signal)

@@ -43,6 +43,9 @@ import { type PlannedRun, StepInfo } from './stepInfo.js'
 import { streamerStats, tierStats } from './tierStats.js'
 import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
+/** Tokens without guesses before the next is decoded ahead: more than it takes to compare them with tokens with guesses. */
+const DRAFTING_PATIENCE = 4
+
 /** What a backend is made of; see openWebgpuBackend.ts. */
 export interface BackendParts {
   readonly plan: GpuPlan
@@ -117,7 +120,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.#profiler = parts.profiler
     this.#filling = parts.filling
     this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
-    this.#ahead = new LookAhead(parts.states, this.#info, parts.decode)
+    const patience = parts.drafts === null ? 1 : DRAFTING_PATIENCE
+    this.#ahead = new LookAhead(parts.states, this.#info, parts.decode, patience)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
     if (opened.tensors) paths.push('matrix units')
