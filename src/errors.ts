@@ -168,8 +168,13 @@ export class OptionError extends MoefluxError {
     readonly got: unknown,
     readonly want: string,
   ) {
-    super('BAD_OPTION', `${option}: got ${typeof got === 'string' ? `'${excerpt(got)}'` : String(got)}, want ${want}`)
+    super('BAD_OPTION', `${option}: got ${givenValue(got)}, want ${want}`)
   }
+}
+
+function givenValue(got: unknown): string {
+  if (typeof got === 'string') return `'${excerpt(got)}'`
+  return typeof got === 'object' && got !== null ? shown(got) : String(got)
 }
 
 /** What callers gave may have megabytes; what people read of it must not. */

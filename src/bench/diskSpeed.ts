@@ -48,18 +48,18 @@ export async function measureDisk(options: DiskMeasurementOptions): Promise<Disk
 
 /** Reader threads that measure whenever they are asked to. */
 export class DiskMeter {
-  readonly #pool: ExpertReaderPool
-  readonly #place: DiskPlace
-  readonly #stride: number // bytes between the targets of two reads
+  private readonly pool: ExpertReaderPool
+  private readonly place: DiskPlace
+  private readonly stride: number // bytes between the targets of two reads
 
   constructor(place: DiskPlace, mostDepth: number) {
     const { files, readBytes } = place
-    this.#place = place
-    this.#stride = Math.ceil(readBytes / directAlignment) * directAlignment
-    this.#pool = new ExpertReaderPool({
+    this.place = place
+    this.stride = Math.ceil(readBytes / directAlignment) * directAlignment
+    this.pool = new ExpertReaderPool({
       files,
       expertSize: readBytes,
-      banks: [readMemory(this.#stride * mostDepth)],
+      banks: [readMemory(this.stride * mostDepth)],
       slotBytes: 0,
       reads: 'direct',
       threads: mostDepth,
@@ -68,12 +68,12 @@ export class DiskMeter {
   }
 
   get direct(): boolean {
-    return this.#pool.direct
+    return this.pool.direct
   }
 
   async measure(depth: number, seconds: number, signal?: AbortSignal): Promise<DiskSpeed> {
-    const pool = this.#pool
-    const { files, fileSize, readBytes } = this.#place
+    const pool = this.pool
+    const { files, fileSize, readBytes } = this.place
     const records = Math.floor(fileSize / readBytes)
     const before = pool.totals
     const began = performance.now()
@@ -83,7 +83,7 @@ export class DiskMeter {
         signal?.throwIfAborted()
         const file = Math.floor(Math.random() * files.length)
         const offset = Math.floor(Math.random() * records) * readBytes
-        await pool.read(file, offset, readBytes, 0, index * this.#stride, 'demand')
+        await pool.read(file, offset, readBytes, 0, index * this.stride, 'demand')
       } while (performance.now() < until)
     }
     await Promise.all(Array.from({ length: depth }, (_, index) => lane(index)))
@@ -97,6 +97,6 @@ export class DiskMeter {
   }
 
   close(): Promise<void> {
-    return this.#pool.close()
+    return this.pool.close()
   }
 }

@@ -23,68 +23,68 @@ const APPEAR_MS = 300 // work that is over sooner shows no bar
 const ERASE_LINE = '\r\u001b[2K'
 
 export class ProgressBar {
-  readonly #screen: ProgressScreen | null
-  readonly #unit: ProgressUnit
-  readonly #now: () => number
-  #rate = new RateMeter()
-  #phase = ''
-  #line = ''
-  #startedAt: number | null = null
-  #drawnAt = Number.NEGATIVE_INFINITY
+  private readonly screen: ProgressScreen | null
+  private readonly unit: ProgressUnit
+  private readonly now: () => number
+  private rate = new RateMeter()
+  private phase = ''
+  private line = ''
+  private startedAt: number | null = null
+  private drawnAt = Number.NEGATIVE_INFINITY
 
   constructor(
     screen: ProgressScreen | null,
     unit: ProgressUnit = 'bytes',
     now: () => number = () => performance.now(),
   ) {
-    this.#screen = screen?.isTTY ? screen : null
-    this.#unit = unit
-    this.#now = now
+    this.screen = screen?.isTTY ? screen : null
+    this.unit = unit
+    this.now = now
   }
 
   update(progress: ProgressUpdate): void {
-    if (this.#screen === null) return
-    const now = this.#now()
-    this.#startedAt ??= now
-    if (progress.phase !== this.#phase) {
-      this.#phase = progress.phase
-      this.#rate = new RateMeter()
-      this.#drawnAt = Number.NEGATIVE_INFINITY
+    if (this.screen === null) return
+    const now = this.now()
+    this.startedAt ??= now
+    if (progress.phase !== this.phase) {
+      this.phase = progress.phase
+      this.rate = new RateMeter()
+      this.drawnAt = Number.NEGATIVE_INFINITY
     }
-    this.#rate.add(now, progress.loaded - (progress.reused ?? 0))
-    if (now - this.#startedAt < APPEAR_MS) return
-    if (now - this.#drawnAt < REDRAW_MS && progress.loaded < progress.total) return
-    this.#drawnAt = now
-    this.#line = renderProgress(progress, this.#rate.perSecond, this.#unit, this.#screen.columns ?? 80)
-    this.#screen.write(ERASE_LINE + this.#line)
+    this.rate.add(now, progress.loaded - (progress.reused ?? 0))
+    if (now - this.startedAt < APPEAR_MS) return
+    if (now - this.drawnAt < REDRAW_MS && progress.loaded < progress.total) return
+    this.drawnAt = now
+    this.line = renderProgress(progress, this.rate.perSecond, this.unit, this.screen.columns ?? 80)
+    this.screen.write(ERASE_LINE + this.line)
   }
 
   /** Takes the line off the screen; a later update draws it again. */
   clear(): void {
-    if (this.#screen === null || this.#line === '') return
-    this.#line = ''
-    this.#drawnAt = Number.NEGATIVE_INFINITY
-    this.#screen.write(ERASE_LINE)
+    if (this.screen === null || this.line === '') return
+    this.line = ''
+    this.drawnAt = Number.NEGATIVE_INFINITY
+    this.screen.write(ERASE_LINE)
   }
 }
 
 /** Rate over the last seconds, so that a slow start or a pause does not spoil the estimate for ever. */
 class RateMeter {
   static readonly WINDOW_MS = 8000
-  #samples: { at: number; loaded: number }[] = []
+  private samples: { at: number; loaded: number }[] = []
 
   add(at: number, loaded: number): void {
-    const last = this.#samples.at(-1)
-    if (last !== undefined && loaded < last.loaded) this.#samples = []
+    const last = this.samples.at(-1)
+    if (last !== undefined && loaded < last.loaded) this.samples = []
     // One sample per 100 ms is enough, and keeps the list short however often the work reports.
-    if (this.#samples.length > 1 && at - this.#samples[this.#samples.length - 2].at < 100) this.#samples.pop()
-    this.#samples.push({ at, loaded })
-    while (this.#samples.length > 2 && at - this.#samples[0].at > RateMeter.WINDOW_MS) this.#samples.shift()
+    if (this.samples.length > 1 && at - this.samples[this.samples.length - 2].at < 100) this.samples.pop()
+    this.samples.push({ at, loaded })
+    while (this.samples.length > 2 && at - this.samples[0].at > RateMeter.WINDOW_MS) this.samples.shift()
   }
 
   get perSecond(): number | null {
-    const first = this.#samples[0]
-    const last = this.#samples.at(-1)
+    const first = this.samples[0]
+    const last = this.samples.at(-1)
     if (first === undefined || last === undefined || last.at - first.at < 200) return null
     return ((last.loaded - first.loaded) * 1000) / (last.at - first.at)
   }

@@ -10,7 +10,7 @@ export interface TerminalOptions {
 export class Terminal {
   readonly quiet: boolean
   readonly verbose: boolean
-  readonly #bars = new Set<ProgressBar>()
+  private readonly bars = new Set<ProgressBar>()
 
   constructor(options: TerminalOptions) {
     this.quiet = options.quiet
@@ -19,7 +19,7 @@ export class Terminal {
 
   /** Exactly this text to stdout; waits while the reader is slow and rejects with EPIPE when it is gone. */
   print(text: string): Promise<void> {
-    for (const bar of this.#bars) bar.clear()
+    for (const bar of this.bars) bar.clear()
     return new Promise((resolve, reject) => {
       process.stdout.write(text, error => (error ? reject(error) : resolve()))
     })
@@ -41,7 +41,7 @@ export class Terminal {
 
   /** Text on stderr as it comes, without a newline. */
   errorText(text: string): void {
-    for (const bar of this.#bars) bar.clear()
+    for (const bar of this.bars) bar.clear()
     process.stderr.write(text)
   }
 
@@ -56,7 +56,7 @@ export class Terminal {
 
   progressBar(unit: ProgressUnit = 'bytes'): ProgressBar {
     const bar = new ProgressBar(this.quiet ? null : process.stderr, unit)
-    this.#bars.add(bar)
+    this.bars.add(bar)
     return bar
   }
 

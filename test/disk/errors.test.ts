@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { FormatError, UnsupportedModelError } from '#moeflux/errors.js'
+import { FormatError, OptionError, UnsupportedModelError } from '#moeflux/errors.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked, readConfig } from '#moeflux/storage/openPacked.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
@@ -26,6 +26,8 @@ describe('a message', () => {
     expect(new UnsupportedModelError('head_dim', nested(100_000), 'a number').message).toContain('head_dim is a list')
     expect(new UnsupportedModelError('head_dim', undefined, 'a number').message).toContain('head_dim is missing')
     expect(new UnsupportedModelError('head_dim', Number.POSITIVE_INFINITY, 'x').message).toContain('is Infinity')
+    expect(new OptionError('threads', { count: 2 }, 'a number').message).toBe('threads: got an object, want a number')
+    expect(new OptionError('stop', [1, 2], 'texts').message).toBe('stop: got [1,2], want texts')
   })
 })
 

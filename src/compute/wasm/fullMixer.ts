@@ -28,50 +28,29 @@ export class FullMixer {
   run(): void {
     const { lane, layer, mixer } = this
     const { scratch, team, rows } = lane
-    const input = lane.stage('input')
-    lane.eachRow(rows, (begin, end) => {
-      lane.norm(input, layer.inputNorm, begin, end)
-      lane.prepare(input, this.inputNeeds, begin, end)
-    })
-    lane.multiply(
-      input,
-      [
-        [mixer.qProj, scratch.query],
-        [mixer.kProj, scratch.key],
-        [mixer.vProj, scratch.value],
-      ],
-      rows,
-    )
-    team.barrier()
+    lane.multiplyNormed(layer.inputNorm, this.inputNeeds, [
+      [mixer.qProj, scratch.query],
+      [mixer.kProj, scratch.key],
+      [mixer.vProj, scratch.value],
+    ])
 
     // With few rows every worker stores all of them: equal bytes to equal places, and no barrier.
     lane.eachRow(rows, (begin, end) => this.storeRows(begin, end))
     this.attend()
     team.barrier()
 
-    const out = lane.stage('attentionOut')
-    lane.eachRow(rows, (begin, end) => lane.prepare(out, this.outNeeds, begin, end))
-    lane.multiply(out, [[mixer.oProj, scratch.mixerOut]], rows, (begin, end) =>
-      lane.addToHidden(scratch.mixerOut, begin, end),
-    )
-    team.barrier()
+    lane.multiplyIntoHidden(lane.stage('attentionOut'), this.outNeeds, mixer.oProj)
   }
 
   /** Keys and values alone, of rows that nothing else is wanted of. */
   storeOnly(from: Rows): void {
     const { lane, layer, mixer } = this
-    const { scratch, team, rows } = lane
-    const input = lane.stage('input')
-    lane.eachRow(rows, (begin, end) => {
-      lane.norm(input, layer.inputNorm, begin, end, from)
-      lane.prepare(input, this.storeNeeds, begin, end)
-    })
+    const { scratch, rows } = lane
     const products = [
       [mixer.kProj, scratch.key],
       [mixer.vProj, scratch.value],
     ] as const
-    lane.multiply(input, products, rows)
-    team.barrier()
+    lane.multiplyNormed(layer.inputNorm, this.storeNeeds, products, from)
     lane.eachRow(rows, (begin, end) => this.storeRows(begin, end))
   }
 

@@ -280,6 +280,30 @@ export class Lane<M extends LaneModel = PlacedModel> {
     }
   }
 
+  /** The input of a block: rows of the residual stream, or `from` elsewhere, are normed and multiplied. Ends with a barrier. */
+  multiplyNormed(
+    norm: number,
+    needs: readonly Need[],
+    products: readonly (readonly [Weights, Rows])[],
+    from?: Rows,
+  ): void {
+    const input = this.stage('input')
+    this.eachRow(this.rows, (begin, end) => {
+      this.norm(input, norm, begin, end, from)
+      this.prepare(input, needs, begin, end)
+    })
+    this.multiply(input, products, this.rows)
+    this.team.barrier()
+  }
+
+  /** The output of a mixer: its last product, added to the residual stream. Ends with a barrier. */
+  multiplyIntoHidden(stage: Stage, needs: readonly Need[], weights: Weights): void {
+    const { mixerOut } = this.scratch
+    this.eachRow(this.rows, (begin, end) => this.prepare(stage, needs, begin, end))
+    this.multiply(stage, [[weights, mixerOut]], this.rows, (begin, end) => this.addToHidden(mixerOut, begin, end))
+    this.team.barrier()
+  }
+
   /** How many rows of a matrix make one unit of work. */
   rowGrain(rows: number, productsPerRow: number): number {
     if (this.team.size === 1) return rows

@@ -20,23 +20,13 @@ export class LinearMixer {
 
   run(): void {
     const { lane, layer, mixer } = this
-    const { scratch, team, rows } = lane
-    const input = lane.stage('input')
-    lane.eachRow(rows, (begin, end) => {
-      lane.norm(input, layer.inputNorm, begin, end)
-      lane.prepare(input, this.inputNeeds, begin, end)
-    })
-    lane.multiply(
-      input,
-      [
-        [mixer.inProjQkv, scratch.qkv],
-        [mixer.inProjZ, scratch.z],
-        [mixer.inProjA, scratch.a],
-        [mixer.inProjB, scratch.b],
-      ],
-      rows,
-    )
-    team.barrier()
+    const { scratch, team } = lane
+    lane.multiplyNormed(layer.inputNorm, this.inputNeeds, [
+      [mixer.inProjQkv, scratch.qkv],
+      [mixer.inProjZ, scratch.z],
+      [mixer.inProjA, scratch.a],
+      [mixer.inProjB, scratch.b],
+    ])
 
     this.gates()
     const { linearKeyHeads } = lane.model.config
@@ -50,12 +40,7 @@ export class LinearMixer {
     })
     team.barrier()
 
-    const out = lane.stage('linearOut')
-    lane.eachRow(rows, (begin, end) => lane.prepare(out, this.outNeeds, begin, end))
-    lane.multiply(out, [[mixer.outProj, scratch.mixerOut]], rows, (begin, end) =>
-      lane.addToHidden(scratch.mixerOut, begin, end),
-    )
-    team.barrier()
+    lane.multiplyIntoHidden(lane.stage('linearOut'), this.outNeeds, mixer.outProj)
   }
 
   /** Every worker computes all heads' gates for itself: they are few. */
