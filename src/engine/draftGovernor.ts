@@ -67,8 +67,9 @@ export class DraftGovernor {
   }
 
   private guessDone(index: number, isRight: boolean): void {
+    const before = this.rate(index)
     const weight = Math.max(FORGET, 1 / ++this.tried[index])
-    this.rates[index] += weight * ((isRight ? 1 : 0) - this.rates[index])
+    this.rates[index] = before + weight * ((isRight ? 1 : 0) - before)
   }
 
   private decide(guesses: number, seconds: number): void {
@@ -128,10 +129,15 @@ export class DraftGovernor {
     let tokens = 1
     let all = 1
     for (let i = 0; i < count; i++) {
-      all *= this.rates[i]
+      all *= this.rate(i)
       tokens += all
     }
     return tokens
+  }
+
+  /** How often a guess is right when those before it are; of one that was never made, as often as the one before it. */
+  private rate(index: number): number {
+    return index > 0 && this.tried[index] === PRIOR.weight ? this.rate(index - 1) : this.rates[index]
   }
 
   private reason(): string {
