@@ -28,14 +28,12 @@ const LONG = [
 // What starts processes or servers, or turns clocks, is in test/process: it has a process to itself, as all others do.
 const TOGETHER = ['test/{unit,disk,threads}/*.test.ts']
 
-// What keeps both processors busy, or must not be kept waiting: browsers, the emulated GPU, servers under load. Other files wait
+// What keeps both processors busy, or must not be kept waiting: browsers, servers under load, the emulated GPU. Other files wait
 // for processes, servers and clocks a good part of their time: three of them fill two processors.
-const BUSY = [
-  'test/browser/*.test.ts',
-  'test/model/*.test.ts',
-  'test/backend/webgpu*.test.ts',
-  'test/server/{soak,replicas,life}.test.ts',
-]
+const BUSY = ['test/browser/*.test.ts', 'test/server/{soak,replicas,life}.test.ts']
+
+// Two processes for all of these, too: a GPU's programs are compiled once in each, which takes seconds where it is emulated.
+const GPU = ['test/model/*.test.ts', 'test/backend/webgpu*.test.ts']
 
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
@@ -44,7 +42,7 @@ class LongestFirst extends BaseSequencer {
       return at < 0 ? LONG.length : at
     }
     // A process is kept only as long as the next file may use it.
-    const isShared = ({ project }: TestSpecification) => Number(project.name === 'together')
+    const isShared = ({ project }: TestSpecification) => Number(project.name === 'together' || project.name === 'gpu')
     return (await super.sort(files)).sort((a, b) => isShared(a) - isShared(b) || rank(a) - rank(b))
   }
 }
@@ -64,10 +62,14 @@ export default defineConfig({
       { extends: true, test: { name: 'alone', include: BUSY, maxWorkers: 2, sequence: { groupOrder: 0 } } },
       {
         extends: true,
+        test: { name: 'gpu', include: GPU, isolate: false, maxWorkers: 2, sequence: { groupOrder: 0 } },
+      },
+      {
+        extends: true,
         test: {
           name: 'waiting',
           include: ['test/**/*.test.ts'],
-          exclude: [...BUSY, ...TOGETHER],
+          exclude: [...BUSY, ...GPU, ...TOGETHER],
           maxWorkers: 3,
           sequence: { groupOrder: 1 },
         },
