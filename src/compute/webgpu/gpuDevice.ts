@@ -69,7 +69,8 @@ export async function probeAdapters(): Promise<{
   return { usable: true, reason: `${found.name} is a GPU`, adapter: found }
 }
 
-const MOST_STORAGE_BUFFERS = 10 // that a kernel binds, where it may bind more than WebGPU promises
+/** What kernels make use of beyond what WebGPU promises. */
+const MOST = { maxStorageBuffersPerShaderStage: 10, maxComputeWorkgroupStorageSize: 49152 }
 
 export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice> {
   const found = await findAdapter(options.checks)
@@ -85,16 +86,14 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
   const requiredLimits: Record<string, number> = {}
   const tensors =
     useSubgroups && options.tensors !== false && !options.defaultLimits && hasTensors(adapter, description)
-  if (tensors) {
-    requiredFeatures.push(...(TENSOR_FEATURES as GPUFeatureName[]))
-    requiredLimits.maxComputeWorkgroupStorageSize = TENSOR_MEMORY
-  }
+  if (tensors) requiredFeatures.push(...(TENSOR_FEATURES as GPUFeatureName[]))
   if (!options.defaultLimits) {
     for (const name of ['maxBufferSize', 'maxStorageBufferBindingSize'] as const) {
       requiredLimits[name] = adapter.limits[name]
     }
-    const name = 'maxStorageBuffersPerShaderStage'
-    requiredLimits[name] = Math.min(adapter.limits[name], MOST_STORAGE_BUFFERS)
+    for (const [name, most] of Object.entries(MOST) as [keyof typeof MOST, number][]) {
+      requiredLimits[name] = Math.min(adapter.limits[name], most)
+    }
   }
   let device: GPUDevice
   try {
@@ -170,7 +169,6 @@ async function findAdapter(wantsChecks = false): Promise<FoundAdapter | { reason
 }
 
 const TENSOR_FEATURES = ['chromium-experimental-subgroup-matrix', 'shader-f16']
-const TENSOR_MEMORY = 49152 // bytes per workgroup
 
 interface MatrixConfig {
   readonly componentType: string
@@ -187,7 +185,7 @@ function hasTensors({ features, limits, info }: GPUAdapter, { subgroupSizes }: A
     componentType === 'f16' && resultComponentType === 'f32' && M === 16 && N === 16 && K === 16
   return (
     TENSOR_FEATURES.every(feature => features.has(feature)) &&
-    limits.maxComputeWorkgroupStorageSize >= TENSOR_MEMORY &&
+    limits.maxComputeWorkgroupStorageSize >= MOST.maxComputeWorkgroupStorageSize &&
     subgroupSizes?.every(size => size === 32) === true &&
     [...subgroupMatrixConfigs].some(isApt)
   )

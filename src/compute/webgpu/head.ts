@@ -16,6 +16,7 @@ import type { ResidentWeights } from './residentWeights.js'
 import type { Workspace } from './workspace.js'
 
 const MAX_LOGITS_BYTES = 64 * 2 ** 20
+const FEW_ROWS = 16 // a tile of their own: most prompts want the logits of one token
 
 interface HeadBuffers<B> {
   readonly rows: number
@@ -54,6 +55,7 @@ export class Head {
   readonly #space: Workspace
   #norm!: Op
   #project!: Op
+  #projectFew!: Op
   #argmax!: Op
   #finite!: Op
 
@@ -80,14 +82,13 @@ export class Head {
     const { hidden, mlpOut, normed } = space
     const norm = { weight: weights.norm, delta: mlpOut, hidden, out: normed.values }
     const source = { rows: head.input.values, width: config.hiddenSize }
-    ;[head.#norm, head.#project, head.#argmax, head.#finite] = await Promise.all([
+    const product = { step: head.step, maxTokens: head.rows, outStride: config.vocabSize, label: 'lmHead' }
+    const project = (mostTile?: number) =>
+      matMulOp(gpu, weights.lmHead, head.input, head.logits, { ...product, mostTile })
+    ;[head.#norm, head.#project, head.#projectFew, head.#argmax, head.#finite] = await Promise.all([
       addNormOp(gpu, norm, config.hiddenSize, config.rmsNormEps),
-      matMulOp(gpu, weights.lmHead, head.input, head.logits, {
-        step: head.step,
-        maxTokens: head.rows,
-        outStride: config.vocabSize,
-        label: 'lmHead',
-      }),
+      project(),
+      project(FEW_ROWS),
       argmaxOp(gpu, head.logits, config.vocabSize, source, head.rows, head.winners),
       finiteRowsOp(gpu, hidden, config.hiddenSize, head.#flag),
     ])
@@ -155,7 +156,8 @@ export class Head {
     for (const [i, row] of rows.entries()) {
       recorder.copy(this.#space.normed.values, row * rowBytes, this.input.values, i * rowBytes, rowBytes)
     }
-    this.#project(recorder, { tokens: rows.length, runs: 1 })
+    const project = rows.length <= FEW_ROWS ? this.#projectFew : this.#project
+    project(recorder, { tokens: rows.length, runs: 1 })
     then(recorder)
     recorder.submit()
   }

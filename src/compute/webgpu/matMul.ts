@@ -25,6 +25,8 @@ export interface MatMulOptions {
   readonly outStride: number
   /** Added by column of the output row. */
   readonly bias?: GPUBuffer | null // [outStride]
+  /** The most tokens of a tile, where fewer come than `maxTokens`. */
+  readonly mostTile?: number
   /** float32 activations even in fast precision: for routers. */
   readonly exact?: boolean
   readonly label: string
@@ -58,13 +60,21 @@ export async function matMulOp(
   return sequence(await Promise.all(ops))
 }
 
+interface Tile {
+  readonly ROWS: number
+  readonly TOKENS: number
+  readonly EXACT_STAGE: number // units of columns that are in workgroup memory at once, of float32
+}
+
 // Small matrices get small tiles, so that they reach more of the GPU. A matrix's choice never changes while it is loaded:
-// the same kernel serves prompts of any length.
-function tileTokens(gpu: GpuContext, part: MatrixPart, maxTokens: number): number {
-  const rowTiles = part.segments.reduce((sum, segment) => sum + Math.ceil(segment.rows / ROWS), 0)
-  let tokens = gpu.tuning.TILE_TOKENS
-  while (tokens > 16 && rowTiles * Math.ceil(maxTokens / tokens) < WANTED_WORKGROUPS) tokens /= 2
-  return tokens
+// the same kernel serves prompts of any length, and no element depends on the tile it is in.
+function tileOf(gpu: GpuContext, part: MatrixPart, fast: boolean, { maxTokens, mostTile }: MatMulOptions): Tile {
+  const tiles = (rows: number) => part.segments.reduce((sum, segment) => sum + Math.ceil(segment.rows / rows), 0)
+  let TOKENS = Math.min(gpu.tuning.TILE_TOKENS, mostTile ?? Number.POSITIVE_INFINITY)
+  while (TOKENS > 16 && tiles(ROWS) * Math.ceil(maxTokens / TOKENS) < WANTED_WORKGROUPS) TOKENS /= 2
+  // A router's product is small, and waits for memory most of the time: half the rows, and twice the columns at a time.
+  const isSmall = !fast && TOKENS === 16 && tiles(ROWS) * Math.ceil(maxTokens / TOKENS) < WANTED_WORKGROUPS
+  return isSmall ? { ROWS: ROWS / 2, TOKENS, EXACT_STAGE: 2 } : { ROWS, TOKENS, EXACT_STAGE: 1 }
 }
 
 async function onePart(
@@ -75,18 +85,17 @@ async function onePart(
   out: GPUBuffer,
   options: MatMulOptions,
 ): Promise<Op> {
-  const TOKENS = tileTokens(gpu, part, options.maxTokens)
+  const tile = tileOf(gpu, part, fast, options)
   const { bias = null } = options
   const kernel = await gpu.kernels.get('matMul', {
     ...formatConstants(part.format),
     FAST: fast,
     GROUPED: false,
     SINGLE: part.segments.length === 1,
-    ROWS,
-    TOKENS,
+    ...tile,
     ...(bias === null ? {} : { BIAS: true, ...floatConstants({ type: 'F32' }) }),
   })
-  const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, ROWS)
+  const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, tile.ROWS)
   const group = kernel.bind([
     part.buffer,
     table.buffer,
@@ -97,7 +106,7 @@ async function onePart(
     bias,
   ])
   return (recorder, { tokens }) => {
-    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / TOKENS), 1, options.label)
+    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / tile.TOKENS), 1, options.label)
   }
 }
 
@@ -134,6 +143,7 @@ export async function groupedMatMulOp(
     SINGLE: segments.length === 1,
     ROWS,
     TOKENS: options.pairTile,
+    EXACT_STAGE: 1,
     PAIRS_AT: options.pairsAt,
     ROWS_SHARE: options.pairsPerRow,
     ...(bias && { BIAS: true, ...floatConstants(bias) }),

@@ -46,9 +46,9 @@ var<workgroup> xScale: array<vec4<f32>, STAGE * TOKEN_QUADS>;
 var<workgroup> xSum: array<vec4<f32>, STAGE * TOKEN_QUADS>;
 const WORDS_AT_ONCE = 8u / BITS; // packed words that one weight word gives
 #else
-const STAGE = 1u;
-var<workgroup> wTile: array<vec4<f32>, 32u * ROW_QUADS>; // [column][row quad]
-var<workgroup> xTile: array<vec4<f32>, 32u * TOKEN_QUADS>; // [column][token quad]
+const STAGE = EXACT_STAGE;
+var<workgroup> wTile: array<vec4<f32>, STAGE * 32u * ROW_QUADS>; // [column][row quad]
+var<workgroup> xTile: array<vec4<f32>, STAGE * 32u * TOKEN_QUADS>; // [column][token quad]
 #endif
 
 #if GROUPED
@@ -193,10 +193,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
     }
 #else
-    let unit = firstUnit;
-    for (var task = thread; task < ROW_QUADS * 8u; task += WG) {
-      let quad = task / 8u;
+    let staged = min(STAGE, units - firstUnit);
+    for (var task = thread; task < staged * ROW_QUADS * 8u; task += WG) {
+      let quad = task / 8u % ROW_QUADS;
       let part = task % 8u;
+      let stage = task / (8u * ROW_QUADS);
+      let unit = firstUnit + stage;
       let row = min(vec4<u32>(firstRow + quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(lastRow));
       let at = weightBase + row * rowWords + unit * UNIT_WORDS;
       var values = mat4x4<f32>(unitQuad(at.x, part), unitQuad(at.y, part), unitQuad(at.z, part), unitQuad(at.w, part));
@@ -212,14 +214,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       }
 #endif
       let columns = transpose(values);
-      wTile[(part * 4u) * ROW_QUADS + quad] = columns[0];
-      wTile[(part * 4u + 1u) * ROW_QUADS + quad] = columns[1];
-      wTile[(part * 4u + 2u) * ROW_QUADS + quad] = columns[2];
-      wTile[(part * 4u + 3u) * ROW_QUADS + quad] = columns[3];
+      let column = stage * 32u + part * 4u;
+      wTile[column * ROW_QUADS + quad] = columns[0];
+      wTile[(column + 1u) * ROW_QUADS + quad] = columns[1];
+      wTile[(column + 2u) * ROW_QUADS + quad] = columns[2];
+      wTile[(column + 3u) * ROW_QUADS + quad] = columns[3];
     }
-    for (var task = thread; task < TOKEN_QUADS * 8u; task += WG) {
-      let quad = task / 8u;
+    for (var task = thread; task < staged * TOKEN_QUADS * 8u; task += WG) {
+      let quad = task / 8u % TOKEN_QUADS;
       let part = task % 8u;
+      let stage = task / (8u * TOKEN_QUADS);
+      let unit = firstUnit + stage;
       let token = min(vec4<u32>(quad * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(tokens - 1u));
 #if GROUPED
       let row = vec4<u32>(inputRow(firstToken, token.x), inputRow(firstToken, token.y), inputRow(firstToken, token.z), inputRow(firstToken, token.w));
@@ -228,14 +233,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
       let at = (row * units + unit) * 8u + part;
       let columns = transpose(mat4x4<f32>(x[at.x], x[at.y], x[at.z], x[at.w]));
-      xTile[(part * 4u) * TOKEN_QUADS + quad] = columns[0];
-      xTile[(part * 4u + 1u) * TOKEN_QUADS + quad] = columns[1];
-      xTile[(part * 4u + 2u) * TOKEN_QUADS + quad] = columns[2];
-      xTile[(part * 4u + 3u) * TOKEN_QUADS + quad] = columns[3];
+      let column = stage * 32u + part * 4u;
+      xTile[column * TOKEN_QUADS + quad] = columns[0];
+      xTile[(column + 1u) * TOKEN_QUADS + quad] = columns[1];
+      xTile[(column + 2u) * TOKEN_QUADS + quad] = columns[2];
+      xTile[(column + 3u) * TOKEN_QUADS + quad] = columns[3];
     }
     workgroupBarrier();
     if (isBusy) {
-      for (var column = 0u; column < 32u; column++) {
+      for (var column = 0u; column < staged * 32u; column++) {
         let w = wTile[column * ROW_QUADS + tx];
         let a = xTile[column * TOKEN_QUADS + ty];
         sum0 += w * a.x;
