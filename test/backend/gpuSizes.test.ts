@@ -23,8 +23,9 @@ const router = { ...SOFTMAX_ROUTER, bias: true, selectionBias: true }
 const moe: LayerShape['feedForward'] = { kind: 'moe', router, shared: 'plain', activation, expertBias: true }
 const linear = { kind: 'linear_attention' } as const
 
-const models: { name: string; kinds?: LayerShape[] }[] = [
+const models: { name: string; kinds?: LayerShape[]; head?: boolean }[] = [
   { name: 'experts in all layers' },
+  { name: 'a head for drafts', head: true },
   {
     name: 'experts in some, biases wherever there can be some',
     kinds: [
@@ -43,25 +44,25 @@ const models: { name: string; kinds?: LayerShape[] }[] = [
   },
 ]
 
-test.each(models)('what is created is what was planned: $name', async ({ kinds }) => {
+test.each(models)('what is created is what was planned: $name', async ({ kinds, head }) => {
   // Wide, so that the buffers weigh more than what is estimated.
-  const packed = randomModel({ ...faultShape, hidden: 128, vocab: 5000, kinds })
+  const packed = randomModel({ ...faultShape, hidden: 128, vocab: 5000, kinds, head })
   const precision = 'exact' as const
   const { config } = packed
   const gpu = new SmallGpu()
   const planned = { tokens: 1000, sequences: 3, isContext: true }
-  const options = { precision, expertsPerToken: config.expertsPerToken, planned }
+  const options = { precision, expertsPerToken: config.expertsPerToken, planned, drafts: head }
   const backend = await openWebgpuBackend(packed, options, { onDevice: gpu.onDevice, chunkTokens: 128 })
   try {
     const { maxStorageBufferBindingSize, maxBufferSize } = backend.device.limits
     const maxBufferBytes = Math.min(maxStorageBufferBindingSize, maxBufferSize)
     const model = gpuModelOf(packed, { ...options, maxBufferBytes, chunkTokens: 128, tuning: SOFTWARE_TUNING })
     const parts = gpuParts(model)
-    const slots = config.moeLayers.length * config.numExperts * model.slotBytes
+    const slots = config.expertLayers.length * config.numExperts * model.slotBytes
     const bytes = parts.reduce((sum, part) => sum + part.bytes, slots)
     expect(gpu.live).toBeLessThanOrEqual(bytes)
     const hostRows = 2 * (128 + 8) * config.hiddenSize * 4 // planned for a host beside the GPU, which is not there
-    expect(gpu.live).toBeGreaterThan(0.995 * (bytes - hostRows - config.numLayers * CONSTANTS))
+    expect(gpu.live).toBeGreaterThan(0.995 * (bytes - hostRows - (config.numLayers + (head ? 1 : 0)) * CONSTANTS))
   } finally {
     await backend.close()
   }

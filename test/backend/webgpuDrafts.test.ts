@@ -34,6 +34,19 @@ test.each(gpuStateRows)('the head of a small model guesses as the reference does
   for (const [i, logits] of chains[0].entries()) expectClose(logits, chains[1][i], KERNEL, `guess ${i}`)
 })
 
+test('auto does without the head where not all experts fit beside it, and says so; a number gets it anyway', async () => {
+  const notices: string[] = []
+  const onNotice = (line: string) => notices.push(line)
+  const { backend, close } = await openDraftBackend(gpuStateRows[1], { drafts: 'auto', onNotice })
+  expect(backend.draft).toBeUndefined()
+  expect(backend.config.draftHead).toBeNull()
+  expect(notices.filter(line => line.startsWith('no guesses ahead'))).toHaveLength(1)
+  await close()
+  const roomy = await openDraftBackend(gpuStateRows[0], { drafts: 'auto' })
+  expect(roomy.backend.draft).toBeDefined()
+  await roomy.close()
+})
+
 test('tokens that were decoded ahead of the host do not mix with guesses', async () => {
   const { backend, close } = await openDraftBackend(gpuStateRows[0])
   await backend.loaded()
