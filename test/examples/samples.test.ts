@@ -4,7 +4,7 @@ import { execFile } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { expect, it } from 'vitest'
+import { expect, test } from 'vitest'
 import { repository, temporaryFolder } from '../support/packedFiles.js'
 
 const run = promisify(execFile)
@@ -26,7 +26,7 @@ const samples = documents
     })),
   )
 
-it('examples and samples are TypeScript in its strict mode, and run as they stand', async () => {
+test('examples and samples are TypeScript in its strict mode, and run as they stand', async () => {
   const folder = temporaryFolder()
   mkdirSync(join(folder, 'node_modules'))
   for (const name of readdirSync(join(repository, 'node_modules'))) {

@@ -5,7 +5,7 @@ import Anthropic from '@anthropic-ai/sdk'
 import { jsonSchema, streamText, tool } from 'ai'
 import fc from 'fast-check'
 import OpenAI from 'openai'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, test } from 'vitest'
 import { MoefluxLanguageModel } from '#moeflux/ai/languageModel.js'
 import { type RunningServer, serve } from '#moeflux/server/serve.js'
 import type { SessionEvent } from '#moeflux/session/events.js'
@@ -42,7 +42,7 @@ function expectPieces(pieces: readonly string[]): void {
 }
 
 describe('a call of 400 tokens and more streams', () => {
-  it('from a session, beginning within ten tokens', async () => {
+  test('from a session, beginning within ten tokens', async () => {
     const { model } = await open(CALL)
     expect(tokenizer.encode(CALL).length).toBeGreaterThan(400)
     const events: SessionEvent[] = []
@@ -61,7 +61,7 @@ describe('a call of 400 tokens and more streams', () => {
     expect(seen[at('toolCallDelta')] - seen[at('usage')]).toBeLessThanOrEqual(head + 10)
   })
 
-  it('over chat completions, for the official client', async () => {
+  test('over chat completions, for the official client', async () => {
     const { url } = await open(CALL)
     const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'any', maxRetries: 0 })
     const tools = [{ type: 'function' as const, function: WRITE }]
@@ -76,7 +76,7 @@ describe('a call of 400 tokens and more streams', () => {
     expect(choices[0].message.tool_calls).toMatchObject([{ function: { name: 'write', arguments: ARGUMENTS } }])
   })
 
-  it('over responses, for the official client', async () => {
+  test('over responses, for the official client', async () => {
     const { url } = await open(CALL)
     const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'any', maxRetries: 0 })
     const tools = [{ type: 'function' as const, strict: false, ...WRITE }]
@@ -93,7 +93,7 @@ describe('a call of 400 tokens and more streams', () => {
     })
   })
 
-  it('over messages, for the official client', async () => {
+  test('over messages, for the official client', async () => {
     const { url } = await open(CALL)
     const client = new Anthropic({ baseURL: url, apiKey: 'any', maxRetries: 0 })
     const tools = [{ name: 'write', input_schema: { ...WRITE.parameters, type: 'object' as const } }]
@@ -106,7 +106,7 @@ describe('a call of 400 tokens and more streams', () => {
     expect(content.at(-1)).toMatchObject({ type: 'tool_use', name: 'write', input: JSON.parse(ARGUMENTS) })
   })
 
-  it('in the AI SDK, over the server and from the library itself', async () => {
+  test('in the AI SDK, over the server and from the library itself', async () => {
     const { url, model } = await open(CALL)
     const session = model.createSession()
     const models = [
@@ -130,7 +130,7 @@ describe('a custom tool of responses', () => {
   const grammar = { type: 'grammar' as const, syntax: 'lark' as const, definition: 'start: "select"' }
   const tools = [{ type: 'custom' as const, name: 'sql', description: 'Asks', format: grammar }]
 
-  it('gets its text, streamed and whole, and takes its result', async () => {
+  test('gets its text, streamed and whole, and takes its result', async () => {
     const { url } = await open(answer)
     const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'any', maxRetries: 0 })
     const pieces: string[] = []
@@ -156,7 +156,7 @@ describe('what is no call', () => {
     '<tool_call>\n{"name": "write", "arguments": {"a": 1]}}\n</tool_call> and on',
   ]
 
-  it.each(texts)('comes out as text of every API: %s', async text => {
+  test.each(texts)('comes out as text of every API: %s', async text => {
     const { url } = await open(text)
     const tools = [{ type: 'function', function: WRITE }]
     const chat = await sentEvents(await postJson(`${url}/v1/chat/completions`, { messages: ASK, tools, stream: true }))
@@ -180,7 +180,7 @@ describe('what is no call', () => {
     expect(response.output_text).toBe(text)
   })
 
-  it('comes out as text of a session, whatever surrounds it and however it is cut into tokens', async () => {
+  test('comes out as text of a session, whatever surrounds it and however it is cut into tokens', async () => {
     const piece = fc.constantFrom(
       '<tool_call>',
       '</tool_call>',
@@ -219,7 +219,7 @@ describe('what is no call', () => {
   })
 })
 
-it('usage and metrics tell of tokens that were guessed ahead', async () => {
+test('usage and metrics tell of tokens that were guessed ahead', async () => {
   const script = answering(tokenizer, () => 'Once upon a time there was a little girl.')
   const guess = (tokens: readonly number[]) => (tokens.length % 3 === 0 ? 300 : script(tokens)) // wrong at every third place
   const scripted = await scriptedModel({ script, guess, drafts: 2 })

@@ -1,6 +1,10 @@
 // One worker's share of a job: embedding, layers, logits. All workers run this in step over shared memory, on the course
 // of jobCourse.ts. Barriers stand where a worker needs what others wrote; everything between two barriers touches each
 // word from one worker only, or writes the same value from all. The leader also times the phases and feeds the experts.
+//
+// Words: a bank is one of the memories, home the first, where activations are. A lane is one worker's kernels over all banks. A
+// stage is the input of products: rows of floats, and records of them in each form (a bit width, a precision) that some matrix
+// needs; a need is a form in a bank. A wave is some experts that are in memory, which the feed has put on the board.
 import { blockFormat } from '../../model/blockFormats.js'
 import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequencies.js'
 import { Dense } from './dense.js'
