@@ -2,6 +2,11 @@
 // full-attention layer and is known by a number; what memory lies behind it is the backend's business. Pages are shared
 // between sequences and held states by counting holders; one that others hold too is copied before it is written.
 
+/** Rows of keys and values that are one page, on every backend: attention goes page by page, so that its sums are cut at absolute
+ * positions. The kernel of wasm (attention.ts) has the number as PAGE.
+ */
+export const PAGE_TOKENS = 64
+
 /** The memory behind page numbers. */
 export interface PageMemory {
   /** Called before the page is used; may throw, and then nothing has changed. */

@@ -3,10 +3,10 @@
 // plain float64 code below, on random shapes.
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { PAGE_TOKENS } from '#moeflux/compute/kvPages.js'
 import {
   attentionScratchBytes,
   floatTypeCode,
-  pageTokens,
   routeScratchBytes,
   type SimdLevel,
 } from '#moeflux/compute/wasm/kernels.js'
@@ -159,10 +159,10 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('kernels of other kinds, %s SI
           const random = seededRandom(shape.seed)
           const heads = kvHeads * perKvHead
           const width = kvHeads * headDim
-          const pages = Math.ceil((start + tokens) / pageTokens)
+          const pages = Math.ceil((start + tokens) / PAGE_TOKENS)
           const q = randomFloats(random, tokens * heads * headDim, size)
-          const keys = Array.from({ length: pages }, () => randomFloats(random, pageTokens * width, size))
-          const values = Array.from({ length: pages }, () => randomFloats(random, pageTokens * width, size))
+          const keys = Array.from({ length: pages }, () => randomFloats(random, PAGE_TOKENS * width, size))
+          const values = Array.from({ length: pages }, () => randomFloats(random, PAGE_TOKENS * width, size))
           const sinks = shape.sinks ? randomFloats(random, heads, 6) : null
           const kPages = arena.put(Uint32Array.from(keys, rows => arena.put(rows)))
           const vPages = arena.put(Uint32Array.from(values, rows => arena.put(rows)))
@@ -189,7 +189,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('kernels of other kinds, %s SI
               const kv = Math.floor(h / perKvHead) * headDim
               const at = (t * heads + h) * headDim
               const row = (list: Float32Array[], p: number) =>
-                list[Math.floor(p / pageTokens)].subarray((p % pageTokens) * width + kv)
+                list[Math.floor(p / PAGE_TOKENS)].subarray((p % PAGE_TOKENS) * width + kv)
               const scores: number[] = []
               for (let p = first; p <= position; p++) {
                 let score = 0
@@ -220,7 +220,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('kernels of other kinds, %s SI
 
     test('pages that no query of the call sees are not touched', () => {
       arena.reset()
-      const page = new Float32Array(pageTokens * 4).fill(1)
+      const page = new Float32Array(PAGE_TOKENS * 4).fill(1)
       const seen = arena.put(page)
       const outside = 0xfffffff0 // a load from there traps
       const tables = arena.put(Uint32Array.from([outside, outside, seen, seen]))

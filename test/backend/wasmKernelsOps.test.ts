@@ -2,6 +2,7 @@
 // at a time and slices against the whole, bit by bit; rows with gaps between them and outputs that begin as NaN.
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
+import { PAGE_TOKENS } from '#moeflux/compute/kvPages.js'
 import { attention } from '#moeflux/compute/reference/attention.js'
 import { combine } from '#moeflux/compute/reference/combine.js'
 import { conv1d } from '#moeflux/compute/reference/conv1d.js'
@@ -14,7 +15,7 @@ import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { sigmoidGate } from '#moeflux/compute/reference/sigmoidGate.js'
 import { swiGlu } from '#moeflux/compute/reference/swiGlu.js'
-import { attentionScratchBytes, pageTokens, routeScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
+import { attentionScratchBytes, routeScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
 import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, seededRandom } from '../support/random.js'
@@ -191,17 +192,17 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
       const heads = kvHeads * perKvHead
       const width = kvHeads * headDim
       const length = start + tokens
-      const pages = Math.ceil(length / pageTokens)
+      const pages = Math.ceil(length / PAGE_TOKENS)
       const q = randomFloats(random, tokens * heads * headDim, size)
       const page = () => {
-        const rows = randomFloats(random, pageTokens * width, size)
+        const rows = randomFloats(random, PAGE_TOKENS * width, size)
         return rows
       }
       const keys = Array.from({ length: pages }, page)
       const values = Array.from({ length: pages }, page)
       // Rows past the end are NaN, as a fresh page may be.
       for (const rows of [keys[pages - 1], values[pages - 1]]) {
-        rows.fill(Number.NaN, (((length - 1) % pageTokens) + 1) * width)
+        rows.fill(Number.NaN, (((length - 1) % PAGE_TOKENS) + 1) * width)
       }
       const kPages = arena.put(Uint32Array.from(keys, rows => arena.put(rows)))
       const vPages = arena.put(Uint32Array.from(values, rows => arena.put(rows)))
@@ -238,7 +239,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('operations, %s SIMD', simd =>
           const width = heads * headDim
           for (let t = 0; t < tokens; t++) {
             const query = q.slice(t * width, (t + 1) * width)
-            const want = attention(query, keys, values, pageTokens, start + t + 1, { heads, kvHeads, headDim })
+            const want = attention(query, keys, values, PAGE_TOKENS, start + t + 1, { heads, kvHeads, headDim })
             expectClose(got.slice(t * width, (t + 1) * width), want, { cosine: 0.999999, maxDifference: 2e-5 })
           }
         }),

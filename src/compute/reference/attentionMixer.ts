@@ -2,6 +2,7 @@
 // attention, the output's gate and projection.
 import type { ModelConfig } from '../../model/config.js'
 import { ropeFrequencies } from '../../model/ropeFrequencies.js'
+import { PAGE_TOKENS } from '../kvPages.js'
 import { addBias } from './addBias.js'
 import { attention } from './attention.js'
 import type { LayerRun } from './layerRun.js'
@@ -9,7 +10,6 @@ import type { AttentionWeights } from './loadModel.js'
 import { matVec } from './matVec.js'
 import { rmsNorm } from './rmsNorm.js'
 import { rope } from './rope.js'
-import { PAGE_TOKENS } from './sequence.js'
 import { sigmoidGate } from './sigmoidGate.js'
 import { takeColumns } from './takeColumns.js'
 

@@ -1,5 +1,6 @@
 // The state of one sequence as JavaScript arrays. Recurrent state is never changed in place: a step makes new arrays and
 // commits by taking them, so holding a state is keeping a reference. K/V rows live in shared pages.
+
 import type { ModelConfig } from '../../model/config.js'
 import { convStateSize, kvLayers, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
 import {
@@ -12,9 +13,7 @@ import {
   type StateImport,
 } from '../backend.js'
 import type { DraftState } from '../draftState.js'
-import { eachPagePart, type PageMemory, PagePool, PageTable } from '../kvPages.js'
-
-export const PAGE_TOKENS = 64
+import { eachPagePart, PAGE_TOKENS, type PageMemory, PagePool, PageTable } from '../kvPages.js'
 
 export type LinearState = LinearLayerState
 

@@ -1,7 +1,8 @@
 // Full attention of one layer over all rows of a step: projections, then keys and values of the new rows into
 // their pages, then attention by blocks of queries and groups of heads, then the output projection.
 
-import { attentionQueryBlock, floatTypeCode, pageTokens } from './kernels.js'
+import { PAGE_TOKENS } from '../kvPages.js'
+import { attentionQueryBlock, floatTypeCode } from './kernels.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import type { PlacedAttention, PlacedLayer } from './placedModel.js'
 import type { Rows } from './scratch.js'
@@ -99,14 +100,14 @@ export class FullMixer {
     const kernels = lane.kernels[this.layer.stateBank]
     const { rowStart, rows, position } = lane.board.run(run)
     const kvDim = numKvHeads * headDim
-    const firstPage = Math.floor(position / pageTokens)
+    const firstPage = Math.floor(position / PAGE_TOKENS)
     for (let row = Math.max(begin, rowStart); row < Math.min(end, rowStart + rows); row++) {
       const at = position + lane.shift + row - rowStart
-      const page = lane.board.page(run, this.fullIndex, Math.floor(at / pageTokens) - firstPage)
-      const target = page + (at % pageTokens) * kvDim * 4
+      const page = lane.board.page(run, this.fullIndex, Math.floor(at / PAGE_TOKENS) - firstPage)
+      const target = page + (at % PAGE_TOKENS) * kvDim * 4
       kernels.convertFloats(target, keys.address + row * keys.stride, floatTypeCode.F32, kvDim)
       kernels.convertFloats(
-        target + pageTokens * kvDim * 4,
+        target + PAGE_TOKENS * kvDim * 4,
         value.address + row * value.stride,
         floatTypeCode.F32,
         kvDim,

@@ -8,12 +8,11 @@
 // threads at once, and each output element has the same bits however the range is cut and however many tokens are in
 // the call. Outputs are overwritten fully and may not overlap inputs, except where "in place" is said.
 // The module holds no data of its own in the memory: address 0 on belongs to the caller.
+
 import type { FloatType } from '../../model/floats.js'
 import type { QuantBits, QuantGroup } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
-
-/** Tokens in a K/V page. Attention goes page by page, so that its sums are cut at absolute positions. */
-export const pageTokens = 64
+import { PAGE_TOKENS } from '../kvPages.js'
 
 /** How floats in weights are stored, as kernels take it (`type` arguments). */
 export const floatTypeCode: Readonly<Record<FloatType, number>> = { BF16: 0, F16: 1, F32: 2 }
@@ -49,7 +48,7 @@ export function blockScratchBytes(cols: number): number {
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */
 export function attentionScratchBytes(tokens: number, heads: number, headDim: number): number {
-  return Math.min(tokens, attentionQueryBlock) * heads * (headDim * 4 + 16 + pageTokens * 4)
+  return Math.min(tokens, attentionQueryBlock) * heads * (headDim * 4 + 16 + PAGE_TOKENS * 4)
 }
 
 /** `attention` walks the pages once for so many tokens. */
@@ -154,7 +153,7 @@ export interface Kernels {
   /**
    * Causal attention of `tokens` queries at positions start, start + 1, … over K/V pages, for query heads [headBegin, headEnd).
    * q [tokens][heads] with strides (heads of a token need not be contiguous); out [tokens][heads · headDim].
-   * kPages, vPages: u32 addresses [pages], page p holding rows of positions p · pageTokens and on, each row
+   * kPages, vPages: u32 addresses [pages], page p holding rows of positions p · PAGE_TOKENS and on, each row
    * [kvHeads · headDim]. The rows of the queries' own positions are already in the pages. headDim: a multiple of 4.
    * window: how many positions a query sees, its own among them; 0: all up to its own. sinks: address of a further logit per
    * head that takes part in the softmax alone, [heads], or 0.

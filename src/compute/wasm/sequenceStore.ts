@@ -1,13 +1,12 @@
 // The memory behind sequences, on the main thread: K/V pages, recurrent sets and the page tables that kernels read, all
-// in the banks' arenas. A page covers `pageTokens` positions of every full-attention layer, a recurrent set the conv and
+// in the banks' arenas. A page covers `PAGE_TOKENS` positions of every full-attention layer, a recurrent set the conv and
 // delta-net state of every linear layer. Which bank a layer's state lies in is fixed at open, so a kernel finds a whole
 // sequence in one memory. Knows nothing of steps: it hands out, copies and takes back.
 import type { ModelConfig } from '../../model/config.js'
 import type { LayerKind } from '../../model/layers.js'
 import { allLayerKinds, convStateSize, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
-import { type PageMemory, PagePool } from '../kvPages.js'
+import { PAGE_TOKENS, type PageMemory, PagePool } from '../kvPages.js'
 import { alignUp, type Bank } from './bank.js'
-import { pageTokens } from './kernels.js'
 
 const FLOAT = 4
 const TABLE_ENTRY = 4
@@ -30,7 +29,7 @@ export interface AddressTables {
 }
 
 export class SequenceStore implements PageMemory {
-  readonly pool = new PagePool(pageTokens, this)
+  readonly pool = new PagePool(PAGE_TOKENS, this)
   readonly kvDim: number
   readonly convFloats: number
   readonly convBytes: number
@@ -56,7 +55,7 @@ export class SequenceStore implements PageMemory {
     this.convFloats = convStateSize(config)
     this.convBytes = convStateBytes(config)
     this.recurrentFloats = recurrentStateSize(config)
-    this.valuesOffset = pageTokens * this.kvDim * FLOAT
+    this.valuesOffset = PAGE_TOKENS * this.kvDim * FLOAT
     this.pageBytes = this.fullLayers.length * this.layerPageBytes
     this.setBytes = this.linearLayers.length * this.layerSetBytes
     this.zero = this.takeSet()

@@ -10,8 +10,7 @@ import {
   type StateImport,
 } from '../backend.js'
 import type { DraftState } from '../draftState.js'
-import { eachPagePart, PageTable } from '../kvPages.js'
-import { pageTokens } from './kernels.js'
+import { eachPagePart, PAGE_TOKENS, PageTable } from '../kvPages.js'
 import type { RecurrentSet, SequenceStore } from './sequenceStore.js'
 
 export class WasmSequence implements SequenceState {
@@ -48,7 +47,7 @@ export class WasmSequence implements SequenceState {
   prepare(tokens: number, sets: number): RecurrentSet[] {
     this.checkOpen()
     // Page numbers past the committed length may have been given back and come again with other memory.
-    const kept = Math.ceil(this.length / pageTokens)
+    const kept = Math.ceil(this.length / PAGE_TOKENS)
     this.tables.written.length = Math.min(this.tables.written.length, kept)
     const taken: RecurrentSet[] = []
     try {
@@ -91,7 +90,7 @@ export class WasmSequence implements SequenceState {
 
   /** Pages from the one that `position` lies in. */
   pagesFrom(position: number): readonly number[] {
-    return this.table.pages.slice(Math.floor(position / pageTokens))
+    return this.table.pages.slice(Math.floor(position / PAGE_TOKENS))
   }
 
   // --- between steps -------------------------------------------------------------------------------------------------
@@ -134,7 +133,7 @@ export class WasmSequence implements SequenceState {
     const full = store.fullLayers.indexOf(layer)
     const row = store.kvDim
     const out = new Float32Array(rows * row)
-    eachPagePart(pageTokens, start, rows, (page, first, count, done) => {
+    eachPagePart(PAGE_TOKENS, start, rows, (page, first, count, done) => {
       out.set(store[part](table.pages[page], full, first + count).subarray(first * row), done * row)
     })
     return out
@@ -168,7 +167,7 @@ export class WasmSequence implements SequenceState {
     return {
       rows(layer, part, start, rows) {
         const full = store.fullLayers.indexOf(layer)
-        eachPagePart(pageTokens, start, rows.length / row, (page, first, count, done) => {
+        eachPagePart(PAGE_TOKENS, start, rows.length / row, (page, first, count, done) => {
           const given = rows.subarray(done * row, (done + count) * row)
           store[part](table.pages[page], full, first + count).set(given, first * row)
         })

@@ -1,9 +1,9 @@
 // Shader constants that the kernels of a full-attention layer share.
+
 import type { ModelConfig } from '../../model/config.js'
 import type { AttentionShape } from '../../model/layers.js'
+import { PAGE_TOKENS } from '../kvPages.js'
 import type { ShaderConstants } from './shaderSource.js'
-
-export const PAGE_TOKENS = 64
 
 /** What the head sizes are read of. */
 export type HeadSizes = Pick<ModelConfig, 'numHeads' | 'numKvHeads' | 'headDim'>

@@ -10,8 +10,7 @@ import {
   type SequenceState,
   type StateImport,
 } from '../backend.js'
-import { eachPagePart, PageTable } from '../kvPages.js'
-import { PAGE_TOKENS } from './attentionShape.js'
+import { eachPagePart, PAGE_TOKENS, PageTable } from '../kvPages.js'
 import { bufferUsage } from './gpuFlags.js'
 import { createChecked, readMapped } from './gpuMemory.js'
 import type { KvPool } from './kvPool.js'

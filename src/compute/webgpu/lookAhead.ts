@@ -5,7 +5,7 @@
 // a token that is dropped. Only where every expert is in a slot, and within
 // a page, so that no memory is asked for. Knows one run at a time.
 import type { StepRun } from '../backend.js'
-import { PAGE_TOKENS } from './attentionShape.js'
+import { PAGE_TOKENS } from '../kvPages.js'
 import type { DecodePass, DecodeResult } from './decodePass.js'
 import type { GpuSequence } from './gpuSequence.js'
 import type { StatePool } from './statePool.js'

@@ -2,7 +2,7 @@
 // and the rotary angles.
 import type { ModelConfig } from '../../model/config.js'
 import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequencies.js'
-import { PAGE_TOKENS } from './attentionShape.js'
+import { PAGE_TOKENS } from '../kvPages.js'
 import type { KvPool } from './kvPool.js'
 import type { Workspace } from './workspace.js'
 
