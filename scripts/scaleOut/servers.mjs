@@ -5,7 +5,7 @@
 //
 // The programs are those of PATH, or at the paths that MOEFLUX_REDIS_SERVER, MOEFLUX_NGINX and MOEFLUX_HAPROXY say.
 import { spawn, spawnSync } from 'node:child_process'
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -82,6 +82,7 @@ export async function startS3() {
 export async function startNginx(ports) {
   const port = await freePort()
   const folder = mkdtempSync(join(tmpdir(), 'moeflux-nginx-'))
+  chmodSync(folder, 0o755) // workers of a root's nginx are somebody else, and keep large bodies there
   cpSync(join(root, 'deploy/nginx'), folder, { recursive: true })
   const servers = ports.map(to => `server 127.0.0.1:${to} max_conns=72 max_fails=1 fail_timeout=2s;\n`)
   writeFileSync(join(folder, 'replicas.conf'), servers.join(''))
