@@ -283,8 +283,9 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       const { format, cols } = layout.gate
       const vec = { status, outStride: 2 * width, label: 'test' }
       const { mixing: mix } = from
-      const into = [arena.put(x), mix, k, expertGateUp, vec] as const
-      const gateUpOp = await expertMatVecOp(gpu, pool, layout.stride, format, cols, segments, ...into)
+      const matrices = { pool, slotStride: layout.stride, format, cols, segments }
+      const product = { ...matrices, x: arena.put(x), y: expertGateUp, mixing: mix, k, own: null }
+      const gateUpOp = await expertMatVecOp(gpu, product, vec)
       await arena.run(gateUpOp, { tokens })
       const before = randomFloats(random, tokens * hidden)
       const space = { ...from, shape, expertGateUp, hidden: arena.put(before) } as unknown as Workspace

@@ -153,20 +153,9 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       const status = arena.put(new Uint32Array(4))
       const { format, segments } = packed[0].part
       const options = { status, outStride: rows, label: 'test' }
-      const [from, mix] = [arena.put(x), arena.put(mixing)]
-      const op = await expertMatVecOp(
-        gpu,
-        { generation: 0, buffer: pool },
-        stride,
-        format,
-        cols,
-        segments,
-        from,
-        mix,
-        k,
-        out,
-        options,
-      )
+      const weights = { pool: { generation: 0, buffer: pool }, slotStride: stride, format, cols, segments }
+      const product = { ...weights, x: arena.put(x), y: out, mixing: arena.put(mixing), k, own: null }
+      const op = await expertMatVecOp(gpu, product, options)
       await arena.run(op, { tokens })
       const want = joined([...choice].map((slot, i) => matVec(slots[slot], rowsOf(x, cols)[Math.floor(i / k)])))
       expectClose(await arena.floats(out, tokens * k * rows), want, fast ? FAST : KERNEL)
@@ -235,22 +224,9 @@ describe('experts that a product chooses by itself', () => {
         const constants = choiceConstants(routed, score, isShared ? 'gated' : 'none')
         const chooses = { constants, logits, slotTable, selectionBias: selection, choice, layer, sharedSlot }
         const options = { status, outStride: rows, label: 'test' }
-        const op = await expertMatVecOp(
-          ...([
-            gpu,
-            pool,
-            stride,
-            format,
-            cols,
-            segments,
-            x,
-            mixing,
-            ranks,
-            out,
-            options,
-            isOwn ? chooses : null,
-          ] as const),
-        )
+        const weights = { pool, slotStride: stride, format, cols, segments }
+        const product = { ...weights, x, y: out, mixing, k: ranks, own: isOwn ? chooses : null }
+        const op = await expertMatVecOp(gpu, product, options)
         await arena.run(op, { tokens })
         results.push([
           await arena.words(out, tokens * ranks * rows),

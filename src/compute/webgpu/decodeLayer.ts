@@ -276,21 +276,8 @@ async function expertOps(
   return all(
     groups.map(segments => {
       const [{ format, cols }] = segments
-      const pool = slots.pool(place)
-      return expertMatVecOp(
-        gpu,
-        pool,
-        stride,
-        format,
-        cols,
-        segments,
-        hidden,
-        mixing,
-        ranks,
-        expertGateUp,
-        options,
-        own,
-      )
+      const weights = { pool: slots.pool(place), slotStride: stride, format, cols, segments }
+      return expertMatVecOp(gpu, { ...weights, x: hidden, y: expertGateUp, mixing, k: ranks, own }, options)
     }),
   )
 }

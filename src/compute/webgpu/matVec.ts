@@ -96,23 +96,26 @@ export async function matVecOp(
   return sequence(await Promise.all(ops))
 }
 
-/**
- * The K experts of each token: x [tokens, cols] -> y [tokens, K, outStride]. `mixing` says which they are, or `own` how they are
- * chosen, and then it is written.
- */
+export interface ExpertProduct {
+  /** Where experts lie, `slotStride` words apart. */
+  readonly pool: PoolBuffer
+  readonly slotStride: number
+  readonly format: GpuFormat
+  readonly cols: number
+  readonly segments: readonly MatrixSegment[]
+  readonly x: GPUBuffer // [tokens, cols]
+  readonly y: GPUBuffer // [tokens, k, outStride]
+  /** The `k` experts of each token: read from here, or written where `own` says how they are chosen. */
+  readonly mixing: GPUBuffer
+  readonly k: number
+  readonly own: OwnChoice | null
+}
+
+/** The experts of each token: y = W x. */
 export async function expertMatVecOp(
   gpu: GpuContext,
-  pool: PoolBuffer,
-  slotStride: number,
-  format: GpuFormat,
-  cols: number,
-  segments: readonly MatrixSegment[],
-  x: GPUBuffer,
-  mixing: GPUBuffer,
-  k: number,
-  y: GPUBuffer,
+  { pool, slotStride, format, cols, segments, x, y, mixing, k, own }: ExpertProduct,
   options: MatVecOptions,
-  own: OwnChoice | null = null,
 ): Promise<Op> {
   const fast = gpu.fast && format.bits < 16
   const rows = segments.reduce((sum, segment) => sum + segment.rows, 0)
