@@ -27,6 +27,23 @@ function fitKatex() {
   }
 }
 
+/**
+ * uPlot writes numbers in the browser's language, and ends where that is no language: Chromium says en-US@posix where LANG is C.
+ * The rest of the page writes them in English.
+ */
+function fitUplot() {
+  const browsers = "new Intl.NumberFormat(domEnv ? nav.language : 'en-US')"
+  return {
+    name: 'moeflux-uplot',
+    enforce: 'pre',
+    transform(code, id) {
+      if (!id.endsWith('/uPlot.esm.js')) return null
+      if (!code.includes(browsers)) throw new Error('uPlot chooses its language elsewhere now: see fitUplot')
+      return code.replace(browsers, "new Intl.NumberFormat('en')")
+    },
+  }
+}
+
 /** What only some visits need; kept on the device once it was asked for. */
 const ON_DEMAND = /katex/i
 
@@ -84,7 +101,7 @@ export default defineConfig({
   publicDir: 'public',
   logLevel: 'warn',
   oxc: { jsx: { runtime: 'automatic', importSource: 'preact' } },
-  plugins: [fitKatex(), precache(), reportSize(), noteBundled()],
+  plugins: [fitKatex(), fitUplot(), precache(), reportSize(), noteBundled()],
   worker: { format: 'es', plugins: () => [noteBundled()], rollupOptions: { checks: QUIET } },
   build: {
     outDir: fileURLToPath(new URL('../../dist/web', import.meta.url)),

@@ -21,6 +21,10 @@ beforeAll(async () => {
   browser.context.on('request', request => {
     if (!request.url().startsWith(`${server.url}/`)) foreign.push(request.url())
   })
+  // What Chromium says its language is where LANG is C: nothing that takes languages takes it.
+  await browser.context.addInitScript(() => {
+    Object.defineProperty(navigator, 'language', { get: () => 'en-US@posix' })
+  })
 })
 afterAll(async () => {
   await browser?.close()
