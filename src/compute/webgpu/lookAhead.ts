@@ -1,9 +1,9 @@
 // Whoever takes the best token each time asks next for exactly what the GPU has found. So the token after the present one is
 // submitted before the present one has come back, its id copied on the GPU, and the GPU never waits for the host. The next step
 // takes what is computed already, or else it is dropped: it has written a recurrent state of its own and rows past the committed
-// length, which nobody reads. Begun when a sequence has taken the best token `patience` times in a row: who may draft next would wait for
-// a token that is dropped. Only where every expert is in a slot, and within
-// a page, so that no memory is asked for. Knows one run at a time.
+// length, which nobody reads. Begun when a sequence has taken the best token `patience` times in a row: who may draft next would
+// wait for a token that is dropped. Only where every expert is in a slot, and within a page, so that no memory is asked for.
+// Knows one run at a time.
 import type { StepRun } from '../backend.js'
 import { PAGE_TOKENS } from '../kvPages.js'
 import type { DecodePass, DecodeResult } from './decodePass.js'
