@@ -21,7 +21,8 @@ const IDLE_MS = 10_000 // until nothing runs any more after the clients have gon
 const CROWD_BEFORE_STOP_MS = 1500
 const STOP_MS = 10_000
 const MAX_PROBLEMS = 1000
-const HEALTH_BOUNDS = { p999: 250, max: 1000 } // ms
+const HEALTH_BOUNDS = { high: 250, max: 1000 } // ms
+const MANY_POLLS = 5000 // of fewer the 99.9th percentile is the slowest few, which a busy machine makes: the 99th is taken
 const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
 
 /** Few experts fit into memory, so that files are read all the time; few may wait, so that some are turned away. */
@@ -231,10 +232,11 @@ class Soak {
 
   #judgeHealth() {
     const { server, own, problems } = this.#healthSummary
-    const { p999, max } = HEALTH_BOUNDS
+    const { high: bound, max } = HEALTH_BOUNDS
     const judged = this.#options.isMachineShared ? own : server
+    const [name, high] = judged.count < MANY_POLLS ? ['99th', judged.p99] : ['99.9th', judged.p999]
     if (server.count === 0) this.#problem('health', 'was never answered')
-    if (judged.p999 > p999) this.#problem('health', `99.9th percentile ${judged.p999} ms, want ${p999}`)
+    if (high > bound) this.#problem('health', `${name} percentile ${high} ms, want ${bound}`)
     if (judged.max > max) this.#problem('health', `slowest ${judged.max} ms, want ${max}`)
     for (const problem of problems.slice(0, 5)) this.#problem('health', problem)
   }
