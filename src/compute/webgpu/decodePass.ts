@@ -64,49 +64,49 @@ export class DecodePass {
   /** What its layers are made of, for one more that decodes. */
   layerParts!: LayerParts
   layerOptions!: DecodeOptions
-  readonly #gpu: GpuContext
-  readonly #config: ModelConfig
-  readonly #space: Workspace
-  readonly #slots: StepSlots
-  readonly #layerCount: number // with experts, a head's aside
-  readonly #head: Head
-  readonly #profiler: Profiler | null
-  readonly #readbacks: readonly [GPUBuffer, GPUBuffer]
-  readonly #reading: [Promise<unknown> | null, Promise<unknown> | null] = [null, null]
-  #side = 0 // of the last resident token, which the next one takes the other of
-  readonly #winnersAt: number
-  readonly #mixingAt: number
-  readonly #hiddenAt: number
-  readonly #readAhead: ReadAhead | null
-  readonly #governor: PrefetchGovernor
-  readonly #guessed: HostExperts | StepSlots
-  readonly #host: HostExperts | null
-  readonly #hostRows: GPUBuffer // [MAX_DECODE_BATCH, hidden]
-  #addRows!: Op
-  #embed!: Op
-  #layers!: readonly DecodeLayer[]
-  #rest!: Op // layers after the last one with experts
-  #project!: Op
-  #argmax!: Op
-  #headRows!: Op | null // of the head for drafts
-  #missRate = 1 // per layer, fading
-  readonly #helpTimes = new HelpTimes()
-  readonly #prepared: PreparedCommands<GPUCommandBuffer[]>
+  private readonly gpu: GpuContext
+  private readonly config: ModelConfig
+  private readonly space: Workspace
+  private readonly slots: StepSlots
+  private readonly layerCount: number // with experts, a head's aside
+  private readonly head: Head
+  private readonly profiler: Profiler | null
+  private readonly readbacks: readonly [GPUBuffer, GPUBuffer]
+  private readonly reading: [Promise<unknown> | null, Promise<unknown> | null] = [null, null]
+  private side = 0 // of the last resident token, which the next one takes the other of
+  private readonly winnersAt: number
+  private readonly mixingAt: number
+  private readonly hiddenAt: number
+  private readonly readAhead: ReadAhead | null
+  private readonly governor: PrefetchGovernor
+  private readonly guessed: HostExperts | StepSlots
+  private readonly host: HostExperts | null
+  private readonly hostRows: GPUBuffer // [MAX_DECODE_BATCH, hidden]
+  private addRows!: Op
+  private embed!: Op
+  private layers!: readonly DecodeLayer[]
+  private rest!: Op // layers after the last one with experts
+  private project!: Op
+  private argmax!: Op
+  private headRows!: Op | null // of the head for drafts
+  private missRate = 1 // per layer, fading
+  private readonly helpTimes = new HelpTimes()
+  private readonly prepared: PreparedCommands<GPUCommandBuffer[]>
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null, prefetch: boolean) {
-    this.#gpu = parts.gpu
-    this.#prepared = new PreparedCommands([parts.states, parts.kv, parts.slots])
-    this.#config = parts.config
-    this.#slots = parts.slots
-    this.#head = head
-    this.#profiler = profiler
+    this.gpu = parts.gpu
+    this.prepared = new PreparedCommands([parts.states, parts.kv, parts.slots])
+    this.config = parts.config
+    this.slots = parts.slots
+    this.head = head
+    this.profiler = profiler
     const { space, gpu, config } = parts
     const { tuning, device } = gpu
     const { k } = space.shape
     // A choice table of its own: small enough to come back whole with every token. Guesses come after the layers, and what
     // is left to the host after those.
     const layers = config.moeLayers.length
-    this.#layerCount = layers
+    this.layerCount = layers
     const ahead = prefetch ? Math.max(0, Math.min(tuning.AHEAD, MOST_AHEAD, layers - 1)) : 0
     const shape = {
       ...space.shape,
@@ -114,7 +114,7 @@ export class DecodePass {
       logitsStride: logitsStride(config.numExperts, ahead),
     }
     const choiceBytes = (config.expertLayers.length + ahead + 1) * MAX_DECODE_BATCH * k * 4
-    this.#space = {
+    this.space = {
       ...space,
       shape,
       choice: storageBuffer(device, choiceBytes, 'decode choice'),
@@ -123,20 +123,20 @@ export class DecodePass {
     const guesses = { sources: ahead, least: tuning.TRUST, leastSpare: tuning.TRUST_SPARE }
     const { numExperts: experts } = config
     // What is guessed is read into the memory nearest to the disk.
-    this.#guessed = parts.host ?? parts.slots
-    this.#readAhead = ahead > 0 ? new ReadAhead(this.#guessed, { layers, experts, k, ...guesses }) : null
-    this.#guessed.onRead = () => this.#readAhead?.readSpare()
-    this.#governor = new PrefetchGovernor(this.#readAhead !== null)
-    this.#host = parts.host
+    this.guessed = parts.host ?? parts.slots
+    this.readAhead = ahead > 0 ? new ReadAhead(this.guessed, { layers, experts, k, ...guesses }) : null
+    this.guessed.onRead = () => this.readAhead?.readSpare()
+    this.governor = new PrefetchGovernor(this.readAhead !== null)
+    this.host = parts.host
     const rowBytes = config.hiddenSize * 4
-    this.#hostRows = storageBuffer(device, this.#host === null ? 0 : MAX_DECODE_BATCH * rowBytes, 'host rows')
-    this.#winnersAt = STATUS_BYTES + this.#space.choice.size
-    this.#mixingAt = this.#winnersAt + MAX_DECODE_BATCH * 4
-    this.#hiddenAt = this.#mixingAt + MAX_DECODE_BATCH * (k + 1) * 8
-    const size = this.#host === null ? this.#mixingAt : this.#hiddenAt + MAX_DECODE_BATCH * rowBytes
+    this.hostRows = storageBuffer(device, this.host === null ? 0 : MAX_DECODE_BATCH * rowBytes, 'host rows')
+    this.winnersAt = STATUS_BYTES + this.space.choice.size
+    this.mixingAt = this.winnersAt + MAX_DECODE_BATCH * 4
+    this.hiddenAt = this.mixingAt + MAX_DECODE_BATCH * (k + 1) * 8
+    const size = this.host === null ? this.mixingAt : this.hiddenAt + MAX_DECODE_BATCH * rowBytes
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
     const readback = () => device.createBuffer({ label: 'decode readback', size, usage })
-    this.#readbacks = [readback(), readback()]
+    this.readbacks = [readback(), readback()]
   }
 
   static async create(
@@ -148,13 +148,13 @@ export class DecodePass {
   ): Promise<DecodePass> {
     const { gpu, config } = parts
     const pass = await makeChecked(gpu.device, 'workspace', () => new DecodePass(parts, head, profiler, prefetch))
-    const space = pass.#space
+    const space = pass.space
     const splits = gpu.tuning.SPLITS
     const bytes = attentionPartsBytes(config, MAX_DECODE_BATCH, splits)
     const attentionParts = storageBuffer(gpu.device, bytes, 'attention parts')
     const own = { ...parts, space }
     pass.layerParts = own
-    const ahead = pass.#readAhead?.sources ?? 0
+    const ahead = pass.readAhead?.sources ?? 0
     const options = { splits, attentionParts, ahead }
     pass.layerOptions = options
     const project = {
@@ -165,23 +165,23 @@ export class DecodePass {
     }
     const source = { rows: space.hidden, width: config.hiddenSize }
     const made = await Promise.all([
-      addRowsOp(gpu, pass.#hostRows, space.hidden, config.hiddenSize),
+      addRowsOp(gpu, pass.hostRows, space.hidden, config.hiddenSize),
       embedOp(gpu, weights.embed, space.tokenInfo, space.hidden),
       matVecOp(gpu, weights.lmHead, space.hidden, head.logits, project),
       argmaxOp(gpu, head.logits, config.vocabSize, source, MAX_DECODE_BATCH, head.winners),
       decodeLayers(own, weights, options),
       weights.draftHead && headRowsOp(own, weights, 'single'),
     ])
-    ;[pass.#addRows, pass.#embed, pass.#project, pass.#argmax] = made
-    pass.#layers = made[4].layers
-    pass.#rest = made[4].rest
-    pass.#headRows = made[5]
+    ;[pass.addRows, pass.embed, pass.project, pass.argmax] = made
+    pass.layers = made[4].layers
+    pass.rest = made[4].rest
+    pass.headRows = made[5]
     return pass
   }
 
   /** Where the time of layers goes that the host helps with, in seconds. */
   get helpSeconds(): Readonly<Record<string, number>> {
-    return this.#helpTimes.seconds
+    return this.helpTimes.seconds
   }
 
   /**
@@ -190,23 +190,25 @@ export class DecodePass {
    */
   async run(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
     const began = performance.now()
-    const before = this.#guessed.readsAsked
-    const result = this.#isResident ? await this.#runResident(size, signal, onSubmitted) : await this.#run(size, signal)
-    this.#governor.stepDone((performance.now() - began) / 1000, this.#guessed.readsAsked - before)
+    const before = this.guessed.readsAsked
+    const result = this.isResident
+      ? await this.runResident(size, signal, onSubmitted)
+      : await this.runStreaming(size, signal)
+    this.governor.stepDone((performance.now() - began) / 1000, this.guessed.readsAsked - before)
     return result
   }
 
   /** Whether a token needs nothing of the host between its first command and its last. */
-  get #isResident(): boolean {
-    return this.#slots.isAllResident
+  private get isResident(): boolean {
+    return this.slots.isAllResident
   }
 
-  async #runResident(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
-    await this.#reading[this.#side ^ 1] // of a token that nobody wanted
-    const commands = this.#prepared.take(kindOf(size, this.#side ^ 1)) ?? this.#recordResident(size, this.#side ^ 1)
-    const reading = this.#submitResident(commands, size.tokens)
+  private async runResident(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
+    await this.reading[this.side ^ 1] // of a token that nobody wanted
+    const commands = this.prepared.take(kindOf(size, this.side ^ 1)) ?? this.recordResident(size, this.side ^ 1)
+    const reading = this.submitResident(commands, size.tokens)
     onSubmitted?.()
-    if (this.#reading[this.#side ^ 1] === null && this.#profiler === null) this.#prepare(size)
+    if (this.reading[this.side ^ 1] === null && this.profiler === null) this.prepare(size)
     return await this.finish(reading, size.tokens, signal)
   }
 
@@ -215,146 +217,145 @@ export class DecodePass {
    * that cannot be now. Only for a single run.
    */
   submitNext(): Promise<DecodeResult> | null {
-    const side = this.#side ^ 1
-    if (!this.#isResident || this.#profiler !== null || this.#reading[side] !== null) return null
-    return this.#submitResident(this.#recordResident({ tokens: 1, runs: 1 }, side, true), 1)
+    const side = this.side ^ 1
+    if (!this.isResident || this.profiler !== null || this.reading[side] !== null) return null
+    return this.submitResident(this.recordResident({ tokens: 1, runs: 1 }, side, true), 1)
   }
 
   /** What a token that was submitted has come to. */
   async finish(reading: Promise<DecodeResult>, tokens: number, signal?: AbortSignal): Promise<DecodeResult> {
     // Beside the GPU's work: what the last step says about who should be where, and the way of one expert there.
-    this.#slots.beginStep()
-    this.#slots.moveUp()
+    this.slots.beginStep()
+    this.slots.moveUp()
     const seen = await reading
     signal?.throwIfAborted()
-    for (let layer = 0; layer < this.#layerCount; layer++) {
-      this.#slots.touch(layer, this.#chosen(seen.routing, layer, tokens))
+    for (let layer = 0; layer < this.layerCount; layer++) {
+      this.slots.touch(layer, this.chosen(seen.routing, layer, tokens))
     }
     return seen
   }
 
-  #submitResident(commands: GPUCommandBuffer[], tokens: number): Promise<DecodeResult> {
-    this.#slots.submit(commands, this.#layerCount + 1)
-    this.#slots.letGo()
-    this.#side ^= 1
-    const side = this.#side
-    const reading = this.#read(tokens, side)
+  private submitResident(commands: GPUCommandBuffer[], tokens: number): Promise<DecodeResult> {
+    this.slots.submit(commands, this.layerCount + 1)
+    this.slots.letGo()
+    this.side ^= 1
+    const side = this.side
+    const reading = this.read(tokens, side)
     const ended = () => {
-      this.#reading[side] = null
+      this.reading[side] = null
     }
-    this.#reading[side] = reading.then(ended, ended)
+    this.reading[side] = reading.then(ended, ended)
     return reading
   }
 
   /** A whole token whose experts are all in slots. `isNext`: the one that the last token has chosen. */
-  #recordResident(size: StepSize, side: number, isNext = false): GPUCommandBuffer[] {
-    const pieces = this.#pieces(1, isNext || this.#profiler !== null)
-    const { winners } = this.#head
-    if (isNext) pieces.recorder.copy(winners, 0, this.#space.tokenInfo, 0, 4)
-    this.#embed(pieces.recorder, size)
-    for (const layer of this.#layers) {
+  private recordResident(size: StepSize, side: number, isNext = false): GPUCommandBuffer[] {
+    const pieces = this.pieces(1, isNext || this.profiler !== null)
+    const { winners } = this.head
+    if (isNext) pieces.recorder.copy(winners, 0, this.space.tokenInfo, 0, 4)
+    this.embed(pieces.recorder, size)
+    for (const layer of this.layers) {
       layer.mixer(pieces.recorder, size)
       layer.resident(pieces.recorder, size)
       pieces.layerDone()
     }
-    this.#recordEnd(pieces.recorder, size, side)
+    this.recordEnd(pieces.recorder, size, side)
     return pieces.finish()
   }
 
   /** `isWhole`: in one, because the GPU is busy with something else yet. */
-  #pieces(first: number, isWhole = this.#profiler !== null): Pieces {
-    return new Pieces(this.#gpu, isWhole ? 0 : this.#gpu.tuning.GROWTH, first, this.#profiler)
+  private pieces(first: number, isWhole = this.profiler !== null): Pieces {
+    return new Pieces(this.gpu, isWhole ? 0 : this.gpu.tuning.GROWTH, first, this.profiler)
   }
 
-  async #run(size: StepSize, signal?: AbortSignal): Promise<DecodeResult> {
+  private async runStreaming(size: StepSize, signal?: AbortSignal): Promise<DecodeResult> {
     const { tokens } = size
-    const { device } = this.#gpu
-    const readAhead = this.#slots.isAllResident || !this.#governor.on ? null : this.#readAhead
+    const { device } = this.gpu
+    const readAhead = this.slots.isAllResident || !this.governor.on ? null : this.readAhead
     const how = { ...size, predicts: readAhead !== null }
     let from = -1
-    let to = this.#reach(from)
+    let to = this.reach(from)
     let holding: Promise<void> | null = null
     let helping: Promise<Float32Array> | null = null
-    this.#slots.gathers = true
+    this.slots.gathers = true
     try {
-      await this.#reading[this.#side] // of a token that nobody wanted
-      let commands = this.#record(from, to, how)
+      await this.reading[this.side] // of a token that nobody wanted
+      let commands = this.record(from, to, how)
       for (;;) {
         // Only the last layer may leave experts out: what is missing before it has nobody who computes it.
-        const leavesOut = this.#leavesOut(to)
-        if (leavesOut) device.queue.writeBuffer(this.#space.status, 0, new Uint32Array([0, to + 1, 0, 0]))
-        this.#slots.submit(commands, to + 1)
+        const leavesOut = this.leavesOut(to)
+        if (leavesOut) device.queue.writeBuffer(this.space.status, 0, new Uint32Array([0, to + 1, 0, 0]))
+        this.slots.submit(commands, to + 1)
         // Commands that are submitted have their experts: slots change hands in the order of the queue.
-        this.#slots.letGo()
+        this.slots.letGo()
         const submitted = performance.now()
-        const reading = this.#read(tokens, this.#side)
+        const reading = this.read(tokens, this.side)
         // Recorded while the GPU is at work: what comes next, if no miss is before it, or at it where that is likely.
-        const next = this.#reach(to)
-        const expected = this.#expected(leavesOut)
-        const following =
-          to < this.#layerCount && this.#profiler === null ? this.#record(to, next, how, expected) : null
+        const next = this.reach(to)
+        const expected = this.expected(leavesOut)
+        const following = to < this.layerCount && this.profiler === null ? this.record(to, next, how, expected) : null
         // Beside the GPU's work, too: what the last step says about who should be where, and the way of one expert there.
-        this.#slots.beginStep()
-        this.#slots.moveUp()
+        this.slots.beginStep()
+        this.slots.moveUp()
         const seen = await reading
         const readAt = performance.now()
         signal?.throwIfAborted()
         const isMiss = seen.missed >= 0
         const reached = isMiss ? seen.missed : to
-        const hits = Math.min(isMiss ? reached : reached + 1, this.#layerCount)
+        const hits = Math.min(isMiss ? reached : reached + 1, this.layerCount)
         // The host's threads begin before anything else.
-        const left = leavesOut && !isMiss ? this.#left(seen, to, tokens) : []
-        if (isMiss && this.#host !== null) helping = this.#help(this.#host, reached, seen, size, signal)
-        else if (left.length > 0) helping = (this.#host as HostExperts).compute(to, seen.hidden, left, signal)
+        const left = leavesOut && !isMiss ? this.left(seen, to, tokens) : []
+        if (isMiss && this.host !== null) helping = this.help(this.host, reached, seen, size, signal)
+        else if (left.length > 0) helping = (this.host as HostExperts).compute(to, seen.hidden, left, signal)
         helping?.catch(() => {}) // awaited below
         for (let layer = from + 1; layer < hits; layer++) {
-          const chosen = this.#chosen(seen.routing, layer, tokens)
+          const chosen = this.chosen(seen.routing, layer, tokens)
           readAhead?.judge(layer, chosen)
           if (layer === to) for (const { expert } of left) chosen.delete(expert)
-          this.#slots.touch(layer, chosen)
+          this.slots.touch(layer, chosen)
         }
         // What is wanted now is asked for first, then what may be wanted soon; both are read at once.
         if (isMiss) {
-          const chosen = this.#chosen(seen.routing, reached, tokens)
+          const chosen = this.chosen(seen.routing, reached, tokens)
           readAhead?.judge(reached, chosen)
-          if (this.#host === null) holding = this.#slots.hold(reached, chosen, signal)
+          if (this.host === null) holding = this.slots.hold(reached, chosen, signal)
           holding?.catch(() => {}) // awaited below
         }
         const hasLeft = left.length > 0
-        this.#observe(Math.max(0, hits - from - (hasLeft ? 2 : 1)), isMiss || hasLeft)
-        if (reached === this.#layerCount) return seen
+        this.observe(Math.max(0, hits - from - (hasLeft ? 2 : 1)), isMiss || hasLeft)
+        if (reached === this.layerCount) return seen
         if (readAhead !== null) {
-          const guesses = this.#guesses(seen.routing, reached, tokens)
+          const guesses = this.guesses(seen.routing, reached, tokens)
           for (const [ahead, choice] of guesses.entries()) readAhead.guess(reached + 1 + ahead, ahead, choice)
           readAhead.readSpare()
         }
         from = reached
         const isNext = reached === to
-        to = isNext ? next : this.#reach(from)
+        to = isNext ? next : this.reach(from)
         const begin = helping !== null ? 'add' : leavesOut && !isMiss ? 'after' : 'choose'
         const isPrepared = isNext && following !== null && begin === expected
-        commands = isPrepared ? following : this.#record(from, to, how, begin)
+        commands = isPrepared ? following : this.record(from, to, how, begin)
         if (helping !== null) {
           const recorded = performance.now()
-          this.#host?.spin()
+          this.host?.spin()
           const rows = await helping
           helping = null
           signal?.throwIfAborted()
           const computed = performance.now()
-          device.queue.writeBuffer(this.#hostRows, 0, rows)
-          this.#helpTimes.add(readAt - submitted, recorded - readAt, computed - recorded)
+          device.queue.writeBuffer(this.hostRows, 0, rows)
+          this.helpTimes.add(readAt - submitted, recorded - readAt, computed - recorded)
         }
         if (holding !== null) {
           await holding
           holding = null
-          device.queue.writeBuffer(this.#space.status, 0, NO_MISS)
+          device.queue.writeBuffer(this.space.status, 0, NO_MISS)
         }
       }
     } finally {
-      this.#slots.letGo()
+      this.slots.letGo()
       await helping?.catch(() => {}) // its memory is used again
       readAhead?.forget()
-      this.#slots.gathers = false
+      this.slots.gathers = false
     }
   }
 
@@ -362,7 +363,7 @@ export class DecodePass {
    * Lets the host compute a layer's missing experts and the GPU the others. Null where nothing is missing any more. Both
    * begin here, in one go: what the commands will find in slots and what the host takes are two halves of one choice.
    */
-  #help(
+  private help(
     host: HostExperts,
     layer: number,
     seen: Seen,
@@ -370,30 +371,30 @@ export class DecodePass {
     signal: AbortSignal | undefined,
   ): Promise<Float32Array> | null {
     const { tokens } = size
-    const { k } = this.#space.shape
+    const { k } = this.space.shape
     const ranks = seen.weights.length / (2 * tokens)
     const pairs: HostPair[] = []
     for (let token = 0; token < tokens; token++) {
       for (let rank = 0; rank < k; rank++) {
         const expert = seen.routing[(layer * MAX_DECODE_BATCH + token) * k + rank]
-        if (this.#slots.isShown(layer, expert)) continue
+        if (this.slots.isShown(layer, expert)) continue
         pairs.push({ token, expert, weight: seen.weights[(token * ranks + rank) * 2 + 1] })
       }
     }
     const computing = pairs.length > 0 ? host.compute(layer, seen.hidden, pairs, signal) : null
     // Only the commands below may leave experts out: what is missing later has nobody who computes it.
     const helped = pairs.length > 0 ? layer + 1 : 0
-    this.#gpu.device.queue.writeBuffer(this.#space.status, 0, new Uint32Array([0, helped, 0, 0]))
-    const onGpu = [...this.#chosen(seen.routing, layer, tokens)].filter(expert => this.#slots.isShown(layer, expert))
+    this.gpu.device.queue.writeBuffer(this.space.status, 0, new Uint32Array([0, helped, 0, 0]))
+    const onGpu = [...this.chosen(seen.routing, layer, tokens)].filter(expert => this.slots.isShown(layer, expert))
     if (computing === null) {
-      this.#slots.touch(layer, onGpu)
+      this.slots.touch(layer, onGpu)
       return null
     }
-    const recorder = new Recorder(this.#gpu.device, this.#profiler)
-    this.#layers[layer].routing.choose(recorder, size)
-    this.#layers[layer].experts(recorder, size)
-    this.#slots.submit([recorder.finish() as GPUCommandBuffer], layer + 1)
-    this.#slots.touch(layer, onGpu)
+    const recorder = new Recorder(this.gpu.device, this.profiler)
+    this.layers[layer].routing.choose(recorder, size)
+    this.layers[layer].experts(recorder, size)
+    this.slots.submit([recorder.finish() as GPUCommandBuffer], layer + 1)
+    this.slots.touch(layer, onGpu)
     return computing
   }
 
@@ -401,17 +402,17 @@ export class DecodePass {
    * From a layer's experts, -1: from the embedding, to another layer's choice, or with all layers to the end of the
    * token. What is read back comes with the choice; the experts of a layer that may leave some out come after that.
    */
-  #record(from: number, to: number, how: RunOptions, begin: Begin = 'choose'): GPUCommandBuffer[] {
+  private record(from: number, to: number, how: RunOptions, begin: Begin = 'choose'): GPUCommandBuffer[] {
     const { tokens, predicts } = how
     const size = how
-    const pieces = this.#pieces(from < 0 ? 1 : RESUMED_LAYERS)
-    if (from < 0) this.#embed(pieces.recorder, size)
-    for (let layer = Math.max(0, from); layer <= to && layer < this.#layerCount; layer++) {
-      const ops = this.#layers[layer]
+    const pieces = this.pieces(from < 0 ? 1 : RESUMED_LAYERS)
+    if (from < 0) this.embed(pieces.recorder, size)
+    for (let layer = Math.max(0, from); layer <= to && layer < this.layerCount; layer++) {
+      const ops = this.layers[layer]
       const routing = predicts ? ops.routingAhead : ops.routing
       const { recorder } = pieces
       if (layer === from && begin !== 'choose') {
-        if (begin === 'add') this.#addRows(recorder, size)
+        if (begin === 'add') this.addRows(recorder, size)
       } else {
         if (layer === from) routing.choose(recorder, size)
         else {
@@ -423,51 +424,51 @@ export class DecodePass {
       }
       if (layer + 1 < to) pieces.layerDone()
     }
-    if (to === this.#layerCount) this.#recordEnd(pieces.recorder, size, this.#side)
-    else this.#recordCopies(pieces.recorder, tokens, this.#side)
+    if (to === this.layerCount) this.recordEnd(pieces.recorder, size, this.side)
+    else this.recordCopies(pieces.recorder, tokens, this.side)
     const commands = pieces.finish()
-    if (this.#leavesOut(to)) {
-      const recorder = new Recorder(this.#gpu.device, null)
-      this.#layers[to].experts(recorder, size)
+    if (this.leavesOut(to)) {
+      const recorder = new Recorder(this.gpu.device, null)
+      this.layers[to].experts(recorder, size)
       commands.push(recorder.finish() as GPUCommandBuffer)
     }
     return commands
   }
 
   /** All after the last layer with experts. */
-  #recordEnd(recorder: Recorder, size: StepSize, side: number): void {
-    this.#rest(recorder, size)
-    this.#project(recorder, size)
-    this.#argmax(recorder, size)
-    this.#headRows?.(recorder, size)
-    recorder.copy(this.#head.winners, 0, this.#readbacks[side], this.#winnersAt, size.tokens * 4)
-    this.#recordCopies(recorder, size.tokens, side)
+  private recordEnd(recorder: Recorder, size: StepSize, side: number): void {
+    this.rest(recorder, size)
+    this.project(recorder, size)
+    this.argmax(recorder, size)
+    this.headRows?.(recorder, size)
+    recorder.copy(this.head.winners, 0, this.readbacks[side], this.winnersAt, size.tokens * 4)
+    this.recordCopies(recorder, size.tokens, side)
   }
 
-  #recordCopies(recorder: Recorder, tokens: number, side: number): void {
-    const { choice, status, mixing, hidden } = this.#space
-    const readback = this.#readbacks[side]
+  private recordCopies(recorder: Recorder, tokens: number, side: number): void {
+    const { choice, status, mixing, hidden } = this.space
+    const readback = this.readbacks[side]
     recorder.copy(status, 0, readback, 0, STATUS_BYTES)
     recorder.copy(choice, 0, readback, STATUS_BYTES, choice.size)
-    if (this.#host === null) return
-    recorder.copy(mixing, 0, readback, this.#mixingAt, this.#mixingBytes(tokens))
-    recorder.copy(hidden, 0, readback, this.#hiddenAt, tokens * this.#config.hiddenSize * 4)
+    if (this.host === null) return
+    recorder.copy(mixing, 0, readback, this.mixingAt, this.mixingBytes(tokens))
+    recorder.copy(hidden, 0, readback, this.hiddenAt, tokens * this.config.hiddenSize * 4)
   }
 
   /** Whether the experts of the last layer are computed at once, those aside that the host computes. */
-  #leavesOut(to: number): boolean {
-    return this.#host !== null && this.#profiler === null && to < this.#layerCount
+  private leavesOut(to: number): boolean {
+    return this.host !== null && this.profiler === null && to < this.layerCount
   }
 
   /** How the commands after these will begin, most likely. */
-  #expected(leavesOut: boolean): Begin {
-    if (this.#host !== null && this.#missRate > 0.5) return 'add'
+  private expected(leavesOut: boolean): Begin {
+    if (this.host !== null && this.missRate > 0.5) return 'add'
     return leavesOut ? 'after' : 'choose'
   }
 
   /** What a layer's choice has left to the host. */
-  #left(seen: Seen, layer: number, tokens: number): HostPair[] {
-    const { k } = this.#space.shape
+  private left(seen: Seen, layer: number, tokens: number): HostPair[] {
+    const { k } = this.space.shape
     const { routing } = seen
     const row = routing.length - MAX_DECODE_BATCH * k
     const weights = new Float32Array(routing.buffer, routing.byteOffset + row * 4, tokens * k)
@@ -484,57 +485,57 @@ export class DecodePass {
 
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one. For the other side, too,
   // since a step of another kind may come between.
-  #prepare(size: StepSize): void {
-    const side = [this.#side ^ 1, this.#side].find(each => !this.#prepared.has(kindOf(size, each)))
-    if (side !== undefined) this.#prepared.put(kindOf(size, side), this.#recordResident(size, side))
+  private prepare(size: StepSize): void {
+    const side = [this.side ^ 1, this.side].find(each => !this.prepared.has(kindOf(size, each)))
+    if (side !== undefined) this.prepared.put(kindOf(size, side), this.recordResident(size, side))
   }
 
-  #chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
-    const { k } = this.#space.shape
+  private chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
+    const { k } = this.space.shape
     const at = layer * MAX_DECODE_BATCH * k
     return new Set(routing.subarray(at, at + tokens * k))
   }
 
   /** What the layer's commands have guessed for the layers after it. */
-  #guesses(routing: Uint32Array, layer: number, tokens: number): Uint32Array[] {
-    const { k } = this.#space.shape
-    return Array.from({ length: this.#layers[layer].routingAhead.ahead }, (_, i) => {
-      const at = (this.#config.expertLayers.length + i) * MAX_DECODE_BATCH * k
+  private guesses(routing: Uint32Array, layer: number, tokens: number): Uint32Array[] {
+    const { k } = this.space.shape
+    return Array.from({ length: this.layers[layer].routingAhead.ahead }, (_, i) => {
+      const at = (this.config.expertLayers.length + i) * MAX_DECODE_BATCH * k
       return routing.subarray(at, at + tokens * k)
     })
   }
 
-  async #read(tokens: number, side: number): Promise<Seen> {
-    const rows = tokens * this.#config.hiddenSize
-    const end = this.#host === null ? this.#mixingAt : this.#hiddenAt + rows * 4
-    const bytes = await readMapped(this.#readbacks[side], end)
+  private async read(tokens: number, side: number): Promise<Seen> {
+    const rows = tokens * this.config.hiddenSize
+    const end = this.host === null ? this.mixingAt : this.hiddenAt + rows * 4
+    const bytes = await readMapped(this.readbacks[side], end)
     const words = new Uint32Array(bytes)
-    await this.#profiler?.collect()
-    const helps = this.#host !== null
+    await this.profiler?.collect()
+    const helps = this.host !== null
     return {
       missed: words[0] - 1,
-      routing: words.subarray(STATUS_BYTES / 4, this.#winnersAt / 4),
-      winners: words.slice(this.#winnersAt / 4, this.#winnersAt / 4 + tokens),
-      weights: new Float32Array(bytes, this.#mixingAt, helps ? this.#mixingBytes(tokens) / 4 : 0),
-      hidden: new Float32Array(bytes, helps ? this.#hiddenAt : 0, helps ? rows : 0),
+      routing: words.subarray(STATUS_BYTES / 4, this.winnersAt / 4),
+      winners: words.slice(this.winnersAt / 4, this.winnersAt / 4 + tokens),
+      weights: new Float32Array(bytes, this.mixingAt, helps ? this.mixingBytes(tokens) / 4 : 0),
+      hidden: new Float32Array(bytes, helps ? this.hiddenAt : 0, helps ? rows : 0),
     }
   }
 
   /** Slots and weights of a layer's ranks, the shared expert's among them where it has a slot. */
-  #mixingBytes(tokens: number): number {
-    const ranks = this.#space.shape.k + (this.#slots.sharedSlot(0) === null ? 0 : 1)
+  private mixingBytes(tokens: number): number {
+    const ranks = this.space.shape.k + (this.slots.sharedSlot(0) === null ? 0 : 1)
     return tokens * ranks * 8
   }
 
   /** How far commands go that begin at a layer's experts: most of the way to the next miss, as misses went of late. */
-  #reach(from: number): number {
-    if (this.#missRate * this.#layerCount < 0.5 || this.#slots.isAllResident) return this.#layerCount
-    return Math.min(this.#layerCount, from + Math.max(1, Math.round(NEARER / this.#missRate)))
+  private reach(from: number): number {
+    if (this.missRate * this.layerCount < 0.5 || this.slots.isAllResident) return this.layerCount
+    return Math.min(this.layerCount, from + Math.max(1, Math.round(NEARER / this.missRate)))
   }
 
-  #observe(layers: number, missed: boolean): void {
+  private observe(layers: number, missed: boolean): void {
     const fade = 0.98 ** (layers + (missed ? 1 : 0))
-    this.#missRate = this.#missRate * fade + (missed ? 1 - fade ** (1 / (layers + 1)) : 0)
+    this.missRate = this.missRate * fade + (missed ? 1 - fade ** (1 / (layers + 1)) : 0)
   }
 }
 

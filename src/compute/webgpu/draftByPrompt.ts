@@ -12,12 +12,12 @@ import { headOf, type ResidentWeights } from './residentWeights.js'
 import type { StepInfo } from './stepInfo.js'
 
 export class DraftByPrompt implements Guesser {
-  #first!: Op
-  #next!: Op
-  #norm!: Op
-  #rows: readonly GuessRow[] = []
-  #tokens: number[] = []
-  #made = 0
+  private first!: Op
+  private next!: Op
+  private norm!: Op
+  private rows: readonly GuessRow[] = []
+  private tokens: number[] = []
+  private made = 0
 
   private constructor(
     private readonly config: ModelConfig,
@@ -36,7 +36,7 @@ export class DraftByPrompt implements Guesser {
     const { gpu, config, space } = parts
     const guesser = new DraftByPrompt(config, pass, info, head)
     const norm = { weight: headOf(weights).norm, delta: space.mlpOut, hidden: space.hidden, out: space.normed.values }
-    ;[guesser.#first, guesser.#next, guesser.#norm] = await Promise.all([
+    ;[guesser.first, guesser.next, guesser.norm] = await Promise.all([
       headInputOp(parts, weights, 'first', 'many'),
       headInputOp(parts, weights, 'next', 'many'),
       addNormOp(gpu, norm, config.hiddenSize, config.rmsNormEps),
@@ -45,14 +45,14 @@ export class DraftByPrompt implements Guesser {
   }
 
   begin(rows: readonly GuessRow[]): void {
-    this.#rows = rows
-    this.#made = 0
-    this.#tokens = rows.map(({ tokens }) => tokens[0])
+    this.rows = rows
+    this.made = 0
+    this.tokens = rows.map(({ tokens }) => tokens[0])
   }
 
   async extend(guesses: number, signal: AbortSignal | undefined): Promise<Uint32Array[]> {
     const made: Uint32Array[] = []
-    for (let i = 0; i < guesses; i++) made.push(await this.#guess(signal))
+    for (let i = 0; i < guesses; i++) made.push(await this.guess(signal))
     return made
   }
 
@@ -61,24 +61,24 @@ export class DraftByPrompt implements Guesser {
   }
 
   put(row: number, token: number): void {
-    this.#tokens[row] = token
+    this.tokens[row] = token
   }
 
-  async #guess(signal: AbortSignal | undefined): Promise<Uint32Array> {
+  private async guess(signal: AbortSignal | undefined): Promise<Uint32Array> {
     signal?.throwIfAborted()
     const { numLayers, vocabSize } = this.config
-    const size = { tokens: this.#rows.length, runs: this.#rows.length }
+    const size = { tokens: this.rows.length, runs: this.rows.length }
     // What is no token is no guess either: what comes behind it does not matter.
-    const tokens = this.#tokens.map(token => Math.min(token, vocabSize - 1))
-    this.info.write(rowsAt(this.#rows, this.#made, tokens))
+    const tokens = this.tokens.map(token => Math.min(token, vocabSize - 1))
+    this.info.write(rowsAt(this.rows, this.made, tokens))
     const recorder = this.pass.recorder()
-    const enter = this.#made === 0 ? this.#first : this.#next
+    const enter = this.made === 0 ? this.first : this.next
     enter(recorder, size)
-    const last = () => this.#norm(recorder, size)
+    const last = () => this.norm(recorder, size)
     await this.pass.run(recorder, size, { first: numLayers, end: numLayers + 1, signal, last })
-    const best = await this.head.readArgmax([...this.#rows.keys()])
-    this.#made++
-    this.#tokens = [...best]
+    const best = await this.head.readArgmax([...this.rows.keys()])
+    this.made++
+    this.tokens = [...best]
     return best
   }
 }

@@ -20,33 +20,33 @@ import { type StepInfo, TOKEN_WORDS, type TokenBuffers } from './stepInfo.js'
 import { MAX_DECODE_BATCH } from './workspace.js'
 
 export class DraftChain implements Guesser {
-  readonly #gpu: GpuContext
-  readonly #parts: LayerParts
-  readonly #info: StepInfo
-  readonly #head: Head
-  readonly #profiler: Profiler | null
-  readonly #after: readonly TokenBuffers[] // of the guesses after the first, and of the token after the last
-  readonly #readback: GPUBuffer // [guesses, tokens]
-  #guesses!: readonly Op[]
-  #rows: readonly GuessRow[] = []
-  #made = 0
-  readonly #prepared: PreparedCommands<GPUCommandBuffer>
+  private readonly gpu: GpuContext
+  private readonly parts: LayerParts
+  private readonly info: StepInfo
+  private readonly head: Head
+  private readonly profiler: Profiler | null
+  private readonly after: readonly TokenBuffers[] // of the guesses after the first, and of the token after the last
+  private readonly readback: GPUBuffer // [guesses, tokens]
+  private guesses!: readonly Op[]
+  private rows: readonly GuessRow[] = []
+  private made = 0
+  private readonly prepared: PreparedCommands<GPUCommandBuffer>
 
   private constructor(parts: LayerParts, info: StepInfo, head: Head, profiler: Profiler | null) {
-    this.#gpu = parts.gpu
-    this.#parts = parts
-    this.#prepared = new PreparedCommands([parts.states, parts.kv, parts.slots])
-    this.#info = info
-    this.#head = head
-    this.#profiler = profiler
+    this.gpu = parts.gpu
+    this.parts = parts
+    this.prepared = new PreparedCommands([parts.states, parts.kv, parts.slots])
+    this.info = info
+    this.head = head
+    this.profiler = profiler
     const { device } = parts.gpu
     const anglesBytes = MAX_DECODE_BATCH * parts.config.rope.dims * 4
-    this.#after = Array.from({ length: MOST_GUESSES }, () => ({
+    this.after = Array.from({ length: MOST_GUESSES }, () => ({
       tokenInfo: storageBuffer(device, TOKENS_BYTES, 'guessed tokens'),
       angles: storageBuffer(device, anglesBytes, 'angles of guesses'),
     }))
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
-    this.#readback = device.createBuffer({ label: 'guesses', size: MOST_GUESSES * TOKENS_BYTES, usage })
+    this.readback = device.createBuffer({ label: 'guesses', size: MOST_GUESSES * TOKENS_BYTES, usage })
   }
 
   /** `parts`, `options`: those of decoding. */
@@ -68,9 +68,9 @@ export class DraftChain implements Guesser {
       label: 'lmHead',
     }
     const source = { rows: space.hidden, width: config.hiddenSize }
-    chain.#guesses = await Promise.all(
-      chain.#after.map(async ({ tokenInfo: next }, index) => {
-        const own = index === 0 ? parts : { ...parts, space: { ...space, ...chain.#after[index - 1] } }
+    chain.guesses = await Promise.all(
+      chain.after.map(async ({ tokenInfo: next }, index) => {
+        const own = index === 0 ? parts : { ...parts, space: { ...space, ...chain.after[index - 1] } }
         return sequence(
           await Promise.all([
             headInputOp(own, weights, index === 0 ? 'first' : 'next', 'single'),
@@ -85,49 +85,49 @@ export class DraftChain implements Guesser {
   }
 
   begin(rows: readonly GuessRow[]): void {
-    this.#rows = rows
-    this.#made = 0
-    this.#info.write(rows)
+    this.rows = rows
+    this.made = 0
+    this.info.write(rows)
     const most = Math.max(...rows.map(({ count }) => count))
-    for (const [i, buffers] of this.#after.entries()) {
-      if (i + 1 < most) this.#info.writeTokens(rowsAt(rows, i + 1, new Array(rows.length).fill(0)), buffers)
+    for (const [i, buffers] of this.after.entries()) {
+      if (i + 1 < most) this.info.writeTokens(rowsAt(rows, i + 1, new Array(rows.length).fill(0)), buffers)
     }
   }
 
   async extend(guesses: number, signal: AbortSignal | undefined): Promise<Uint32Array[]> {
     signal?.throwIfAborted()
-    const from = this.#made
+    const from = this.made
     const end = from + guesses
-    const { slots, config } = this.#parts
-    const kind = `${this.#rows.length} ${from} ${end}`
-    slots.submit([this.#prepared.take(kind) ?? this.#record(from, end)], config.expertLayers.length)
-    this.#made = end
-    const reading = readMapped(this.#readback, guesses * TOKENS_BYTES)
+    const { slots, config } = this.parts
+    const kind = `${this.rows.length} ${from} ${end}`
+    slots.submit([this.prepared.take(kind) ?? this.record(from, end)], config.expertLayers.length)
+    this.made = end
+    const reading = readMapped(this.readback, guesses * TOKENS_BYTES)
     // For the next time, while the GPU is busy with these.
-    if (this.#profiler === null) this.#prepared.put(kind, this.#record(from, end))
+    if (this.profiler === null) this.prepared.put(kind, this.record(from, end))
     const words = new Uint32Array(await reading)
-    await this.#profiler?.collect()
+    await this.profiler?.collect()
     return Array.from({ length: guesses }, (_, guess) =>
-      Uint32Array.from(this.#rows, (_, row) => words[(guess * MAX_DECODE_BATCH + row) * TOKEN_WORDS]),
+      Uint32Array.from(this.rows, (_, row) => words[(guess * MAX_DECODE_BATCH + row) * TOKEN_WORDS]),
     )
   }
 
   readLogits(row: number): Promise<Float32Array> {
-    return this.#head.readRows(row, 1)
+    return this.head.readRows(row, 1)
   }
 
   put(row: number, token: number): void {
-    const { tokenInfo } = this.#after[this.#made - 1]
-    this.#gpu.device.queue.writeBuffer(tokenInfo, row * TOKEN_WORDS * 4, new Uint32Array([token]))
+    const { tokenInfo } = this.after[this.made - 1]
+    this.gpu.device.queue.writeBuffer(tokenInfo, row * TOKEN_WORDS * 4, new Uint32Array([token]))
   }
 
-  #record(from: number, end: number): GPUCommandBuffer {
-    const recorder = new Recorder(this.#gpu.device, this.#profiler)
-    const size = { tokens: this.#rows.length, runs: this.#rows.length }
-    for (let guess = from; guess < end; guess++) this.#guesses[guess](recorder, size)
+  private record(from: number, end: number): GPUCommandBuffer {
+    const recorder = new Recorder(this.gpu.device, this.profiler)
+    const size = { tokens: this.rows.length, runs: this.rows.length }
+    for (let guess = from; guess < end; guess++) this.guesses[guess](recorder, size)
     for (let guess = from; guess < end; guess++) {
-      const { tokenInfo } = this.#after[guess]
-      recorder.copy(tokenInfo, 0, this.#readback, (guess - from) * TOKENS_BYTES, TOKENS_BYTES)
+      const { tokenInfo } = this.after[guess]
+      recorder.copy(tokenInfo, 0, this.readback, (guess - from) * TOKENS_BYTES, TOKENS_BYTES)
     }
     return recorder.finish() as GPUCommandBuffer
   }

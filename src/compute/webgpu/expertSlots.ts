@@ -50,21 +50,21 @@ export interface TierLink {
 export class ExpertSlots implements GuessedSlots {
   readonly waveTable: GPUBuffer // [layers, experts]: only the experts of a wave
   onRead: (() => void) | null = null // an expert has arrived, or failed to
-  readonly #device: GPUDevice
-  readonly #plan: SlotsPlan
-  readonly #pools: SlotPools
-  readonly #reader: ExpertReader
-  readonly #cache: ExpertCache
-  readonly #core: StreamerCore
-  readonly #reads: StagedReads
-  readonly #uploads: ExpertUploads
-  readonly #streamer: AsyncStreamer
-  readonly #layerAhead: LayerAhead
-  readonly #link: TierLink | null
-  readonly #claims: TierClaims | null
-  readonly #moves = new Map<number, Promotion>() // by slot: not over yet
-  #stepIsDue = false
-  #shared: SharedExperts | null = null
+  private readonly device: GPUDevice
+  private readonly plan: SlotsPlan
+  private readonly pools: SlotPools
+  private readonly reader: ExpertReader
+  private readonly cache: ExpertCache
+  private readonly core: StreamerCore
+  private readonly stagedReads: StagedReads
+  private readonly uploads: ExpertUploads
+  private readonly streamer: AsyncStreamer
+  private readonly layerAhead: LayerAhead
+  private readonly link: TierLink | null
+  private readonly claims: TierClaims | null
+  private readonly moves = new Map<number, Promotion>() // by slot: not over yet
+  private stepIsDue = false
+  private shared: SharedExperts | null = null
 
   static async create(
     device: GPUDevice,
@@ -97,49 +97,49 @@ export class ExpertSlots implements GuessedSlots {
     uploads: ExpertUploads,
     link: TierLink | null,
   ) {
-    this.#device = device
-    this.#plan = plan
-    this.#reader = reader
-    this.#pools = new SlotPools(device, plan.pools, plan.layouts[0].stride, buffers)
-    this.#cache = cache
-    this.#uploads = uploads
+    this.device = device
+    this.plan = plan
+    this.reader = reader
+    this.pools = new SlotPools(device, plan.pools, plan.layouts[0].stride, buffers)
+    this.cache = cache
+    this.uploads = uploads
     const { config, recordBytes: expertSize, fileNames } = plan
     const actions = {
       read: (layer: number, expert: number, buffer: number, priority: ReadPriority) =>
-        this.#fill(layer, expert, buffer, priority),
+        this.fillBuffer(layer, expert, buffer, priority),
       promote: (layer: number, expert: number) => reader.promote(layer, expert),
       hide: (slot: number) => uploads.hide(slot),
       send: (buffer: number, slot: number, layer: number, expert: number) => {
         const key = layer * config.numExperts + expert
-        uploads.send(buffer, this.#pools.buffer(layer), this.#placeOf(slot), slot, key)
+        uploads.send(buffer, this.pools.buffer(layer), this.placeOf(slot), slot, key)
       },
       flush: () => uploads.submit([]),
       ended: () => {
         this.onRead?.()
-        this.#layerAhead.goOn()
-        this.#streamer.changed()
+        this.layerAhead.goOn()
+        this.streamer.changed()
       },
     }
-    this.#reads = new StagedReads(cache, actions, () => this.#core)
+    this.stagedReads = new StagedReads(cache, actions, () => this.core)
     const aheadLimit = Math.min(MOST_AHEAD, Math.max(1, cache.slots >> 2))
-    this.#link = link
-    this.#claims = link && new TierClaims(link.tiers)
-    this.#reads.isPaced = link !== null
+    this.link = link
+    this.claims = link && new TierClaims(link.tiers)
+    this.stagedReads.isPaced = link !== null
     const options = { aheadLimit, expertSize, fileNames, layerNumbers: config.expertLayers }
-    this.#core = new StreamerCore(cache, this.#reads, {
+    this.core = new StreamerCore(cache, this.stagedReads, {
       ...options,
-      ...(this.#claims && {
-        claims: this.#claims,
-        onOver: (slot: number, isThere: boolean) => this.#isOver(slot, isThere),
+      ...(this.claims && {
+        claims: this.claims,
+        onOver: (slot: number, isThere: boolean) => this.isOver(slot, isThere),
       }),
     })
-    this.#streamer = new AsyncStreamer(this.#core)
+    this.streamer = new AsyncStreamer(this.core)
     const { moeLayers, expertLayers, numExperts: experts } = config
     const layers = moeLayers.length // a prompt wants no experts of a head for drafts
-    this.#layerAhead = new LayerAhead(this.#core, { layers, experts, most: aheadLimit })
+    this.layerAhead = new LayerAhead(this.core, { layers, experts, most: aheadLimit })
     uploads.onFree = () => {
-      this.#reads.beginReads()
-      this.#streamer.changed()
+      this.stagedReads.beginReads()
+      this.streamer.changed()
     }
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
     this.waveTable = storageBuffer(device, expertLayers.length * experts * 4, 'wave table')
@@ -147,22 +147,22 @@ export class ExpertSlots implements GuessedSlots {
 
   /** For kernels: the slot of each expert. */
   get table(): GPUBuffer {
-    return this.#uploads.table
+    return this.uploads.table
   }
 
   /** While this is on, what arrives waits for the next `submit`. */
   set gathers(on: boolean) {
-    this.#uploads.gathers = on
+    this.uploads.gathers = on
   }
 
   /** Submits commands that use layers before `end`, after the uploads that they may need. */
   submit(commands: readonly GPUCommandBuffer[], end: number): void {
-    this.#uploads.submit(commands, end)
+    this.uploads.submit(commands, end)
   }
 
   /** The slot of a layer's shared expert, before those of the experts; null where it is computed apart. */
   sharedSlot(layer: number): number | null {
-    const { hasShared, poolOfLayer } = this.#plan.pools
+    const { hasShared, poolOfLayer } = this.plan.pools
     return hasShared ? layer - poolOfLayer.indexOf(poolOfLayer[layer]) : null
   }
 
@@ -173,11 +173,11 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Puts the shared experts into their slots, once. */
   async loadShared(weights: ByteSource, moves: readonly (readonly SlotMove[])[]): Promise<void> {
-    this.#shared = { weights, moves }
+    this.shared = { weights, moves }
     for (const layer of moves.keys()) {
-      this.#writeShared(layer, await this.#readShared(layer))
+      this.writeShared(layer, await this.readShared(layer))
       // What is written waits in memory of its own until it was copied.
-      await this.#device.queue.onSubmittedWorkDone()
+      await this.device.queue.onSubmittedWorkDone()
     }
   }
 
@@ -186,80 +186,80 @@ export class ExpertSlots implements GuessedSlots {
    * again when they are wanted. Whether any was given. Never while a step runs.
    */
   async giveRoom(bytes: number): Promise<boolean> {
-    const { stride } = this.#plan.layouts[0]
+    const { stride } = this.plan.layouts[0]
     let lacking = bytes
-    for (let pool = this.#plan.pools.pools - 1; pool >= 0 && lacking > 0; pool--) {
-      const before = this.#pools.slotsOf(pool)
-      const slots = Math.max(this.#plan.leastSlots, before - Math.ceil(lacking / stride))
+    for (let pool = this.plan.pools.pools - 1; pool >= 0 && lacking > 0; pool--) {
+      const before = this.pools.slotsOf(pool)
+      const slots = Math.max(this.plan.leastSlots, before - Math.ceil(lacking / stride))
       if (slots >= before) continue
-      await this.#shrink(pool, slots)
-      lacking -= (before - this.#pools.slotsOf(pool)) * stride
+      await this.shrink(pool, slots)
+      lacking -= (before - this.pools.slotsOf(pool)) * stride
     }
     return lacking < bytes
   }
 
   /** Which experts are in slots. */
   residency(): Uint8Array {
-    return this.#cache.resident.slice()
+    return this.cache.resident.slice()
   }
 
   get bytes(): number {
-    return this.#pools.bytes
+    return this.pools.bytes
   }
 
   get reads(): ExpertReader['totals'] {
-    return this.#reader.totals
+    return this.reader.totals
   }
 
   get stats(): StreamerStats {
-    return this.#core.stats
+    return this.core.stats
   }
 
   /** Experts that were to be read, wanted or ahead. */
   get readsAsked(): number {
-    return this.#core.readsAsked
+    return this.core.readsAsked
   }
 
   /** Slots that every layer can have at once. */
   get leastSlots(): number {
-    return this.#pools.least
+    return this.pools.least
   }
 
   /** Moves on when a pool was replaced: commands that were recorded before must not be submitted. */
   get generation(): number {
-    return this.#pools.generation
+    return this.pools.generation
   }
 
   /** The slots of a layer, for kernels. */
   pool(layer: number): PoolBuffer {
-    return this.#pools.of(layer)
+    return this.pools.of(layer)
   }
 
   /** Whether every expert of the layer is in a slot, so that no routing can miss. */
   isResident(layer: number): boolean {
-    return this.#uploads.isResident(layer)
+    return this.uploads.isResident(layer)
   }
 
   /** Whether no routing at all can miss. */
   get isAllResident(): boolean {
-    return this.#plan.pools.poolOfLayer.every((_, layer) => this.#uploads.isResident(layer))
+    return this.plan.pools.poolOfLayer.every((_, layer) => this.uploads.isResident(layer))
   }
 
   /** A step begins. What that means for who is where is decided when `beginStep` is called, at its leisure. */
   tick(): void {
-    if (this.#link === null) this.#cache.tick()
-    else this.#stepIsDue = true
+    if (this.link === null) this.cache.tick()
+    else this.stepIsDue = true
   }
 
   /** To be called before the step's choices are told, best while the GPU is at work: says who goes up after the last step. */
   beginStep(): void {
-    if (this.#link === null || !this.#stepIsDue) return
-    this.#stepIsDue = false
-    const { tiers } = this.#link
-    if (this.#moves.size === 0) {
+    if (this.link === null || !this.stepIsDue) return
+    this.stepIsDue = false
+    const { tiers } = this.link
+    if (this.moves.size === 0) {
       for (let next = tiers.promotion(); next !== null; next = tiers.promotion()) {
-        this.#moves.set(next.slot, next)
-        this.#core.move(next.slot)
+        this.moves.set(next.slot, next)
+        this.core.move(next.slot)
       }
     }
     tiers.beginStep()
@@ -267,48 +267,48 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Sends one of those up who are to go; best while the GPU is at work. */
   moveUp(): void {
-    if (this.#moves.size > 0) this.#reads.beginAhead()
+    if (this.moves.size > 0) this.stagedReads.beginAhead()
   }
 
   /** Whoever is to go up and has not begun stays where it is. Whether there were any. */
   callOffMoves(): boolean {
-    return this.#moves.size > 0 && this.#core.callOffAhead(slot => this.#moves.has(slot)) > 0
+    return this.moves.size > 0 && this.core.callOffAhead(slot => this.moves.has(slot)) > 0
   }
 
   /** Whether places in memory are kept for experts that are on their way up. */
   get holdsMemory(): boolean {
-    return this.#moves.size > 0 || this.#claims?.holdsMemory === true
+    return this.moves.size > 0 || this.claims?.holdsMemory === true
   }
 
   /** Whether every expert that the present request wants has a slot, or had one. */
   get isServed(): boolean {
-    return this.#core.isServed
+    return this.core.isServed
   }
 
   /** Commands have used these experts, all of them being in slots when they were submitted. */
   touch(layer: number, experts: Iterable<number>): void {
     for (const expert of experts) {
-      if (this.#link !== null) this.#link.tiers.usedOnGpu(layer, expert)
+      if (this.link !== null) this.link.tiers.usedOnGpu(layer, expert)
       else {
-        const slot = this.#cache.want(layer, expert)
-        if (slot >= 0) this.#cache.unpin(slot)
+        const slot = this.cache.want(layer, expert)
+        if (slot >= 0) this.cache.unpin(slot)
       }
     }
   }
 
   /** Whether commands that are submitted next find the expert in a slot. */
   isShown(layer: number, expert: number): boolean {
-    return this.#uploads.isShown(layer * this.#plan.config.numExperts + expert)
+    return this.uploads.isShown(layer * this.plan.config.numExperts + expert)
   }
 
   /** Brings all of a layer's wanted experts into slots at once, and keeps them there until `letGo`. */
   hold(layer: number, wanted: Iterable<number>, signal?: AbortSignal): Promise<void> {
-    return this.#streamer.hold(layer, wanted, signal)
+    return this.streamer.hold(layer, wanted, signal)
   }
 
   /** What was held may go: the commands that use it are submitted, or nobody will use it. */
   letGo(): void {
-    this.#streamer.letGo()
+    this.streamer.letGo()
   }
 
   /**
@@ -321,11 +321,11 @@ export class ExpertSlots implements GuessedSlots {
     wanted: readonly number[],
     { ahead, signal }: { readonly ahead: boolean; readonly signal?: AbortSignal },
   ): AsyncGenerator<void> {
-    const layerAhead = this.#layerAhead
+    const layerAhead = this.layerAhead
     if (ahead && layerAhead.wantsMost(wanted.length)) layerAhead.begin(layer + 1)
     else layerAhead.end()
-    for await (const slots of this.#streamer.waves(layer, wanted, { signal })) {
-      this.#showWave(layer, slots)
+    for await (const slots of this.streamer.waves(layer, wanted, { signal })) {
+      this.showWave(layer, slots)
       yield
       layerAhead.goOn()
     }
@@ -334,57 +334,57 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Nothing more is read for coming layers: a prompt has ended, or is given up. */
   endAhead(): void {
-    this.#layerAhead.giveUp()
+    this.layerAhead.giveUp()
   }
 
   /** Whether the expert is in a slot, or on its way into one. */
   has(layer: number, expert: number): boolean {
-    return this.#core.has(layer, expert)
+    return this.core.has(layer, expert)
   }
 
   /** Experts on their way into slots. */
   get reading(): number {
-    return this.#core.reading
+    return this.core.reading
   }
 
   /** All experts are read again when they are wanted, but for those on their way. */
   forget(): void {
     this.callOffMoves()
-    this.#core.forget(slot => this.#uploads.hide(slot))
-    this.#link?.tiers.forgetMemory()
+    this.core.forget(slot => this.uploads.hide(slot))
+    this.link?.tiers.forgetMemory()
   }
 
   /** Begins to read an expert that may be wanted soon, unless many such reads are under way. */
   prefetch(layer: number, expert: number): void {
-    if (!this.#streamer.isOver) this.#core.prefetch(layer, expert)
+    if (!this.streamer.isOver) this.core.prefetch(layer, expert)
   }
 
   /** Whether there is a slot for every expert. */
   get holdsAll(): boolean {
-    const { expertLayers, numExperts } = this.#plan.config
+    const { expertLayers, numExperts } = this.plan.config
     const layers = expertLayers.length
-    return this.#cache.slotsLeft >= layers * numExperts && this.#plan.pools.pools === layers
+    return this.cache.slotsLeft >= layers * numExperts && this.plan.pools.pools === layers
   }
 
   /** Brings every expert into its slot, behind whatever is wanted meanwhile. Ends early when closed or when a read fails. */
   async fill(onLoaded?: (experts: number) => void): Promise<void> {
-    const { expertLayers, numExperts } = this.#plan.config
-    const core = this.#core
+    const { expertLayers, numExperts } = this.plan.config
+    const core = this.core
     const check = () => {
       if (core.aheadFailure !== null) throw core.aheadFailure
     }
     core.aheadFailure = null
-    const isOver = () => this.#streamer.isOver || !this.holdsAll
+    const isOver = () => this.streamer.isOver || !this.holdsAll
     for (let key = 0; key < expertLayers.length * numExperts && !isOver(); key++) {
       const layer = Math.floor(key / numExperts)
-      await this.#streamer.settled(() => {
+      await this.streamer.settled(() => {
         check()
         this.prefetch(layer, key % numExperts)
         return core.has(layer, key % numExperts) || isOver()
       })
       onLoaded?.(key + 1)
     }
-    await this.#streamer.settled(() => core.reading === 0 || this.#streamer.isOver)
+    await this.streamer.settled(() => core.reading === 0 || this.streamer.isOver)
     check()
   }
 
@@ -396,105 +396,105 @@ export class ExpertSlots implements GuessedSlots {
   async fillEmpty({ tiers }: TierLink): Promise<void> {
     const { layers, experts } = tiers.shape
     const mayGoOn = () => {
-      while (this.#reads.beginAhead()) {}
-      return this.#core.reading < FILLING || this.#streamer.isOver
+      while (this.stagedReads.beginAhead()) {}
+      return this.core.reading < FILLING || this.streamer.isOver
     }
     for (const mayBeCopy of [false, true]) {
       for (let key = layers * experts - 1; key >= 0; key--) {
         const slot = tiers.fillGpu({ layer: key % layers, expert: Math.floor(key / layers) }, mayBeCopy)
         if (slot < 0) continue
-        this.#core.move(slot)
-        await this.#streamer.settled(mayGoOn)
-        if (this.#streamer.isOver) return
+        this.core.move(slot)
+        await this.streamer.settled(mayGoOn)
+        if (this.streamer.isOver) return
       }
     }
-    await this.#streamer.settled(() => {
+    await this.streamer.settled(() => {
       mayGoOn()
-      return this.#core.reading === 0 || this.#streamer.isOver
+      return this.core.reading === 0 || this.streamer.isOver
     })
   }
 
   /** The device is gone: nobody waits any longer. */
   lose(error: DeviceLostError): void {
-    this.#layerAhead.end()
-    this.#reads.stop()
-    this.#cache.life.lose()
-    this.#streamer.end(error)
+    this.layerAhead.end()
+    this.stagedReads.stop()
+    this.cache.life.lose()
+    this.streamer.end(error)
   }
 
   /** Ends when the reads that have begun have ended. */
   async close(): Promise<void> {
-    this.#layerAhead.end()
-    this.#reads.stop()
-    this.#streamer.end(new ClosedError('model'))
-    await this.#reader.close()
-    await this.#streamer.settled(() => this.#reads.underWay === 0)
+    this.layerAhead.end()
+    this.stagedReads.stop()
+    this.streamer.end(new ClosedError('model'))
+    await this.reader.close()
+    await this.streamer.settled(() => this.stagedReads.underWay === 0)
   }
 
-  #isOver(slot: number, isThere: boolean): void {
-    const link = this.#link as TierLink
+  private isOver(slot: number, isThere: boolean): void {
+    const link = this.link as TierLink
     const { tiers } = link
-    const move = this.#moves.get(slot)
-    this.#moves.delete(slot)
+    const move = this.moves.get(slot)
+    this.moves.delete(slot)
     if (move !== undefined) tiers.moved(move, isThere)
     else if (isThere) tiers.onGpu(slot)
-    this.#claims?.ended(this.#cache.layerOf(slot), this.#cache.expertOf(slot))
+    this.claims?.ended(this.cache.layerOf(slot), this.cache.expertOf(slot))
     if (move !== undefined || isThere) link.onMoved(move?.left ?? null)
     link.onFreed()
   }
 
   /** A slot's place in its pool's buffer. */
-  #placeOf(slot: number): number {
-    return this.#pools.placeOf(slot)
+  private placeOf(slot: number): number {
+    return this.pools.placeOf(slot)
   }
 
-  async #shrink(pool: number, slots: number): Promise<void> {
-    const layers = [...this.#plan.pools.poolOfLayer.keys()].filter(i => this.#plan.pools.poolOfLayer[i] === pool)
+  private async shrink(pool: number, slots: number): Promise<void> {
+    const layers = [...this.plan.pools.poolOfLayer.keys()].filter(i => this.plan.pools.poolOfLayer[i] === pool)
     // What must be there again is read before anything is given away.
-    const shared = this.#shared === null ? [] : await Promise.all(layers.map(layer => this.#readShared(layer)))
-    const isOurs = (slot: number) => this.#cache.poolIndexOf(slot) === pool
-    this.#cache.closePool(pool)
-    this.#core.callOffAhead(isOurs)
-    await this.#streamer.settled(() => !this.#cache.isReading(pool) || this.#streamer.isOver)
-    if (this.#streamer.isOver) throw new ClosedError('model')
-    this.#cache.emptyPool(pool, slot => this.#uploads.hide(slot))
-    this.#uploads.submit([])
+    const shared = this.shared === null ? [] : await Promise.all(layers.map(layer => this.readShared(layer)))
+    const isOurs = (slot: number) => this.cache.poolIndexOf(slot) === pool
+    this.cache.closePool(pool)
+    this.core.callOffAhead(isOurs)
+    await this.streamer.settled(() => !this.cache.isReading(pool) || this.streamer.isOver)
+    if (this.streamer.isOver) throw new ClosedError('model')
+    this.cache.emptyPool(pool, slot => this.uploads.hide(slot))
+    this.uploads.submit([])
     try {
-      await this.#pools.shrink(pool, slots, this.#plan.leastSlots)
+      await this.pools.shrink(pool, slots, this.plan.leastSlots)
     } catch (error) {
       if (error instanceof DeviceLostError) this.lose(error)
       throw error
     }
-    for (const [i, bytes] of shared.entries()) this.#writeShared(layers[i], bytes)
-    this.#cache.openPool(pool, this.#pools.slotsOf(pool))
-    this.#streamer.changed()
+    for (const [i, bytes] of shared.entries()) this.writeShared(layers[i], bytes)
+    this.cache.openPool(pool, this.pools.slotsOf(pool))
+    this.streamer.changed()
   }
 
-  async #readShared(layer: number): Promise<Uint8Array> {
-    const { weights, moves } = this.#shared as SharedExperts
-    const bytes = new Uint8Array(this.#plan.layouts[0].stride)
+  private async readShared(layer: number): Promise<Uint8Array> {
+    const { weights, moves } = this.shared as SharedExperts
+    const bytes = new Uint8Array(this.plan.layouts[0].stride)
     await Promise.all(moves[layer].map(({ from, to, size }) => weights.read(from, bytes.subarray(to, to + size))))
     return bytes
   }
 
-  #writeShared(layer: number, bytes: Uint8Array): void {
-    const at = (this.sharedSlot(layer) as number) * this.#plan.layouts[0].stride
-    this.#device.queue.writeBuffer(this.#pools.buffer(layer), at, bytes as Uint8Array<ArrayBuffer>)
+  private writeShared(layer: number, bytes: Uint8Array): void {
+    const at = (this.sharedSlot(layer) as number) * this.plan.layouts[0].stride
+    this.device.queue.writeBuffer(this.pools.buffer(layer), at, bytes as Uint8Array<ArrayBuffer>)
   }
 
-  #showWave(layer: number, slots: readonly number[]): void {
-    const { numExperts } = this.#plan.config
+  private showWave(layer: number, slots: readonly number[]): void {
+    const { numExperts } = this.plan.config
     const row = new Uint32Array(numExperts).fill(MISSING)
-    for (const slot of slots) row[this.#cache.expertOf(slot)] = this.#placeOf(slot)
-    this.#device.queue.writeBuffer(this.waveTable, layer * numExperts * 4, row)
+    for (const slot of slots) row[this.cache.expertOf(slot)] = this.placeOf(slot)
+    this.device.queue.writeBuffer(this.waveTable, layer * numExperts * 4, row)
   }
 
-  async #fill(layer: number, expert: number, buffer: number, priority: ReadPriority): Promise<void> {
-    const target = this.#uploads.view(buffer)
-    const { moves } = this.#plan.layouts[layer]
-    if (moves === null) return await this.#reader.read(layer, expert, target, priority)
-    const record = new Uint8Array(this.#plan.recordBytes)
-    await this.#reader.read(layer, expert, record, priority)
+  private async fillBuffer(layer: number, expert: number, buffer: number, priority: ReadPriority): Promise<void> {
+    const target = this.uploads.view(buffer)
+    const { moves } = this.plan.layouts[layer]
+    if (moves === null) return await this.reader.read(layer, expert, target, priority)
+    const record = new Uint8Array(this.plan.recordBytes)
+    await this.reader.read(layer, expert, record, priority)
     for (const { from, to, size } of moves) target.set(record.subarray(from, from + size), to)
   }
 }

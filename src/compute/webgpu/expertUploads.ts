@@ -40,18 +40,18 @@ export class ExpertUploads {
   onFree: () => void = () => {}
   /** A staging buffer cannot be had back: the device is gone, or as good as gone. */
   onLost: (reason: string) => void = () => {}
-  readonly #device: GPUDevice
-  readonly #experts: number
-  readonly #stride: number
-  readonly #life: SlotLife
-  readonly #staging: readonly GPUBuffer[]
-  readonly #views: (Uint8Array | null)[] // of the buffers that are mapped; a range can be asked for once per mapping
-  readonly #keys: Int32Array // [slots], layer * experts + expert that the table shows in it; -1: none
-  readonly #missing: Int32Array // [layers], experts that the table shows in no slot
-  readonly #rows: Uint32Array // what the table shows, or will show
-  readonly #changed = new Set<number>() // layers whose row must be written
-  #pending: Upload[] = []
-  #gathers = false
+  private readonly device: GPUDevice
+  private readonly experts: number
+  private readonly stride: number
+  private readonly life: SlotLife
+  private readonly staging: readonly GPUBuffer[]
+  private readonly views: (Uint8Array | null)[] // of the buffers that are mapped; a range can be asked for once per mapping
+  private readonly keys: Int32Array // [slots], layer * experts + expert that the table shows in it; -1: none
+  private readonly missing: Int32Array // [layers], experts that the table shows in no slot
+  private readonly rows: Uint32Array // what the table shows, or will show
+  private readonly changed = new Set<number>() // layers whose row must be written
+  private pending: Upload[] = []
+  private isGathering = false
 
   static async create(device: GPUDevice, shape: UploadShape, life: SlotLife): Promise<ExpertUploads> {
     const descriptors = Array.from({ length: life.stagingBuffers }, () => ({
@@ -64,64 +64,64 @@ export class ExpertUploads {
   }
 
   private constructor(device: GPUDevice, shape: UploadShape, life: SlotLife, staging: readonly GPUBuffer[]) {
-    this.#device = device
-    this.#experts = shape.experts
-    this.#stride = shape.stride
-    this.#life = life
-    this.#staging = staging
-    this.#views = staging.map(() => null)
-    this.#keys = new Int32Array(shape.slots).fill(-1)
-    this.#missing = new Int32Array(shape.layers).fill(shape.experts)
-    this.#rows = new Uint32Array(shape.layers * shape.experts).fill(MISSING)
-    this.table = storageBuffer(device, this.#rows.byteLength, 'slot table')
-    device.queue.writeBuffer(this.table, 0, this.#rows)
+    this.device = device
+    this.experts = shape.experts
+    this.stride = shape.stride
+    this.life = life
+    this.staging = staging
+    this.views = staging.map(() => null)
+    this.keys = new Int32Array(shape.slots).fill(-1)
+    this.missing = new Int32Array(shape.layers).fill(shape.experts)
+    this.rows = new Uint32Array(shape.layers * shape.experts).fill(MISSING)
+    this.table = storageBuffer(device, this.rows.byteLength, 'slot table')
+    device.queue.writeBuffer(this.table, 0, this.rows)
   }
 
   /** Whether kernels find every expert of the layer. */
   isResident(layer: number): boolean {
-    return this.#missing[layer] === 0
+    return this.missing[layer] === 0
   }
 
   /** The bytes of a staging buffer that is being filled. */
   view(buffer: number): Uint8Array {
-    this.#views[buffer] ??= new Uint8Array(this.#staging[buffer].getMappedRange())
-    return this.#views[buffer]
+    this.views[buffer] ??= new Uint8Array(this.staging[buffer].getMappedRange())
+    return this.views[buffer]
   }
 
   /** Puts a filled buffer into a slot, where kernels find the expert from then on. `at`: the slot's place in `target`. */
   send(buffer: number, target: GPUBuffer, at: number, slot: number, key: number): void {
-    this.#views[buffer] = null
-    this.#staging[buffer].unmap()
-    const layer = Math.floor(key / this.#experts)
-    this.#keys[slot] = key
-    this.#missing[layer]--
-    this.#show(key, at)
-    const offset = at * this.#stride
+    this.views[buffer] = null
+    this.staging[buffer].unmap()
+    const layer = Math.floor(key / this.experts)
+    this.keys[slot] = key
+    this.missing[layer]--
+    this.show(key, at)
+    const offset = at * this.stride
     // Two for one slot stay in order.
-    if (this.#pending.some(other => other.target === target && other.offset === offset)) this.submit([])
-    this.#pending.push({ layer, buffer, target, offset })
+    if (this.pending.some(other => other.target === target && other.offset === offset)) this.submit([])
+    this.pending.push({ layer, buffer, target, offset })
     // A pass that gathers must not starve the reads either.
-    if (!this.#gathers || this.#life.freeStaging === 0) this.submit([])
+    if (!this.isGathering || this.life.freeStaging === 0) this.submit([])
   }
 
   /** Kernels that are submitted from now on do not find what was in the slot. */
   hide(slot: number): void {
-    const key = this.#keys[slot]
+    const key = this.keys[slot]
     if (key < 0) return
-    this.#keys[slot] = -1
-    this.#missing[Math.floor(key / this.#experts)]++
-    this.#show(key, MISSING)
-    if (!this.#gathers) this.#writeRows()
+    this.keys[slot] = -1
+    this.missing[Math.floor(key / this.experts)]++
+    this.show(key, MISSING)
+    if (!this.isGathering) this.writeRows()
   }
 
   /** Whether kernels that are submitted from now on find the expert. */
   isShown(key: number): boolean {
-    return this.#rows[key] !== MISSING
+    return this.rows[key] !== MISSING
   }
 
   /** While this is on, copies and rows wait for `submit`. */
   set gathers(on: boolean) {
-    this.#gathers = on
+    this.isGathering = on
     if (!on) this.submit([])
   }
 
@@ -130,29 +130,29 @@ export class ExpertUploads {
    * in the rest: what they may need goes before them, all else after the last, since one may use what another has looked up.
    */
   submit(commands: readonly GPUCommandBuffer[], end = Number.POSITIVE_INFINITY): void {
-    const first = this.#pending.filter(({ layer }) => layer < end)
-    const later = this.#pending.filter(({ layer }) => layer >= end)
-    this.#pending = []
-    this.#writeRows()
-    this.#copyAndSubmit(first, commands)
-    this.#copyAndSubmit(later, [])
+    const first = this.pending.filter(({ layer }) => layer < end)
+    const later = this.pending.filter(({ layer }) => layer >= end)
+    this.pending = []
+    this.writeRows()
+    this.copyAndSubmit(first, commands)
+    this.copyAndSubmit(later, [])
   }
 
-  #copyAndSubmit(uploads: readonly Upload[], commands: readonly GPUCommandBuffer[]): void {
+  private copyAndSubmit(uploads: readonly Upload[], commands: readonly GPUCommandBuffer[]): void {
     const [first = [], ...others] = commands.map(command => [command])
     if (uploads.length > 0) {
-      const encoder = this.#device.createCommandEncoder()
+      const encoder = this.device.createCommandEncoder()
       for (const { buffer, target, offset } of uploads) {
-        encoder.copyBufferToBuffer(this.#staging[buffer], 0, target, offset, this.#stride)
+        encoder.copyBufferToBuffer(this.staging[buffer], 0, target, offset, this.stride)
       }
       first.unshift(encoder.finish())
     }
-    for (const together of [first, ...others]) if (together.length > 0) this.#device.queue.submit(together)
+    for (const together of [first, ...others]) if (together.length > 0) this.device.queue.submit(together)
     for (const { buffer } of uploads) {
-      this.#life.submit(buffer)
-      this.#staging[buffer].mapAsync(mapMode.write).then(
+      this.life.submit(buffer)
+      this.staging[buffer].mapAsync(mapMode.write).then(
         () => {
-          this.#life.mapped(buffer)
+          this.life.mapped(buffer)
           this.onFree()
         },
         error => this.onLost((error as Error).message),
@@ -160,16 +160,16 @@ export class ExpertUploads {
     }
   }
 
-  #show(key: number, at: number): void {
-    this.#rows[key] = at
-    this.#changed.add(Math.floor(key / this.#experts))
+  private show(key: number, at: number): void {
+    this.rows[key] = at
+    this.changed.add(Math.floor(key / this.experts))
   }
 
-  #writeRows(): void {
-    for (const layer of this.#changed) {
-      const at = layer * this.#experts
-      this.#device.queue.writeBuffer(this.table, at * 4, this.#rows, at, this.#experts)
+  private writeRows(): void {
+    for (const layer of this.changed) {
+      const at = layer * this.experts
+      this.device.queue.writeBuffer(this.table, at * 4, this.rows, at, this.experts)
     }
-    this.#changed.clear()
+    this.changed.clear()
   }
 }

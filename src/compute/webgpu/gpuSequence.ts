@@ -37,22 +37,22 @@ export class GpuSequence implements SequenceState {
   state = EMPTY_STATE
   table: PageTable
   draft: GpuDraft | null = null // null: nothing is known of the last token
-  readonly #home: SequenceHome
+  private readonly home: SequenceHome
 
   constructor(home: SequenceHome) {
-    this.#home = home
+    this.home = home
     this.table = new PageTable(home.kv.pages)
     home.states.retain(EMPTY_STATE)
   }
 
   get bytes(): number {
-    const state = this.state === EMPTY_STATE ? 0 : this.#home.states.slotBytes
-    return state + this.table.pages.length * this.#home.kv.pageBytes
+    const state = this.state === EMPTY_STATE ? 0 : this.home.states.slotBytes
+    return state + this.table.pages.length * this.home.kv.pageBytes
   }
 
   /** What a step does at its very end: takes the new state slot over. Of tokens that are not kept nothing is left. */
   commit(tokens: number, state: number, draft: GpuDraft | null): void {
-    this.#home.states.release(this.state)
+    this.home.states.release(this.state)
     this.length += tokens
     this.state = state
     this.draft = draft
@@ -60,28 +60,28 @@ export class GpuSequence implements SequenceState {
   }
 
   async clear(): Promise<void> {
-    this.#home.states.retain(EMPTY_STATE)
-    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages), null)
+    this.home.states.retain(EMPTY_STATE)
+    this.become(0, EMPTY_STATE, new PageTable(this.home.kv.pages), null)
   }
 
   /** Nothing is known here of tokens before: guesses come from the present token's own routers. */
   clearPredictions(): void {}
 
   async hold(): Promise<HeldState> {
-    this.#home.states.retain(this.state)
-    return new GpuHeldState(this.#home, this.length, this.state, this.table.share(), this.draft)
+    this.home.states.retain(this.state)
+    return new GpuHeldState(this.home, this.length, this.state, this.table.share(), this.draft)
   }
 
   async restore(held: HeldState): Promise<void> {
     const { length, state, table, draft } = held as GpuHeldState
-    this.#home.states.retain(state)
-    this.#become(length, state, table.share(), draft)
+    this.home.states.retain(state)
+    this.become(length, state, table.share(), draft)
   }
 
   async exportLayer(layer: number): Promise<LayerState> {
-    const { config, states } = this.#home
+    const { config, states } = this.home
     if (config.layerKinds[layer] === 'linear_attention') {
-      const bytes = await this.#read(states.buffer(layer), [this.state * states.layerBytes], states.layerBytes)
+      const bytes = await this.read(states.buffer(layer), [this.state * states.layerBytes], states.layerBytes)
       const floats = new Float32Array(bytes)
       return {
         kind: 'linear_attention',
@@ -94,7 +94,7 @@ export class GpuSequence implements SequenceState {
   }
 
   async exportRows(layer: number, part: KvPart, start: number, rows: number): Promise<Float32Array> {
-    const { config, kv } = this.#home
+    const { config, kv } = this.home
     const row = kvRowSize(config)
     const out = new Float32Array(rows * row)
     if (rows === 0) return out
@@ -102,7 +102,7 @@ export class GpuSequence implements SequenceState {
     const begin = Math.floor(start / PAGE_TOKENS)
     const pages = this.table.pages.slice(begin, Math.ceil((start + rows) / PAGE_TOKENS))
     const offsets = pages.map(page => page * kv.layerPageBytes + partOffset(part, pageRows))
-    const floats = new Float32Array(await this.#read(kv.buffer(layer), offsets, pageRows * 4))
+    const floats = new Float32Array(await this.read(kv.buffer(layer), offsets, pageRows * 4))
     eachPagePart(PAGE_TOKENS, start, rows, (page, first, count, done) => {
       const at = (page - begin) * pageRows + first * row
       out.set(floats.subarray(at, at + count * row), done * row)
@@ -111,16 +111,16 @@ export class GpuSequence implements SequenceState {
   }
 
   async beginImport(length: number): Promise<StateImport> {
-    const { kv, states } = this.#home
+    const { kv, states } = this.home
     const table = new PageTable(kv.pages)
-    const slot = await this.#home.inTurn(async () => {
+    const slot = await this.home.inTurn(async () => {
       const pages = Math.ceil(length / PAGE_TOKENS)
       await kv.reserve(pages, pages)
       await states.reserve(1)
       table.reserve(0, length)
       return states.take()
     })
-    return this.#importInto(length, table, slot)
+    return this.importInto(length, table, slot)
   }
 
   importLayers(length: number, layers: Iterable<LayerState>): Promise<void> {
@@ -128,13 +128,13 @@ export class GpuSequence implements SequenceState {
   }
 
   release(): void {
-    this.#home.states.retain(EMPTY_STATE)
-    this.#become(0, EMPTY_STATE, new PageTable(this.#home.kv.pages), null)
+    this.home.states.retain(EMPTY_STATE)
+    this.become(0, EMPTY_STATE, new PageTable(this.home.kv.pages), null)
   }
 
   /** Pools that grow meanwhile take with them what was written: each write asks for the buffer anew. */
-  #importInto(length: number, table: PageTable, slot: number): StateImport {
-    const { device, config, kv, states } = this.#home
+  private importInto(length: number, table: PageTable, slot: number): StateImport {
+    const { device, config, kv, states } = this.home
     const row = kvRowSize(config)
     return {
       rows(layer, part, start, rows) {
@@ -149,7 +149,7 @@ export class GpuSequence implements SequenceState {
         floats.set(transposeState(state.recurrent, config, 'toGpu'), 4 * config.linearConvDim)
         device.queue.writeBuffer(states.buffer(layer), slot * states.layerBytes, floats)
       },
-      commit: () => this.#become(length, slot, table, null),
+      commit: () => this.become(length, slot, table, null),
       drop() {
         table.release()
         states.release(slot)
@@ -157,19 +157,19 @@ export class GpuSequence implements SequenceState {
     }
   }
 
-  #become(length: number, state: number, table: PageTable, draft: GpuDraft | null): void {
+  private become(length: number, state: number, table: PageTable, draft: GpuDraft | null): void {
     this.table.release()
-    this.#home.states.release(this.state)
+    this.home.states.release(this.state)
     this.length = length
     this.state = state
     this.table = table
     this.draft = draft
-    this.#home.dropAhead(this)
+    this.home.dropAhead(this)
   }
 
   /** Ranges of one size, back to back. */
-  async #read(buffer: GPUBuffer, offsets: readonly number[], size: number): Promise<ArrayBuffer> {
-    const { device } = this.#home
+  private async read(buffer: GPUBuffer, offsets: readonly number[], size: number): Promise<ArrayBuffer> {
+    const { device } = this.home
     const total = offsets.length * size
     const descriptor = { label: 'state', size: total, usage: bufferUsage.mapRead | bufferUsage.copyDst }
     const [target] = await createChecked(device, [descriptor], 'a copy of a state')
@@ -183,8 +183,8 @@ export class GpuSequence implements SequenceState {
 }
 
 class GpuHeldState implements HeldState {
-  readonly #home: SequenceHome
-  #released = false
+  private readonly home: SequenceHome
+  private released = false
 
   constructor(
     home: SequenceHome,
@@ -193,19 +193,19 @@ class GpuHeldState implements HeldState {
     readonly table: PageTable,
     readonly draft: GpuDraft | null,
   ) {
-    this.#home = home
+    this.home = home
   }
 
   get bytes(): number {
-    const own = this.state !== EMPTY_STATE && this.#home.states.holdersOf(this.state) === 1
-    return (own ? this.#home.states.slotBytes : 0) + this.table.ownPages * this.#home.kv.pageBytes
+    const own = this.state !== EMPTY_STATE && this.home.states.holdersOf(this.state) === 1
+    return (own ? this.home.states.slotBytes : 0) + this.table.ownPages * this.home.kv.pageBytes
   }
 
   release(): void {
-    if (this.#released) return
-    this.#released = true
+    if (this.released) return
+    this.released = true
     this.table.release()
-    this.#home.states.release(this.state)
+    this.home.states.release(this.state)
   }
 }
 

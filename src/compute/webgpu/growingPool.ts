@@ -32,34 +32,34 @@ export class GrowingPool {
   cells = 0
   /** Gives so many bytes of other memory back; false: there is none that could be given. */
   makeRoom: (bytes: number) => Promise<boolean> = async () => false
-  readonly #device: GPUDevice
-  readonly #options: GrowingPoolOptions
-  readonly #buffers = new Map<number, GPUBuffer>()
-  #aside: GPUBuffer | null = null // a cell: a buffer cannot be copied to itself, so the bytes take a step aside
+  private readonly device: GPUDevice
+  private readonly options: GrowingPoolOptions
+  private readonly buffers = new Map<number, GPUBuffer>()
+  private aside: GPUBuffer | null = null // a cell: a buffer cannot be copied to itself, so the bytes take a step aside
 
   constructor(device: GPUDevice, options: GrowingPoolOptions) {
-    this.#device = device
-    this.#options = options
+    this.device = device
+    this.options = options
   }
 
   get bytes(): number {
-    return this.cells * this.#options.cellBytes * this.#options.layers.length
+    return this.cells * this.options.cellBytes * this.options.layers.length
   }
 
   get maxCells(): number {
-    return Math.floor(this.#options.maxBindingBytes / this.#options.cellBytes)
+    return Math.floor(this.options.maxBindingBytes / this.options.cellBytes)
   }
 
   buffer(layer: number): GPUBuffer {
-    return this.#buffers.get(layer) as GPUBuffer
+    return this.buffers.get(layer) as GPUBuffer
   }
 
   /** Makes room for `cells` cells at least; throws OutOfMemoryError and then nothing has changed. */
   async reserve(cells: number): Promise<void> {
     if (cells <= this.cells) return
-    const { what, layers, cellBytes, initialCells } = this.#options
+    const { what, layers, cellBytes, initialCells } = this.options
     if (cells > this.maxCells) {
-      const limit = this.#options.maxBindingBytes
+      const limit = this.options.maxBindingBytes
       throw new OutOfMemoryError(
         what,
         cells * cellBytes,
@@ -70,56 +70,56 @@ export class GrowingPool {
     const some = Math.min(this.maxCells, Math.max(initialCells, cells, Math.ceil(this.cells * 1.25)))
     const twice = Math.min(this.maxCells, Math.max(some, this.cells * 2))
     const { cells: wanted, made } =
-      (await this.#tryCreate(twice)) ??
-      (await this.#tryCreate(some)) ??
-      (await this.#createInstead(some)) ??
-      (await this.#create(cells))
-    this.#aside ??= made[layers.length]
-    const encoder = this.#device.createCommandEncoder()
+      (await this.tryCreate(twice)) ??
+      (await this.tryCreate(some)) ??
+      (await this.createInstead(some)) ??
+      (await this.create(cells))
+    this.aside ??= made[layers.length]
+    const encoder = this.device.createCommandEncoder()
     for (const [i, layer] of layers.entries()) {
-      const old = this.#buffers.get(layer)
+      const old = this.buffers.get(layer)
       if (old !== undefined) encoder.copyBufferToBuffer(old, 0, made[i], 0, this.cells * cellBytes)
     }
-    this.#device.queue.submit([encoder.finish()])
+    this.device.queue.submit([encoder.finish()])
     for (const [i, layer] of layers.entries()) {
-      this.#buffers.get(layer)?.destroy()
-      this.#buffers.set(layer, made[i])
+      this.buffers.get(layer)?.destroy()
+      this.buffers.set(layer, made[i])
     }
     this.cells = wanted
     this.generation++
   }
 
-  async #tryCreate(cells: number): Promise<Created | null> {
-    return this.#create(cells).catch(error => {
+  private async tryCreate(cells: number): Promise<Created | null> {
+    return this.create(cells).catch(error => {
       if (error instanceof OutOfMemoryError) return null
       throw error
     })
   }
 
   /** In memory that others give back for it. */
-  async #createInstead(cells: number): Promise<Created | null> {
-    const { layers, cellBytes } = this.#options
+  private async createInstead(cells: number): Promise<Created | null> {
+    const { layers, cellBytes } = this.options
     while (await this.makeRoom(cells * cellBytes * layers.length)) {
-      const created = await this.#tryCreate(cells)
+      const created = await this.tryCreate(cells)
       if (created !== null) return created
     }
     return null
   }
 
-  async #create(cells: number): Promise<Created> {
-    const { what, layers, cellBytes } = this.#options
+  private async create(cells: number): Promise<Created> {
+    const { what, layers, cellBytes } = this.options
     const usage = bufferUsage.storage | bufferUsage.copySrc | bufferUsage.copyDst
     const descriptors = layers.map(layer => ({ label: `${what} ${layer}`, size: cells * cellBytes, usage }))
     const aside = { label: `${what}, aside`, size: cellBytes, usage: bufferUsage.copySrc | bufferUsage.copyDst }
-    const all = this.#aside === null ? [...descriptors, aside] : descriptors
-    return { cells, made: await createChecked(this.#device, all, what) }
+    const all = this.aside === null ? [...descriptors, aside] : descriptors
+    return { cells, made: await createChecked(this.device, all, what) }
   }
 
   /** Copies ranges of a cell to another one, in every layer. */
   copyCell(from: number, to: number, ranges: readonly { offset: number; size: number }[]): void {
-    const encoder = this.#device.createCommandEncoder()
-    const { layers, cellBytes } = this.#options
-    const aside = this.#aside as GPUBuffer
+    const encoder = this.device.createCommandEncoder()
+    const { layers, cellBytes } = this.options
+    const aside = this.aside as GPUBuffer
     for (const layer of layers) {
       const buffer = this.buffer(layer)
       for (const { offset, size } of ranges) {
@@ -128,6 +128,6 @@ export class GrowingPool {
         encoder.copyBufferToBuffer(aside, offset, buffer, to * cellBytes + offset, size)
       }
     }
-    this.#device.queue.submit([encoder.finish()])
+    this.device.queue.submit([encoder.finish()])
   }
 }

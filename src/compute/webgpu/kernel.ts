@@ -20,32 +20,32 @@ export interface Kernel {
 
 /** Compiles each variant once, all in parallel. Ask for kernels first, then await `ready`. */
 export class KernelSet {
-  readonly #device: GPUDevice
-  readonly #pending = new Map<string, Promise<Kernel>>()
-  #compiled = 0
+  private readonly device: GPUDevice
+  private readonly pending = new Map<string, Promise<Kernel>>()
+  private compiled = 0
 
   constructor(
     device: GPUDevice,
     readonly common: ShaderConstants,
     readonly onProgress?: (compiled: number, total: number) => void,
   ) {
-    this.#device = device
+    this.device = device
   }
 
   get(name: ShaderName, constants: ShaderConstants = {}): Promise<Kernel> {
     const all = { ...this.common, ...constants }
     const key = `${name} ${JSON.stringify(all)}`
-    let kernel = this.#pending.get(key)
+    let kernel = this.pending.get(key)
     if (kernel === undefined) {
-      kernel = this.#compile(name, all)
-      this.#pending.set(key, kernel)
+      kernel = this.compile(name, all)
+      this.pending.set(key, kernel)
       kernel.catch(() => {}) // whoever awaits it sees the error
     }
     return kernel
   }
 
-  async #compile(name: ShaderName, constants: ShaderConstants): Promise<Kernel> {
-    const device = this.#device
+  private async compile(name: ShaderName, constants: ShaderConstants): Promise<Kernel> {
+    const device = this.device
     const code = shaderSource(name, constants)
     const bindings = bindingsOf(code)
     const layout = device.createBindGroupLayout({ label: name, entries: bindings })
@@ -54,8 +54,8 @@ export class KernelSet {
       layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
       compute: { module: device.createShaderModule({ label: name, code }), entryPoint: 'main' },
     })
-    this.#compiled++
-    this.onProgress?.(this.#compiled, this.#pending.size)
+    this.compiled++
+    this.onProgress?.(this.compiled, this.pending.size)
     return {
       name,
       pipeline,

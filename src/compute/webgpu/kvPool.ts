@@ -31,68 +31,68 @@ export class KvPool implements PageMemory {
   readonly layerPageBytes: number
   readonly pageBytes: number // of all layers
   pageTable: GPUBuffer
-  readonly #device: GPUDevice
-  readonly #pool: GrowingPool
-  readonly #rowBytes: number
-  #tableGeneration = 0
-  #tableWords = TABLE_WORDS
+  private readonly device: GPUDevice
+  private readonly pool: GrowingPool
+  private readonly rowBytes: number
+  private tableGeneration = 0
+  private tableWords = TABLE_WORDS
 
   constructor(device: GPUDevice, config: ModelConfig, layers: readonly number[], maxBindingBytes: number) {
-    this.#device = device
-    this.#rowBytes = kvRowSize(config) * 4
+    this.device = device
+    this.rowBytes = kvRowSize(config) * 4
     const options = poolOptions(config, layers, maxBindingBytes)
     this.layerPageBytes = options.cellBytes
     this.pageBytes = this.layerPageBytes * layers.length
-    this.#pool = new GrowingPool(device, options)
+    this.pool = new GrowingPool(device, options)
     this.pages = new PagePool(PAGE_TOKENS, this)
-    this.pageTable = storageBuffer(device, this.#tableWords * 4, 'page table')
+    this.pageTable = storageBuffer(device, this.tableWords * 4, 'page table')
   }
 
   get generation(): number {
-    return this.#pool.generation + this.#tableGeneration
+    return this.pool.generation + this.tableGeneration
   }
 
   get bytes(): number {
-    return this.#pool.bytes
+    return this.pool.bytes
   }
 
   /** More than these no kernel sees. */
   get mostPages(): number {
-    return this.#pool.maxCells
+    return this.pool.maxCells
   }
 
   /** What to ask for memory when the GPU refuses it. */
   set makeRoom(ask: (bytes: number) => Promise<boolean>) {
-    this.#pool.makeRoom = ask
+    this.pool.makeRoom = ask
   }
 
   buffer(layer: number): GPUBuffer {
-    return this.#pool.buffer(layer)
+    return this.pool.buffer(layer)
   }
 
   /** Makes sure that `count` pages can be allocated, and that a table of `words` fits. Never while a step runs. */
   async reserve(count: number, words: number): Promise<void> {
-    await this.#pool.reserve(this.pages.pagesInUse + count)
-    if (words > this.#tableWords) {
-      const wanted = Math.max(words, this.#tableWords * 2)
+    await this.pool.reserve(this.pages.pagesInUse + count)
+    if (words > this.tableWords) {
+      const wanted = Math.max(words, this.tableWords * 2)
       const { usage } = this.pageTable
-      const [made] = await createChecked(this.#device, [{ label: 'page table', size: wanted * 4, usage }], 'page table')
+      const [made] = await createChecked(this.device, [{ label: 'page table', size: wanted * 4, usage }], 'page table')
       this.pageTable.destroy()
       this.pageTable = made
-      this.#tableWords = wanted
-      this.#tableGeneration++
+      this.tableWords = wanted
+      this.tableGeneration++
     }
   }
 
   allocate(page: number): void {
-    if (page >= this.#pool.cells) throw new Error(`page ${page} of ${this.#pool.cells} was not reserved`)
+    if (page >= this.pool.cells) throw new Error(`page ${page} of ${this.pool.cells} was not reserved`)
   }
 
   copy(from: number, to: number, rows: number): void {
-    const size = rows * this.#rowBytes
-    this.#pool.copyCell(from, to, [
+    const size = rows * this.rowBytes
+    this.pool.copyCell(from, to, [
       { offset: 0, size },
-      { offset: PAGE_TOKENS * this.#rowBytes, size },
+      { offset: PAGE_TOKENS * this.rowBytes, size },
     ])
   }
 

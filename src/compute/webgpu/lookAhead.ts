@@ -30,32 +30,32 @@ interface Submitted {
 }
 
 export class LookAhead {
-  readonly #states: StatePool
-  readonly #info: StepInfo
-  readonly #decode: DecodePass
-  readonly #patience: number
-  #inRow = 0 // steps that went on with the best token
-  #given: Given | null = null
-  #next: Submitted | null = null
-  #claimed: Submitted | null = null
+  private readonly states: StatePool
+  private readonly info: StepInfo
+  private readonly pass: DecodePass
+  private readonly patience: number
+  private inRow = 0 // steps that went on with the best token
+  private given: Given | null = null
+  private next: Submitted | null = null
+  private claimed: Submitted | null = null
 
   constructor(states: StatePool, info: StepInfo, decode: DecodePass, patience: number) {
-    this.#states = states
-    this.#info = info
-    this.#decode = decode
-    this.#patience = patience
+    this.states = states
+    this.info = info
+    this.pass = decode
+    this.patience = patience
   }
 
   /** What a step takes that is computed already; null, and nothing is computed ahead any more, where it wants something else. */
   claim(runs: readonly StepRun[]): ActiveRun | null {
-    const next = this.#next
+    const next = this.next
     if (next === null) return null
-    if (runs.length !== 1 || !this.#goesOn(runs[0]) || next.run.position !== next.run.sequence.length) {
+    if (runs.length !== 1 || !this.goesOn(runs[0]) || next.run.position !== next.run.sequence.length) {
       this.drop()
       return null
     }
-    this.#next = null
-    this.#claimed = next
+    this.next = null
+    this.claimed = next
     return next.run
   }
 
@@ -66,21 +66,21 @@ export class LookAhead {
 
   /** Decodes a single run, and begins with the token after it where its sequence has gone on with the best one. */
   async decode(run: StepRun, active: ActiveRun, signal?: AbortSignal): Promise<DecodeResult> {
-    const claimed = this.#claimed?.run === active ? this.#claimed : null
-    this.#claimed = null
-    this.#inRow = this.#goesOn(run) ? this.#inRow + 1 : 0
-    const begins = this.#inRow >= this.#patience
-    this.#given = null
+    const claimed = this.claimed?.run === active ? this.claimed : null
+    this.claimed = null
+    this.inRow = this.goesOn(run) ? this.inRow + 1 : 0
+    const begins = this.inRow >= this.patience
+    this.given = null
     try {
       let result: DecodeResult
       if (claimed === null) {
-        this.#info.write([active])
-        result = await this.#decode.run({ tokens: 1, runs: 1 }, signal, () => begins && this.#begin(active))
+        this.info.write([active])
+        result = await this.pass.run({ tokens: 1, runs: 1 }, signal, () => begins && this.begin(active))
       } else {
-        this.#begin(active)
-        result = await this.#decode.finish(claimed.reading, 1, signal)
+        this.begin(active)
+        result = await this.pass.finish(claimed.reading, 1, signal)
       }
-      this.#given = { sequence: active.sequence, position: active.position + 1, token: result.winners[0] }
+      this.given = { sequence: active.sequence, position: active.position + 1, token: result.winners[0] }
       return result
     } catch (error) {
       this.drop()
@@ -90,27 +90,27 @@ export class LookAhead {
 
   /** Nothing that was computed ahead is wanted. `sequence`: of this one. */
   drop(sequence?: GpuSequence): void {
-    if (this.#next === null || (sequence !== undefined && this.#next.run.sequence !== sequence)) return
-    this.#next.reading.catch(() => {}) // the device's end is heard of elsewhere
-    this.#states.release(this.#next.run.stateOut)
-    this.#next = null
+    if (this.next === null || (sequence !== undefined && this.next.run.sequence !== sequence)) return
+    this.next.reading.catch(() => {}) // the device's end is heard of elsewhere
+    this.states.release(this.next.run.stateOut)
+    this.next = null
   }
 
-  #goesOn(run: StepRun): boolean {
-    const given = this.#given
+  private goesOn(run: StepRun): boolean {
+    const given = this.given
     if (given === null || !this.isFor(run)) return false
     const { sequence, tokens } = run
     return given.sequence === sequence && given.position === sequence.length && given.token === tokens[0]
   }
 
-  #begin({ sequence, position, pages, stateOut: stateIn, firstRow }: ActiveRun): void {
+  private begin({ sequence, position, pages, stateOut: stateIn, firstRow }: ActiveRun): void {
     const next = position + 1
-    if (next >= pages.length * PAGE_TOKENS || !this.#states.hasFree) return
-    const stateOut = this.#states.take()
+    if (next >= pages.length * PAGE_TOKENS || !this.states.hasFree) return
+    const stateOut = this.states.take()
     const run = { sequence, tokens: [0], position: next, pages, stateIn, stateOut, firstRow }
-    this.#info.write([run])
-    const reading = this.#decode.submitNext()
-    if (reading === null) this.#states.release(stateOut)
-    else this.#next = { run, reading }
+    this.info.write([run])
+    const reading = this.pass.submitNext()
+    if (reading === null) this.states.release(stateOut)
+    else this.next = { run, reading }
   }
 }

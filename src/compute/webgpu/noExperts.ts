@@ -22,14 +22,14 @@ export class NoExperts implements StepSlots {
   readonly bytes = 0
   gathers = false
   onRead: (() => void) | null = null
-  readonly #device: GPUDevice
+  private readonly device: GPUDevice
 
   constructor(device: GPUDevice) {
-    this.#device = device
+    this.device = device
   }
 
   submit(commands: readonly GPUCommandBuffer[]): void {
-    this.#device.queue.submit([...commands])
+    this.device.queue.submit([...commands])
   }
 
   get reads(): ReadTotals {

@@ -5,38 +5,38 @@ import { type Profiler, Recorder } from './recorder.js'
 
 export class Pieces {
   recorder: Recorder
-  readonly #gpu: GpuContext
-  readonly #growth: number
-  readonly #profiler: Profiler | null
-  readonly #commands: GPUCommandBuffer[] = []
-  #layers = 0 // in this piece
-  #most: number
+  private readonly gpu: GpuContext
+  private readonly growth: number
+  private readonly profiler: Profiler | null
+  private readonly commands: GPUCommandBuffer[] = []
+  private layers = 0 // in this piece
+  private most: number
 
   /** `growth`: layers of a piece, over those of the one before; 0: all in one. `first`: of the first one. */
   constructor(gpu: GpuContext, growth: number, first: number, profiler: Profiler | null = null) {
-    this.#gpu = gpu
-    this.#growth = growth
-    this.#profiler = profiler
-    this.#most = growth === 0 ? Number.POSITIVE_INFINITY : first
+    this.gpu = gpu
+    this.growth = growth
+    this.profiler = profiler
+    this.most = growth === 0 ? Number.POSITIVE_INFINITY : first
     this.recorder = new Recorder(gpu.device, profiler)
   }
 
   /** A layer is recorded, and others follow. */
   layerDone(): void {
-    if (++this.#layers < this.#most) return
-    this.#end()
-    this.#layers = 0
-    this.#most *= this.#growth
-    this.recorder = new Recorder(this.#gpu.device, this.#profiler)
+    if (++this.layers < this.most) return
+    this.end()
+    this.layers = 0
+    this.most *= this.growth
+    this.recorder = new Recorder(this.gpu.device, this.profiler)
   }
 
   finish(): GPUCommandBuffer[] {
-    this.#end()
-    return this.#commands
+    this.end()
+    return this.commands
   }
 
-  #end(): void {
+  private end(): void {
     const commands = this.recorder.finish()
-    if (commands !== null) this.#commands.push(commands)
+    if (commands !== null) this.commands.push(commands)
   }
 }

@@ -5,38 +5,38 @@
 const MOST = 16 // kinds: the oldest goes
 
 export class PreparedCommands<T> {
-  readonly #made = new Map<string, T>()
-  readonly #pools: readonly { readonly generation: number }[]
-  #generation = ''
+  private readonly made = new Map<string, T>()
+  private readonly pools: readonly { readonly generation: number }[]
+  private generation = ''
 
   /** `pools`: what has the buffers that may be replaced. */
   constructor(pools: readonly { readonly generation: number }[]) {
-    this.#pools = pools
+    this.pools = pools
   }
 
   has(kind: string): boolean {
-    this.#forgetOld()
-    return this.#made.has(kind)
+    this.forgetOld()
+    return this.made.has(kind)
   }
 
   put(kind: string, commands: T): void {
-    this.#forgetOld()
-    this.#made.delete(kind)
-    this.#made.set(kind, commands)
-    const [oldest] = this.#made.keys()
-    if (this.#made.size > MOST) this.#made.delete(oldest)
+    this.forgetOld()
+    this.made.delete(kind)
+    this.made.set(kind, commands)
+    const [oldest] = this.made.keys()
+    if (this.made.size > MOST) this.made.delete(oldest)
   }
 
   take(kind: string): T | null {
-    this.#forgetOld()
-    const commands = this.#made.get(kind) ?? null
-    this.#made.delete(kind)
+    this.forgetOld()
+    const commands = this.made.get(kind) ?? null
+    this.made.delete(kind)
     return commands
   }
 
-  #forgetOld(): void {
-    const now = this.#pools.map(({ generation }) => generation).join()
-    if (now !== this.#generation) this.#made.clear()
-    this.#generation = now
+  private forgetOld(): void {
+    const now = this.pools.map(({ generation }) => generation).join()
+    if (now !== this.generation) this.made.clear()
+    this.generation = now
   }
 }

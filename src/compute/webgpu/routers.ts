@@ -10,13 +10,13 @@ import { MAX_SEGMENTS, type MatrixAt, type MatrixPart } from './matrixWeights.js
 export const MOST_AHEAD = MAX_SEGMENTS - 2
 
 export class Routers {
-  readonly #parts: readonly MatrixPart[]
-  readonly #experts: number
+  private readonly parts: readonly MatrixPart[]
+  private readonly experts: number
 
   /** `parts`: loaded from the places that `place` gave. */
   constructor(parts: readonly MatrixPart[], config: ModelConfig) {
-    this.#parts = parts
-    this.#experts = config.numExperts
+    this.parts = parts
+    this.experts = config.numExperts
   }
 
   static place(tensors: ModelTensors, { expertLayers, numExperts }: ModelConfig): MatrixAt[] {
@@ -32,8 +32,8 @@ export class Routers {
 
   /** A layer's router rows, then the shared expert's gate. */
   of(layer: number): MatrixPart[] {
-    const width = this.#experts + 1
-    return this.#parts.flatMap(part => {
+    const width = this.experts + 1
+    return this.parts.flatMap(part => {
       const own = part.segments.filter(({ out }) => Math.floor(out / width) === layer)
       const segments = own.map(segment => ({ ...segment, out: segment.out - layer * width }))
       return segments.length > 0 ? [{ ...part, segments }] : []
@@ -47,9 +47,9 @@ export class Routers {
     const segments = [...own.segments]
     for (let i = 1; i <= ahead; i++) {
       const next = this.of(layer + i).find(({ buffer }) => buffer === own.buffer)
-      const router = next?.segments.filter(({ out }) => out < this.#experts)
+      const router = next?.segments.filter(({ out }) => out < this.experts)
       if (router?.length !== 1) return null
-      segments.push({ ...router[0], out: this.#experts + 1 + (i - 1) * this.#experts, norm: i })
+      segments.push({ ...router[0], out: this.experts + 1 + (i - 1) * this.experts, norm: i })
     }
     return segments.length <= MAX_SEGMENTS ? { ...own, segments } : null
   }

@@ -14,33 +14,33 @@ export interface PoolBuffer {
 export class SlotPools {
   /** Counts how often a buffer was replaced. */
   generation = 0
-  readonly #device: GPUDevice
-  readonly #plan: PoolPlan
-  readonly #stride: number
-  readonly #buffers: GPUBuffer[]
-  readonly #others: readonly number[] // slots before those of experts
-  readonly #slots: number[] // of experts
+  private readonly device: GPUDevice
+  private readonly plan: PoolPlan
+  private readonly stride: number
+  private readonly buffers: GPUBuffer[]
+  private readonly others: readonly number[] // slots before those of experts
+  private readonly slots: number[] // of experts
 
   constructor(device: GPUDevice, plan: PoolPlan, stride: number, buffers: readonly GPUBuffer[]) {
-    this.#device = device
-    this.#plan = plan
-    this.#stride = stride
-    this.#buffers = [...buffers]
-    this.#others = buffers.map((_, pool) => otherSlots(plan, pool))
-    this.#slots = buffers.map(() => plan.slots)
+    this.device = device
+    this.plan = plan
+    this.stride = stride
+    this.buffers = [...buffers]
+    this.others = buffers.map((_, pool) => otherSlots(plan, pool))
+    this.slots = buffers.map(() => plan.slots)
   }
 
   /** Slots of the smallest pool: what one layer can have at once. */
   get least(): number {
-    return Math.min(...this.#slots)
+    return Math.min(...this.slots)
   }
 
   get bytes(): number {
-    return this.#slots.reduce((sum, slots) => sum + slots, 0) * this.#stride
+    return this.slots.reduce((sum, slots) => sum + slots, 0) * this.stride
   }
 
   slotsOf(pool: number): number {
-    return this.#slots[pool]
+    return this.slots[pool]
   }
 
   of(layer: number): PoolBuffer {
@@ -56,26 +56,26 @@ export class SlotPools {
   }
 
   buffer(layer: number): GPUBuffer {
-    return this.#buffers[this.#plan.poolOfLayer[layer]]
+    return this.buffers[this.plan.poolOfLayer[layer]]
   }
 
   /** Where a slot, counted over all pools, lies in its pool's buffer. */
   placeOf(slot: number): number {
-    const { slots } = this.#plan
-    return this.#others[Math.floor(slot / slots)] + (slot % slots)
+    const { slots } = this.plan
+    return this.others[Math.floor(slot / slots)] + (slot % slots)
   }
 
   /** Makes a pool's buffer anew with fewer slots: what was in it is gone. `least`: where even that is refused. */
   async shrink(pool: number, slots: number, least: number): Promise<void> {
-    this.#buffers[pool].destroy()
-    await settle(this.#device)
+    this.buffers[pool].destroy()
+    await settle(this.device)
     for (const count of [slots, least]) {
-      const size = (count + this.#others[pool]) * this.#stride
+      const size = (count + this.others[pool]) * this.stride
       const descriptor = { label: `experts ${pool}`, size, usage: POOL_USAGE }
       try {
-        const [buffer] = await createChecked(this.#device, [descriptor], 'expert memory')
-        this.#buffers[pool] = buffer
-        this.#slots[pool] = count
+        const [buffer] = await createChecked(this.device, [descriptor], 'expert memory')
+        this.buffers[pool] = buffer
+        this.slots[pool] = count
         this.generation++
         return
       } catch (error) {

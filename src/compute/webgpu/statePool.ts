@@ -31,75 +31,75 @@ function poolOptions(config: ModelConfig, layers: readonly number[], maxBindingB
 export class StatePool {
   readonly slotBytes: number // of all layers
   readonly layerBytes: number
-  readonly #pool: GrowingPool
-  readonly #rows: GrowingPool | null // by the same slots; null: there is no head for drafts
-  readonly #holders: number[] = [1] // by slot
-  readonly #free: number[] = []
+  private readonly pool: GrowingPool
+  private readonly rows: GrowingPool | null // by the same slots; null: there is no head for drafts
+  private readonly holders: number[] = [1] // by slot
+  private readonly free: number[] = []
 
   constructor(device: GPUDevice, config: ModelConfig, layers: readonly number[], maxBindingBytes: number) {
     const options = poolOptions(config, layers, maxBindingBytes)
     this.layerBytes = options.cellBytes
     this.slotBytes = this.layerBytes * layers.length
-    this.#pool = new GrowingPool(device, options)
-    this.#rows = config.draftHead && new GrowingPool(device, rowOptions(config, maxBindingBytes))
+    this.pool = new GrowingPool(device, options)
+    this.rows = config.draftHead && new GrowingPool(device, rowOptions(config, maxBindingBytes))
   }
 
   get generation(): number {
-    return this.#pool.generation + (this.#rows?.generation ?? 0)
+    return this.pool.generation + (this.rows?.generation ?? 0)
   }
 
   get bytes(): number {
-    return this.#pool.bytes + (this.#rows?.bytes ?? 0)
+    return this.pool.bytes + (this.rows?.bytes ?? 0)
   }
 
   /** What to ask for memory when the GPU refuses it. */
   set makeRoom(ask: (bytes: number) => Promise<boolean>) {
-    this.#pool.makeRoom = ask
-    if (this.#rows) this.#rows.makeRoom = ask
+    this.pool.makeRoom = ask
+    if (this.rows) this.rows.makeRoom = ask
   }
 
   buffer(layer: number): GPUBuffer {
-    return this.#pool.buffer(layer)
+    return this.pool.buffer(layer)
   }
 
   /** [slots, hidden]: the hidden row of a sequence's last token, before the final norm, for the head for drafts. */
   get lastRows(): GPUBuffer {
-    if (this.#rows === null) throw new Error('there is no head for drafts')
-    return this.#rows.buffer(0)
+    if (this.rows === null) throw new Error('there is no head for drafts')
+    return this.rows.buffer(0)
   }
 
   /** Makes sure that `count` slots can be taken. */
   async reserve(count: number): Promise<void> {
-    const slots = this.#holders.length + Math.max(0, count - this.#free.length)
-    await this.#rows?.reserve(slots)
-    await this.#pool.reserve(slots)
+    const slots = this.holders.length + Math.max(0, count - this.free.length)
+    await this.rows?.reserve(slots)
+    await this.pool.reserve(slots)
   }
 
-  get #cells(): number {
-    return Math.min(this.#pool.cells, this.#rows?.cells ?? this.#pool.cells)
+  private get cells(): number {
+    return Math.min(this.pool.cells, this.rows?.cells ?? this.pool.cells)
   }
 
   /** Whether one can be taken without asking for memory. */
   get hasFree(): boolean {
-    return this.#free.length > 0 || this.#holders.length < this.#cells
+    return this.free.length > 0 || this.holders.length < this.cells
   }
 
   take(): number {
-    const slot = this.#free.pop() ?? this.#holders.length
-    if (slot >= this.#cells) throw new Error(`state ${slot} of ${this.#cells} was not reserved`)
-    this.#holders[slot] = 1
+    const slot = this.free.pop() ?? this.holders.length
+    if (slot >= this.cells) throw new Error(`state ${slot} of ${this.cells} was not reserved`)
+    this.holders[slot] = 1
     return slot
   }
 
   holdersOf(slot: number): number {
-    return this.#holders[slot]
+    return this.holders[slot]
   }
 
   retain(slot: number): void {
-    this.#holders[slot]++
+    this.holders[slot]++
   }
 
   release(slot: number): void {
-    if (--this.#holders[slot] === 0) this.#free.push(slot)
+    if (--this.holders[slot] === 0) this.free.push(slot)
   }
 }

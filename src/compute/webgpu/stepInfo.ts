@@ -25,27 +25,27 @@ export interface PlannedRun {
 }
 
 export class StepInfo {
-  readonly #device: GPUDevice
-  readonly #config: ModelConfig
-  readonly #space: Workspace
-  readonly #kv: KvPool
-  readonly #rope: RopeFrequencies
+  private readonly device: GPUDevice
+  private readonly config: ModelConfig
+  private readonly space: Workspace
+  private readonly kv: KvPool
+  private readonly rope: RopeFrequencies
 
   constructor(device: GPUDevice, config: ModelConfig, space: Workspace, kv: KvPool) {
-    this.#device = device
-    this.#config = config
-    this.#space = space
-    this.#kv = kv
-    this.#rope = ropeFrequencies(config.rope)
+    this.device = device
+    this.config = config
+    this.space = space
+    this.kv = kv
+    this.rope = ropeFrequencies(config.rope)
   }
 
   write(runs: readonly PlannedRun[]): void {
-    const { queue } = this.#device
-    const { count, runWords, pages } = this.writeTokens(runs, this.#space)
-    queue.writeBuffer(this.#space.step, 0, new Uint32Array([count, runs.length, 0, 0]))
-    queue.writeBuffer(this.#space.runInfo, 0, runWords)
-    queue.writeBuffer(this.#kv.pageTable, 0, new Uint32Array(pages))
-    queue.writeBuffer(this.#space.status, 0, new Uint32Array(4))
+    const { queue } = this.device
+    const { count, runWords, pages } = this.writeTokens(runs, this.space)
+    queue.writeBuffer(this.space.step, 0, new Uint32Array([count, runs.length, 0, 0]))
+    queue.writeBuffer(this.space.runInfo, 0, runWords)
+    queue.writeBuffer(this.kv.pageTable, 0, new Uint32Array(pages))
+    queue.writeBuffer(this.space.status, 0, new Uint32Array(4))
   }
 
   /** The tokens alone: the runs and their pages are those of the last `write`. */
@@ -53,7 +53,7 @@ export class StepInfo {
     const count = runs.reduce((sum, run) => sum + run.tokens.length, 0)
     const tokens = new Uint32Array(count * TOKEN_WORDS)
     const runWords = new Uint32Array(runs.length * 4)
-    const angles = new Float32Array(count * this.#config.rope.dims)
+    const angles = new Float32Array(count * this.config.rope.dims)
     const pages: number[] = []
     let token = 0
     for (const [r, run] of runs.entries()) {
@@ -66,19 +66,19 @@ export class StepInfo {
         const [stateIn, stateOut] = statesOf(run, i)
         const words = [id, position, r, i, pages.length, stateIn, stateOut, run.firstRow ?? 0]
         tokens.set(words, token * TOKEN_WORDS)
-        this.#writeAngles(angles, token, position)
+        this.writeAngles(angles, token, position)
         token++
       }
       pages.push(...run.pages)
     }
-    this.#device.queue.writeBuffer(into.tokenInfo, 0, tokens)
-    this.#device.queue.writeBuffer(into.angles, 0, angles)
+    this.device.queue.writeBuffer(into.tokenInfo, 0, tokens)
+    this.device.queue.writeBuffer(into.angles, 0, angles)
     return { count, runWords, pages }
   }
 
-  #writeAngles(angles: Float32Array, token: number, position: number): void {
-    const base = token * this.#config.rope.dims
-    const { frequencies, magnitude } = this.#rope
+  private writeAngles(angles: Float32Array, token: number, position: number): void {
+    const base = token * this.config.rope.dims
+    const { frequencies, magnitude } = this.rope
     for (const [i, frequency] of frequencies.entries()) {
       const angle = position * frequency
       angles[base + 2 * i] = Math.cos(angle) * magnitude

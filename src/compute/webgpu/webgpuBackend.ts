@@ -81,47 +81,47 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly plan: GpuPlan
   readonly states: StatePool
   readonly kv: KvPool
-  readonly #opened: GpuDevice
-  readonly #packed: PackedModel
-  readonly #space: Workspace
-  readonly #slots: StepSlots
-  readonly #tier: HostTier | null // the experts that the GPU has no room for
-  readonly #info: StepInfo
-  readonly #prompt: PromptPass
-  readonly #decode: DecodePass
-  readonly #head: Head
-  readonly #drafts: DraftWays | null
+  private readonly opened: GpuDevice
+  private readonly packed: PackedModel
+  private readonly space: Workspace
+  private readonly slots: StepSlots
+  private readonly tier: HostTier | null // the experts that the GPU has no room for
+  private readonly info: StepInfo
+  private readonly prompt: PromptPass
+  private readonly decode: DecodePass
+  private readonly head: Head
+  private readonly drafts: DraftWays | null
   readonly draft?: Backend['draft']
-  readonly #ahead: LookAhead
-  readonly #profiler: Profiler | null
-  readonly #counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
-  readonly #turns = new Turns()
-  readonly #filling: Promise<void>
-  #closed = false
+  private readonly ahead: LookAhead
+  private readonly profiler: Profiler | null
+  private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
+  private readonly turns = new Turns()
+  private readonly filling: Promise<void>
+  private closed = false
 
   constructor(opened: GpuDevice, packed: PackedModel, options: BackendOptions, parts: BackendParts) {
-    this.#opened = opened
-    this.#packed = packed
+    this.opened = opened
+    this.packed = packed
     this.device = opened.device
     this.config = packed.config
     this.chunkTokens = parts.chunkTokens
     this.plan = parts.plan
     this.states = parts.states
     this.kv = parts.kv
-    this.#space = parts.space
-    this.#slots = parts.slots
-    this.#tier = parts.tier
-    this.#prompt = parts.prompt
-    this.#decode = parts.decode
-    this.#head = parts.head
-    this.#drafts = parts.drafts
+    this.space = parts.space
+    this.slots = parts.slots
+    this.tier = parts.tier
+    this.prompt = parts.prompt
+    this.decode = parts.decode
+    this.head = parts.head
+    this.drafts = parts.drafts
     const { drafts } = parts
-    if (drafts) this.draft = (requests, options = {}) => this.inTurn(() => this.#guess(drafts, requests, options))
-    this.#profiler = parts.profiler
-    this.#filling = parts.filling
-    this.#info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
+    if (drafts) this.draft = (requests, options = {}) => this.inTurn(() => this.guess(drafts, requests, options))
+    this.profiler = parts.profiler
+    this.filling = parts.filling
+    this.info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
     const patience = parts.drafts === null ? 1 : DRAFTING_PATIENCE
-    this.#ahead = new LookAhead(parts.states, this.#info, parts.decode, patience)
+    this.ahead = new LookAhead(parts.states, this.info, parts.decode, patience)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
     if (opened.tensors) paths.push('matrix units')
@@ -134,89 +134,93 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   dropAhead(sequence: GpuSequence): void {
-    this.#ahead.drop(sequence)
+    this.ahead.drop(sequence)
   }
 
   step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
-    return this.#inTurn(() => this.#step(runs, options))
+    return this.takeTurn(() => this.runStep(runs, options))
   }
 
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
-    return this.inTurn(() => this.#probe(sequence, request))
+    return this.inTurn(() => this.probeChunks(sequence, request))
   }
 
   inTurn<T>(work: () => Promise<T>): Promise<T> {
-    return this.#inTurn(() => {
-      this.#ahead.drop() // whoever comes may write where that has written
+    return this.takeTurn(() => {
+      this.ahead.drop() // whoever comes may write where that has written
       return work()
     })
   }
 
   /** One at a time: workspace, page table and slots are one. What goes wrong because the device is gone is told as that. */
-  #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    return this.#turns.take(async () => {
-      this.#check()
+  private takeTurn<T>(work: () => Promise<T>): Promise<T> {
+    return this.turns.take(async () => {
+      this.check()
       try {
         return await work()
       } catch (error) {
-        throw await this.#explain(error)
+        throw await this.explain(error)
       }
     })
   }
 
-  async #explain(error: unknown): Promise<unknown> {
-    if (this.#closed) return new ClosedError('model')
+  private async explain(error: unknown): Promise<unknown> {
+    if (this.closed) return new ClosedError('model')
     // A command that failed with the device may be heard of before the device's end is.
     if (!(error instanceof MoefluxError)) await nextTurn()
     try {
-      this.#opened.check()
+      this.opened.check()
     } catch (lost) {
       return lost
     }
     return error
   }
 
-  async #step(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
+  private async runStep(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
     options.signal?.throwIfAborted()
     const began = performance.now()
-    const claimed = this.#ahead.claim(runs)
-    const active = claimed === null ? await this.#plan(runs) : [claimed]
+    const claimed = this.ahead.claim(runs)
+    const active = claimed === null ? await this.planRuns(runs) : [claimed]
     try {
-      const rows = await this.#evaluate(runs, active, options)
+      const rows = await this.evaluate(runs, active, options)
       // Nothing can fail from here on.
       const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
-      for (const [i, run] of active.entries()) this.#commit(run, kept[i])
-      this.#count(runs, kept, performance.now() - began)
+      for (const [i, run] of active.entries()) this.commit(run, kept[i])
+      this.count(runs, kept, performance.now() - began)
       return rows.map(({ argmax, ...inside }, i) => {
         const at = runs[i].keep ? kept[i] - 1 : argmax.length - 1
         return { ...inside, argmax: runs[i].output === 'none' ? null : argmax[at], kept: kept[i] }
       })
     } catch (error) {
-      this.#release(active)
+      this.release(active)
       throw error
     }
   }
 
   /** The state after the last token that is kept becomes the sequence's; those of the others are free. */
-  #commit({ sequence, states, stateOut, firstRow }: ActiveRun, kept: number): void {
+  private commit({ sequence, states, stateOut, firstRow }: ActiveRun, kept: number): void {
     const own = states?.[kept - 1] ?? stateOut
     for (const slot of states ?? []) if (slot !== own) this.states.release(slot)
-    sequence.commit(kept, own, this.#drafts && { firstRow })
+    sequence.commit(kept, own, this.drafts && { firstRow })
   }
 
-  async #guess(drafts: DraftWays, requests: readonly DraftRequest[], { signal }: StepOptions): Promise<DraftOutput[]> {
+  private async guess(
+    drafts: DraftWays,
+    requests: readonly DraftRequest[],
+    { signal }: StepOptions,
+  ): Promise<DraftOutput[]> {
     signal?.throwIfAborted()
     const wanted = requests.map(({ sequence, count }) => ({ sequence: sequence as GpuSequence, tokens: count }))
     try {
-      await this.#reservePages(wanted)
+      await this.reservePages(wanted)
       for (const { sequence, tokens } of wanted) sequence.table.reserve(sequence.length, tokens)
-      return await guessAll(drafts, () => this.#slots.isAllResident, requests, signal)
+      return await guessAll(drafts, () => this.slots.isAllResident, requests, signal)
     } finally {
       for (const { sequence } of wanted) sequence.table.trim(sequence.length)
     }
   }
 
-  async #probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
+  private async probeChunks(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult> {
     const { hiddenSize } = this.config
     const own = sequence as GpuSequence
     const count = 'tokens' in request ? request.tokens.length : request.hidden.length / hiddenSize
@@ -231,15 +235,15 @@ export class WebgpuBackend implements Backend, SequenceHome {
         await this.states.reserve(1)
         const stateOut = this.states.take()
         taken.push(stateOut)
-        await this.#reservePages([{ sequence: own, tokens: end }])
+        await this.reservePages([{ sequence: own, tokens: end }])
         own.table.reserve(own.length, end)
         const run = { tokens, position: own.length + start, pages: own.table.pages, stateIn, stateOut }
-        this.#info.write([run])
+        this.info.write([run])
         const rows =
           'hidden' in request
             ? { layer: request.layer, hidden: request.hidden.subarray(start * hiddenSize, end * hiddenSize) }
             : { tokens, layers: request.layers, end: request.end }
-        results.push(await probeLayers(this.device, this.config, this.#space, this.#prompt, this.#head, rows))
+        results.push(await probeLayers(this.device, this.config, this.space, this.prompt, this.head, rows))
         stateIn = stateOut
       }
     } finally {
@@ -250,11 +254,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   stats(): ModelStats {
-    const { promptTokens, decodeTokens, steps, seconds } = this.#counts
-    const tiers = this.#tier && tierStats(this.#tier, this.#slots.bytes)
-    const reads = this.#tier === null ? this.#slots.reads : addReads(this.#slots.reads, this.#tier.reads)
-    const stats =
-      tiers === null || this.#tier === null ? this.#slots.stats : streamerStats(this.#slots.stats, this.#tier)
+    const { promptTokens, decodeTokens, steps, seconds } = this.counts
+    const tiers = this.tier && tierStats(this.tier, this.slots.bytes)
+    const reads = this.tier === null ? this.slots.reads : addReads(this.slots.reads, this.tier.reads)
+    const stats = tiers === null || this.tier === null ? this.slots.stats : streamerStats(this.slots.stats, this.tier)
     const { stallSeconds } = stats
     return {
       tokens: promptTokens + decodeTokens,
@@ -267,33 +270,33 @@ export class WebgpuBackend implements Backend, SequenceHome {
       readBusySeconds: reads.busySeconds,
       readLatencyMs: [...reads.latency],
       computeSeconds: Math.max(0, seconds - stallSeconds),
-      phaseSeconds: this.#phaseSeconds(Math.max(0, seconds - stallSeconds)),
-      residentBytes: this.#packed.weights.size,
-      expertMemory: this.#slots.bytes + (this.#tier?.bytes ?? 0),
+      phaseSeconds: this.phaseSeconds(Math.max(0, seconds - stallSeconds)),
+      residentBytes: this.packed.weights.size,
+      expertMemory: this.slots.bytes + (this.tier?.bytes ?? 0),
       tiers,
     }
   }
 
   loaded(): Promise<void> {
-    return this.#filling
+    return this.filling
   }
 
   forgetExperts(): void {
-    this.#ahead.drop()
-    this.#slots.forget()
+    this.ahead.drop()
+    this.slots.forget()
   }
 
   residency(): Uint8Array {
     const { moeLayers, numExperts } = this.config
-    const onGpu = this.#slots.residency().slice(0, moeLayers.length * numExperts)
-    const below = this.#tier?.tiers.memory.resident
+    const onGpu = this.slots.residency().slice(0, moeLayers.length * numExperts)
+    const below = this.tier?.tiers.memory.resident
     return below === undefined ? onGpu : onGpu.map((isThere, i) => isThere | below[i])
   }
 
   /** By kernel where they are measured, else all in one. */
-  #phaseSeconds(total: number): Record<string, number> {
+  private phaseSeconds(total: number): Record<string, number> {
     const times = this.profile()
-    const helped = this.#tier === null ? {} : this.#decode.helpSeconds
+    const helped = this.tier === null ? {} : this.decode.helpSeconds
     const besides = Object.values(helped).reduce((sum, seconds) => sum + seconds, 0)
     if (times.length === 0) return { gpu: Math.max(0, total - besides), ...helped }
     return { ...Object.fromEntries(times.map(({ label, ms }) => [label, ms / 1000])), ...helped }
@@ -303,77 +306,81 @@ export class WebgpuBackend implements Backend, SequenceHome {
   async loadAllExperts(onProgress?: (loaded: number, total: number) => void): Promise<void> {
     const { expertLayers, numExperts } = this.config
     const total = expertLayers.length * numExperts
-    if (this.#slots.holdsAll) await this.#slots.fill(loaded => onProgress?.(loaded, total))
+    if (this.slots.holdsAll) await this.slots.fill(loaded => onProgress?.(loaded, total))
   }
 
   get failure(): DeviceLostError | null {
-    return this.#opened.failure ?? this.#tier?.failure ?? null
+    return this.opened.failure ?? this.tier?.failure ?? null
   }
 
   resetProfile(): void {
-    this.#profiler?.reset()
+    this.profiler?.reset()
   }
 
   /** GPU time by kernel since the backend was opened with `timing`, longest first. */
   profile(): KernelTime[] {
-    return this.#profiler?.times() ?? []
+    return this.profiler?.times() ?? []
   }
 
   async close(): Promise<void> {
-    this.#closed = true
-    await this.#slots.close()
-    await this.#turns.ended()
-    this.#opened.close()
+    this.closed = true
+    await this.slots.close()
+    await this.turns.ended()
+    this.opened.close()
   }
 
   /** Decodes in batches, then all prompts together. Nothing is committed here. */
-  async #evaluate(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions): Promise<RunRows[]> {
+  private async evaluate(
+    runs: readonly StepRun[],
+    active: readonly ActiveRun[],
+    options: StepOptions,
+  ): Promise<RunRows[]> {
     const rows = new Array<RunRows>(runs.length)
     // What is asked about the inside of layers, the prompt's kernels tell.
     const isDecode = ({ phase, tokens, keep, hidden }: StepRun) =>
       phase === 'decode' && (Boolean(keep) || (tokens.length === 1 && !hidden && options.routing !== 'weights'))
     const decodes = [...runs.keys()].filter(i => isDecode(runs[i]))
     const prompts = [...runs.keys()].filter(i => !isDecode(runs[i]))
-    this.#slots.tick()
-    for (const i of decodes) rows[i] = this.#emptyRows(runs[i], options)
+    this.slots.tick()
+    for (const i of decodes) rows[i] = this.emptyRows(runs[i], options)
     const counts = decodes.map(i => runs[i].tokens.length)
-    const longest = this.#drafts === null ? 1 : MAX_DECODE_BATCH // kernels for several tokens of a run come with the head
-    const alone = runs.length === 1 && this.#ahead.isFor(runs[0]) ? runs[0] : null
-    for (const batch of decodeBatches(counts, this.#decodeBatch, longest)) {
+    const longest = this.drafts === null ? 1 : MAX_DECODE_BATCH // kernels for several tokens of a run come with the head
+    const alone = runs.length === 1 && this.ahead.isFor(runs[0]) ? runs[0] : null
+    for (const batch of decodeBatches(counts, this.decodeBatch, longest)) {
       const own = batch.map(piece => ({ ...piece, run: decodes[piece.run] }))
-      await this.#evaluateDecodes(own, active, rows, alone, options)
+      await this.evaluateDecodes(own, active, rows, alone, options)
     }
     if (prompts.length > 0) {
-      const made = await this.#evaluatePrompts(
+      const made = await this.evaluatePrompts(
         prompts.map(i => runs[i]),
         prompts.map(i => active[i]),
         options,
       )
       for (const [i, output] of made.entries()) rows[prompts[i]] = output
     }
-    this.#opened.check()
+    this.opened.check()
     return rows
   }
 
   /** Rows together in a batch: all of their experts have room at once. */
-  get #decodeBatch(): number {
-    const together = Math.floor(this.#slots.leastSlots / this.#space.shape.k)
-    return Math.max(1, Math.min(MAX_DECODE_BATCH, this.#head.rows, together))
+  private get decodeBatch(): number {
+    const together = Math.floor(this.slots.leastSlots / this.space.shape.k)
+    return Math.max(1, Math.min(MAX_DECODE_BATCH, this.head.rows, together))
   }
 
-  #emptyRows({ tokens, output }: StepRun, { routing }: StepOptions): RunRows {
+  private emptyRows({ tokens, output }: StepRun, { routing }: StepOptions): RunRows {
     const { moeLayers, vocabSize } = this.config
     const count = tokens.length
     const wantsLogits = output === 'last' || output === 'all'
     return {
       logits: wantsLogits ? new Float32Array(count * vocabSize) : null,
       argmax: new Int32Array(count),
-      routing: routing ? new Uint16Array(moeLayers.length * count * this.#space.shape.k) : null,
+      routing: routing ? new Uint16Array(moeLayers.length * count * this.space.shape.k) : null,
     }
   }
 
   /** Fills the rows of some pieces of runs. */
-  async #evaluateDecodes(
+  private async evaluateDecodes(
     pieces: readonly DecodePiece[],
     active: readonly ActiveRun[],
     rows: readonly RunRows[],
@@ -381,80 +388,80 @@ export class WebgpuBackend implements Backend, SequenceHome {
     options: StepOptions,
   ): Promise<void> {
     // The head is computed for whoever does not want it too: it tells whether all is finite.
-    const { winners, routing } = await this.#decodeAll(pieces, active, alone, options)
+    const { winners, routing } = await this.decodeAll(pieces, active, alone, options)
     if (winners.includes(NOT_FINITE)) throw new NonFiniteError()
     let row = 0
     for (const { run, first, count } of pieces) {
       const own = rows[run]
       own.argmax.set(winners.subarray(row, row + count), first)
-      own.logits?.set(await this.#head.readRows(row, count), first * this.config.vocabSize)
+      own.logits?.set(await this.head.readRows(row, count), first * this.config.vocabSize)
       if (own.routing !== null) {
-        const picks = this.#routingOf(routing, MAX_DECODE_BATCH, row, count)
+        const picks = this.routingOf(routing, MAX_DECODE_BATCH, row, count)
         putRouting(own.routing, picks, { layers: this.config.moeLayers.length, first, count, total: own.argmax.length })
       }
       row += count
     }
   }
 
-  #decodeAll(
+  private decodeAll(
     pieces: readonly DecodePiece[],
     active: readonly ActiveRun[],
     alone: StepRun | null,
     { signal }: StepOptions,
   ): Promise<DecodeResult> {
-    if (alone !== null) return this.#ahead.decode(alone, active[0], signal)
-    this.#info.write(pieces.map(piece => partOf(active[piece.run], piece)))
+    if (alone !== null) return this.ahead.decode(alone, active[0], signal)
+    this.info.write(pieces.map(piece => partOf(active[piece.run], piece)))
     const tokens = pieces.reduce((sum, { count }) => sum + count, 0)
-    return this.#decode.run({ tokens, runs: pieces.length }, signal)
+    return this.decode.run({ tokens, runs: pieces.length }, signal)
   }
 
-  async #evaluatePrompts(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
-    this.#info.write(active)
+  private async evaluatePrompts(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
+    this.info.write(active)
     const size = { tokens: active.reduce((sum, run) => sum + run.tokens.length, 0), runs: active.length }
-    const recorder = this.#prompt.recorder()
-    this.#prompt.embed(recorder, size)
-    const last = () => this.#head.recordNorm(recorder, size.tokens)
-    await this.#prompt.run(recorder, size, { signal: options.signal, last })
-    if (!(await this.#head.areFinite(size.tokens))) throw new NonFiniteError()
+    const recorder = this.prompt.recorder()
+    this.prompt.embed(recorder, size)
+    const last = () => this.head.recordNorm(recorder, size.tokens)
+    await this.prompt.run(recorder, size, { signal: options.signal, last })
+    if (!(await this.head.areFinite(size.tokens))) throw new NonFiniteError()
     options.signal?.throwIfAborted()
-    const routing = options.routing ? await this.#prompt.readRouting(size.tokens) : null
-    const weights = options.routing === 'weights' ? await this.#prompt.readWeights(size.tokens) : undefined
+    const routing = options.routing ? await this.prompt.readRouting(size.tokens) : null
+    const weights = options.routing === 'weights' ? await this.prompt.readWeights(size.tokens) : undefined
     const outputs: RunRows[] = []
     let row = 0
     for (const [i, { output, hidden: wantsHidden }] of runs.entries()) {
       const count = active[i].tokens.length
       const end = row + count - 1
       const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [end]
-      const logits = output === 'last' || output === 'all' ? await this.#head.readLogits(rows) : null
-      const argmax = output === 'none' ? new Uint32Array(1) : await this.#head.readArgmax([end])
+      const logits = output === 'last' || output === 'all' ? await this.head.readLogits(rows) : null
+      const argmax = output === 'none' ? new Uint32Array(1) : await this.head.readArgmax([end])
       if (argmax[0] === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
       outputs.push({
         ...{ logits, argmax: Int32Array.from(argmax) },
-        routing: routing && this.#routingOf(routing, size.tokens, row, count),
-        routerWeights: weights && this.#shareOf(weights, size.tokens, row, count),
-        hidden: wantsHidden ? await this.#readNormed(row, count) : undefined,
+        routing: routing && this.routingOf(routing, size.tokens, row, count),
+        routerWeights: weights && this.shareOf(weights, size.tokens, row, count),
+        hidden: wantsHidden ? await this.readNormed(row, count) : undefined,
       })
       options.signal?.throwIfAborted()
       row += count
     }
-    this.#prompt.addHeadRows(size)
+    this.prompt.addHeadRows(size)
     return outputs
   }
 
   /** Rows after the final norm, which `recordNorm` left. */
-  async #readNormed(first: number, count: number): Promise<Float32Array> {
+  private async readNormed(first: number, count: number): Promise<Float32Array> {
     const rowBytes = this.config.hiddenSize * 4
-    const { values } = this.#space.normed
+    const { values } = this.space.normed
     return new Float32Array(await readBuffer(this.device, values, first * rowBytes, count * rowBytes))
   }
 
-  #routingOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Uint16Array {
-    return Uint16Array.from(this.#shareOf(all, tokens, first, count))
+  private routingOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Uint16Array {
+    return Uint16Array.from(this.shareOf(all, tokens, first, count))
   }
 
   /** One run's share of [layers, tokens, K]: experts, which are small numbers, or their weights. */
-  #shareOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Float32Array {
-    const { k } = this.#space.shape
+  private shareOf(all: ArrayLike<number>, tokens: number, first: number, count: number): Float32Array {
+    const { k } = this.space.shape
     const layers = this.config.moeLayers.length
     const own = new Float32Array(layers * count * k)
     for (let layer = 0; layer < layers; layer++) {
@@ -464,11 +471,11 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   /** Takes pages and state slots for all runs, or nothing: a slot for each token where some are guesses. */
-  async #plan(runs: readonly StepRun[]): Promise<ActiveRun[]> {
+  private async planRuns(runs: readonly StepRun[]): Promise<ActiveRun[]> {
     const slotsOf = ({ keep, tokens }: StepRun) => (keep ? tokens.length : 1)
     await this.states.reserve(runs.reduce((sum, run) => sum + slotsOf(run), 0))
     const wanted = runs.map(({ sequence, tokens }) => ({ sequence: sequence as GpuSequence, tokens: tokens.length }))
-    await this.#reservePages(wanted)
+    await this.reservePages(wanted)
     return runs.map(run => {
       const sequence = run.sequence as GpuSequence
       const { length, draft } = sequence
@@ -487,7 +494,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     })
   }
 
-  async #reservePages(runs: readonly { sequence: GpuSequence; tokens: number }[]): Promise<void> {
+  private async reservePages(runs: readonly { sequence: GpuSequence; tokens: number }[]): Promise<void> {
     let wanted = 0
     let words = 0
     for (const { sequence, tokens } of runs) {
@@ -498,25 +505,25 @@ export class WebgpuBackend implements Backend, SequenceHome {
     await this.kv.reserve(Math.max(0, wanted), words)
   }
 
-  #release(active: readonly ActiveRun[]): void {
+  private release(active: readonly ActiveRun[]): void {
     for (const { sequence, stateOut, states } of active) {
       sequence.table.trim(sequence.length)
       for (const slot of states ?? [stateOut]) this.states.release(slot)
     }
   }
 
-  #count(runs: readonly StepRun[], kept: readonly number[], ms: number): void {
-    this.#counts.steps++
-    this.#counts.seconds += ms / 1000
+  private count(runs: readonly StepRun[], kept: readonly number[], ms: number): void {
+    this.counts.steps++
+    this.counts.seconds += ms / 1000
     for (const [i, { phase }] of runs.entries()) {
-      this.#counts[phase === 'prompt' ? 'promptTokens' : 'decodeTokens'] += kept[i]
+      this.counts[phase === 'prompt' ? 'promptTokens' : 'decodeTokens'] += kept[i]
     }
   }
 
-  #check(): void {
-    if (this.#closed) throw new ClosedError('model')
-    this.#opened.check()
-    if (this.#tier?.failure) throw this.#tier.failure
+  private check(): void {
+    if (this.closed) throw new ClosedError('model')
+    this.opened.check()
+    if (this.tier?.failure) throw this.tier.failure
   }
 }
 

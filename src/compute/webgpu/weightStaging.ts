@@ -17,12 +17,12 @@ export interface StagedRead {
 }
 
 export class WeightStaging {
-  readonly #device: GPUDevice
-  readonly #laneBytes: number
-  readonly #lanes: readonly GPUBuffer[]
-  readonly #free: GPUBuffer[] // mapped
-  readonly #waiting: { resolve(lane: GPUBuffer): void; reject(error: unknown): void }[] = []
-  #lost: unknown = null
+  private readonly device: GPUDevice
+  private readonly laneBytes: number
+  private readonly lanes: readonly GPUBuffer[]
+  private readonly free: GPUBuffer[] // mapped
+  private readonly waiting: { resolve(lane: GPUBuffer): void; reject(error: unknown): void }[] = []
+  private lost: unknown = null
 
   /** `bytes`: what may be used of memory, more or less. */
   static async create(device: GPUDevice, bytes: number): Promise<WeightStaging> {
@@ -34,10 +34,10 @@ export class WeightStaging {
   }
 
   private constructor(device: GPUDevice, lanes: readonly GPUBuffer[]) {
-    this.#device = device
-    this.#lanes = lanes
-    this.#laneBytes = lanes[0].size
-    this.#free = [...lanes]
+    this.device = device
+    this.lanes = lanes
+    this.laneBytes = lanes[0].size
+    this.free = [...lanes]
   }
 
   /**
@@ -47,20 +47,20 @@ export class WeightStaging {
   async load(source: ByteSource, reads: readonly StagedRead[], target: GPUBuffer, signal?: AbortSignal): Promise<void> {
     const pieces: StagedRead[] = []
     for (const { from, at, size } of reads) {
-      for (let done = 0; done < size; done += this.#laneBytes) {
-        pieces.push({ from: from + done, at: at + done, size: Math.min(this.#laneBytes, size - done) })
+      for (let done = 0; done < size; done += this.laneBytes) {
+        pieces.push({ from: from + done, at: at + done, size: Math.min(this.laneBytes, size - done) })
       }
     }
     const failures: unknown[] = []
     const loadPiece = async (piece: StagedRead) => {
-      const lane = await this.#take()
-      if (failures.length > 0) return this.#give(lane)
+      const lane = await this.take()
+      if (failures.length > 0) return this.give(lane)
       // Noted before the lane goes to the next one.
       const read = (bytes: Uint8Array) =>
         source.read(piece.from, bytes, signal).catch(error => {
           failures.push(error)
         })
-      await this.#fillAndSend(lane, piece, target, read)
+      await this.fillAndSend(lane, piece, target, read)
     }
     await Promise.all(pieces.map(piece => loadPiece(piece).catch(error => failures.push(error))))
     if (failures.length > 0) throw failures[0]
@@ -68,11 +68,11 @@ export class WeightStaging {
 
   /** When the GPU has taken over everything. */
   async close(): Promise<void> {
-    const lanes = await Promise.all(this.#lanes.map(() => this.#take()))
+    const lanes = await Promise.all(this.lanes.map(() => this.take()))
     for (const lane of lanes) lane.destroy()
   }
 
-  async #fillAndSend(
+  private async fillAndSend(
     lane: GPUBuffer,
     { at, size }: StagedRead,
     target: GPUBuffer,
@@ -81,30 +81,30 @@ export class WeightStaging {
     const whole = Math.ceil(size / 4) * 4
     await read(new Uint8Array(lane.getMappedRange(0, whole)).subarray(0, size))
     lane.unmap()
-    const encoder = this.#device.createCommandEncoder()
+    const encoder = this.device.createCommandEncoder()
     encoder.copyBufferToBuffer(lane, 0, target, at, whole)
-    this.#device.queue.submit([encoder.finish()])
+    this.device.queue.submit([encoder.finish()])
     lane.mapAsync(mapMode.write).then(
-      () => this.#give(lane),
-      error => this.#lose(error),
+      () => this.give(lane),
+      error => this.lose(error),
     )
   }
 
-  #take(): Promise<GPUBuffer> {
-    if (this.#lost !== null) return Promise.reject(this.#lost)
-    const lane = this.#free.pop()
+  private take(): Promise<GPUBuffer> {
+    if (this.lost !== null) return Promise.reject(this.lost)
+    const lane = this.free.pop()
     if (lane !== undefined) return Promise.resolve(lane)
-    return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }))
+    return new Promise((resolve, reject) => this.waiting.push({ resolve, reject }))
   }
 
-  #give(lane: GPUBuffer): void {
-    const next = this.#waiting.shift()
-    if (next === undefined) this.#free.push(lane)
+  private give(lane: GPUBuffer): void {
+    const next = this.waiting.shift()
+    if (next === undefined) this.free.push(lane)
     else next.resolve(lane)
   }
 
-  #lose(error: unknown): void {
-    this.#lost = error
-    for (const { reject } of this.#waiting.splice(0)) reject(error)
+  private lose(error: unknown): void {
+    this.lost = error
+    for (const { reject } of this.waiting.splice(0)) reject(error)
   }
 }
