@@ -17,9 +17,9 @@ import { KvPool } from '#moeflux/compute/webgpu/kvPool.js'
 import { groupedMatMulOp, matMulOp } from '#moeflux/compute/webgpu/matMul.js'
 import { expertMatVecOp, matVecOp } from '#moeflux/compute/webgpu/matVec.js'
 import { quantizeOp } from '#moeflux/compute/webgpu/quantize.js'
+import { logitsStride, routerOp } from '#moeflux/compute/webgpu/router.js'
 import { StepInfo } from '#moeflux/compute/webgpu/stepInfo.js'
 import { swiGluOp } from '#moeflux/compute/webgpu/swiGlu.js'
-import { logitsStride, topKOp } from '#moeflux/compute/webgpu/topK.js'
 import { createWorkspace, type Workspace } from '#moeflux/compute/webgpu/workspace.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
 import type { Activation, AttentionShape, MoeShape, RouterShape } from '#moeflux/model/layers.js'
@@ -93,7 +93,7 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       }
       const decode = { sharedSlot: hasSlot ? 3 : null, ahead, layers, spareSlot: 0, leftRow: layers + ahead }
       const run = async (from: typeof buffers) =>
-        arena.run(await topKOp(arena.exact, shape, { router, shared }, from, 1, decode), { tokens })
+        arena.run(await routerOp(arena.exact, shape, { router, shared }, from, 1, decode), { tokens })
       await run(buffers)
       const chosen = await arena.words(choice, (layers + ahead) * 4 * k)
       const mixed = await arena.words(mixing, tokens * ranks * 2)

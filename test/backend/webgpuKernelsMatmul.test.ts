@@ -10,7 +10,7 @@ import { activationBuffers } from '#moeflux/compute/webgpu/activationBuffers.js'
 import { KernelSet } from '#moeflux/compute/webgpu/kernel.js'
 import { matMulOp } from '#moeflux/compute/webgpu/matMul.js'
 import { expertMatVecOp, matVecOp } from '#moeflux/compute/webgpu/matVec.js'
-import { choiceConstants, logitsStride, topKOp } from '#moeflux/compute/webgpu/topK.js'
+import { choiceConstants, logitsStride, routerOp } from '#moeflux/compute/webgpu/router.js'
 import { type RouterShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
 import { expectClose, KERNEL } from '../support/bands.js'
 import { GpuArena, packMatrix } from '../support/gpuArena.js'
@@ -174,7 +174,7 @@ describe('experts that a product chooses by itself', () => {
   })
   afterAll(() => arena.close())
 
-  test('are those that topK chooses, to the bit', async () => {
+  test('are those that router chooses, to the bit', async () => {
     const routers = fc.record({
       experts: fc.integer({ min: 1, max: 40 }),
       k: fc.integer({ min: 1, max: 6 }),
@@ -220,7 +220,7 @@ describe('experts that a product chooses by itself', () => {
         const out = arena.poisoned(tokens * ranks * rows)
         const buffers = { logits, slotTable, choice, mixing, status, selectionBias: selection }
         const decode = { sharedSlot, ahead: 0, layers, spareSlot: 0, leftRow: layers }
-        if (!isOwn) await arena.run(await topKOp(gpu, routed, moe, buffers, layer, decode), { tokens })
+        if (!isOwn) await arena.run(await routerOp(gpu, routed, moe, buffers, layer, decode), { tokens })
         const constants = choiceConstants(routed, score, isShared ? 'gated' : 'none')
         const chooses = { constants, logits, slotTable, selectionBias: selection, choice, layer, sharedSlot }
         const options = { status, outStride: rows, label: 'test' }

@@ -31,10 +31,10 @@ import { KvPool } from '#moeflux/compute/webgpu/kvPool.js'
 import { linearColumns, stateQuads } from '#moeflux/compute/webgpu/linearShape.js'
 import { linearStepOp } from '#moeflux/compute/webgpu/linearStep.js'
 import { rmsNormGatedOp } from '#moeflux/compute/webgpu/rmsNormGated.js'
+import { logitsStride, NOT_LEFT, routerOp } from '#moeflux/compute/webgpu/router.js'
 import { StatePool } from '#moeflux/compute/webgpu/statePool.js'
 import { type PlannedRun, StepInfo } from '#moeflux/compute/webgpu/stepInfo.js'
 import { swiGluOp } from '#moeflux/compute/webgpu/swiGlu.js'
-import { logitsStride, NOT_LEFT, topKOp } from '#moeflux/compute/webgpu/topK.js'
 import { createWorkspace } from '#moeflux/compute/webgpu/workspace.js'
 import type { ModelConfig } from '#moeflux/model/config.js'
 import { type AttentionShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
@@ -106,7 +106,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
     }
   })
 
-  test('topK: equal logits, one expert, guesses for the next layers, misses; combine', async () => {
+  test('router: equal logits, one expert, guesses for the next layers, misses; combine', async () => {
     const shapes = fc.record({ experts: upTo(40), k: upTo(8), ahead: fc.nat(2), tokens: upTo(3), seed: seeds })
     const property = fc.asyncProperty(shapes, async ({ experts, k: most, ahead, tokens, seed }) => {
       const random = seededRandom(seed)
@@ -126,7 +126,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
         selectionBias: null,
       }
       const decode = { sharedSlot: 77, ahead, layers, spareSlot: 78, leftRow }
-      await arena.run(await topKOp(arena.exact, shape, moe, buffers, layer, decode), { tokens })
+      await arena.run(await routerOp(arena.exact, shape, moe, buffers, layer, decode), { tokens })
       const chosen = await arena.words(choice, (layers + ahead) * 4 * k)
       const mixed = await arena.words(mixing, tokens * (k + 1) * 2)
       const weights = new Float32Array(mixed.buffer)
@@ -155,7 +155,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const helped = arena.poisoned(tokens * (k + 1) * 2)
       const helpedStatus = arena.put(new Uint32Array([0, layer + 1, 0, 0]))
       const beside = { ...buffers, mixing: helped, status: helpedStatus }
-      await arena.run(await topKOp(arena.exact, shape, moe, beside, layer, decode), { tokens })
+      await arena.run(await routerOp(arena.exact, shape, moe, beside, layer, decode), { tokens })
       const left = await arena.words(helped, tokens * (k + 1) * 2)
       for (let i = 0; i < left.length; i += 2) {
         const isMissing = mixed[i] === MISSING
@@ -177,7 +177,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
       const wrong = Math.floor(random() * experts)
       logits[wrong] = random() < 0.5 ? Number.NaN : Number.NEGATIVE_INFINITY
       const broken = { ...buffers, logits: arena.put(logits), status: arena.put(new Uint32Array(4)) }
-      await arena.run(await topKOp(arena.exact, shape, moe, broken, layer, decode), { tokens })
+      await arena.run(await routerOp(arena.exact, shape, moe, broken, layer, decode), { tokens })
       const spoiled = new Float32Array((await arena.words(mixing, tokens * (k + 1) * 2)).buffer)
       for (let t = 0; t < tokens; t++) {
         const finite = Array.from({ length: k }, (_, rank) => Number.isFinite(spoiled[(t * (k + 1) + rank) * 2 + 1]))

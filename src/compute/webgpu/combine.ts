@@ -4,8 +4,8 @@ import type { MoeShape } from '../../model/layers.js'
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
+import type { ChoiceShape } from './router.js'
 import { sharedBindings, sharedConstant } from './sharedExpert.js'
-import type { TopKShape } from './topK.js'
 
 export interface CombineBuffers {
   readonly expertRows: GPUBuffer // [tokens, K, width]
@@ -17,7 +17,7 @@ export interface CombineBuffers {
 
 export async function combineOp(
   gpu: GpuContext,
-  shape: TopKShape,
+  shape: ChoiceShape,
   shared: MoeShape['shared'],
   buffers: CombineBuffers,
   width: number,

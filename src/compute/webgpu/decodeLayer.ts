@@ -16,8 +16,8 @@ import { expertMatVecOp, matVecOp, type OwnChoice } from './matVec.js'
 import { type Op, sequence } from './op.js'
 import { expertsOf, type LayerParts } from './promptLayer.js'
 import type { ResidentWeights } from './residentWeights.js'
+import { choiceConstants, routerOp } from './router.js'
 import type { SlotMatrix } from './slotLayout.js'
-import { choiceConstants, topKOp } from './topK.js'
 
 /** A layer with experts. */
 export interface DecodeLayer {
@@ -206,7 +206,7 @@ async function routingOps(
     const buffers = { ...space, selectionBias, slotTable: slots.table }
     const [logitsOp, choose] = await Promise.all([
       matVecOp(gpu, router, hidden, logits, product),
-      topKOp(gpu, space.shape, shape, buffers, place, { sharedSlot, ahead, layers, spareSlot, leftRow }),
+      routerOp(gpu, space.shape, shape, buffers, place, { sharedSlot, ahead, layers, spareSlot, leftRow }),
     ])
     return { logits: logitsOp, route: sequence([logitsOp, choose]), choose, ahead }
   }

@@ -29,8 +29,8 @@ import { PreparedCommands } from './preparedCommands.js'
 import type { LayerParts } from './promptLayer.js'
 import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
-import { MOST_AHEAD } from './routers.js'
-import { logitsStride, NOT_LEFT } from './topK.js'
+import { logitsStride, NOT_LEFT } from './router.js'
+import { MOST_AHEAD } from './routerWeights.js'
 import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 const STATUS_BYTES = 16

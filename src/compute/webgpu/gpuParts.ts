@@ -10,8 +10,8 @@ import { HARDWARE_TUNING, type Tuning } from './gpuContext.js'
 import { chainBytes } from './guesser.js'
 import { headBytes } from './head.js'
 import { kvPoolBytes, plannedPages } from './kvPool.js'
+import { logitsStride } from './router.js'
 import { plannedStates, statePoolBytes } from './statePool.js'
-import { logitsStride } from './topK.js'
 import { MAX_DECODE_BATCH, workspaceBytes } from './workspace.js'
 
 /** Tokens of a prompt in one step. */

@@ -2,26 +2,26 @@
 import type { GpuContext } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
-import type { TopKShape } from './topK.js'
+import type { ChoiceShape } from './router.js'
 
 /** The most tiles that `tokens` tokens can make. */
-export function maxTiles(shape: TopKShape, tokens: number): number {
+export function maxTiles(shape: ChoiceShape, tokens: number): number {
   const pairs = tokens * shape.k
   return Math.min(shape.experts, pairs) + Math.floor(pairs / shape.pairTile)
 }
 
 /** Where the pair list starts in the groups buffer, in words. */
-export function pairsAt(shape: TopKShape): number {
+export function pairsAt(shape: ChoiceShape): number {
   return 4 + maxTiles(shape, shape.maxTokens) * 4
 }
 
-export function groupsBytes(shape: TopKShape): number {
+export function groupsBytes(shape: ChoiceShape): number {
   return (pairsAt(shape) + shape.maxTokens * shape.k) * 4
 }
 
 export async function groupTokensOp(
   gpu: GpuContext,
-  shape: TopKShape,
+  shape: ChoiceShape,
   step: GPUBuffer,
   slotTable: GPUBuffer,
   choice: GPUBuffer,

@@ -16,7 +16,7 @@ import { attentionColumns } from './attentionShape.js'
 import { storageBytes } from './kernel.js'
 import { linearColumns } from './linearShape.js'
 import type { MatrixAt, MatrixPart } from './matrixWeights.js'
-import { MOST_AHEAD, type Routers } from './routers.js'
+import { MOST_AHEAD, type RouterWeights } from './routerWeights.js'
 
 export interface AttentionWeights {
   readonly kind: 'full_attention'
@@ -85,7 +85,7 @@ export async function loadLayer(
   load: WeightLoader,
   tensors: ModelTensors,
   config: ModelConfig,
-  routers: Routers,
+  routers: RouterWeights,
   layer: LayerTensors,
 ): Promise<LayerWeights> {
   const { inputNorm, mixer } = layer
@@ -146,7 +146,7 @@ async function loadFeedForward(
   load: WeightLoader,
   tensors: ModelTensors,
   config: ModelConfig,
-  routers: Routers,
+  routers: RouterWeights,
   layer: LayerTensors,
 ): Promise<MoeWeights | DenseWeights> {
   const { feedForward } = layer

@@ -60,7 +60,7 @@ export interface MatVecOptions {
 
 /** How a product with experts makes the router's choice by itself. */
 export interface OwnChoice {
-  readonly constants: ShaderConstants // of choose.wgsl
+  readonly constants: ShaderConstants // of routerChoice.wgsl
   readonly logits: GPUBuffer
   readonly slotTable: GPUBuffer
   readonly selectionBias: GPUBuffer | null

@@ -16,7 +16,7 @@
 
 @group(0) @binding(2) var<uniform> segments: Segments;
 #if CHOOSE
-#include choose
+#include routerChoice
 struct Layer { layer: u32, sharedSlot: u32, pad0: u32, pad1: u32 }
 @group(0) @binding(12) var<uniform> which: Layer;
 @group(0) @binding(11) var<storage, read_write> choice: array<u32>; // [layers, MAX_TOKENS, K]

@@ -20,10 +20,10 @@ import type { StepSlots } from './noExperts.js'
 import { type Op, sequence } from './op.js'
 import { quantizeOp } from './quantize.js'
 import { rmsNormGatedOp } from './rmsNormGated.js'
+import { routerOp } from './router.js'
 import type { SlotLayout, SlotMatrix } from './slotLayout.js'
 import type { StatePool } from './statePool.js'
 import { swiGluOp } from './swiGlu.js'
-import { topKOp } from './topK.js'
 import type { Workspace } from './workspace.js'
 
 export interface PromptLayer {
@@ -117,7 +117,7 @@ async function feedForwardOps(
       bias: feedForward.routerBias,
       exact: true,
     }),
-    topKOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: slots.table }, place, null),
+    routerOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: slots.table }, place, null),
   ])
   const sharedExpert = shared === null ? [] : [blockOps(parts, shared, shape.activation, space.sharedOut)]
   const [router, early, routerAfterEarly, experts, expertsOfWave, combine] = await Promise.all([

@@ -15,7 +15,7 @@ import {
   type WeightLoader,
 } from './layerWeights.js'
 import { floatBuffer, loadMatrices, type MatrixAt, type MatrixPart, matricesBytes } from './matrixWeights.js'
-import { Routers } from './routers.js'
+import { RouterWeights } from './routerWeights.js'
 import { WeightStaging } from './weightStaging.js'
 
 export interface ResidentWeights {
@@ -23,7 +23,7 @@ export interface ResidentWeights {
   readonly lmHead: readonly MatrixPart[]
   readonly norm: GPUBuffer // [hidden]
   readonly layers: readonly LayerWeights[]
-  readonly routers: Routers
+  readonly routers: RouterWeights
   readonly draftHead: DraftHeadWeights | null
 }
 
@@ -78,7 +78,10 @@ export async function loadResidentWeights(
   const single = (matrix: Matrix) => matrices([{ matrix, out: 0 }])
 
   // All in one buffer, so that one dispatch can ask the routers of several layers.
-  const routers = new Routers(await matrices(Routers.place(tensors, config), Number.POSITIVE_INFINITY), config)
+  const routers = new RouterWeights(
+    await matrices(RouterWeights.place(tensors, config), Number.POSITIVE_INFINITY),
+    config,
+  )
   const layers: LayerWeights[] = []
   for (const layer of tensors.layers) layers.push(await loadLayer(load, tensors, config, routers, layer))
   const embed = await single(tensors.embed)
@@ -100,7 +103,7 @@ export async function loadResidentWeights(
 export function residentWeightsBytes(tensors: ModelTensors, config: ModelConfig, maxBytes: number): number {
   const matrices = (list: readonly MatrixAt[], maxSegments?: number) => matricesBytes(list, maxBytes, maxSegments)
   const single = (matrix: Matrix) => matrices([{ matrix, out: 0 }])
-  let bytes = matrices(Routers.place(tensors, config), Number.POSITIVE_INFINITY)
+  let bytes = matrices(RouterWeights.place(tensors, config), Number.POSITIVE_INFINITY)
   bytes += single(tensors.embed) + storageBytes(4 * tensors.norm.length)
   if (!isTied(tensors)) bytes += single(tensors.lmHead)
   for (const layer of allLayers(tensors)) bytes += layerBytes(tensors, config, layer, matrices)

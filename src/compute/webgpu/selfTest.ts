@@ -26,9 +26,9 @@ import type { Op } from './op.js'
 import { expertsOf, type LayerParts } from './promptLayer.js'
 import { Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
+import { routerOp } from './router.js'
 import { EMPTY_STATE } from './statePool.js'
 import { StepInfo } from './stepInfo.js'
-import { topKOp } from './topK.js'
 
 const ROWS = 16 // of a matrix that are compared
 const TOKENS = 3
@@ -89,7 +89,7 @@ async function checkRouter(check: Check, layers: readonly LayerWeights[]): Promi
   const wrong = differs('the router', routed, want, EXACT)
   if (wrong !== null || isWrong) return wrong
   const buffers = { ...space, selectionBias, slotTable: expertsOf(parts).slots.table }
-  const choose = await topKOp(gpu, space.shape, shape, buffers, 0, null)
+  const choose = await routerOp(gpu, space.shape, shape, buffers, 0, null)
   const choice = await runAndRead(gpu.device, choose, 1, space.choice, space.shape.k)
   const chosen = [...new Uint32Array(choice.buffer)]
   const bias =

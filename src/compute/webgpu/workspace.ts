@@ -7,7 +7,7 @@ import { bufferUsage } from './gpuFlags.js'
 import { groupsBytes } from './groupTokens.js'
 import { countBytes, type MakeBuffer, storageBuffer } from './kernel.js'
 import { layerWidths } from './layerWidths.js'
-import type { TopKShape } from './topK.js'
+import type { ChoiceShape } from './router.js'
 
 /** Tokens that decode together. */
 export const MAX_DECODE_BATCH = 8
@@ -39,12 +39,12 @@ interface WorkspaceBuffers<B> {
 }
 
 export interface Workspace extends WorkspaceBuffers<GPUBuffer> {
-  readonly shape: TopKShape
+  readonly shape: ChoiceShape
   readonly step: GPUBuffer // tokens, runs
   readonly weightsRow: number // of `choice`: the weights of the first layer with experts
 }
 
-export function createWorkspace(gpu: GpuContext, config: ModelConfig, shape: TopKShape): Workspace {
+export function createWorkspace(gpu: GpuContext, config: ModelConfig, shape: ChoiceShape): Workspace {
   const { device, fast } = gpu
   return {
     shape,
@@ -54,7 +54,7 @@ export function createWorkspace(gpu: GpuContext, config: ModelConfig, shape: Top
   }
 }
 
-export function workspaceBytes(config: ModelConfig, shape: TopKShape, fast: boolean): number {
+export function workspaceBytes(config: ModelConfig, shape: ChoiceShape, fast: boolean): number {
   return 16 + countBytes(make => layWorkspace(make, fast, config, shape))
 }
 
@@ -62,7 +62,7 @@ function layWorkspace<B>(
   make: MakeBuffer<B>,
   fast: boolean,
   config: ModelConfig,
-  shape: TopKShape,
+  shape: ChoiceShape,
 ): WorkspaceBuffers<B> {
   const { maxTokens: tokens, k } = shape
   const floats = (rows: number, width: number, label: string) => make(rows * width * 4, label)

@@ -9,7 +9,7 @@ import { MAX_SEGMENTS, type MatrixAt, type MatrixPart } from './matrixWeights.js
 /** A router, its gate and this many more routers make one dispatch. */
 export const MOST_AHEAD = MAX_SEGMENTS - 2
 
-export class Routers {
+export class RouterWeights {
   private readonly parts: readonly MatrixPart[]
   private readonly experts: number
 

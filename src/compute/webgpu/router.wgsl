@@ -1,9 +1,9 @@
-// A token's K experts with their weights and slots (see choose.wgsl).
+// A token's K experts with their weights and slots (see routerChoice.wgsl).
 // What is not in a slot raises the miss flag, and kernels of later layers then do nothing. Where the
 // host computes this layer's missing experts (status[1]), they weigh nothing here instead, and their weights are left for it.
 // SHARED: the shared expert is in a slot too and comes last, 1: weighted by its own gate, 2: as it is. One workgroup per token; more of
 // them choose for the next layers by logits that follow: guesses, to read ahead by, and no more than the choice.
-#include choose
+#include routerChoice
 const MISSING = 0xffffffffu;
 
 struct Layer { layer: u32, sharedSlot: u32, layers: u32, spareSlot: u32, leftRow: u32, weightsRow: u32, pad0: u32, pad1: u32 }

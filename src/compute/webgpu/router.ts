@@ -6,7 +6,7 @@ import type { Op } from './op.js'
 import type { ShaderConstants } from './shaderSource.js'
 import { sharedConstant } from './sharedExpert.js'
 
-export interface TopKBuffers {
+export interface RouterBuffers {
   readonly logits: GPUBuffer // [tokens, experts + 1]
   readonly slotTable: GPUBuffer // [layers, experts]
   readonly choice: GPUBuffer // [layers, maxTokens, K], and after them the weights, or what DecodeChoice has
@@ -16,7 +16,7 @@ export interface TopKBuffers {
   readonly weightsRow?: number // of `choice`, in prompts: the weights of the first layer, then those of the others
 }
 
-export interface TopKShape {
+export interface ChoiceShape {
   readonly experts: number
   readonly k: number
   readonly maxTokens: number
@@ -37,16 +37,16 @@ export interface DecodeChoice {
 export const NOT_LEFT = 0xffffffff
 
 /** `decode`: misses raise the flag. */
-export async function topKOp(
+export async function routerOp(
   gpu: GpuContext,
-  shape: TopKShape,
+  shape: ChoiceShape,
   { router, shared }: Pick<MoeShape, 'router' | 'shared'>,
-  buffers: TopKBuffers,
+  buffers: RouterBuffers,
   layer: number,
   decode: DecodeChoice | null,
 ): Promise<Op> {
   const { sharedSlot = null, ahead = 0, layers = 0, spareSlot = 0, leftRow = 0 } = decode ?? {}
-  const kernel = await gpu.kernels.get('topK', {
+  const kernel = await gpu.kernels.get('router', {
     ...choiceConstants(shape, router, sharedSlot === null ? 'none' : shared),
     WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
     CHECK_MISSES: decode !== null,
@@ -58,8 +58,8 @@ export async function topKOp(
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, 1 + ahead)
 }
 
-/** Of choose.wgsl. `shared`: the shared expert that has a slot. */
-export function choiceConstants(shape: TopKShape, router: RouterShape, shared: MoeShape['shared']): ShaderConstants {
+/** Of routerChoice.wgsl. `shared`: the shared expert that has a slot. */
+export function choiceConstants(shape: ChoiceShape, router: RouterShape, shared: MoeShape['shared']): ShaderConstants {
   return {
     EXPERTS: shape.experts,
     K: shape.k,
