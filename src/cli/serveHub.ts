@@ -51,7 +51,7 @@ export class ServeHub implements ModelHub {
     const found = await reading
     if (found === null) return null
     const { config, bytes } = found
-    return { bytes: bytes.allExperts + bytes.resident, fit: fitOf(estimateHere(config, bytes)) }
+    return { bytes: bytes.allExperts + bytes.resident, fit: fitOf(estimateHere(config, bytes)), config }
   }
 
   async known(): Promise<readonly KnownModel[]> {

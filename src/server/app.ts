@@ -105,8 +105,8 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     '/api/pull': c => pull(c, service),
     ...hubRoutes(service),
   }
-  app.get('/api/tags', c => c.json(tags(service)))
-  app.get('/api/ps', c => c.json(running(service)))
+  app.get('/api/tags', async c => c.json(await tags(service)))
+  app.get('/api/ps', async c => c.json(await running(service)))
   app.get('/api/version', c => c.json({ version: SPOKEN_VERSION }))
   for (const [path, handler] of Object.entries(post)) {
     app.post(path, c => {

@@ -33,6 +33,8 @@ export interface Loadable {
 export interface Lease<L> {
   readonly id: string
   readonly loaded: L
+  /** How long the model stays when it is idle, instead of the shelf's own time; until it is unloaded or told otherwise. */
+  keepFor(ms: number): void
   release(): void
 }
 
@@ -54,6 +56,7 @@ export interface ShelfEntry<L extends Loadable> {
   readonly state: ShelfState
   readonly loaded: L | null
   readonly progress: LoadProgress | null // while it is being loaded
+  readonly idleUntil: number | null // when it will be unloaded, as in Date.now(), where nobody uses it
 }
 
 interface Slot<L extends Loadable> extends ShelfEntry<L> {
@@ -63,6 +66,8 @@ interface Slot<L extends Loadable> extends ShelfEntry<L> {
   stopping: AbortController | null // while it is being loaded
   uses: number
   lastUsed: number
+  idleUntil: number | null
+  keepMs: number | null // null: as long as the others
   isRetiring: boolean // another waits for its room: takes no new requests
   timer: ReturnType<typeof setTimeout> | null
   shortages: { readonly beside: readonly Slot<L>[]; readonly until: number }[] // did not fit beside these
@@ -74,6 +79,8 @@ interface Waiter<L extends Loadable> {
   refuse(error: unknown): void
 }
 
+export const LONGEST_TIMER_MS = 2 ** 31 - 1 // 24 days: longer ones fire at once
+const BUSY_MS = 100 // until another has moved
 const SHORTAGE_MS = 600_000 // then it is tried again: what else took memory may be gone
 
 export class ModelShelf<L extends Loadable> {
@@ -105,7 +112,8 @@ export class ModelShelf<L extends Loadable> {
   add(offer: Offer<L>): void {
     if (this.slots.has(offer.id)) return
     const fresh = { state: 'unloaded', loaded: null, uses: 0, lastUsed: 0, isRetiring: false } as const
-    this.slots.set(offer.id, { offer, ...fresh, progress: null, stopping: null, timer: null, shortages: [] })
+    const nothing = { progress: null, stopping: null, timer: null, idleUntil: null, keepMs: null }
+    this.slots.set(offer.id, { offer, ...fresh, ...nothing, shortages: [] })
   }
 
   /** Gives up loading a model: whoever waits for it gets `reason`. False where it is not being loaded. */
@@ -113,6 +121,15 @@ export class ModelShelf<L extends Loadable> {
     const stopping = this.slots.get(id)?.stopping ?? null
     stopping?.abort(reason)
     return stopping !== null
+  }
+
+  /** Unloads a model when its last answer has ended, which may be now. False where it stays, because it is pinned. */
+  letGo(id: string): boolean {
+    const slot = this.slots.get(id)
+    if (slot === undefined || slot.offer.isPinned) return false
+    slot.keepMs = 0
+    if (slot.state === 'loaded' && slot.uses === 0) this.unloadLater(slot)
+    return true
   }
 
   /** The one that was used last, of those in memory. */
@@ -228,12 +245,14 @@ export class ModelShelf<L extends Loadable> {
   private grant({ slot, grant }: Waiter<L>): void {
     slot.uses++
     slot.lastUsed = ++this.clock
-    if (slot.timer !== null) clearTimeout(slot.timer)
-    slot.timer = null
+    this.stopTimer(slot)
     let released = false
     grant({
       id: slot.offer.id,
       loaded: slot.loaded as L,
+      keepFor: ms => {
+        slot.keepMs = ms
+      },
       release: () => {
         if (released) return
         released = true
@@ -244,20 +263,29 @@ export class ModelShelf<L extends Loadable> {
     })
   }
 
-  private unloadLater(slot: Slot<L>): void {
-    if (this.options.keepMs === Number.POSITIVE_INFINITY) return
+  private unloadLater(slot: Slot<L>, keepMs = slot.keepMs ?? this.options.keepMs): void {
+    this.stopTimer(slot)
+    if (keepMs > LONGEST_TIMER_MS) return
+    slot.idleUntil = Date.now() + keepMs
     slot.timer = setTimeout(() => {
-      slot.timer = null
+      this.stopTimer(slot)
       if (slot.uses > 0 || slot.state !== 'loaded' || this.closed) return
-      if (this.isMoving) this.unloadLater(slot)
+      if (this.isMoving) this.unloadLater(slot, BUSY_MS)
       else void this.unload(slot)
-    }, this.options.keepMs)
+    }, keepMs)
     slot.timer.unref?.()
+  }
+
+  private stopTimer(slot: Slot<L>): void {
+    if (slot.timer !== null) clearTimeout(slot.timer)
+    slot.timer = null
+    slot.idleUntil = null
   }
 
   private async load(slot: Slot<L>): Promise<void> {
     this.isMoving = true
     slot.state = 'loading'
+    slot.keepMs = null
     const { id } = slot.offer
     const stopping = new AbortController()
     slot.stopping = stopping
@@ -303,8 +331,7 @@ export class ModelShelf<L extends Loadable> {
     slot.state = 'unloading'
     const { loaded } = slot
     slot.loaded = null
-    if (slot.timer !== null) clearTimeout(slot.timer)
-    slot.timer = null
+    this.stopTimer(slot)
     try {
       this.options.onEvent?.(`unloading ${slot.offer.id}`)
       await loaded?.close()

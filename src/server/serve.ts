@@ -19,7 +19,7 @@ import { closeAfterBodies } from './lingeringClose.js'
 import { type LoadedModel, type ModelOffer, offers, shelfOffer } from './loadedModel.js'
 import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
-import { ModelShelf, type Offer, type ShelfOptions } from './modelShelf.js'
+import { LONGEST_TIMER_MS, ModelShelf, type Offer, type ShelfOptions } from './modelShelf.js'
 import { type BodyLimits, DEFAULT_BODY_LIMITS } from './requestBody.js'
 import type { Service } from './service.js'
 import { ShelfTotals } from './shelfTotals.js'
@@ -126,7 +126,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
     bodyLimits,
     bodyRoom,
     streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },
-    requestTimeoutMs: options.requestTimeoutMs ?? HOUR_MS,
+    requestTimeoutMs: Math.min(options.requestTimeoutMs ?? HOUR_MS, LONGEST_TIMER_MS),
     onError,
     onNotice,
     images: options.images ?? 'refuse',
@@ -164,7 +164,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
       draining = true
       const deadline = Date.now() + graceMs
       // A balancer that looks now and then has to see that nothing more is to be sent before nobody listens.
-      await pause(Math.min(graceMs, options.drainMs ?? 0))
+      await pause(Math.min(graceMs, options.drainMs ?? 0, LONGEST_TIMER_MS))
       refusing = true
       const closed = new Promise<void>(resolve => server.close(() => resolve()))
       server.closeIdleConnections()

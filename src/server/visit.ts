@@ -71,13 +71,14 @@ export class Visit {
     return this.service.scopeByKey ? ((this.context.get('keyScope') as string | undefined) ?? '') : ''
   }
 
-  /** The model, when it is there; the request's until it ends. */
-  async model(id: string): Promise<Served> {
+  /** The model, when it is there; the request's until it ends. `keepMs`: how long it stays then, where the request says so. */
+  async model(id: string, keepMs: number | null | undefined): Promise<Served> {
     const lease: Lease<LoadedModel> = await this.service.shelf.acquire(id, this.signal)
     // The visit may have ended meanwhile.
     if (this.signal.aborted) lease.release()
     else this.endings.push(() => lease.release())
     this.signal.throwIfAborted()
+    if (keepMs != null) lease.keepFor(keepMs)
     const { model, session } = lease.loaded
     return { ...this.service, model, session, modelId: id }
   }
@@ -157,6 +158,14 @@ function loadingLine({ shelf }: Service, id: string): string {
 interface ModelRequest {
   readonly model?: string | null
   readonly stream?: boolean | null
+  readonly keep_alive?: number | null // ms
+}
+
+interface VisitOptions<T> {
+  /** An answer that needs no model in memory, or null. */
+  readonly withoutModel?: (request: T, id: string) => Response | null
+  /** How errors are told in event streams, by APIs that have them. */
+  readonly onError?: EventSourceOptions['onError']
 }
 
 /**
@@ -169,18 +178,18 @@ export async function visit<T extends ModelRequest>(
   schema: z.ZodType<T>,
   placesFor: (request: T) => number,
   handle: (visit: Visit, request: T, service: Served) => Promise<Response>,
-  /** How errors are told in event streams, by APIs that have them. */
-  onError?: EventSourceOptions['onError'],
+  { withoutModel, onError }: VisitOptions<T> = {},
 ): Promise<Response> {
   const stay = new Visit(service, c)
   try {
     const request = await stay.read(schema, placesFor)
     const id = chooseModel(service, request.model)
-    const answer = async () => await handle(stay, request, await stay.model(id))
-    if (onError && request.stream && !service.shelf.isLoaded(id)) {
+    const answer = async () => await handle(stay, request, await stay.model(id, request.keep_alive))
+    const early = withoutModel?.(request, id) ?? null
+    if (early === null && onError && request.stream && !service.shelf.isLoaded(id)) {
       return loadingStream(c, stay, () => loadingLine(service, id), answer, logged(service, onError))
     }
-    const response = await answer()
+    const response = early ?? (await answer())
     if (!stay.isStreaming) stay.end()
     return response
   } catch (error) {

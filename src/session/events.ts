@@ -13,6 +13,8 @@ export type OpenConstraint = (request: AnswerRequest, signal?: AbortSignal) => P
 export interface AnswerOptions extends SamplerOptions {
   /** At most so many tokens; without it, until the context is full. */
   readonly maxTokens?: number
+  /** More than the context has room for means until it is full; else that is an error. */
+  readonly fitContext?: boolean
   /** Thinking is closed after so many tokens. */
   readonly thinkingBudget?: number
   readonly stop?: string | readonly string[]

@@ -406,12 +406,13 @@ export class Session {
   }
 
   /** Tells before anything is evaluated that the context is too short. */
-  private answerLimit({ ids }: Prompt, { maxTokens }: AnswerOptions): number {
+  private answerLimit({ ids }: Prompt, { maxTokens, fitContext = false }: AnswerOptions): number {
     const { contextLength } = this.model
     const room = contextLength - ids.length
     if (room < 1) throw promptTooLong(ids.length, contextLength)
     if (maxTokens === undefined) return room
     if (!Number.isInteger(maxTokens) || maxTokens < 0) throw new OptionError('maxTokens', maxTokens, 'a whole number')
+    if (maxTokens > room && fitContext) return room
     if (maxTokens > room) {
       const wanted = { promptTokens: ids.length, answerTokens: maxTokens }
       throw new ContextLimitError(ids.length + maxTokens, contextLength, wanted)

@@ -100,5 +100,22 @@ test('makes vectors of texts', async () => {
   expect(embeddings.map(vector => Math.hypot(...vector).toFixed(5))).toEqual(['1.00000', '1.00000'])
   expect(prompt_eval_count).toBeGreaterThan(3)
   expect((await ollama.embeddings({ model, prompt: 'a cat' })).embedding).toEqual(embeddings[1])
-  expect((await ollama.embed({ model, input: [] })).embeddings).toEqual([])
+  for (const input of [[], '']) expect((await ollama.embed({ model, input })).embeddings).toEqual([])
+})
+
+test('takes the options that mean nothing special, and refuses what it would have to ignore', async () => {
+  const prompt = messages[0].content
+  const wide = await ollama.generate({ model, prompt, options: { ...options, stop: ['.'], num_predict: 1e6 } })
+  expect(wide).toMatchObject({ done_reason: 'stop' })
+  const any = { model, prompt, options: { num_predict: 12, seed: -1, top_k: -1, temperature: 2 } }
+  const answers = [await ollama.generate(any), await ollama.generate(any)].map(({ response }) => response)
+  expect(answers[0]).not.toBe(answers[1])
+  const seen = await ollama.generate({ model, prompt, raw: true, images: ['aGVsbG8='], options })
+  expect(seen.prompt_eval_count).toBeGreaterThan(15) // a line says that there is one
+  for (const wrong of [{ context: [1, 2] }, { template: 'x' }, { suffix: 'x' }, { keep_alive: 'soon' }]) {
+    await expect(ollama.generate({ model, prompt, ...wrong }), JSON.stringify(wrong)).rejects.toThrow(
+      Object.keys(wrong)[0],
+    )
+  }
+  expect(await ollama.generate({ model, prompt: '', keep_alive: 0 })).toMatchObject({ done_reason: 'load' }) // it stays
 })

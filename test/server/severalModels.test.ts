@@ -129,6 +129,43 @@ describe('a server with three models', () => {
   })
 })
 
+describe('ollama’s clients', () => {
+  const ask = async (path: string, body: object) => await (await postJson(`${server.url}${path}`, body)).json()
+  const states = async () => {
+    const { data } = await (await fetch(`${server.url}/v1/models`)).json()
+    return data.map(({ state }: { state: string }) => state)
+  }
+
+  test('see how large models are and how long their context is, before they are in memory', async () => {
+    const { models } = await (await fetch(`${server.url}/api/tags`)).json()
+    expect(models.map(({ size }: { size: number }) => size > 1e5)).toEqual([true, true, true])
+    for (const model of names) {
+      const { details, model_info: info } = await ask('/api/show', { model })
+      expect([model, info[`${details.family}.context_length`] > 100]).toEqual([model, true])
+    }
+  })
+
+  test('say how long a model stays, and have it unloaded without one being loaded for it', async () => {
+    const model = 'second'
+    const nothing = { model, prompt: '', keep_alive: 0 }
+    expect(await ask('/api/generate', { model, prompt: '', keep_alive: '1h30m' })).toMatchObject({
+      done_reason: 'load',
+    })
+    const running = await (await fetch(`${server.url}/api/ps`)).json()
+    const { expires_at } = running.models.find((each: { name: string }) => each.name === model)
+    expect(Math.abs(Date.parse(expires_at) - Date.now() - 5_400_000)).toBeLessThan(60_000)
+    const loads = await server.metric('moeflux_model_loads_total')
+    for (let time = 0; time < 2; time++) {
+      expect(await ask('/api/generate', nothing)).toMatchObject({ response: '', done: true, done_reason: 'unload' })
+      await expect.poll(async () => (await states())[1]).toBe('unloaded')
+    }
+    expect(await ask('/api/chat', { model, keep_alive: 0 })).toMatchObject({ done_reason: 'unload' })
+    expect(await server.metric('moeflux_model_loads_total')).toBe(loads)
+    expect(await ask('/api/embed', { model, input: 'a dog', keep_alive: 0 })).toMatchObject({ model })
+    await expect.poll(async () => (await states())[1]).toBe('unloaded')
+  })
+})
+
 describe('what cannot be', () => {
   test('is told before anything is loaded', async () => {
     const two = ['--model', place('first'), '--model', place('second')]

@@ -98,6 +98,32 @@ describe('a shelf of models', () => {
     expect(shelf.list.map(({ state }) => state)).toEqual(['loaded', 'unloaded', 'unloaded'])
   })
 
+  test('keeps a model as long as its last user says, and longer than timers can tell', async () => {
+    const world = new World()
+    const shelf = world.shelf(['a', 'b', 'pinned'], { keepMs: 2 ** 40 }, ['pinned'])
+    const first = await shelf.acquire('a')
+    first.release()
+    await new Promise(resolve => setTimeout(resolve, 20)) // a timer of that length is over at once
+    expect([shelf.isLoaded('a'), shelf.find('a')?.idleUntil]).toEqual([true, null])
+    const [used, again] = [await shelf.acquire('a'), await shelf.acquire('a')]
+    used.keepFor(5)
+    used.release()
+    await new Promise(resolve => setTimeout(resolve, 20))
+    expect(shelf.isLoaded('a')).toBe(true) // somebody uses it
+    again.release()
+    expect(Math.abs((shelf.find('a')?.idleUntil ?? 0) - Date.now())).toBeLessThan(1_000)
+    await expect.poll(() => shelf.find('a')?.state).toBe('unloaded')
+    expect(['b', 'pinned', 'nobody'].map(id => shelf.letGo(id))).toEqual([true, false, false])
+    ;(await shelf.acquire('a')).release()
+    await new Promise(resolve => setTimeout(resolve, 20))
+    expect(shelf.isLoaded('a')).toBe(true) // what was said before it went is forgotten
+    const loading = shelf.acquire('b')
+    shelf.letGo('b')
+    shelf.letGo('a') // while another moves
+    ;(await loading).release()
+    await expect.poll(() => [...world.inMemory]).toEqual([])
+  })
+
   test('makes room where a model does not fit beside the others, and says so where nothing helps', async () => {
     const world = new World()
     const shelf = world.shelf(['a', 'b'], { mostLoaded: Number.POSITIVE_INFINITY })

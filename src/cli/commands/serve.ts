@@ -190,7 +190,7 @@ function leaveInTime(cli: Cli, ms: number): void {
     cli.notice('not everything has ended in time: leaving without it')
     process.exit(1)
   }
-  setTimeout(leave, ms).unref()
+  setTimeout(leave, Math.min(ms, 2 ** 31 - 1)).unref() // a longer time would be over at once
 }
 
 /** Several keys are separated by commas: a key may hold blanks. */

@@ -45,7 +45,7 @@ export async function messages(c: Context, service: Service): Promise<Response> 
       if (request.stream) return await stay.stream(streamEvents(events, head), errorEvent)
       return jsonAnswer(c, await wholeMessage(events, head))
     },
-    errorEvent,
+    { onError: errorEvent },
   )
 }
 
@@ -59,7 +59,7 @@ export async function countTokens(c: Context, service: Service): Promise<Respons
       const options = { ...promptOptions(request, service), cacheScope: stay.scope, signal: stay.signal }
       return c.json({ input_tokens: await service.session.countTokens(options) })
     },
-    errorEvent,
+    { onError: errorEvent },
   )
 }
 

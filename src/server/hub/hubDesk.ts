@@ -30,6 +30,11 @@ export class HubDesk {
     )
   }
 
+  /** What is known of a model that is offered, in memory or not. */
+  async about(id: string): Promise<ModelAbout | null> {
+    return (await this.options.hub?.about(id)) ?? null
+  }
+
   async body(): Promise<object> {
     const { hub, shelf } = this.options
     const [known, machine] = await Promise.all([hub?.known() ?? [], hub?.machine() ?? null])
@@ -39,7 +44,7 @@ export class HubDesk {
         state,
         pinned: offer.isPinned,
         context_length: loaded?.model.contextLength ?? offer.contextLength,
-        ...aboutBody((await hub?.about(offer.id)) ?? null),
+        ...aboutBody(await this.about(offer.id)),
         progress: progressBody(progress),
         problem: this.problems.get(offer.id) ?? null,
       })),

@@ -1,5 +1,6 @@
 // What a server is told of models beyond those that it has in memory: how large they are, how they would run here, which
 // others there are and how to bring them. Who starts the server knows; the server does not.
+import type { ModelConfig } from '../../index.js'
 import type { ModelOffer } from '../loadedModel.js'
 import type { LoadHooks } from '../modelShelf.js'
 
@@ -13,6 +14,7 @@ export interface ModelFit {
 export interface ModelAbout {
   readonly bytes: number | null // on the disk
   readonly fit: ModelFit | null
+  readonly config?: ModelConfig // where it can be read
 }
 
 /** A model that can be pulled. */

@@ -5,11 +5,11 @@ import { type ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { parsedInput } from '../parsedInput.js'
-import type { Service } from '../service.js'
+import type { Served, Service } from '../service.js'
 import { shortMessage } from '../shortMessage.js'
 import { onePlace, type Visit, visit } from '../visit.js'
-import { answerOptions, chatMessages, generateMessages, thinkingOption } from './options.js'
-import { chatRequest, generateRequest } from './schemas.js'
+import { answerOptions, chatMessages, generateMessages, rawPrompt, thinkingOption } from './options.js'
+import { type AnswerFields, type ChatRequest, chatRequest, type GenerateRequest, generateRequest } from './schemas.js'
 
 /** What has come of an answer: since the last line, or of all of it. */
 interface Part {
@@ -21,38 +21,57 @@ interface Part {
 type PartBody = (part: Part) => object
 
 export async function chat(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, chatRequest, onePlace, async (stay, request, service) => {
+  const withoutModel = (request: ChatRequest, id: string) =>
+    asksNothing(request) ? unloaded(c, service, request, id, chatPart) : null
+  const answer = async (stay: Visit, request: ChatRequest, service: Served) => {
     const model = request.model ?? service.modelId
-    const { messages } = request
     // How clients ask whether a model is there, and have it loaded.
-    if (messages == null || messages.length === 0) return c.json(loadedBody(model, chatPart))
+    if (asksNothing(request)) return c.json(idleBody(model, chatPart, 'load'))
     const events = service.session.chat({
       ...answerOptions(request),
-      messages: chatMessages(messages, service.images),
+      messages: chatMessages(request.messages ?? [], service.images),
       tools: request.tools ?? undefined,
       thinking: thinkingOption(request),
       cacheScope: stay.scope,
       signal: stay.signal,
     })
     return await respond(c, stay, service.metrics.watch(events), model, request.stream !== false, chatPart)
-  })
+  }
+  return await visit(c, service, chatRequest, onePlace, answer, { withoutModel })
 }
 
 export async function generate(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, generateRequest, onePlace, async (stay, request, service) => {
+  const withoutModel = (request: GenerateRequest, id: string) =>
+    request.prompt ? null : unloaded(c, service, request, id, generatePart)
+  const answer = async (stay: Visit, request: GenerateRequest, service: Served) => {
     const model = request.model ?? service.modelId
-    const prompt = request.prompt ?? ''
-    if (prompt === '') return c.json(loadedBody(model, generatePart))
+    if (!request.prompt) return c.json(idleBody(model, generatePart, 'load'))
     const options = { ...answerOptions(request), cacheScope: stay.scope, signal: stay.signal }
     const events = request.raw
-      ? service.session.complete({ ...options, prompt })
+      ? service.session.complete({ ...options, prompt: rawPrompt(request, service.images) })
       : service.session.chat({
           ...options,
           messages: generateMessages(request, service.images),
           thinking: thinkingOption(request),
         })
     return await respond(c, stay, service.metrics.watch(events), model, request.stream !== false, generatePart)
-  })
+  }
+  return await visit(c, service, generateRequest, onePlace, answer, { withoutModel })
+}
+
+function asksNothing({ messages }: ChatRequest): boolean {
+  return messages == null || messages.length === 0
+}
+
+/** To keep a model for no time and ask nothing of it means to unload it. Null where that is not meant, or it cannot go. */
+function unloaded(
+  c: Context,
+  { shelf }: Service,
+  { model, keep_alive }: AnswerFields,
+  id: string,
+  body: PartBody,
+): Response | null {
+  return keep_alive === 0 && shelf.letGo(id) ? c.json(idleBody(model ?? id, body, 'unload')) : null
 }
 
 function chatPart({ text, thinking, calls }: Part): object {
@@ -144,8 +163,8 @@ function endBody(reason: EndReason, usage: Usage, milliseconds: number): object 
   }
 }
 
-function loadedBody(model: string, body: PartBody): object {
-  return { ...head(model), ...body(emptyPart()), done: true, done_reason: 'load' }
+function idleBody(model: string, body: PartBody, reason: 'load' | 'unload'): object {
+  return { ...head(model), ...body(emptyPart()), done: true, done_reason: reason }
 }
 
 export function errorBody(error: ApiError): object {

@@ -11,7 +11,7 @@ import { embeddingsRequest, embedRequest } from './schemas.js'
 export async function embed(c: Context, service: Service): Promise<Response> {
   return await visit(c, service, embedRequest, onePlace, async (stay, request, service) => {
     const started = performance.now()
-    const inputs = typeof request.input === 'string' ? [request.input] : request.input
+    const inputs = typeof request.input === 'string' ? [request.input].filter(Boolean) : (request.input ?? [])
     const truncate = request.truncate !== false
     const { vectors, tokens } = await embedInputs(service, inputs, request.dimensions, {
       truncate,

@@ -1,8 +1,10 @@
 // What ollama's API says of the model that is here: /api/tags, /api/ps, /api/show, /api/version.
 import { createHash } from 'node:crypto'
 import type { Context } from 'hono'
-import type { Model } from '../../index.js'
+import type { ModelConfig } from '../../index.js'
 import { ApiError } from '../apiError.js'
+import type { LoadedModel } from '../loadedModel.js'
+import type { ShelfEntry } from '../modelShelf.js'
 import { readBody } from '../requestBody.js'
 import { chooseModel, type Service } from '../service.js'
 import { showRequest } from './schemas.js'
@@ -10,34 +12,43 @@ import { showRequest } from './schemas.js'
 /** Clients compare it with what they need; this is a version that has all that is answered here. */
 export const SPOKEN_VERSION = '0.12.0'
 
-export function tags(service: Service): object {
-  return { models: service.shelf.list.map(({ offer, loaded }) => entry(service, offer.id, loaded?.model ?? null)) }
+/** What stays, stays past this. */
+const NEVER = new Date('2318-01-01T00:00:00Z')
+
+type Entry = ShelfEntry<LoadedModel>
+
+export async function tags(service: Service): Promise<object> {
+  return { models: await Promise.all(service.shelf.list.map(each => entry(service, each))) }
 }
 
-/** Those in memory; none says when it will go. */
-export function running(service: Service): object {
-  const inMemory = service.shelf.list.flatMap(({ offer, loaded }) =>
-    loaded === null ? [] : [{ id: offer.id, model: loaded.model }],
-  )
-  return {
-    models: inMemory.map(({ id, model }) => ({
-      ...entry(service, id, model),
-      size_vram: 0,
-      context_length: model.contextLength,
-      expires_at: '2318-01-01T00:00:00Z',
-    })),
-  }
+/** Those in memory, and when they will go. */
+export async function running(service: Service): Promise<object> {
+  const inMemory = service.shelf.list.filter(({ loaded }) => loaded !== null)
+  const models = inMemory.map(async each => ({
+    ...(await entry(service, each)),
+    size_vram: 0,
+    context_length: each.loaded?.model.contextLength,
+    expires_at: new Date(each.idleUntil ?? NEVER).toISOString(),
+  }))
+  return { models: await Promise.all(models) }
 }
 
-function entry({ startedAt, modelFiles }: Service, id: string, model: Model | null): object {
+async function entry(service: Service, each: Entry): Promise<object> {
+  const { id } = each.offer
+  const about = await service.hubDesk.about(id)
   return {
     name: id,
     model: id,
-    modified_at: new Date(startedAt * 1000).toISOString(),
-    size: modelFiles === null ? 0 : modelFiles.entry.residentBytes + modelFiles.entry.expertBytes,
+    modified_at: new Date(service.startedAt * 1000).toISOString(),
+    size: about?.bytes ?? fileBytes(service, id),
     digest: createHash('sha256').update(id).digest('hex'),
-    details: details(model),
+    details: details(each.loaded?.model.config ?? about?.config ?? null),
   }
+}
+
+function fileBytes({ onlyModel, modelFiles }: Service, id: string): number {
+  if (modelFiles === null || id !== onlyModel) return 0
+  return modelFiles.entry.residentBytes + modelFiles.entry.expertBytes
 }
 
 export async function show(c: Context, service: Service): Promise<Response> {
@@ -48,35 +59,36 @@ export async function show(c: Context, service: Service): Promise<Response> {
     throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
   }
   const id = chooseModel(service, request.model || request.name)
-  const model = shelf.list.find(({ offer }) => offer.id === id)?.loaded?.model ?? null
+  const found = shelf.find(id) as Entry
+  const config = found.loaded?.model.config ?? (await service.hubDesk.about(id))?.config ?? null
   return c.json({
     modelfile: '',
     parameters: '',
     template: '',
-    details: details(model),
-    model_info: model === null ? {} : modelInfo(model),
+    details: details(config),
+    model_info: config === null ? {} : modelInfo(found, config),
     capabilities: ['completion', 'tools', 'thinking'],
     modified_at: new Date(service.startedAt * 1000).toISOString(),
   })
 }
 
-function modelInfo(model: Model): object {
-  const { config } = model
+/** Known before a model is in memory, too: clients ask for the length of its context when they list it. */
+function modelInfo({ offer, loaded }: Entry, config: ModelConfig): object {
   const family = config.modelType
   return {
     'general.architecture': family,
-    'general.basename': model.name,
-    [`${family}.context_length`]: model.contextLength,
+    'general.basename': loaded?.model.name ?? offer.id,
+    [`${family}.context_length`]: loaded?.model.contextLength ?? offer.contextLength ?? config.maxPositionEmbeddings,
     [`${family}.block_count`]: config.numLayers,
     [`${family}.embedding_length`]: config.hiddenSize,
     [`${family}.expert_count`]: config.numExperts,
-    [`${family}.expert_used_count`]: model.expertsPerToken,
+    [`${family}.expert_used_count`]: loaded?.model.expertsPerToken ?? config.expertsPerToken,
   }
 }
 
-/** Of a model that is not in memory, nothing but its name is known. */
-function details(model: Model | null): object {
-  const family = model?.config.modelType ?? ''
+/** Of a model whose files tell nothing before they are opened, nothing but its name is known. */
+function details(config: ModelConfig | null): object {
+  const family = config?.modelType ?? ''
   return {
     parent_model: '',
     format: 'moeflux',

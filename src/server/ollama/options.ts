@@ -10,14 +10,15 @@ export function answerOptions({ options, format }: AnswerFields): AnswerOptions 
   return {
     temperature: options?.temperature ?? undefined,
     topP: options?.top_p ?? undefined,
-    topK: options?.top_k ?? undefined,
+    topK: options?.top_k == null ? undefined : Math.max(0, options.top_k),
     minP: options?.min_p ?? undefined,
     repetitionPenalty: options?.repeat_penalty ?? undefined,
     presencePenalty: options?.presence_penalty ?? undefined,
     frequencyPenalty: options?.frequency_penalty ?? undefined,
-    seed: options?.seed ?? undefined,
+    seed: (options?.seed ?? -1) < 0 ? undefined : (options?.seed as number),
     stop: options?.stop ?? undefined,
     maxTokens: limit < 0 ? undefined : limit,
+    fitContext: true,
     responseFormat: responseFormat(format),
   }
 }
@@ -46,8 +47,13 @@ export function chatMessages(messages: NonNullable<ChatRequest['messages']>, han
 
 /** A prompt with a system text before it, as messages. */
 export function generateMessages(request: GenerateRequest, handling: ImageHandling): ChatOptions['messages'] {
-  const content = withImages(request.prompt ?? '', request.images, handling, 'images')
+  const content = rawPrompt(request, handling)
   return [...(request.system ? [{ role: 'system', content: request.system }] : []), { role: 'user', content }]
+}
+
+/** The prompt, and a line for each image where those are not refused. */
+export function rawPrompt(request: GenerateRequest, handling: ImageHandling): string {
+  return withImages(request.prompt ?? '', request.images, handling, 'images')
 }
 
 function withImages(text: string, images: GenerateRequest['images'], handling: ImageHandling, path: string): string {

@@ -1,6 +1,7 @@
 // Requests of ollama's API as they may come in. Fields that are not named here are ignored, as it does itself.
 import { z } from 'zod'
 import { toolName } from '../openai/schemas.js'
+import { keepAliveMs } from './keepAlive.js'
 
 const text = z.string().max(32 * 2 ** 20)
 const stop = z.union([z.string().max(1024), z.array(z.string().max(1024)).max(16)])
@@ -9,9 +10,9 @@ const options = z
   .object({
     temperature: z.number().min(0).max(100).nullish(),
     top_p: z.number().min(0).max(1).nullish(),
-    top_k: z.number().int().min(0).nullish(),
+    top_k: z.number().int().nullish(), // below one: all of them
     min_p: z.number().min(0).max(1).nullish(),
-    seed: z.number().int().nullish(),
+    seed: z.number().int().nullish(), // below zero: any
     num_predict: z.number().int().min(-2).nullish(), // below zero: no limit
     repeat_penalty: z.number().gt(0).max(10).nullish(),
     presence_penalty: z.number().min(-2).max(2).nullish(),
@@ -20,6 +21,15 @@ const options = z
   })
   .nullish()
 
+const keep_alive = z
+  .union([z.number(), z.string().max(64)])
+  .transform((time, context) => {
+    const ms = keepAliveMs(time)
+    if (ms === null) context.addIssue("want seconds, or a time like '5m'")
+    return ms ?? z.NEVER
+  })
+  .nullish()
+const refused = { error: 'is not supported here' }
 const images = z.array(z.unknown()).max(256).nullish()
 const message = z.looseObject({
   role: z.string(),
@@ -47,6 +57,7 @@ const answerFields = {
   stream: z.boolean().nullish(), // unlike in the other APIs, left out means yes
   format: z.union([z.literal('json'), z.literal(''), z.record(z.string(), z.unknown())]).nullish(),
   think: z.union([z.boolean(), z.string().max(64)]).nullish(),
+  keep_alive,
   options,
 }
 
@@ -60,20 +71,27 @@ export const generateRequest = z.object({
   ...answerFields,
   prompt: text.nullish(),
   system: text.nullish(),
-  suffix: z.literal('', { error: 'is not supported here' }).nullish(),
+  suffix: z.literal('', refused).nullish(),
+  template: z.literal('', refused).nullish(),
+  context: z.array(z.unknown()).max(0, { error: 'is not supported here: /api/chat remembers' }).nullish(),
   raw: z.boolean().nullish(),
   images,
 })
 
 export const embedRequest = z.object({
   model: z.string().max(1024).optional(),
-  input: z.union([text, z.array(text).max(2048)]),
+  input: z.union([text, z.array(text).max(2048)]).nullish(), // none: the model is loaded
+  keep_alive,
   truncate: z.boolean().nullish(),
   dimensions: z.number().int().min(1).nullish(),
 })
 
 /** As it was before /api/embed. */
-export const embeddingsRequest = z.object({ model: z.string().max(1024).optional(), prompt: text.nullish() })
+export const embeddingsRequest = z.object({
+  model: z.string().max(1024).optional(),
+  prompt: text.nullish(),
+  keep_alive,
+})
 
 export const showRequest = z.object({ model: z.string().max(1024).nullish(), name: z.string().max(1024).nullish() })
 
@@ -81,4 +99,4 @@ export const pullRequest = showRequest.extend({ stream: z.boolean().nullish() })
 
 export type ChatRequest = z.infer<typeof chatRequest>
 export type GenerateRequest = z.infer<typeof generateRequest>
-export type AnswerFields = Pick<ChatRequest, 'format' | 'think' | 'options'>
+export type AnswerFields = Pick<ChatRequest, 'model' | 'format' | 'think' | 'keep_alive' | 'options'>

@@ -44,7 +44,7 @@ export async function chatCompletions(c: Context, service: Service): Promise<Res
     )
     return await stay.stream(streamChunks(streams, request, head), errorEvent)
   }
-  return await visit(c, service, chatRequest, placesFor, answer, errorEvent)
+  return await visit(c, service, chatRequest, placesFor, answer, { onError: errorEvent })
 }
 
 export function chatOptions(request: ChatRequest, service: Served, signal: AbortSignal): ChatOptions {

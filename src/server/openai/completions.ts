@@ -55,7 +55,7 @@ export async function completions(c: Context, service: Service): Promise<Respons
       usage: sumUsage(usages, perPrompt),
     })
   }
-  return await visit(c, service, completionRequest, placesFor, answer, errorEvent)
+  return await visit(c, service, completionRequest, placesFor, answer, { onError: errorEvent })
 }
 
 function echoText(prompt: string | number[], service: Served): string {

@@ -89,7 +89,7 @@ export async function responses(c: Context, service: Service, store: ResponseSto
     finish()
     return jsonAnswer(c, draft.body())
   }
-  return await visit(c, service, responsesRequest, onePlace, answer, earlyFailure)
+  return await visit(c, service, responsesRequest, onePlace, answer, { onError: earlyFailure })
 }
 
 export function storedResponse(c: Context, store: ResponseStore, id: string): Response {
