@@ -35,7 +35,7 @@ if (args.help) {
 const load = name => import(`${args.dist}/${name}`)
 const { openWebgpuBackend } = await load('compute/webgpu/openWebgpuBackend.js')
 
-const packed = await syntheticModel(args.dist, args.preset, Number(args.layers), args.drafts)
+const packed = await syntheticModel(args.dist, args.preset, Number(args.layers), { drafts: args.drafts })
 const { expertsPerToken } = packed.config
 const options = { precision: args.precision, expertsPerToken, onNotice: console.log, drafts: args.drafts }
 const tuning = JSON.parse(args.tuning)

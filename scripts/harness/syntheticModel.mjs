@@ -1,15 +1,15 @@
 // A packed model that exists in memory alone: random weights of a preset's shape, no files.
 const pattern = makePattern()
 
-/** `dist`: the built package that is measured. `drafts`: with a head for drafts. */
-export async function syntheticModel(dist, name, layers, drafts = false) {
+/** `dist`: the built package that is measured. `drafts`: with a head for drafts. `changes`: to the config.json of the preset. */
+export async function syntheticModel(dist, name, layers, { drafts = false, changes = {} } = {}) {
   const load = module => import(`${dist}/${module}`)
   const { presets } = await load('model/presets.js')
   const { parseConfig, withDraftHead } = await load('model/config.js')
   const { planTensors, listSpecs } = await load('model/tensorPlan.js')
   const { resolveTensors } = await load('model/resolveTensors.js')
   const { defaultExpertFormats, expertParts, expertLayout } = await load('model/expertLayout.js')
-  const json = { ...presets[name].json, num_hidden_layers: layers }
+  const json = { ...presets[name].json, num_hidden_layers: layers, ...changes }
   const plain = parseConfig(json)
   const config = drafts ? withDraftHead(plain) : plain
   const stored = new Map()
