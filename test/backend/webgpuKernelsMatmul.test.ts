@@ -11,6 +11,8 @@ import { KernelSet } from '#moeflux/compute/webgpu/kernel.js'
 import { matMulOp } from '#moeflux/compute/webgpu/matMul.js'
 import { expertMatVecOp, matVecOp } from '#moeflux/compute/webgpu/matVec.js'
 import { choiceConstants, logitsStride, routerOp } from '#moeflux/compute/webgpu/router.js'
+import { RouterWeights } from '#moeflux/compute/webgpu/routerWeights.js'
+import type { ModelConfig } from '#moeflux/model/config.js'
 import { type RouterShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
 import { expectClose, KERNEL } from '../support/bands.js'
 import { GpuArena, packMatrix } from '../support/gpuArena.js'
@@ -30,6 +32,12 @@ const shapes = fc
     seed: fc.integer({ min: 1, max: 2 ** 31 }),
   })
   .map(shape => ({ ...shape, cols: shape.group * shape.groups }))
+
+// A workgroup keeps 2048 columns of floats, or 8192 of bytes: one group more than that takes a second turn.
+const wide = [false, true].map(fast => {
+  const cols = (fast ? 8192 : 2048) + 32
+  return { bits: 4 as const, group: 32 as const, groups: cols / 32, cols, rows: 5, tokens: 2, fast, seed: 7 }
+})
 
 const devices = [
   { name: 'subgroups', options: {} },
@@ -66,7 +74,7 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       const around = got.flatMap(row => [row[0], row[1], row[stride - 1]])
       expect(around.every(Number.isNaN), 'nothing else is written').toBe(true)
     })
-    await fc.assert(property, { numRuns: 8 })
+    await fc.assert(property, { numRuns: 8, examples: wide.map(shape => [shape]) })
   })
 
   test('one token: norm, SwiGLU, added or stored, nothing after a miss', async () => {
@@ -107,7 +115,12 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       const want = joined(inputs.map(row => matVec(weights, row))).map((value, i) => value + (add ? before[i] : 0))
       expectClose(got, want, fast ? FAST : KERNEL)
     })
-    await fc.assert(property, { numRuns: 10 })
+    const plain = { norm: false, swiglu: true, add: false, missed: 1, teams: {} }
+    const examples = wide.flatMap(shape => [
+      { shape, variant: plain },
+      { shape, variant: { ...plain, norm: true, swiglu: false } },
+    ])
+    await fc.assert(property, { numRuns: 10, examples: examples.map(({ shape, variant }) => [shape, variant]) })
   })
 
   test('an input that is not finite makes all of its token’s outputs so, and no other’s', async () => {
@@ -160,7 +173,53 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       const want = joined([...choice].map((slot, i) => matVec(slots[slot], rowsOf(x, cols)[Math.floor(i / k)])))
       expectClose(await arena.floats(out, tokens * k * rows), want, fast ? FAST : KERNEL)
     })
-    await fc.assert(property, { numRuns: 6 })
+    await fc.assert(property, { numRuns: 6, examples: wide.map(shape => [shape, 3]) })
+  })
+
+  test('routers of the next layers beside a layer’s own and its gate, each after its own norm', async () => {
+    const [experts, cols, tokens, ahead] = [9, 96, 3, 2]
+    const random = seededRandom(5)
+    const matrix = (rows: number) => randomQuantized(random, rows, cols, 8, 32)
+    const layers = Array.from({ length: 4 }, () => ({ router: matrix(experts), gate: matrix(1) }))
+    // All in one buffer, as resident weights lie.
+    const placed = layers.flatMap(({ router, gate }, layer) => [
+      packMatrix(router, layer * (experts + 1)),
+      packMatrix(gate, layer * (experts + 1) + experts),
+    ])
+    let at = 0
+    const segments = placed.map(({ part, bytes }) => {
+      const [{ weight, scales, biases, ...rest }] = part.segments
+      const segment = { ...rest, weight: at + weight, scales: at + scales, biases: at + biases }
+      at += bytes.length
+      return segment
+    })
+    const buffer = arena.put(Uint8Array.from(placed.flatMap(({ bytes }) => [...bytes])))
+    const { format } = placed[0].part
+    const numExperts = { numExperts: experts } as ModelConfig
+    const weights = new RouterWeights([{ format, cols, segments, buffer }], numExperts)
+    const x = randomFloats(random, tokens * cols, 2)
+    const norms = randomFloats(random, (1 + ahead) * cols).map(value => value + 2)
+    const outStride = logitsStride(experts, ahead)
+    const out = arena.poisoned(tokens * outStride)
+    const norm = { weight: arena.put(norms), eps: 1e-6 }
+    const options = { status: arena.put(new Uint32Array(4)), outStride, norm, exact: true, label: 'test' }
+    const part = weights.withNext(1, ahead)
+    await arena.run(await matVecOp(arena.fast, [part!], arena.put(x), out, options), { tokens })
+    const want = rowsOf(x, cols).flatMap(row => {
+      const [own, second, third] = rowsOf(norms, cols).map(weight => rmsNorm(row, weight, 1e-6))
+      return [
+        ...[matVec(layers[1].router, own), matVec(layers[1].gate, own)],
+        ...[matVec(layers[2].router, second), matVec(layers[3].router, third)],
+      ]
+    })
+    expectClose(await arena.floats(out, tokens * outStride), joined(want), KERNEL)
+
+    // Nothing past the last layer, and no dispatch over two buffers.
+    expect(weights.withNext(2, ahead)).toBe(null)
+    const apart = [segments.slice(0, 4), segments.slice(4)].map(own => {
+      return { format, cols, segments: own, buffer: arena.put(new Uint8Array(16)) }
+    })
+    expect(new RouterWeights(apart, numExperts).withNext(1, 1)).toBe(null)
   })
 })
 
@@ -251,6 +310,11 @@ describe('experts that a product chooses by itself', () => {
         expect(weights.filter((_, i) => i % 2 === 1).every(Number.isNaN), 'weights').toBe(true)
       }
     })
-    await fc.assert(property, { numRuns: 6 })
+    // More experts than one vector for each thread, and more of them chosen than there are threads.
+    const many = { experts: 90, k: 19, isShared: true, wrong: 10_000, isPortable: false }
+    await fc.assert(property, {
+      numRuns: 6,
+      examples: [false, true].map(selects => [wide[0], { ...many, selects }]),
+    })
   })
 })

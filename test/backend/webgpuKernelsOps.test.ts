@@ -27,6 +27,7 @@ import { conv1dOp } from '#moeflux/compute/webgpu/conv1d.js'
 import { embedOp } from '#moeflux/compute/webgpu/embed.js'
 import { finiteRowsOp } from '#moeflux/compute/webgpu/finiteRows.js'
 import { gatedDeltaOp } from '#moeflux/compute/webgpu/gatedDelta.js'
+import { groupTokensOp } from '#moeflux/compute/webgpu/groupTokens.js'
 import { KvPool } from '#moeflux/compute/webgpu/kvPool.js'
 import { linearColumns, stateQuads } from '#moeflux/compute/webgpu/linearShape.js'
 import { linearStepOp } from '#moeflux/compute/webgpu/linearStep.js'
@@ -202,7 +203,9 @@ describe.each(devices)('operations, $name', ({ options }) => {
       })
       expectClose(await arena.floats(out, tokens * width), combine(rows, mix, shared, gates, tokens), KERNEL, 'combine')
     })
-    await fc.assert(property, { numRuns: 8 })
+    // One expert more than a workgroup has threads, and more of them chosen than that.
+    const many = [2, 261].map(k => ({ experts: k + 255, k, ahead: 1, tokens: 2, seed: 3 }))
+    await fc.assert(property, { numRuns: 8, examples: many.map(shape => [shape]) })
   })
 
   test('argmax: the first of the largest, over short and long rows', async () => {
@@ -321,7 +324,12 @@ describe.each(devices)('operations, $name', ({ options }) => {
       expectClose(await arena.floats(out, one.out.length), one.out, KERNEL, 'one token')
       await check('state after a token', one)
     })
-    await fc.assert(property, { numRuns: 5 })
+    // As many keys as fit into a workgroup's memory; as many threads as there can be, and more values to bring than threads.
+    const [keys, values] = [
+      { keyHeads: 1, share: 2, keyDim: 256, valueDim: 16, tokens: 6, seed: 3 },
+      { keyHeads: 1, share: 1, keyDim: 16, valueDim: 256, tokens: 5, seed: 4 },
+    ]
+    await fc.assert(property, { numRuns: 5, examples: [[keys], [values]] })
   })
 
   test('attention: norms, RoPE, pages; whole and split over the sequence', async () => {
@@ -380,9 +388,52 @@ describe.each(devices)('operations, $name', ({ options }) => {
       })
       expectClose(await arena.floats(split, want.length), want, KERNEL, 'split')
     })
-    await fc.assert(property, { numRuns: 6 })
+    // More quads than threads, and one head more than what a tile of queries is made for.
+    const wide = [516, 2052].map(headDim => ({
+      kvHeads: 1,
+      share: 2,
+      headDim,
+      past: 63,
+      tokens: 2,
+      splits: 2,
+      seed: 5,
+    }))
+    await fc.assert(property, { numRuns: 6, examples: wide.map(shape => [shape]) })
   })
 })
+
+test('shapes that a workgroup has no room for are refused by name, and who can run them is told', async () => {
+  const arena = await GpuArena.open()
+  try {
+    const gpu = arena.exact
+    const refused = async (name: string, config: ModelConfig, make: (from: Rooms) => Promise<unknown>) => {
+      const error = await make(await rooms(arena, config, 1)).catch(error => error)
+      expect(error, name).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+      expect((error as Error).message).toContain(`cannot run kernel ${name} for this model, backend wasm can: `)
+    }
+    const buffer = arena.put(new Uint32Array(4))
+    const linear = { constants: buffer, gates: buffer, convolved: buffer, inputs: buffer, out: buffer }
+    // Four values more than there may be threads; more keys, queries and experts than there is memory.
+    await refused('linearStep', linearConfig(1, 1, 16, 260), ({ space, states }) =>
+      linearStepOp(gpu, linearConfig(1, 1, 16, 260), { ...space, ...linear }, states, 0),
+    )
+    await refused('gatedDelta', linearConfig(1, 1, 1024, 16), ({ space, states }) =>
+      gatedDeltaOp(gpu, linearConfig(1, 1, 1024, 16), { ...space, ...linear }, states, 0),
+    )
+    await refused('attention', attentionConfig(1, 1, 16384), ({ space, kv }) => {
+      const buffers = { ...space, inputs: buffer, parts: buffer, sinks: null, out: buffer }
+      return attentionOp(gpu, attentionConfig(1, 1, 16384), gatedAttention, buffers, kv, 0, 1)
+    })
+    const shape = { experts: 5000, k: 1, maxTokens: 1, logitsStride: 5001, pairTile: 32 }
+    await refused('groupTokens', attentionConfig(1, 1, 16), () =>
+      groupTokensOp(gpu, shape, buffer, buffer, buffer, buffer, 0),
+    )
+  } finally {
+    await arena.close()
+  }
+})
+
+type Rooms = Awaited<ReturnType<typeof rooms>>
 
 async function rooms(arena: GpuArena, config: ModelConfig, tokens: number) {
   const { device } = arena

@@ -1,5 +1,6 @@
 // A compiled compute pipeline and the bind groups made for it. Layouts are read off the shader's own `@binding` lines,
 // so that a host wrapper lists buffers in that order and cannot disagree with the text.
+import { BackendUnavailableError } from '../../errors.js'
 import { bufferUsage, shaderStageCompute } from './gpuFlags.js'
 import { type ShaderConstants, type ShaderName, shaderSource } from './shaderSource.js'
 
@@ -16,6 +17,14 @@ export interface Kernel {
   readonly pipeline: GPUComputePipeline
   /** Buffers in the order of the shader's bindings; null: one that this variant does not have. */
   bind(buffers: readonly (Binding | null)[]): GPUBindGroup
+}
+
+/** A GPU that cannot run a kernel for a model's shapes, which need more threads or workgroup memory than it has. */
+export class KernelError extends BackendUnavailableError {
+  constructor(name: string, cause: unknown) {
+    const why = cause instanceof Error ? cause.message : String(cause)
+    super('webgpu', `this GPU cannot run kernel ${name} for this model, backend wasm can: ${why}`, { cause })
+  }
 }
 
 /** Compiles each variant once, all in parallel. Ask for kernels first, then await `ready`. */
@@ -49,11 +58,15 @@ export class KernelSet {
     const code = shaderSource(name, constants)
     const bindings = bindingsOf(code)
     const layout = device.createBindGroupLayout({ label: name, entries: bindings })
-    const pipeline = await device.createComputePipelineAsync({
-      label: name,
-      layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
-      compute: { module: device.createShaderModule({ label: name, code }), entryPoint: 'main' },
-    })
+    const pipeline = await device
+      .createComputePipelineAsync({
+        label: name,
+        layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
+        compute: { module: device.createShaderModule({ label: name, code }), entryPoint: 'main' },
+      })
+      .catch(error => {
+        throw new KernelError(name, error)
+      })
     this.compiled++
     this.onProgress?.(this.compiled, this.pending.size)
     return {

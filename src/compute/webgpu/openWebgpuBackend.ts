@@ -18,7 +18,7 @@ import { CHUNK_TOKENS } from './gpuParts.js'
 import { allExperts } from './gpuPlan.js'
 import { takeRoom } from './gpuRoom.js'
 import { Head } from './head.js'
-import { KernelSet } from './kernel.js'
+import { KernelError, KernelSet } from './kernel.js'
 import { KvPool, plannedPages } from './kvPool.js'
 import { NoExperts } from './noExperts.js'
 import { openSlots, openSources, tierPlace } from './openExperts.js'
@@ -120,7 +120,7 @@ async function openOnce(packed: PackedModel, options: HostedOptions, gpuOptions:
   // What is to be mapped at once and cannot be had throws this, says WebGPU.
   if (failure instanceof RangeError) throw new OutOfMemoryError('a buffer', 0, failure.message)
   // Kernels that a driver does not compile are as good as kernels that compute nonsense.
-  const isOurs = failure instanceof MoefluxError || options.signal?.aborted
+  const isOurs = (failure instanceof MoefluxError && !(failure instanceof KernelError)) || options.signal?.aborted
   if (opened.tensors && !isOurs)
     throw new SelfTestError('tensors', `matrix units are not to be had: ${failure.message}`)
   throw failure

@@ -25,13 +25,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   prepareChoice(row, logitQuad(row, thread), thread);
   workgroupBarrier();
   makeChoice(row, ahead, thread);
-  if (thread < K) {
-    let expert = chosen[thread];
+  for (var rank = thread; rank < K; rank += WG) {
+    let expert = chosen[rank];
     let choiceRow = select(which.layer, which.layers + ahead - 1u, ahead > 0u);
-    choice[(choiceRow * MAX_TOKENS + token) * K + thread] = expert;
+    choice[(choiceRow * MAX_TOKENS + token) * K + rank] = expert;
     if (ahead == 0u) {
       var slot = slotTable[which.layer * EXPERTS + expert];
-      var weight = chosenWeight(row, thread);
+      var weight = chosenWeight(row, rank);
 #if CHECK_MISSES
       var left = MISSING; // nothing is
       if (slot == MISSING) {
@@ -43,14 +43,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
           atomicStore(&status[0], which.layer + 1u);
         }
       }
-      choice[(which.leftRow * MAX_TOKENS + token) * K + thread] = left;
+      choice[(which.leftRow * MAX_TOKENS + token) * K + rank] = left;
 #else
-      choice[((which.weightsRow + which.layer) * MAX_TOKENS + token) * K + thread] = weight;
+      choice[((which.weightsRow + which.layer) * MAX_TOKENS + token) * K + rank] = weight;
 #endif
-      mixing[token * RANKS + thread] = vec2<u32>(slot, weight);
+      mixing[token * RANKS + rank] = vec2<u32>(slot, weight);
     }
   }
 #if SHARED > 0
-  if (thread == K && ahead == 0u) { mixing[token * RANKS + K] = vec2<u32>(which.sharedSlot, sharedWeight(row)); }
+  if (thread == K % WG && ahead == 0u) { mixing[token * RANKS + K] = vec2<u32>(which.sharedSlot, sharedWeight(row)); }
 #endif
 }

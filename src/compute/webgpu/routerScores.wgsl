@@ -83,15 +83,23 @@ fn scoreAll(ahead: u32, thread: u32) {
 #if SELECTION_BIAS
 // Those chosen by one order in the order of another: that of their weights, which is that of the logits from `row` on.
 fn sortChosen(row: u32, thread: u32) {
-  let own = chosen[min(thread, K - 1u)];
-  let value = logits[row + own];
-  var place = 0u;
-  for (var i = 0u; i < K; i++) {
-    let other = logits[row + chosen[i]];
-    if (other > value || (other == value && chosen[i] < own)) { place++; }
+  const OWN = (K + WG - 1u) / WG;
+  var own: array<u32, OWN>;
+  var place: array<u32, OWN>;
+  for (var n = 0u; n < OWN; n++) {
+    own[n] = chosen[min(thread + n * WG, K - 1u)];
+    let value = logits[row + own[n]];
+    var before = 0u;
+    for (var i = 0u; i < K; i++) {
+      let other = logits[row + chosen[i]];
+      if (other > value || (other == value && chosen[i] < own[n])) { before++; }
+    }
+    place[n] = before;
   }
   workgroupBarrier();
-  if (thread < K) { chosen[place] = own; }
+  for (var n = 0u; n < OWN; n++) {
+    if (thread + n * WG < K) { chosen[place[n]] = own[n]; }
+  }
   workgroupBarrier();
 }
 #endif
