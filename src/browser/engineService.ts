@@ -119,7 +119,7 @@ export class EngineService {
       const model = await openModelWith(folder, known, this.edges)
       await cache?.saveInfo()
       if (model.backend === 'wasm' && !this.edges.wasmHost.shared) {
-        onNotice('this page is not cross-origin isolated, so that the wasm backend has one thread')
+        onNotice('this page is not cross-origin isolated, so the wasm backend has one thread')
       }
       const info = describe(url, model, shapes)
       this.opened = { model, folder, shapes, info }

@@ -60,7 +60,7 @@ export class ModelCache {
         onNotice,
       )
       if (release === null) {
-        onNotice('another tab has this model open: what it has stored is used, and nothing new is stored from here')
+        onNotice('another tab has this model open: this one uses what it stored, and stores nothing itself')
       }
       await cache.saveInfo()
       return cache

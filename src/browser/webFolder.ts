@@ -60,7 +60,7 @@ export class WebFolder implements Folder {
   onWholeFiles(): void {
     if (this.hasWholeFiles) return
     this.hasWholeFiles = true
-    this.onNotice('the host sends whole files only: all experts of a layer come with the first of them')
+    this.onNotice('the host sends only whole files: all experts of a layer arrive with the first')
   }
 
   get location(): string {

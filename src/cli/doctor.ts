@@ -97,7 +97,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
     memory: { total: totalmem(), free: memory.bytes, limit: memory.limit, limitedBy: memory.limitedBy },
     disk,
     store: { folder: storeRoot(), free: await freeSpace(storeRoot()) },
-    next: `moeflux run -m ${name} "Hello"${isHere ? '' : ', which offers to pull it where it is not here'}`,
+    next: `moeflux run -m ${name} "Hello"${isHere ? '' : ', which offers to download it'}`,
     subject: about,
     split: options.gpu === undefined ? null : splitFor(subject, options.gpu, disk),
     auto: {
@@ -199,7 +199,7 @@ function adviceFor({ memory, disk, subject, system, wasm }: Omit<Findings, 'advi
       `${subject.name}: its resident part of ${formatBytes(subject.residentBytes)} does not fit the free memory`,
     )
   } else if (room >= subject.expertsBytes) {
-    advice.push(`${subject.name} fits in memory whole: experts are read once, then computed from memory`)
+    advice.push(`${subject.name} fits in memory: experts are read once, then computed from memory`)
   } else if (raw !== undefined) {
     const share = room / subject.expertsBytes
     const worst = (read * (1 - share)) / raw

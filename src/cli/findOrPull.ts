@@ -20,10 +20,10 @@ export async function findOrPull(cli: Cli, name: string, yes: boolean): Promise<
   const canAsk = process.stdin.isTTY && process.stderr.isTTY && !cli.quiet
   if (hub === null || !(yes || canAsk)) throw notFound(name, located)
   const plan = await planPull(hub.id, { revision: hub.revision ?? undefined, signal: cli.signal })
-  const isHere = unfinished === null ? 'is not here yet' : 'is here in part'
+  const isHere = unfinished === null ? 'is not downloaded yet' : 'is partly downloaded'
   cli.notice(`${plan.name === name ? name : `${name} is ${plan.name}, which`} ${isHere}:`)
   await describe(cli, plan, unfinished?.bytes ?? 0)
-  if (!yes && !(await agrees(cli, unfinished === null ? 'Pull it now?' : 'Go on pulling it now?'))) {
+  if (!yes && !(await agrees(cli, unfinished === null ? 'Download it now?' : 'Resume the download now?'))) {
     throw notFound(name, located)
   }
   return (await pullWithProgress(cli, plan, `moeflux pull ${hub.id}`)).folder
@@ -38,9 +38,9 @@ async function describe(cli: Cli, plan: PullPlan, there: number): Promise<void> 
   if (estimate !== null) {
     const { freeMemory, totalMemory } = thisMachine()
     const { fits, tokensPerSecond, leastMemory } = estimate
-    const speed = `up to ${threeDigits(tokensPerSecond)} tok/s on the processors`
+    const speed = `up to ${threeDigits(tokensPerSecond)} tok/s on the CPU`
     const words = {
-      everything: `fits in memory whole: ${speed}`,
+      everything: `fits in memory: ${speed}`,
       streaming: `streams experts from disk: ${speed}`,
       no: `needs ${formatBytes(leastMemory)} of memory, ${formatBytes(freeMemory)} is free`,
     }

@@ -29,22 +29,24 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
     command
       .option(
         '-m, --model <name|path>',
-        'a model of the local store or the hub (qwen3.6-35b), a folder or a GGUF file (default: the built-in demo)',
+        'a model in the local store or on the hub (qwen3.6-35b), a folder or a GGUF file (default: the built-in demo)',
       )
-      .option('-y, --yes', 'pull a model that is not here without asking')
+      .option('-y, --yes', 'download a missing model without asking')
   }
   return command
     .addOption(
-      new Option('--backend <name>', 'what computes').choices(['auto', 'webgpu', 'wasm', 'reference']).default('auto'),
+      new Option('--backend <name>', 'where to compute')
+        .choices(['auto', 'webgpu', 'wasm', 'reference'])
+        .default('auto'),
     )
     .addOption(
       new Option('--precision <kind>', 'int8 or float32 activations (wasm, webgpu)').choices(['fast', 'exact']),
     )
-    .option('--threads <n>', 'worker threads (default: from the machine)', integerOption(1, 1024))
+    .option('--threads <n>', 'threads that compute on the CPU (default: one per core)', integerOption(1, 1024))
     .option('--expert-memory <size>', 'memory for cached experts, like 6GB or 512MiB', byteSizeOption)
-    .option('--gpu-memory <size>', 'GPU memory for experts; the processor computes the others', byteSizeOption)
+    .option('--gpu-memory <size>', 'GPU memory for experts; the CPU computes the others', byteSizeOption)
     .option('--experts-per-token <n>', "fewer experts than the model's own: faster, less exact", integerOption(1, 1024))
-    .option('--expert-bits <bits>', 'use the second set of experts, if the model has one: 2', parseExpertBits)
+    .option('--expert-bits <bits>', '2 uses the second set of experts, if the model has one', parseExpertBits)
     .addOption(
       new Option('--expert-reads <way>', 'read experts through the page cache or past it (default: auto)').choices([
         'auto',
@@ -54,7 +56,7 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
     )
     .option('--no-prefetch', 'never read experts ahead')
     .option('--no-checksums', 'do not compare weights with their checksums as they are read')
-    .option('--model-cache <size>', 'disk for what is fetched of a model on a server (default 20GiB)', byteSizeOption)
+    .option('--model-cache <size>', 'disk space for models that stay on a server (default: 20GiB)', byteSizeOption)
     .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
 }
 
@@ -62,7 +64,7 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
 export function addDraftsOption(command: Command): Command {
   return command.option(
     '--drafts <n>',
-    "tokens to guess ahead with the model's own head: 0 to 3, or auto, as many as pay (default: 0)",
+    "tokens to guess ahead with the model's own head: 0 to 3, or auto for as many as pay (default: 0)",
     parseDrafts,
   )
 }

@@ -209,7 +209,7 @@ export function relaidField({ type, storedAs, weights, bits, storedBits, largest
 }
 
 function verdict(estimate: Estimate, { memory }: MachineRates, resident: number): string {
-  if (estimate.fits === 'everything') return 'fits whole: after a first pass nothing is read from disk'
+  if (estimate.fits === 'everything') return 'fits in memory: after a first pass nothing is read from disk'
   if (estimate.fits === 'streaming') return 'runs by streaming experts from disk'
   const { leastMemory, contextTokens } = estimate
   if (leastMemory === estimate.stateBytes + resident) {
@@ -232,7 +232,7 @@ export function gpuFields({ tokensPerSecond, experts, line }: GpuEstimate): [str
   return [
     ['plan', line],
     ['on the GPU', part(Math.min(all, experts.gpu))],
-    ['in memory', `${part(experts.memory)}, computed by the processors`],
+    ['in memory', `${part(experts.memory)}, computed by the CPU`],
     ['on disk', part(experts.disk)],
     ['expected', `${threeDigits(tokensPerSecond)} tok/s with even routing, the worst case`],
   ]
@@ -240,7 +240,7 @@ export function gpuFields({ tokensPerSecond, experts, line }: GpuEstimate): [str
 
 function speed(estimate: Estimate): string {
   if (estimate.fits === 'no') return 'nothing'
-  const why = estimate.readSeconds > estimate.computeSeconds ? 'the disk decides' : 'the processor decides'
+  const why = estimate.readSeconds > estimate.computeSeconds ? 'the disk is the limit' : 'the CPU is the limit'
   return `up to ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
 }
 
@@ -258,7 +258,7 @@ function assumptions(
   }
   lines.push('`moeflux doctor` measures the disk and `moeflux bench` the real speed.')
   if (subject.shortName !== undefined)
-    lines.push(`\`moeflux run -m ${subject.shortName} "Hello"\` pulls it and answers.`)
+    lines.push(`\`moeflux run -m ${subject.shortName} "Hello"\` downloads it and answers.`)
   return `${lines.flatMap(line => wrapWords(line, width ?? line.length)).join('\n')}\n`
 }
 

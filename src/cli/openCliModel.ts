@@ -48,7 +48,7 @@ export async function openCliModel(
 function refuseIdleFlags({ backend, precision, threads, expertReads, prefetch }: ModelOptions): void {
   if (backend !== 'reference') return
   if (precision === 'fast') throw new UsageError('--precision fast: the reference backend computes in float32 only')
-  if (threads !== undefined) throw new UsageError('--threads: the reference backend has none')
+  if (threads !== undefined) throw new UsageError('--threads: the reference backend uses no threads')
   if (expertReads !== undefined) throw new UsageError('--expert-reads: the reference backend reads buffered only')
   if (!prefetch) throw new UsageError('--no-prefetch: the reference backend never reads ahead')
 }

@@ -43,11 +43,13 @@ export function createProgram(): Command {
     for (const register of registers) register(program)
   }
   for (const command of program.commands) {
-    command.option('-q, --quiet', 'no notices and no progress').option('-v, --verbose', 'more detail; stacks of errors')
+    command
+      .option('-q, --quiet', 'hide notices and progress')
+      .option('-v, --verbose', 'show more detail, and the stacks of errors')
   }
   program
     .command('help')
-    .argument('[command]', 'which one')
+    .argument('[command]', 'the command')
     .description('show help for a command')
     .helpGroup('Help:')
     .action((name?: string) => {

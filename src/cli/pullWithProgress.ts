@@ -22,7 +22,7 @@ export async function pullWithProgress(
     })
     bar.clear()
     const { model: name } = result.metadata
-    if (result.bytesReused === result.bytes) cli.notice(`${name} is in the store already: ${result.folder}`)
+    if (result.bytesReused === result.bytes) cli.notice(`${name} is already in the store: ${result.folder}`)
     else {
       const seconds = (performance.now() - started) / 1000
       cli.notice(
@@ -32,7 +32,7 @@ export async function pullWithProgress(
     return result
   } catch (error) {
     bar.clear()
-    if (cli.signal.aborted) cli.notice(`stopped; what was downloaded is kept: '${again}' goes on with it`)
+    if (cli.signal.aborted) cli.notice(`stopped; the download so far is kept, and '${again}' resumes it`)
     throw error
   }
 }

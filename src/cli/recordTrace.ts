@@ -68,9 +68,9 @@ async function evaluate(
 ): Promise<{ steps: TraceStep[]; decodeSeconds: number }> {
   const tokenizer = await loadTokenizer(model.folder, model.vocabSize)
   const stream = new TokenStream(model.vocabSize, options.seed)
-  if (!tokenizer && text !== null) throw new UsageError('this model has no tokenizer: give no prompt')
+  if (!tokenizer && text !== null) throw new UsageError('this model has no tokenizer, so it takes no prompt')
   const prompt = tokenizer?.encode(text ?? DEFAULT_PROMPT) ?? stream.take(PROMPT_TOKENS_WITHOUT_TEXT)
-  if (text === null) cli.notice(`no prompt: begins with ${tokenizer ? `'${DEFAULT_PROMPT}'` : 'random tokens'}`)
+  if (text === null) cli.notice(`no prompt given; starting with ${tokenizer ? `'${DEFAULT_PROMPT}'` : 'random tokens'}`)
   checkContextRoom(model, prompt.length, options.tokens)
   const sampler = new Sampler({ temperature: options.temp, seed: options.seed })
   const context = model.createContext({ maxCheckpoints: 0 })

@@ -20,13 +20,13 @@ export function addSamplingOptions(command: Command): Command {
   return command
     .option('--seed <n>', 'the same seed gives the same text', integerOption(0, 0xffff_ffff))
     .option('--temp <t>', 'temperature; 0 takes the likeliest token (default: the model’s own)', numberOption(0, 100))
-    .option('--top-p <p>', 'smallest set of tokens with this probability', numberOption(0, 1))
-    .option('--top-k <k>', 'only the k likeliest tokens; 0: all', integerOption(0))
-    .option('--min-p <p>', 'only tokens of at least p times the likeliest one’s probability', numberOption(0, 1))
+    .option('--top-p <p>', 'only the likeliest tokens that together have this probability', numberOption(0, 1))
+    .option('--top-k <k>', 'only the k likeliest tokens; 0 for all', integerOption(0))
+    .option('--min-p <p>', 'only tokens at least p times as likely as the likeliest', numberOption(0, 1))
     .option('--repeat-penalty <r>', 'above 1 makes repeats less likely', numberOption(0.01, 100))
     .option('-n, --max-tokens <n>', 'the longest answer (default: up to the context limit)', integerOption(1))
-    .option('--stop <text>', 'ends the answer before this text; may be given several times', collectOption)
-    .option('--json-schema <file|json>', 'the answer is JSON of this schema, guaranteed', parseSchema)
+    .option('--stop <text>', 'end the answer before this text; repeatable', collectOption)
+    .option('--json-schema <file|json>', 'answer in JSON that fits this schema, guaranteed', parseSchema)
 }
 
 /** The same in the words of a session. */

@@ -36,7 +36,7 @@ function checkOptions(options: SimulateCommandOptions): void {
   if (options.gpu) return
   for (const name of ['memory', 'cpu', 'upload', 'waitUs', 'promote'] as const) {
     const flag = name === 'waitUs' ? 'wait-us' : name
-    if (options[name] !== undefined) throw new UsageError(`--${flag} is for three tiers: give --gpu, too`)
+    if (options[name] !== undefined) throw new UsageError(`--${flag} needs --gpu`)
   }
 }
 

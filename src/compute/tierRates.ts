@@ -51,7 +51,7 @@ export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierR
   // The GPU's own work is not even counted here.
   const isInTheWay = alone && alone.layers * (roundTripSeconds + missSeconds) > aloneSeconds(chosen, alone)
   const way = isInTheWay ? 'cpu' : missSeconds === layerSeconds(chosen) ? 'hybrid' : 'upload'
-  const times = `an expert takes them ${micros(expertSeconds)}, its way to the GPU ${micros(uploadSeconds)}, the GPU answers in ${micros(roundTripSeconds)}`
+  const times = `an expert takes ${micros(expertSeconds)} to compute and ${micros(uploadSeconds)} to send to the GPU, which answers in ${micros(roundTripSeconds)}`
   const who = threads === 1 ? '1 thread' : `${threads} threads`
   return {
     way,
@@ -63,9 +63,9 @@ export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierR
 }
 
 function verdict(way: TierWay['way'], who: string): string {
-  if (way === 'cpu') return `${who} are sooner done without a GPU that has no room for all experts`
+  if (way === 'cpu') return `${who} alone are faster than with a GPU that has no room for all experts`
   if (way === 'hybrid') return `${who} compute the experts that are not on the GPU`
-  return `experts that are not on the GPU are brought to it when they are wanted; ${who} would compute them later`
+  return `experts that are not on the GPU are sent to it when needed: ${who} would take longer to compute them`
 }
 
 function aloneSeconds({ jobSeconds, expertSeconds }: ProcessorRates, token: TokenAlone): number {

@@ -126,7 +126,7 @@ class Conversion {
     if (free < needed) throw new DiskFullError(this.output.location, needed, free)
     if (bytesReused > 0) {
       const share = Math.floor((bytesReused / this.total) * 100)
-      this.options.onNotice?.(`going on with the conversion in ${this.output.location}: ${share}% was done`)
+      this.options.onNotice?.(`resuming the conversion in ${this.output.location}: ${share}% was done`)
     }
     try {
       const metadata = await this.writeAll(jobs, texts, journal, about)
@@ -302,7 +302,7 @@ class Conversion {
     const refreshed = { ...metadata, files }
     await this.writeFile(textJob(METADATA_NAME, formatMetadata(refreshed)), scratch)
     const names = [...changed.keys()].join(', ')
-    this.options.onNotice?.(`${names} changed in ${this.source.location}: taken over into ${this.output.location}`)
+    this.options.onNotice?.(`${names} changed in ${this.source.location}: copied to ${this.output.location}`)
     return refreshed
   }
 

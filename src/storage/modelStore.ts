@@ -66,10 +66,9 @@ export async function findModel(nameOrFolder: string, root = storeRoot()): Promi
 export function notFound(name: string, { hub, unfinished }: Located & { readonly path: null }): ModelNotFoundError {
   const pull = hub === null ? null : `'moeflux pull ${hub.id}'`
   if (unfinished !== null) {
-    return new ModelNotFoundError(name, `its pull is not finished: ${pull ?? "'moeflux pull'"} goes on with it`)
+    return new ModelNotFoundError(name, `its download is not finished: ${pull ?? "'moeflux pull'"} resumes it`)
   }
-  const next =
-    pull === null ? "'moeflux list' shows them" : `${pull} brings it from the hub, 'moeflux list' shows those there are`
+  const next = pull === null ? "'moeflux list' shows them" : `${pull} downloads it, 'moeflux list' shows those you have`
   return new ModelNotFoundError(name, `no such folder or file, and the store has no model of this name (${next})`)
 }
 

@@ -48,7 +48,7 @@ export async function preparePacked(pathOrName: string, options: PreparePackedOp
   const there = await openNodeFolder(target, { links: 'any' }).catch(() => null)
   const metadata = there && (await readMetadata(there))
   if (there && metadata && (await changedTexts(source, there, metadata)).size === 0) return target
-  if (metadata === null) options.onNotice?.(`${source.location} is packed once into ${target}`)
+  if (metadata === null) options.onNotice?.(`${source.location} is packed once, into ${target}`)
   await packInto(source, target, {
     name,
     onNotice: options.onNotice,

@@ -153,7 +153,7 @@ describe('what the engine does', () => {
     const onNotice = (notice: string) => notices.push(notice)
     const backend = await openTiered(model.packed, { gpu: 8, memory: 12 }, { threads: 2, onNotice }, {})
     try {
-      const line = notices.find(notice => /its way to the GPU [\d]+ µs, the GPU answers in [\d]+ µs/.test(notice))
+      const line = notices.find(notice => /[\d]+ µs to send to the GPU, which answers in [\d]+ µs/.test(notice))
       expect(line, notices.join('; ')).toContain('2 threads')
       const { tiers } = backend.stats()
       expect(tiers === null, line).toBe(line?.includes('brought'))

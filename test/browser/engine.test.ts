@@ -146,7 +146,7 @@ describe('a GPU that is to hold some of the experts', () => {
       // Whether it pays is measured when the model is opened; where nothing can be shared there is nothing to measure.
       const measured = notices.filter(line => line.includes('experts that are not on the GPU')).join()
       if (!isolated) expect({ measured, tiers }).toEqual({ measured: '', tiers: null })
-      else expect(measured).toMatch(tiers === null ? /are brought to it/ : /1 thread compute/)
+      else expect(measured).toMatch(tiers === null ? /are sent to it/ : /1 thread compute/)
       if (tiers !== null) expect(tiers.computedOnCpu).toBeGreaterThan(0)
       expect(browser.problems).toEqual([])
     },

@@ -166,7 +166,7 @@ describe('a static site', () => {
       await page.getByRole('button', { name: 'Unload' }).click()
       site.faults = { path: /model_weights\.bin|packed_experts/, noRanges: true }
       await page.getByRole('button', { name: 'Load', exact: true }).click()
-      await page.getByText('the host sends whole files only').waitFor()
+      await page.getByText('the host sends only whole files').waitFor()
       await ready(page)
       await page.keyboard.press('Escape')
       await page.locator('dialog').waitFor({ state: 'detached' })

@@ -121,7 +121,7 @@ describe('moeflux inspect', () => {
     test('shows the same for people, also in doctor', async () => {
       const inspected = await moeflux(['inspect', 'a3b', '--gpu', '8GB', '--memory', '32GB', ...speeds])
       expect(inspected.stdout).toMatch(/on the GPU +[\d,]+ experts, \d+/)
-      expect(inspected.stdout).toMatch(/in memory +[\d,]+ experts, [\d.]+%, computed by the processors/)
+      expect(inspected.stdout).toMatch(/in memory +[\d,]+ experts, [\d.]+%, computed by the CPU/)
       const examined = await moeflux(['doctor', '--gpu', '8GB', '--no-disk'])
       expect(examined.stdout).toMatch(/split +.* with 8.00 GB of GPU memory:\n.*plan +GPU: /)
       expect(examined.stdout).toMatch(/expected +[\d.]+ tok\/s/)

@@ -199,7 +199,7 @@ describe('moeflux trace', () => {
     expect((await runWith('', 'trace', '-', ...flags, file('none'))).stderr).toBe('error: the prompt is empty\n')
     const { code, stderr } = await run('trace', ...flags, file('none'))
     expect(code).toBe(0)
-    expect(stderr).toContain("no prompt: begins with 'Once upon a time there was a little dog who'\n")
+    expect(stderr).toContain("no prompt given; starting with 'Once upon a time there was a little dog who'\n")
   })
 
   test('says before the work that its file cannot be written', async () => {
@@ -237,6 +237,6 @@ describe('moeflux doctor', () => {
     expect(findings.auto.reason).not.toBe('')
     const text = await run('doctor', '--model', 'demo', '--no-disk')
     expect(text.stdout).toContain('auto: backend')
-    expect(text.stdout).toContain('fits in memory whole')
+    expect(text.stdout).toContain('fits in memory')
   })
 })

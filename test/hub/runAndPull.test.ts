@@ -73,12 +73,12 @@ describe('a model that is not here', () => {
   test('is offered, pulled, packed and answers, though it was stopped three times', async () => {
     const declined = atTerminal('run', '-m', SHORT, ...QUESTION)
     const offer = await declined.shows(/\[Y\/n\] $/)
-    expect(offer).toContain(`${SHORT} is ${ID}, which is not here yet`)
+    expect(offer).toContain(`${SHORT} is ${ID}, which is not downloaded yet`)
     expect(offer).toMatch(/download +20\.4 MB, 1\.6 s at 100 Mbit\/s/)
     expect(offer).toMatch(/disk +20\.4 MB packed; [\d.]+ [GT]B free in /)
-    expect(offer).toMatch(/here +fits in memory whole: up to [\d.]+ tok\/s/)
+    expect(offer).toMatch(/here +fits in memory: up to [\d.]+ tok\/s/)
     declined.type('n\r')
-    expect(await declined.shows(/error: .*\n/)).toContain(`'moeflux pull ${ID}' brings it from the hub`)
+    expect(await declined.shows(/error: .*\n/)).toContain(`'moeflux pull ${ID}' downloads it`)
     expect(await declined.exited()).toBe(1)
     expect(await listed()).toEqual([])
 
@@ -91,7 +91,7 @@ describe('a model that is not here', () => {
       }
       await held
       screen.type(CTRL_C)
-      expect(await screen.shows(/goes on with it/)).toContain(`'moeflux pull ${ID}'`)
+      expect(await screen.shows(/resumes it/)).toContain(`'moeflux pull ${ID}'`)
       expect(await screen.exited()).toBe(130)
       const [model, ...others] = await listed()
       expect(others).toEqual([])
@@ -104,7 +104,7 @@ describe('a model that is not here', () => {
     const before = hub.sent()
     const last = atTerminal('run', '-m', SHORT, ...QUESTION, '--yes')
     const seen = await last.shows(/I am [\s\S]*tok\/s/)
-    expect(seen).toContain('is here in part')
+    expect(seen).toContain('is partly downloaded')
     expect(seen).toMatch(/download +[\d.]+ [kM]B more/)
     expect(await last.exited()).toBe(0)
     expect(hub.sent() - before).toBeLessThan(0.5 * weights) // it went on
@@ -126,7 +126,7 @@ describe('a model that is not here', () => {
     expect(code).toBe(1)
     expect(stderr).toBe(
       `error: ${SHORT}: no such folder or file, and the store has no model of this name ` +
-        `('moeflux pull ${ID}' brings it from the hub, 'moeflux list' shows those there are)\n`,
+        `('moeflux pull ${ID}' downloads it, 'moeflux list' shows those you have)\n`,
     )
     expect(hub.requests).toEqual([])
   })
@@ -146,14 +146,14 @@ describe('a model that is not here', () => {
     const screen = atTerminal('pull', SHORT)
     await held
     screen.type(CTRL_C)
-    await screen.shows(/goes on with it/)
+    await screen.shows(/resumes it/)
     expect(await screen.exited()).toBe(130)
     const [{ bytes }] = await listed()
     expect(bytes).toBeGreaterThan(0.1 * weights)
     expect(bytes).toBeLessThan(0.5 * weights) // and not what it would have been
     const text = await moeflux(['list'], { env: environment() })
     expect(text.stdout).toMatch(/unfinished/)
-    expect(text.stderr).toContain(`'moeflux pull ${ID}' goes on`)
+    expect(text.stderr).toContain(`'moeflux pull ${ID}' resumes an unfinished download`)
     expect((await moeflux(['rm', SHORT], { env: environment() })).code).toBe(0)
     expect(bytesBelow(home)).toBe(0)
     expect(await listed()).toEqual([])

@@ -199,7 +199,7 @@ describe('raw folders', () => {
     notices.length = 0
     expect(await ask()).toBe(packed)
     expect(notices).toEqual([
-      `generation_config.json, chat_template.jinja, chat_template.json changed in ${raw}: taken over into ${packed}`,
+      `generation_config.json, chat_template.jinja, chat_template.json changed in ${raw}: copied to ${packed}`,
     ])
     expect(statSync(join(packed, 'packed_experts/layer_00.bin')).mtimeMs).toBe(written)
     await packFolder(raw, fresh)

@@ -20,7 +20,7 @@ test('processors that are faster than the bus compute, on the fewest threads tha
   const chosen = chooseWay(rates([of(4, 20, 60), of(6, 25, 40), of(8, 30, 36)], 150))
   expect(chosen).toMatchObject({ way: 'hybrid', threads: 6, usesToPay: 8 })
   expect(chosen.line).toBe(
-    '6 threads compute the experts that are not on the GPU: an expert takes them 40 µs, its way to the GPU 150 µs, the GPU answers in 60 µs',
+    '6 threads compute the experts that are not on the GPU: an expert takes 40 µs to compute and 150 µs to send to the GPU, which answers in 60 µs',
   )
 })
 
@@ -31,7 +31,7 @@ test('more threads where they are worth it', () => {
 test('a bus that is faster than the processors brings experts', () => {
   const chosen = chooseWay(rates([of(1, 10, 900), of(2, 20, 500)], 80))
   expect(chosen).toMatchObject({ way: 'upload', threads: 2, usesToPay: 2 })
-  expect(chosen.line).toContain('brought')
+  expect(chosen.line).toContain('are sent to it')
 })
 
 test('processors alone where the GPU answers so late that they would have done', () => {
@@ -39,7 +39,7 @@ test('processors alone where the GPU answers so late that they would have done',
   const alone = { layers: 40, expertsPerToken: 8, residentExperts: 600 }
   expect(chooseWay(slow).way).toBe('hybrid')
   expect(chooseWay(slow, alone)).toMatchObject({ way: 'cpu', threads: 8 })
-  expect(chooseWay(slow, alone).line).toContain('without a GPU')
+  expect(chooseWay(slow, alone).line).toContain('8 threads alone')
   expect(chooseWay({ ...slow, roundTripSeconds: 500 * micro }, alone).way).toBe('hybrid')
 })
 

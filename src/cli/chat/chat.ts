@@ -106,7 +106,7 @@ export class Chat {
       this.answerTokens += answerLength(shown, before, this.model.stats())
     }
     if (shown.usage === null || stop.signal.aborted) return
-    if (shown.reason === 'length') this.cli.notice('the answer was cut: --max-tokens or the context limit')
+    if (shown.reason === 'length') this.cli.notice('the answer was cut at --max-tokens or the context limit')
     this.cli.notice(this.cli.dim(speedLine(shown.usage, before, this.model.stats())))
   }
 
@@ -170,13 +170,13 @@ export class Chat {
         break
       case 'clear':
         this.turns = []
-        cli.notice('forgotten')
+        cli.notice('cleared')
         break
       case 'retry':
         await this.retry()
         break
       case 'undo':
-        cli.notice(this.takeBack() === null ? 'there is no message to forget' : 'the last message is forgotten')
+        cli.notice(this.takeBack() === null ? 'there is no message to remove' : 'the last message is removed')
         break
       case 'model':
         if (command.model !== null) await this.switchModel(command.model)

@@ -13,17 +13,17 @@ export interface ChatCommandHelp {
 }
 
 export const CHAT_COMMANDS: readonly ChatCommandHelp[] = [
-  { usage: '/help', does: 'show this' },
-  { usage: '/clear', does: 'forget the conversation; the system prompt stays' },
-  { usage: '/retry', does: 'answer the last message once more' },
-  { usage: '/undo', does: 'forget the last message and its answer' },
-  { usage: '/system [text]', does: 'show or set the system prompt for the next message; /system clear: none' },
-  { usage: '/model [name]', does: 'show the model, or go on with another' },
+  { usage: '/help', does: 'show this list' },
+  { usage: '/clear', does: 'clear the conversation; the system prompt stays' },
+  { usage: '/retry', does: 'answer the last message again' },
+  { usage: '/undo', does: 'remove the last message and its answer' },
+  { usage: '/system [text]', does: 'show or set the system prompt for the next message; /system clear removes it' },
+  { usage: '/model [name]', does: 'show the model, or switch to another' },
   { usage: '/think [on|off]', does: 'let the model think before it answers, or not' },
   { usage: '/save <file>', does: 'write the conversation to a file' },
-  { usage: '/load <file>', does: 'go on with a saved conversation' },
+  { usage: '/load <file>', does: 'continue a saved conversation' },
   { usage: '/stats', does: 'show what the engine counted' },
-  { usage: '/exit', does: 'leave; so do Ctrl-D and Ctrl-C twice' },
+  { usage: '/exit', does: 'quit; Ctrl-D or Ctrl-C twice do the same' },
 ]
 
 /** The command of a line, null where the line is a message, and a text that says what is wrong with a command. */

@@ -16,10 +16,10 @@ interface ChatCommandOptions extends ModelOptions, SamplingOptions {
 export function registerChat(program: Command): void {
   const command = program
     .command('chat')
-    .description('talk with a model: history, several lines, /help for its commands')
+    .description('talk with a model; /help lists its commands')
     .option('-s, --system <text>', 'a system prompt')
     .option('--think', 'let the model think before it answers')
-    .option('--load <file>', 'go on with a conversation that /save wrote')
+    .option('--load <file>', 'continue a conversation that /save wrote')
   addModelOptions(command)
   addDraftsOption(command)
   addSamplingOptions(command)
@@ -27,7 +27,7 @@ export function registerChat(program: Command): void {
   addExamples(command, [
     'moeflux chat',
     ['moeflux chat --model ~/models/qwen --think', 'a model of your own, thinking first'],
-    ['moeflux chat --load dogs.json', 'go on where /save left off'],
+    ['moeflux chat --load dogs.json', 'continue where /save left off'],
     ['printf "Hi\\nWho are you?\\n" | moeflux chat --quiet', 'each line of a pipe is a message'],
   ])
 }
@@ -51,7 +51,7 @@ async function chat(cli: Cli, options: ChatCommandOptions): Promise<void> {
   try {
     if (options.load !== undefined) await conversation.load(options.load)
     if (process.stdin.isTTY) {
-      cli.notice(cli.dim(`${model.name} on ${model.backendDescription}. /help shows the commands, Ctrl-D leaves.`))
+      cli.notice(cli.dim(`${model.name} on ${model.backendDescription}. /help shows the commands, Ctrl-D quits.`))
       await talk(cli, conversation)
     } else await readPipe(cli, conversation)
   } finally {

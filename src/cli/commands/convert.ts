@@ -16,7 +16,7 @@ export function registerConvert(program: Command): void {
     .command('convert')
     .description('pack a downloaded model (MLX or Hugging Face safetensors, or GGUF) for streaming')
     .argument('<source>', 'folder with config.json and safetensors, or a GGUF file')
-    .argument('<target>', 'folder to write; an unfinished conversion there is taken up again')
+    .argument('<target>', 'folder to write; an unfinished conversion there is resumed')
     .addOption(
       new Option('--bits <bits>', 'how to store an unquantized source; 16 keeps it as it is (default: 4)').choices([
         '4',
@@ -29,7 +29,7 @@ export function registerConvert(program: Command): void {
     .option('--name <name>', "the model's name (default: the source folder's)")
     .action(action(convertCommand))
   addExamples(command, [
-    ['moeflux convert ~/Downloads/Qwen3.6-35B-A3B-4bit ~/models/a3b', 'an MLX folder: bytes are moved as they are'],
+    ['moeflux convert ~/Downloads/Qwen3.6-35B-A3B-4bit ~/models/a3b', 'an MLX folder; its bytes are kept'],
     ['moeflux convert ~/hf/Qwen3.6-35B-A3B ~/models/a3b-8bit --bits 8', 'a BF16 folder, quantized to 8 bits'],
     ['moeflux convert ~/Downloads/Qwen3.6-35B-A3B-Q4_K_M.gguf ~/models/a3b', 'a GGUF file, or the first of its parts'],
   ])
@@ -53,7 +53,7 @@ async function convertCommand(cli: Cli, source: string, target: string, options:
     onNotice: line => cli.notice(line),
   }).finally(() => bar.clear())
   if (result.bytesReused === result.bytes) {
-    cli.notice(`${target} holds ${result.metadata.model} already`)
+    cli.notice(`${target} already holds ${result.metadata.model}`)
     return
   }
   const seconds = (performance.now() - started) / 1000

@@ -8,10 +8,10 @@ import { addExamples, positiveByteSizeOption } from '../optionValues.js'
 export function registerDoctor(program: Command): void {
   const command = program
     .command('doctor')
-    .description('look at this machine: processor, GPU, memory, disk; what auto would choose; advice')
-    .option('-m, --model <name|folder>', 'measure the disk that this model lies on, and advise for it')
+    .description('check this machine (CPU, GPU, memory, disk), show what auto would choose, and advise')
+    .option('-m, --model <name|folder>', 'measure the disk of this model, and advise for it')
     .option('--no-disk', 'do not measure the disk')
-    .option('--gpu <size>', 'say where experts would go with so much free GPU memory', positiveByteSizeOption)
+    .option('--gpu <size>', 'show where experts would go with this much free GPU memory', positiveByteSizeOption)
     .option('--json', 'print everything as JSON')
   command.action(
     action(async (cli: Cli, options: DoctorCommandOptions) => {

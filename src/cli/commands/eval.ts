@@ -17,9 +17,9 @@ export interface EvalCommandOptions extends ModelOptions {
 export function registerEval(program: Command): void {
   const command = program
     .command('eval')
-    .description('logits and perplexity of given tokens or of a text')
-    .option('--tokens <ids>', 'token ids, separated by commas or blanks')
-    .option('--text-file <file>', "a text; '-': stdin")
+    .description('compute logits and perplexity of tokens or of a text')
+    .option('--tokens <ids>', 'token ids, separated by commas or spaces')
+    .option('--text-file <file>', "a text file; '-' reads stdin")
     .option('--logits <file>', 'write the logits of the last position, as float32 little-endian')
     .option('--all-logits', 'write those of every position instead, one row each')
     .option('--json', 'print the numbers as JSON')
@@ -37,7 +37,7 @@ async function evalCommand(cli: Cli, options: EvalCommandOptions): Promise<void>
     throw new UsageError('give either --tokens or --text-file')
   }
   if (options.allLogits && options.logits === undefined) {
-    throw new UsageError('--all-logits says what --logits FILE writes: give that too')
+    throw new UsageError('--all-logits needs --logits FILE')
   }
   const given = options.tokens === undefined ? null : parseTokens(options.tokens)
   const [{ openCliModel }, { evaluateTokens }] = await Promise.all([

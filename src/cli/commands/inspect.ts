@@ -12,7 +12,7 @@ export function registerInspect(program: Command): void {
   const command = program
     .command('inspect')
     .description("show a model's shapes and sizes, what fits this machine, and the speed to expect")
-    .argument('<model>', `a model of the local store, a folder, a GGUF file, or a preset: ${presetNames.join(', ')}`)
+    .argument('<model>', `a model in the local store, a folder, a GGUF file, or a preset: ${presetNames.join(', ')}`)
     .option('--json', 'print everything as JSON')
     .option(
       '--context <tokens>',
@@ -22,10 +22,10 @@ export function registerInspect(program: Command): void {
     .option('--experts-per-token <n>', "plan with fewer experts than the model's own", integerOption(1, 1024))
     .option(
       '--memory <size>',
-      'plan for a machine with this much memory, of which the system keeps a part (default: what is free here)',
+      'plan for a machine with this much memory in all (default: what is free here)',
       byteSizeOption,
     )
-    .option('--gpu <size>', 'plan for a GPU that has this much memory free, beside the memory', positiveByteSizeOption)
+    .option('--gpu <size>', 'also plan for a GPU with this much free memory', positiveByteSizeOption)
     .option(
       '--gpu-speed <size>',
       `with --gpu: bytes of weights that it computes per second (default: ${formatBytes(GPU_WEIGHTS)})`,
@@ -48,9 +48,9 @@ export function registerInspect(program: Command): void {
       }),
     )
   addExamples(command, [
-    ['moeflux inspect a3b', 'the 35B preset, without any file'],
+    ['moeflux inspect a3b', 'the 35B preset; needs no files'],
     ['moeflux inspect ~/models/qwen --context 32768', 'a folder, planned for a long conversation'],
-    ['moeflux inspect a17b --memory 64GB --read-speed 6GB', 'another machine than this one'],
+    ['moeflux inspect a17b --memory 64GB --read-speed 6GB', 'for another machine'],
     ['moeflux inspect a3b --gpu 8GB --memory 32GB', 'which experts go to the GPU, to memory, to disk'],
   ])
 }

@@ -10,10 +10,10 @@ export function registerList(program: Command): void {
   const command = program
     .command('list')
     .alias('ls')
-    .description('list the models of the local store')
+    .description('list the models in the local store')
     .option('--json', 'print the list as JSON')
     .action(action(list))
-  addExamples(command, ['moeflux list', ['MOEFLUX_HOME=/data/moeflux moeflux list', 'a store in another place']])
+  addExamples(command, ['moeflux list', ['MOEFLUX_HOME=/data/moeflux moeflux list', 'a store somewhere else']])
 }
 
 async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
@@ -63,7 +63,7 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
     ),
   )
   if (unfinished)
-    cli.notice(`'moeflux pull ${unfinished.name}' goes on with what is unfinished, 'moeflux rm' removes it`)
+    cli.notice(`'moeflux pull ${unfinished.name}' resumes an unfinished download, 'moeflux rm' removes it`)
 }
 
 /** Bits of the experts' weights: one number, or null where they differ or are not known. */

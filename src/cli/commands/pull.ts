@@ -19,11 +19,11 @@ export function registerPull(program: Command): void {
     .argument(
       '<id>',
       "'owner/name' on the hub, 'owner/name:Q4_K_M' for a GGUF file, an address of the hub, or a short name (qwen3.6-35b); " +
-        'HF_TOKEN is used where it is set',
+        'HF_TOKEN is used if it is set',
     )
     .option('--revision <name>', 'branch, tag or commit (default: main)')
-    .option('--endpoint <url>', 'another hub than https://huggingface.co (or set HF_ENDPOINT)')
-    .option('--connections <n>', 'parts of a file that are downloaded at once', integerOption(1, 64), 4)
+    .option('--endpoint <url>', 'a hub other than https://huggingface.co (or set HF_ENDPOINT)')
+    .option('--connections <n>', 'parts of a file to download at once', integerOption(1, 64), 4)
     .addOption(
       new Option('--bits <bits>', 'how to store an unquantized model; 16 keeps it as it is (default: 4)').choices([
         '4',
@@ -36,11 +36,8 @@ export function registerPull(program: Command): void {
     .action(action(pullCommand))
   addExamples(command, [
     ['moeflux pull qwen3.6-35b', 'then: moeflux run -m qwen3.6-35b "Hello"'],
-    [
-      'moeflux pull unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M',
-      'a GGUF file; without the precision: a list of those there are',
-    ],
-    ['moeflux pull Qwen/Qwen3.6-35B-A3B --bits 8', 'quantized on the way; stopped, it goes on when run again'],
+    ['moeflux pull unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M', 'a GGUF file; without the precision, you get a list'],
+    ['moeflux pull Qwen/Qwen3.6-35B-A3B --bits 8', 'quantized on the way; if you stop it, run it again to resume'],
   ])
 }
 

@@ -18,12 +18,12 @@ interface RunOptions extends ModelOptions, SamplingOptions {
 export function registerRun(program: Command): void {
   const command = program
     .command('run')
-    .description('answer one prompt; the answer alone goes to stdout')
-    .argument('[prompt...]', "what to answer; what is piped in comes before it; '-': only from stdin")
-    .option('-f, --file <file>', 'show the model a text file; may be given several times', collectOption)
+    .description('answer one prompt; stdout gets only the answer')
+    .argument('[prompt...]', "the prompt; piped text comes before it; '-' reads all of it from stdin")
+    .option('-f, --file <file>', 'put a text file before the prompt; repeatable', collectOption)
     .option('-s, --system <text>', 'a system prompt')
-    .option('--think', 'let the model think first; its thoughts go to stderr')
-    .option('--raw', 'complete the text as it is, without the chat template')
+    .option('--think', 'let the model think first; thinking goes to stderr')
+    .option('--raw', 'continue the text as it is, without the chat template')
   addModelOptions(command)
   addDraftsOption(command)
   addSamplingOptions(command)
@@ -31,16 +31,16 @@ export function registerRun(program: Command): void {
   addExamples(command, [
     'moeflux run "Tell me a story about a little dog"',
     ['moeflux run --seed 1 "Tell me a story" > story.txt', 'the same text every time'],
-    ['cat notes.md | moeflux run -m qwen3.6-35b "Summarize this"', 'what is piped in, and what to do with it'],
+    ['cat notes.md | moeflux run -m qwen3.6-35b "Summarize this"', 'a text, and what to do with it'],
     ['moeflux run -f notes.md -f plan.md "What is missing?"', 'several files'],
     ['moeflux run --json-schema person.json "Invent a person"', 'JSON that fits the schema'],
-    ['moeflux run --raw "Once upon a time"', 'goes on with the text'],
+    ['moeflux run --raw "Once upon a time"', 'continue a text'],
   ])
 }
 
 async function run(cli: Cli, words: string[], options: RunOptions): Promise<void> {
   if (options.raw && (options.system !== undefined || options.think)) {
-    throw new UsageError('--raw leaves the chat template out: --system and --think do not go with it')
+    throw new UsageError('--raw uses no chat template: leave out --system and --think')
   }
   const prompt = await readPrompt({ words, files: options.file, signal: cli.signal, onWait: line => cli.notice(line) })
   const [{ openCliModel }, { answerPrompt }] = await Promise.all([

@@ -12,7 +12,7 @@ import { stopAsked } from '../stopAsked.js'
 
 interface ServeCommandOptions extends Omit<ModelOptions, 'model'> {
   readonly model?: string[]
-  readonly pin: string[]
+  readonly pin?: string[]
   readonly keepAlive: number // ms
   readonly maxLoaded?: number
   readonly host: string
@@ -44,71 +44,79 @@ const LAST_MS = 4_000 // after the grace: whoever asked for the end waits 10 s, 
 export function registerServe(program: Command): void {
   const command = program
     .command('serve')
-    .description('answer OpenAI and Anthropic clients over HTTP')
-    .option('--host <address>', 'where to listen; 0.0.0.0 for all networks (set a key then)', '127.0.0.1')
+    .description('serve OpenAI, Anthropic and Ollama clients, and a web UI')
+    .option('--host <address>', 'where to listen; 0.0.0.0 for all networks (then set a key)', '127.0.0.1')
     .option('-p, --port <n>', 'port', integerOption(0, 65_535), 11_435)
-    .option('--api-key <key...>', 'ask clients for this key, or one of these (or set MOEFLUX_API_KEY)')
-    .option('--cors <origin...>', "let pages of these origins call; '*' for all")
+    .option('--api-key <key...>', 'ask clients for this key, or for one of these (or set MOEFLUX_API_KEY)')
+    .option('--cors <origin...>', "let web pages of these origins call; '*' for all")
     .option(
       '--allow-pull',
-      'let clients have models pulled (default: where all models are offered and only this machine asks)',
+      'let clients download models (default: if the whole store is offered, to this machine only)',
     )
-    .option('--no-allow-pull', 'let none be pulled')
-    .option('--allow-host <name...>', "further names by which this server may be addressed; '*' for any")
+    .option('--no-allow-pull', 'never let clients download models')
+    .option('--allow-host <name...>', "more host names that clients may use; '*' for any")
     .option('--name <id>', "the model's name for clients (default: its own)")
-    .option('--parallel <n>', 'answers computed at once', integerOption(1, 256), 8)
-    .option('--max-queue <n>', 'requests that may wait; more get a 429', integerOption(0, 100_000), 64)
-    .option('--max-body <size>', 'largest request body (default 32MiB)', positiveByteSizeOption)
+    .option('--parallel <n>', 'answers to compute at once', integerOption(1, 256), 8)
+    .option('--max-queue <n>', 'requests that may wait; further ones get a 429', integerOption(0, 100_000), 64)
+    .option('--max-body <size>', 'largest request body (default: 32MiB)', positiveByteSizeOption)
     .option('--timeout <seconds>', 'longest time for one answer', integerOption(1, 86_400), 3600)
     .option('--receive-timeout <seconds>', 'longest time for a request to arrive', integerOption(1, 3600), 60)
     .option('--reader-timeout <seconds>', 'cut off a client that stops reading', integerOption(1, 3600), 60)
     .addOption(
-      new Option('--images <what>', 'images in messages: refuse them, or say in their place that they cannot be seen')
+      new Option('--images <what>', 'images in messages: refuse them, or tell the model that it cannot see them')
         .choices(['refuse', 'describe-absent'])
         .default('refuse'),
     )
-    .option('--snapshot-dir <folder>', 'keep prefixes of conversations here, beyond a restart')
-    .option(
-      '--store <url>',
-      'share prefixes of conversations with other servers: redis://, rediss://, s3:// or a folder',
-    )
+    .option('--snapshot-dir <folder>', 'keep states of conversations here, so that they survive a restart')
+    .option('--store <url>', 'share states of conversations with other servers: redis://, rediss://, s3:// or a folder')
     .addOption(
-      new Option('--store-scope <who>', 'who shares prefixes: all clients, or those with the same key')
+      new Option('--store-scope <who>', 'who shares states: all clients, or those with the same key')
         .choices(['all', 'key'])
         .default('all'),
     )
-    .option('--store-budget <time>', 'what a slow or dead store may cost an answer, like 200ms', durationOption, 200)
-    .option('--store-namespace <name>', 'of the servers that share a store', 'moeflux')
     .addOption(
-      new Option('--store-kv <kind>', 'keys and values as they are, or rounded to half the bytes')
+      new Option('--store-budget <time>', 'longest time that an answer may wait for the store')
+        .argParser(durationOption)
+        .default(200, '200ms'),
+    )
+    .option('--store-namespace <name>', 'name of the servers that share states in a store', 'moeflux')
+    .addOption(
+      new Option('--store-kv <kind>', 'store keys and values exactly, or rounded to half the size')
         .choices(['f32', 'bf16'])
         .default('f32'),
     )
-    .option('--grace <time>', 'how long answers may go on when the server is stopped', durationOption, 5_000)
-    .option('--drain <time>', 'of that, how long requests are still taken while /ready says no', durationOption, 0)
+    .addOption(
+      new Option('--grace <time>', 'how long running answers may take when the server is stopped')
+        .argParser(durationOption)
+        .default(5_000, '5s'),
+    )
+    .addOption(
+      new Option('--drain <time>', 'part of the grace in which requests are still taken while /ready says no')
+        .argParser(durationOption)
+        .default(0, '0s'),
+    )
     .option(
       '-m, --model <name|path>',
-      'a model of the local store or the hub, a folder or a GGUF file; may be repeated (default: all of the store)',
+      'a model in the local store or on the hub, a folder or a GGUF file; repeatable (default: the whole store)',
       collectOption,
     )
-    .option('-y, --yes', 'pull a model that is not here without asking')
-    .option(
-      '--pin <name>',
-      'of several models, one that is loaded at the start and stays; may be repeated',
-      collectOption,
-      [],
+    .option('-y, --yes', 'download a missing model without asking')
+    .option('--pin <name>', 'with several models: load this one at the start and keep it; repeatable', collectOption)
+    .addOption(
+      new Option('--keep-alive <time>', 'with several models: how long an idle one stays in memory')
+        .argParser(durationOption)
+        .default(600_000, '10m'),
     )
-    .option('--keep-alive <time>', 'of several models, how long an idle one stays in memory', durationOption, 600_000)
     .option(
       '--max-loaded <n>',
-      'of several models, how many are in memory at once (default: what fits)',
+      'with several models: how many to keep in memory (default: as many as fit)',
       integerOption(1),
     )
   addModelOptions(command, { model: false })
   addDraftsOption(command)
   command.action(action(serveModel))
   addExamples(command, [
-    ['moeflux serve', 'all models of the local store, and the built-in one, at http://127.0.0.1:11435'],
+    ['moeflux serve', 'all models in the local store, and the built-in one, at http://127.0.0.1:11435'],
     'moeflux serve --model ~/models/qwen --port 8080',
     ['moeflux serve --host 0.0.0.0 --api-key secret', 'for the network, with a key'],
   ])
@@ -127,9 +135,11 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
   const apiKey = options.apiKey ?? keysOf(process.env.MOEFLUX_API_KEY)
   const wanted = await wantedModels(options.model)
   const isOne = wanted.length === 1
-  if (options.name !== undefined && !isOne) throw new UsageError('--name: there are several models, which have names')
-  if (isOne && options.pin.length > 0) throw new UsageError('--pin: there is one model, which stays anyway')
-  if (!isOne && options.pin.length >= (options.maxLoaded ?? wanted.length + 1)) {
+  if (options.name !== undefined && !isOne)
+    throw new UsageError('--name works only with one model, and there are several')
+  const { pin = [] } = options
+  if (isOne && pin.length > 0) throw new UsageError('--pin: there is only one model, and it always stays')
+  if (!isOne && pin.length >= (options.maxLoaded ?? wanted.length + 1)) {
     throw new UsageError('--pin: no room is left for the other models (raise --max-loaded)')
   }
   const model = isOne ? await openCliModel(cli, { ...options, model: wanted[0].place }) : null
@@ -143,7 +153,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
     onNotice: line => cli.notice(line),
   })
   try {
-    const offered = model ?? (await modelOffers(cli, wanted, modelOptions, options.pin))
+    const offered = model ?? (await modelOffers(cli, wanted, modelOptions, pin))
     const server = await serve(offered, {
       host: options.host,
       port: options.port,
@@ -170,13 +180,13 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
     })
     const [url, ...networks] = listenAddresses(options.host, server.port, networkInterfaces())
     const names = options.name ?? model?.name ?? wanted.map(({ name }) => name).join(', ')
-    cli.notice(`${names} at ${url} (OpenAI: ${url}/v1, Anthropic: ${url})`)
+    cli.notice(`${names} at ${url} (OpenAI: ${url}/v1, Anthropic and Ollama: ${url})`)
     cli.notice(`chat and engine view: ${url}/`)
     if (networks.length > 0) cli.notice(`from other machines: ${networks.join(', ')}`)
     if (apiKey === undefined && !isLocal(options.host))
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
     await stopAsked(cli.signal)
-    cli.notice('stopping: answers that run get a moment to finish')
+    cli.notice('stopping: running answers get a moment to finish')
     leaveInTime(cli, options.grace + LAST_MS)
     await server.stop(options.grace)
   } finally {
@@ -187,7 +197,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
 /** The last resort, where something does not end. */
 function leaveInTime(cli: Cli, ms: number): void {
   const leave = () => {
-    cli.notice('not everything has ended in time: leaving without it')
+    cli.notice('not everything ended in time; leaving anyway')
     process.exit(1)
   }
   setTimeout(leave, Math.min(ms, 2 ** 31 - 1)).unref() // a longer time would be over at once

@@ -18,32 +18,40 @@ export function registerSimulate(program: Command): void {
   const command = program
     .command('simulate')
     .description('replay traces against cache policies and budgets')
-    .argument('<traces...>', 'files written by moeflux trace; several are replayed one after the other')
-    .option('--budgets <sizes>', 'expert memory to try, separated by commas: 1GB,2GB,4GB', listOption(byteSizeOption))
-    .option('--gpu <sizes>', 'three tiers: experts on the GPU to try, like 3GB or 25%', listOption(sizeOrShareOption))
+    .argument('<traces...>', 'files that moeflux trace wrote; several are replayed in a row')
+    .option('--budgets <sizes>', 'sizes of expert memory to try, like 1GB,2GB,4GB', listOption(byteSizeOption))
+    .option(
+      '--gpu <sizes>',
+      'three tiers: GPU memory for experts to try, like 3GB or 25%',
+      listOption(sizeOrShareOption),
+    )
     .option(
       '--memory <sizes>',
-      'with --gpu: experts in memory to try, like 6GB or 50% (default: room for all)',
+      'with --gpu: memory for experts to try, like 6GB or 50% (default: room for all)',
       listOption(sizeOrShareOption),
     )
     .option(
       '--disk <size>',
-      'bytes that the disk reads per second, like 2.5GB (default: measured here)',
+      'read speed of the disk per second, like 2.5GB (default: measured here)',
       positiveByteSizeOption,
     )
     .option('--compute-ms <x>', 'time to compute a token (default: as recorded)', numberOption(0, 1e6))
     .option(
       '--cpu <size>',
-      'with --gpu: bytes of experts that the processors compute per second (default: 5GB for each of this machine)',
+      'with --gpu: bytes of experts that the CPU computes per second (default: 5GB per core of this machine)',
       positiveByteSizeOption,
     )
-    .option('--upload <size>', 'with --gpu: bytes that go to the GPU per second (default: 4GB)', positiveByteSizeOption)
+    .option('--upload <size>', 'with --gpu: upload speed to the GPU per second (default: 4GB)', positiveByteSizeOption)
     .option(
       '--wait-us <x>',
-      'with --gpu: what a layer waits for the processors, besides their work (default: 100)',
+      'with --gpu: microseconds to hand a layer to the CPU and back (default: 100)',
       numberOption(0, 1e6),
     )
-    .option('--promote <n>', 'with --gpu: experts that may go up beside a token (default: 4)', integerOption(0))
+    .option(
+      '--promote <n>',
+      'with --gpu: experts that may move to the GPU beside a token (default: 4)',
+      integerOption(0),
+    )
     .option('--csv', 'print the numbers as comma-separated values')
     .option('--json', 'print the numbers as JSON')
   command.action(

@@ -16,12 +16,12 @@ export function registerTrace(program: Command): void {
         `${PROMPT_TOKENS_WITHOUT_TEXT} random tokens where the model has no tokenizer`,
     )
     .requiredOption('-o, --out <file>', 'where to write the trace')
-    .option('--prompt-file <file>', 'a prompt from a file')
-    .option('--token-ids', 'keep the ids of the tokens, too: the text can be read back from them')
-    .option('--weights', 'keep what the router made each expert count for')
+    .option('--prompt-file <file>', 'read the prompt from a file')
+    .option('--token-ids', 'also record token ids, from which the text can be read back')
+    .option('--weights', "also record the router's weight of each expert")
     .option('--tokens <n>', 'tokens to generate', integerOption(1), 256)
     .option('--temp <x>', 'temperature', numberOption(0, 100), 1)
-    .option('--seed <n>', 'of the sampler', integerOption(0, 2 ** 31), 1)
+    .option('--seed <n>', 'seed of the sampler', integerOption(0, 2 ** 31), 1)
   addModelOptions(command)
   command.action(
     action(async (cli: Cli, words: string[], options: TraceCommandOptions) => {

@@ -15,13 +15,13 @@ export function registerVerify(program: Command): void {
   const command = program
     .command('verify')
     .description('check every byte of a model against its checksums')
-    .argument('<model>', 'a model of the local store, or a folder: packed, MLX or Hugging Face')
+    .argument('<model>', 'a model in the local store, or a folder: packed, MLX or Hugging Face')
     .option('--json', 'print the result as JSON')
     .action(action(verify))
     .addHelpText(
       'after',
-      '\nExit codes: 0 all files of the model are as their checksums say, 1 something is wrong,\n' +
-        '            3 nothing wrong was found, but some files have no checksum.\n',
+      '\nExit codes: 0 all files of the model match their checksums, 1 something is wrong,\n' +
+        '            3 found nothing wrong, but some files have no checksum.\n',
     )
   addExamples(command, ['moeflux verify ~/models/a3b'])
 }
@@ -69,7 +69,7 @@ function textOf(folder: string, { compared, uncompared, extra }: VerifyReport): 
   const isComplete = uncompared.length === 0
   lines.push(
     isComplete
-      ? `${folder}: all ${compared.length} files of the model are as they should be`
+      ? `${folder}: all ${compared.length} files of the model are intact`
       : `${folder}: nothing wrong was found, but ${countOf(uncompared)} could not be compared with anything`,
   )
   for (const way of Object.keys(WORDS) as Comparison[]) {
@@ -80,7 +80,7 @@ function textOf(folder: string, { compared, uncompared, extra }: VerifyReport): 
   for (const { name, reason, looked } of uncompared) {
     lines.push(`  not compared: ${name}: ${reason}${looked === null ? '' : `; ${looked}`}`)
   }
-  if (extra.length > 0) lines.push(`  not of the model, and not looked at: ${extra.join(', ')}`)
+  if (extra.length > 0) lines.push(`  not part of the model, and not checked: ${extra.join(', ')}`)
   return `${lines.join('\n')}\n`
 }
 

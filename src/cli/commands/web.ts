@@ -16,32 +16,29 @@ interface WebCommandOptions {
 export function registerWeb(program: Command): void {
   const command = program
     .command('web')
-    .description('write the web UI and models as a site that needs no server of ours')
-    .option('-o, --out <folder>', 'where to write; what is there already is overwritten')
+    .description('write the web UI and models as a static site')
+    .option('-o, --out <folder>', 'where to write; existing files are overwritten')
     .option('-m, --model <model...>', 'models that the page can run in the tab (default: the built-in one)')
-    .option(
-      '--preview',
-      'serve the site on this machine, as a web host should, until Ctrl-C; without --out nothing stays',
-    )
-    .option('-p, --port <n>', 'of --preview (default: one that is free)', integerOption(0, 65_535))
+    .option('--preview', 'serve the site on this machine until Ctrl-C; without --out, nothing is kept')
+    .option('-p, --port <n>', 'port of --preview (default: any free one)', integerOption(0, 65_535))
   command.action(action(web))
   addExamples(command, [
     ['moeflux web --out site', 'then serve the folder with any web server that answers range requests'],
     'moeflux web --out site --model ~/models/a3b',
-    ['moeflux web --preview', 'look at it first'],
+    ['moeflux web --preview', 'try it first'],
   ])
 }
 
 async function web(cli: Cli, options: WebCommandOptions): Promise<void> {
   const { out, preview } = options
-  if (out === undefined && !preview) throw new UsageError('want --out FOLDER, or --preview to look at the site')
-  if (options.port !== undefined && !preview) throw new UsageError('--port: goes with --preview')
+  if (out === undefined && !preview) throw new UsageError('give --out FOLDER, or --preview to try the site')
+  if (options.port !== undefined && !preview) throw new UsageError('--port needs --preview')
   if (!preview) return await writeTo(out as string, cli, options)
   const { withSitePreview } = await import('../../server/previewSite.js')
   await withSitePreview(out, options.port ?? 0, {
     write: folder => writeTo(folder, cli, options),
     async whileServed(url) {
-      cli.notice(`the site is at ${url} (Ctrl-C ends it)`)
+      cli.notice(`the site is at ${url} (Ctrl-C stops it)`)
       await stopAsked(cli.signal)
     },
   })

@@ -161,7 +161,7 @@ async function openParts(
       { absent: true },
     )
   }
-  if (description.software) options.onNotice?.(`webgpu runs on a software adapter (${description.name}): slow`)
+  if (description.software) options.onNotice?.(`webgpu runs on a software adapter (${description.name}), which is slow`)
   const onCompiled = (loaded: number, total: number) => options.onProgress?.({ phase: 'kernels', loaded, total })
   const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
   const kernels = new KernelSet(device, common, onCompiled)
