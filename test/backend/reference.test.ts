@@ -16,6 +16,7 @@ import { rmsNormGated } from '#moeflux/compute/reference/rmsNormGated.js'
 import { rope } from '#moeflux/compute/reference/rope.js'
 import { router } from '#moeflux/compute/reference/router.js'
 import { dequantizeRow, type PlainWeights, unpackRow } from '#moeflux/compute/reference/weights.js'
+import { joinFloats } from '#moeflux/model/floats.js'
 import { ropeFrequencies } from '#moeflux/model/ropeFrequencies.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
@@ -64,7 +65,7 @@ describe('quantized matrices', () => {
     ])
   })
 
-  test('matVec equals dequantize-then-multiply, for all bits, groups and token counts', () => {
+  test('matVec equals dequantize-then-multiply, for all bits, floats, groups and token counts', () => {
     const shapes = fc.record({
       bits: fc.constantFrom(2, 4, 8),
       group: fc.constantFrom(32, 64, 128),
@@ -77,22 +78,25 @@ describe('quantized matrices', () => {
       fc.property(shapes, ({ bits, group, groups, rows, tokens, seed }) => {
         const random = seededRandom(seed)
         const cols = group * groups
-        const weights = randomQuantized(random, rows, cols, bits as 4, group as 64)
+        const quantized = randomQuantized(random, rows, cols, bits as 4, group as 64)
+        const values = joinFloats(Array.from({ length: rows }, (_, row) => dequantizeRow(quantized, row)))
         const x = randomFloats(random, tokens * cols)
         const want = new Float32Array(tokens * rows)
         for (let row = 0; row < rows; row++) {
-          const w = dequantizeRow(weights, row)
+          const w = values.subarray(row * cols, (row + 1) * cols)
           for (let t = 0; t < tokens; t++) {
             want[t * rows + row] = w.reduce((sum, value, i) => sum + value * x[t * cols + i], 0)
           }
         }
-        const got = matVec(weights, x)
-        got.forEach((value, i) => {
-          expect(Math.abs(value - want[i])).toBeLessThan(1e-5)
-        })
-        for (let t = 0; t < tokens; t++) {
-          const alone = matVec(weights, x.subarray(t * cols, (t + 1) * cols))
-          expectSameBits(alone, got.slice(t * rows, (t + 1) * rows), 'a token alone')
+        for (const weights of [quantized, plain(rows, cols, values)]) {
+          const got = matVec(weights, x)
+          got.forEach((value, i) => {
+            expect(Math.abs(value - want[i])).toBeLessThan(1e-5)
+          })
+          for (let t = 0; t < tokens; t++) {
+            const alone = matVec(weights, x.subarray(t * cols, (t + 1) * cols))
+            expectSameBits(alone, got.slice(t * rows, (t + 1) * rows), 'a token alone')
+          }
         }
       }),
       { numRuns: 60 },

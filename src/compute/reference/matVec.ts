@@ -1,6 +1,8 @@
 // Matrix times vector, for one token or many: y = W x. A quantized group uses Σ(s·q + b)·x = s·Σq·x + b·Σx, with Σx
 // computed once per group of an input vector. Every output element is one sum in one order, however many tokens are in
-// the call; a row is unpacked once for all of them, and four tokens share each element of two rows.
+// the call; a row is unpacked once for all of them, and four tokens share each element of two rows. Few tokens have a way of
+// their own: fewTokens.ts.
+import { nibbleRows, plainRows } from './fewTokens.js'
 import { type BlockWeights, type PlainWeights, type QuantizedWeights, unpackRow, type Weights } from './weights.js'
 
 /** x [tokens, cols] -> [tokens, rows] */
@@ -14,8 +16,9 @@ function plainMatVec({ rows, cols, values }: PlainWeights, x: Float32Array): Flo
   const [row, next] = [new Float64Array(cols), new Float64Array(cols)]
   const [products, nextProducts] = [new Float64Array(tokens), new Float64Array(tokens)]
   const out = new Float32Array(tokens * rows)
-  const end = tokens < 4 ? 0 : rows & ~1
-  for (let r = 0; r < end; r += 2) {
+  const isFew = tokens < 4
+  const end = isFew ? plainRows(values, input, rows, out) : rows & ~1
+  for (let r = 0; !isFew && r < end; r += 2) {
     row.set(values.subarray(r * cols, (r + 1) * cols))
     next.set(values.subarray((r + 1) * cols, (r + 2) * cols))
     pairProducts(row, next, input, tokens, cols, products, nextProducts)
@@ -40,8 +43,9 @@ function quantizedMatVec(weights: QuantizedWeights | BlockWeights, x: Float32Arr
   const [row, next] = [new Float64Array(cols), new Float64Array(cols)]
   const [products, nextProducts] = [new Float64Array(sums.length), new Float64Array(sums.length)]
   const out = new Float32Array(tokens * rows)
-  const end = tokens < 4 ? 0 : rows & ~1
-  for (let r = 0; r < end; r += 2) {
+  const isFew = tokens < 4
+  const end = isFew ? nibbleRows(weights, input, sums, out) : rows & ~1
+  for (let r = 0; !isFew && r < end; r += 2) {
     unpackRow(weights, r, row)
     unpackRow(weights, r + 1, next)
     pairProducts(row, next, input, tokens, group, products, nextProducts)
