@@ -1,21 +1,13 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
 import { execFileSync } from 'node:child_process'
-import {
-  chmodSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { bundleCommand } from './bundleCommand.mjs'
 import { isNoted, LICENCES_NAME, licencesText, notePackages, packagesOf } from './thirdParty.mjs'
+import { writeChanged } from './writeChanged.mjs'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..')
 const require = createRequire(import.meta.url)
@@ -27,11 +19,6 @@ function node(...args) {
 /** Whether `output` is there and made after the last change of all `inputs`. */
 function isNewer(output, inputs) {
   return existsSync(output) && inputs.every(input => statSync(input).mtimeMs < statSync(output).mtimeMs)
-}
-
-/** Leaves a file as old as its content, for the steps that look at it. */
-function writeChanged(file, text) {
-  if (!existsSync(file) || readFileSync(file, 'utf8') !== text) writeFileSync(file, text)
 }
 
 /** Compiles AssemblyScript; modules take addresses and sizes only: no runtime, no data segments. */
@@ -93,7 +80,8 @@ const steps = {
     const comment = '// Made by scripts/build.mjs from assembly/blockHash.ts.'
     writeFileSync(target, `${comment}\nexport const blockHashModules = {\n${entries.join('')}} as const\n`)
   },
-  ts() {
+  /** The sources, compiled one by one, and the command made of them. */
+  async ts() {
     steps.wgsl()
     steps.checksum()
     mkdirSync(join(root, 'dist'), { recursive: true })
@@ -102,8 +90,7 @@ const steps = {
     const typescript = dirname(require.resolve('typescript/package.json'))
     node(join(typescript, 'bin', 'tsc'), '-p', 'tsconfig.json')
     removeOrphans()
-    const main = join(root, 'dist/cli/main.js')
-    if (existsSync(main)) chmodSync(main, 0o755)
+    await bundleCommand()
   },
   wasm() {
     const sources = join(root, 'src/compute/wasm/assembly')

@@ -1,4 +1,3 @@
-#!/usr/bin/env node
 // The `moeflux` command: parses the command line, hands over to a command, and leaves with its exit code.
 import { CommanderError } from 'commander'
 import { EXIT_USAGE, report } from './action.js'
