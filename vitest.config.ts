@@ -24,8 +24,9 @@ const LONG = [
   'server/replicas',
 ].map(name => `/test/${name}.test.ts`)
 
-// These follow one another in two processes: to start one and to load the package for each of them took longer than the tests.
-// What starts processes or servers, or turns clocks, is in test/process: it has a process to itself, as all others do.
+// These follow one another in few processes, beside those that wait: to start one and to load the package for each of them
+// took longer than the tests. What starts processes or servers, or turns clocks, is in test/process: it has a process to
+// itself, as all others do.
 const TOGETHER = ['test/{unit,disk,threads}/*.test.ts']
 
 // What keeps both processors busy, or must not be kept waiting: browsers, servers under load, the emulated GPU. Other files wait
@@ -55,6 +56,8 @@ export default defineConfig({
     hookTimeout: 120_000,
     expect: { poll: { timeout: 30_000 } },
     pool: 'forks',
+    // Node loads dist/ itself, as it does for users: to transform each of its files first took longer than to load them.
+    server: { deps: { external: [/\/dist\//] } },
     maxWorkers: 2,
     sequence: { sequencer: LongestFirst },
     setupFiles: ['test/support/removeFolders.ts', 'test/support/compareBytes.ts'],
@@ -80,7 +83,8 @@ export default defineConfig({
           name: 'together',
           include: TOGETHER,
           isolate: false,
-          sequence: { groupOrder: 2 },
+          maxWorkers: 3,
+          sequence: { groupOrder: 1 },
         },
       },
     ],
