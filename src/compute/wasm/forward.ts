@@ -132,8 +132,12 @@ export class Forward implements Share {
       lane.home.rmsNorm(out, stage.x.stride, x, hidden.stride, norm, config.hiddenSize, config.rmsNormEps, 1)
     }
     lane.prepare(stage, this.headNeeds, 0, count)
+    const [input, output] = [
+      { stage, first: 0, list: 0 },
+      { rows: logits, first: 0, list: 0 },
+    ]
     lane.team.ranges(lmHead.rows, lane.rowGrain(lmHead.rows, lmHead.cols * count), (begin, end) => {
-      lane.product(lmHead, lmHead.bank, 0, stage, 0, 0, logits, 0, 0, count, begin, end)
+      lane.products.compute(lmHead, null, input, output, count, begin, end)
     })
   }
 

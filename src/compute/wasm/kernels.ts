@@ -8,6 +8,7 @@
 // threads at once, and each output element has the same bits however the range is cut and however many tokens are in
 // the call. Outputs are overwritten fully and may not overlap inputs, except where "in place" is said.
 // The module holds no data of its own in the memory: address 0 on belongs to the caller.
+// WebAssembly takes numbers, by position: a kernel of many arguments is called from one place, which others give named things.
 
 import type { FloatType } from '../../model/floats.js'
 import type { QuantBits, QuantGroup } from '../../model/tensors.js'

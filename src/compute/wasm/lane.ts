@@ -2,27 +2,16 @@
 // Activations of record lie in the home bank; where a matrix or a layer's state lies elsewhere, rows travel there and
 // back. Which worker does what is shared out through the team and never changes a bit of the result.
 
-import { BLOCK_FORMATS, blockShift, hasLaneSums, isNibbles } from '../../model/blockFormats.js'
 import type { Activation } from '../../model/layers.js'
 import type { JobBoard } from './jobBoard.js'
 import type { Kernels } from './kernels.js'
 import type { PlacedModel, Weights } from './placedModel.js'
+import { BLOCKS, Products } from './products.js'
 import { PRIVATE_ROWS, type PrivateScratch, type Rows, type Scratch, type Stage } from './scratch.js'
 import { convStateBytes } from './sequenceStore.js'
 import type { Team } from './team.js'
 
 export const HOME = 0
-
-/** What kernels are told of a block format, made once. */
-const BLOCKS = Object.fromEntries(
-  [...BLOCK_FORMATS.values()].map(format => {
-    const { name, kernel, bits, group } = format
-    return [
-      name,
-      { kernel, bits, group, shift: blockShift(format), isLanes: hasLaneSums(format), isNibbles: isNibbles(format) },
-    ]
-  }),
-)
 
 /** Work smaller than this many multiply-adds is not worth sharing out further. */
 const LEAST_PRODUCTS = 16_384
@@ -62,6 +51,7 @@ export class Lane<M extends LaneModel = PlacedModel> {
   rows = 0 // of the present job
   alone = false // few rows: every worker prepares inputs for itself
   shift = 0 // of positions: guesses that were made before in this job
+  readonly products: Products
   private readonly floats: Float32Array[] // per bank, over the scratch
   private readonly words: Uint32Array[] // the same bytes
 
@@ -75,6 +65,7 @@ export class Lane<M extends LaneModel = PlacedModel> {
     this.scratch = model.scratch
     this.own = model.scratch.private[team.index]
     this.convStateBytes = convStateBytes(model.config)
+    this.products = new Products(kernels, model.scratch.forms, this.own.product)
     this.floats = memories.map(memory => new Float32Array(memory.buffer, 0, model.scratch.bytes / 4))
     this.words = memories.map(memory => new Uint32Array(memory.buffer, 0, model.scratch.bytes / 4))
   }
@@ -142,117 +133,13 @@ export class Lane<M extends LaneModel = PlacedModel> {
     this.home.rmsNorm(out, stage.x.stride, x, from.stride, weight, hiddenSize, rmsNormEps, end - begin)
   }
 
-  /** Rows [begin, end) of a matrix and their bias, in its bank, over `tokens` inputs. */
-  product(
-    weights: Weights,
-    bank: number,
-    base: number,
-    stage: Stage,
-    actRow: number,
-    actIndex: number,
-    out: Rows,
-    outRow: number,
-    outIndex: number,
-    tokens: number,
-    begin: number,
-    end: number,
-  ): void {
-    this.matrixProduct(weights, bank, base, stage, actRow, actIndex, out, outRow, outIndex, tokens, begin, end)
-    if (weights.bias === 0) return
-    const target = out.address + outRow * out.stride
-    const bias = base + weights.bias
-    this.kernels[bank].addBias(target, out.stride, outIndex, bias, weights.biasType, tokens, begin, end)
-  }
-
-  /** One call of the right kernel. */
-  private matrixProduct(
-    weights: Weights,
-    bank: number,
-    base: number,
-    stage: Stage,
-    actRow: number,
-    actIndex: number,
-    out: Rows,
-    outRow: number,
-    outIndex: number,
-    tokens: number,
-    begin: number,
-    end: number,
-  ): void {
-    const kernels = this.kernels[bank]
-    const { cols, type, form } = weights
-    const target = out.address + outRow * out.stride
-    if (form < 0) {
-      const x = stage.x.address + actRow * stage.x.stride
-      const w = base + weights.weight
-      kernels.matmulPlain(
-        target,
-        out.stride,
-        outIndex,
-        w,
-        type,
-        cols,
-        begin,
-        end,
-        x,
-        stage.x.stride,
-        actIndex,
-        tokens,
-        this.own.product,
-      )
-      return
-    }
-    const of = this.scratch.forms[form]
-    const isPlain = of.block !== null && of.precision === 'exact' && !BLOCKS[of.block].isNibbles
-    const records = isPlain ? stage.x : stage.records[form]
-    const act = records.address + actRow * records.stride
-    if (of.block !== null) {
-      const multiply = of.precision === 'exact' ? kernels.matmulBlocksExact : kernels.matmulBlocks
-      multiply(
-        target,
-        out.stride,
-        outIndex,
-        base + weights.weight,
-        base + weights.scales,
-        BLOCKS[of.block].kernel,
-        weights.span,
-        cols,
-        begin,
-        end,
-        act,
-        records.stride,
-        actIndex,
-        tokens,
-        this.own.product,
-      )
-      return
-    }
-    const { bits, group, precision } = of
-    const matmul = precision === 'exact' ? kernels.matmulExact : kernels.matmulFast
-    matmul(
-      target,
-      out.stride,
-      outIndex,
-      base + weights.weight,
-      base + weights.scales,
-      base + weights.biases,
-      type,
-      bits,
-      group,
-      cols,
-      begin,
-      end,
-      act,
-      records.stride,
-      actIndex,
-      tokens,
-      this.own.product,
-    )
-  }
-
-  /** Rows [begin, end) of a resident matrix times the step's rows, the result at home. */
+  /** Rows [begin, end) of a resident matrix times rows from the first on, the result at home. */
   residentProduct(weights: Weights, stage: Stage, out: Rows, tokens: number, begin: number, end: number): void {
-    this.product(weights, weights.bank, 0, stage, 0, 0, out, 0, 0, tokens, begin, end)
+    const [input, output] = [
+      { stage, first: 0, list: 0 },
+      { rows: out, first: 0, list: 0 },
+    ]
+    this.products.compute(weights, null, input, output, tokens, begin, end)
     if (weights.bank !== HOME) this.copyColumns(weights.bank, HOME, out, 0, tokens, begin, end)
   }
 

@@ -29,24 +29,50 @@ import { WorkerPool } from './workerPool.js'
 /** Sequence state that should fit beside one full context: other sequences and checkpoints. */
 const SPARE_SETS = 16
 
-export class WasmRuntime {
-  readonly ring: ReadRing | null
+interface RuntimeParts {
+  readonly model: PlacedModel
+  readonly plan: MemoryPlan
+  readonly threads: number
+  readonly simd: SimdLevel
+  readonly isShared: boolean
+  readonly board: JobBoard
+  readonly store: SequenceStore
+  readonly pool: ComputePool
+  readonly banks: readonly Bank[]
+  readonly readers: Readers | null // null: there are no experts
+  readonly plannedBytes: number // of memory, all in all
+  readonly noDrafts: string | null // why there is no head for drafts, though one was asked for
+}
 
-  constructor(
-    readonly model: PlacedModel,
-    readonly plan: MemoryPlan,
-    readonly threads: number,
-    readonly simd: SimdLevel,
-    readonly isShared: boolean,
-    readonly board: JobBoard,
-    readonly store: SequenceStore,
-    readonly pool: ComputePool,
-    private readonly banks: readonly Bank[],
-    private readonly readers: Readers | null, // null: there are no experts
-    readonly plannedBytes: number, // of memory, all in all
-    readonly noDrafts: string | null, // why there is no head for drafts, though one was asked for
-  ) {
-    this.ring = readers && new ReadRing(readers.ring)
+export class WasmRuntime {
+  readonly model: PlacedModel
+  readonly plan: MemoryPlan
+  readonly threads: number
+  readonly simd: SimdLevel
+  readonly isShared: boolean
+  readonly board: JobBoard
+  readonly store: SequenceStore
+  readonly pool: ComputePool
+  readonly plannedBytes: number
+  readonly noDrafts: string | null
+  readonly ring: ReadRing | null
+  private readonly banks: readonly Bank[]
+  private readonly readers: Readers | null
+
+  constructor(parts: RuntimeParts) {
+    this.model = parts.model
+    this.plan = parts.plan
+    this.threads = parts.threads
+    this.simd = parts.simd
+    this.isShared = parts.isShared
+    this.board = parts.board
+    this.store = parts.store
+    this.pool = parts.pool
+    this.plannedBytes = parts.plannedBytes
+    this.noDrafts = parts.noDrafts
+    this.banks = parts.banks
+    this.readers = parts.readers
+    this.ring = parts.readers && new ReadRing(parts.readers.ring)
   }
 
   /** A row of logits of the last job; valid until the next one. */
@@ -178,10 +204,10 @@ export async function openRuntime(
     const pool = host.shared
       ? await WorkerPool.start(setups, board, host)
       : await LocalCompute.start(setups[0], board, readers)
-    return new WasmRuntime(
-      ...([model, plan, threads, kernels.simd, host.shared, board, store, pool, banks, readers, bytes] as const),
-      opening.noDrafts,
-    )
+    return new WasmRuntime({
+      ...{ model, plan, threads, simd: kernels.simd, isShared: host.shared, board, store, pool, banks, readers },
+      ...{ plannedBytes: bytes, noDrafts: opening.noDrafts },
+    })
   } catch (error) {
     await readers?.close()
     throw error

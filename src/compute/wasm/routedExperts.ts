@@ -72,10 +72,13 @@ export class RoutedExperts {
     const { lane } = this
     const { gate, up, activation } = this.expert
     const { expertUp, expertAct, pairRow } = lane.scratch
-    this.eachPiece(gate.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
-      const picks = pairRow + pairStart * 4
-      lane.product(gate, bank, address, input, 0, picks, expertAct.x, pairStart, 0, pairs, begin, end)
-      lane.product(up, bank, address, input, 0, picks, expertUp, pairStart, 0, pairs, begin, end)
+    this.eachPiece(gate.rows, count, (entry, begin, end) => {
+      const { bank, pairStart, pairs } = entry
+      const picked = { stage: input, first: 0, list: pairRow + pairStart * 4 }
+      const gates = { rows: expertAct.x, first: pairStart, list: 0 }
+      const ups = { rows: expertUp, first: pairStart, list: 0 }
+      lane.products.compute(gate, entry, picked, gates, pairs, begin, end)
+      lane.products.compute(up, entry, picked, ups, pairs, begin, end)
       lane.activate(activation, bank, expertAct.x, expertUp, pairStart, pairs, begin, end)
     })
   }
@@ -98,9 +101,10 @@ export class RoutedExperts {
     const { lane } = this
     const { down } = this.expert
     const { expertOut, pairOut } = lane.scratch
-    this.eachPiece(down.rows, count, ({ bank, address, pairStart, pairs }, begin, end) => {
-      const picks = pairOut + pairStart * 4
-      lane.product(down, bank, address, act, pairStart, 0, expertOut, 0, picks, pairs, begin, end)
+    this.eachPiece(down.rows, count, (entry, begin, end) => {
+      const { bank, pairStart, pairs } = entry
+      const picked = { rows: expertOut, first: 0, list: pairOut + pairStart * 4 }
+      lane.products.compute(down, entry, { stage: act, first: pairStart, list: 0 }, picked, pairs, begin, end)
       if (bank !== HOME) lane.copyIndexed(bank, HOME, expertOut, pairOut, pairStart, pairs, begin, end)
     })
   }
