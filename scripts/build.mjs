@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { bundleCommand } from './bundleCommand.mjs'
+import { bundleThreads } from './bundleThreads.mjs'
 import { isNoted, LICENCES_NAME, licencesText, notePackages, packagesOf } from './thirdParty.mjs'
 import { writeChanged } from './writeChanged.mjs'
 
@@ -80,7 +81,7 @@ const steps = {
     const comment = '// Made by scripts/build.mjs from assembly/blockHash.ts.'
     writeFileSync(target, `${comment}\nexport const blockHashModules = {\n${entries.join('')}} as const\n`)
   },
-  /** The sources, compiled one by one, and the command made of them. */
+  /** The sources, compiled one by one, and threads and the command made of them. */
   async ts() {
     steps.wgsl()
     steps.checksum()
@@ -90,6 +91,7 @@ const steps = {
     const typescript = dirname(require.resolve('typescript/package.json'))
     node(join(typescript, 'bin', 'tsc'), '-p', 'tsconfig.json')
     removeOrphans()
+    await bundleThreads()
     await bundleCommand()
   },
   wasm() {

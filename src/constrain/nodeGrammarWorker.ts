@@ -4,6 +4,6 @@ import type { GrammarWorker } from './grammarMessages.js'
 import type { VocabularyBytes } from './tokenTrie.js'
 
 export function startNodeGrammarWorker(vocabulary: VocabularyBytes | null): GrammarWorker {
-  const file = new URL('./grammarWorker.js', import.meta.url)
+  const file = new URL('./grammarWorker.thread.js', import.meta.url)
   return startNodeLineWorker(file, { heapMegabytes: 512, workerData: vocabulary })
 }

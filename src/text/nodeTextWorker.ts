@@ -3,5 +3,5 @@ import { startNodeLineWorker } from './nodeLineWorker.js'
 import type { TextWorker } from './textWorkers.js'
 
 export function startNodeTextWorker(): TextWorker {
-  return startNodeLineWorker(new URL('./textWorker.js', import.meta.url), { heapMegabytes: 1536 })
+  return startNodeLineWorker(new URL('./textWorker.thread.js', import.meta.url), { heapMegabytes: 1536 })
 }

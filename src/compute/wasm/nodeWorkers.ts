@@ -6,7 +6,7 @@ import type { AnySetup } from './computeLoop.js'
 import type { ComputeThread, ThreadEvents } from './host.js'
 
 export function startComputeThread(setup: AnySetup, events: ThreadEvents): ComputeThread {
-  const worker = new Worker(new URL('./computeWorker.js', import.meta.url), {
+  const worker = new Worker(new URL('./computeWorker.thread.js', import.meta.url), {
     workerData: setup,
     name: `moeflux compute ${setup.index}`,
     resourceLimits: { maxOldGenerationSizeMb: 64, maxYoungGenerationSizeMb: 4 },
