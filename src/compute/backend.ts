@@ -136,6 +136,11 @@ export interface StepOptions {
   readonly signal?: AbortSignal
   /** Fill `StepOutput.routing`; 'weights': `routerWeights`, too. */
   readonly routing?: boolean | 'weights'
+  /**
+   * Keep the head for drafts up to date; default true. Where a backend does not, it guesses nothing behind this step, and later by what
+   * it has seen since.
+   */
+  readonly head?: boolean
 }
 
 export interface StepOutput {

@@ -1,69 +1,125 @@
-// Rounds with several numbers of guesses, in turns, and how long each takes: by medians, which a round that the system put aside
-// does not move, and with what these are uncertain by. Goes on until it is clear what pays, or until it does not matter.
+// Two numbers of guesses by turns: some rounds with the number in use, some with its rival, and how much longer the rival's took, turn by
+// turn, so that what slows down both says nothing. Rounds with the number in use go on for as long as nobody asks for the rival; the
+// last of them are what it is compared with. The first rounds of each side do not count: what was done ahead for the other side is thrown
+// away in them, and a GPU decodes ahead only after a few tokens without guesses.
 import { middleOf } from '../experts/middleOf.js'
 
-const STRETCH = 2 // rounds with one number before the next
-const LEAST_TURNS = 5 // of each number
-const MOST_TURNS = 20
+const COUNTED = 2 // rounds of a side, in a turn
+const SETTLING = { without: 4, guessing: 1 } // rounds before them
+const LEAST_TURNS = 5
+const LEAST_TO_REFUSE = 3 // a rival that is clearly worse
+const MOST_TURNS = { toRefuse: 12, toTake: 48 } // a rival that seems better costs nothing
 const SURE = 2 // times what turns differ by
 
 export class DraftComparison {
-  private readonly times: number[][]
-  private rounds = 0
+  private readonly turns: { readonly base: number; readonly rival: number }[] = [] // seconds of a round, each
+  private readonly costs: number[] = [] // of the rival's rounds, in rounds with the number in use
+  private base: number[] = [] // seconds of its rounds since the rival's last one
+  private trial: number[] | null = null // seconds of the rival's in this turn
 
-  /** Of guesses, 0 first. */
-  constructor(readonly counts: readonly number[]) {
-    this.times = counts.map(() => [])
-  }
+  /** Numbers of guesses: the one in use, and another. */
+  constructor(
+    readonly inUse: number,
+    readonly rival: number,
+  ) {}
 
   /** What the next round should have. */
   get count(): number {
-    return this.counts[Math.floor(this.rounds / STRETCH) % this.counts.length]
+    return this.trial === null ? this.inUse : this.rival
+  }
+
+  /** Rounds with the number in use that must come before the rival's. */
+  get roundsToRival(): number {
+    return this.trial === null ? Math.max(0, settling(this.inUse) + COUNTED - this.base.length) : 0
+  }
+
+  /** From here on the rival's rounds. Call when `roundsToRival` is 0. */
+  beginTrial(): void {
+    this.trial ??= []
   }
 
   /** A round with `count` guesses took so long. */
   add(seconds: number): void {
-    this.times[this.counts.indexOf(this.count)].push(seconds)
-    this.rounds++
+    const { trial } = this
+    if (trial === null) {
+      this.base.push(seconds)
+      if (this.base.length > settling(this.inUse) + COUNTED) this.base.shift()
+      return
+    }
+    trial.push(seconds)
+    this.costs.push(seconds / this.baseSeconds)
+    if (trial.length === settling(this.rival) + COUNTED) this.endTrial()
   }
 
-  /** `tokens`: of a round with so many guesses. */
-  isDone(tokens: (count: number) => number): boolean {
-    const { counts, rounds } = this
-    if (rounds % (STRETCH * counts.length) !== 0) return false
-    const turns = rounds / STRETCH / counts.length
-    if (turns < LEAST_TURNS) return false
-    return turns >= MOST_TURNS || counts.slice(1).every(count => this.isClear(count, tokens(count) / tokens(0)))
+  /** No more rounds of the rival in this turn: what there is counts. */
+  endTrial(): void {
+    if (this.trial !== null && this.trial.length > 0) {
+      this.turns.push({ base: this.baseSeconds, rival: mean(this.trial.slice(-COUNTED)) })
+    }
+    this.trial = null
+    this.base = []
   }
 
-  /** Seconds of a round. */
-  seconds(count: number): number {
-    return middleOf(this.times[this.counts.indexOf(count)])
+  /** What the rival's rounds take, in rounds with the number in use, by all there were: of few the shortest, since one may have been put aside. */
+  get cost(): number | null {
+    const { costs } = this
+    if (costs.length === 0) return null
+    return costs.length < 3 ? Math.min(...costs) : middleOf(costs)
   }
 
-  /** How much longer a round with `count` guesses takes than one with `other`. */
-  ratio(count: number, other: number): number {
-    return this.seconds(count) / this.seconds(other)
+  get rivalRounds(): number {
+    return this.costs.length
   }
 
-  private isClear(count: number, tokens: number): boolean {
-    return Math.abs(Math.log(tokens / this.ratio(count, 0))) > SURE * this.doubt(count)
+  /** `tokens`: what a round of the rival gives, in those of one with the number in use; with the standard error of its logarithm. */
+  isDone(tokens: number, doubt: number): boolean {
+    const { length } = this.turns
+    if (this.trial !== null || length < LEAST_TO_REFUSE) return false
+    const isBetter = tokens > this.ratio
+    if (length < (isBetter ? LEAST_TURNS : LEAST_TO_REFUSE)) return false
+    return length >= (isBetter ? MOST_TURNS.toTake : MOST_TURNS.toRefuse) || this.isClear(tokens, doubt)
   }
 
-  /** The standard error of how much longer rounds take than those without, by what it was turn by turn: what slows down both says nothing. */
-  private doubt(count: number): number {
-    const without = this.turns(0)
-    const ratios = this.turns(count).map((seconds, turn) => Math.log(seconds / without[turn]))
+  /** Whether the difference is larger than what turns differ by and what guesses may come to. */
+  isClear(tokens: number, doubt: number): boolean {
+    return Math.abs(Math.log(tokens / this.ratio)) > SURE * Math.hypot(this.doubt, doubt)
+  }
+
+  /** Whether there is anything to compare. */
+  get hasTurns(): boolean {
+    return this.turns.length > 0
+  }
+
+  /** How much longer a round of the rival takes. */
+  get ratio(): number {
+    return Math.exp(middleOf(this.logRatios))
+  }
+
+  /** Seconds of a round with the number in use. */
+  get seconds(): number {
+    return middleOf(this.turns.map(({ base }) => base))
+  }
+
+  private get logRatios(): number[] {
+    return this.turns.map(({ base, rival }) => Math.log(rival / base))
+  }
+
+  /** The standard error of the ratio's logarithm. */
+  private get doubt(): number {
+    const ratios = this.logRatios
     const middle = middleOf(ratios)
-    const distance = middleOf(ratios.map(ratio => Math.abs(ratio - middle)))
-    return (1.86 * distance) / Math.sqrt(ratios.length)
+    return (1.86 * middleOf(ratios.map(ratio => Math.abs(ratio - middle)))) / Math.sqrt(ratios.length)
   }
 
-  /** Seconds of each turn of a number. */
-  private turns(count: number): number[] {
-    const times = this.times[this.counts.indexOf(count)]
-    const turns: number[] = []
-    for (let at = 0; at < times.length; at += STRETCH) turns.push(times.slice(at, at + STRETCH).reduce((a, b) => a + b))
-    return turns
+  private get baseSeconds(): number {
+    return mean(this.base.slice(-COUNTED))
   }
+}
+
+function settling(guesses: number): number {
+  return guesses === 0 ? SETTLING.without : SETTLING.guessing
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((a, b) => a + b) / values.length
 }

@@ -1,9 +1,13 @@
 // How many tokens to guess ahead of each step: what pays, by how long rounds take with 0 to 3 guesses and how often guesses
-// come true. A round is drafting and the step that checks. Numbers of guesses are compared in turns of a few rounds, so that all of
-// them meet the same machine, caches and text, and until the difference is larger than what times vary by; doing without is always
-// one of them. Between comparisons the best goes on, longer each time nothing changes. Pure: knows no clock, no model.
+// come true. A round is drafting and the step that checks. The number in use is compared with a rival in turns of a few rounds, so that
+// both meet the same machine, caches and text, and until the difference is larger than what times vary by. Where nothing is guessed, a
+// budget says when another trial may be made (draftBudget.ts): however bad guesses are, hardly anything is lost. Where nothing will be
+// guessed for a while, the head need not be kept up to date. Pure: knows no clock, no model.
 import { MOST_GUESSES } from '../compute/backend.js'
+import { middleOf } from '../experts/middleOf.js'
+import { DraftBudget, HEAD_COST } from './draftBudget.js'
 import { DraftComparison } from './draftComparison.js'
+import { DraftRates } from './draftRates.js'
 
 export type Drafts = 'auto' | 0 | 1 | 2 | 3
 
@@ -22,24 +26,39 @@ export interface DraftStats {
   readonly reason: string // in a few words
 }
 
-const WARM_UP = 12 // rounds before the first comparison
+/** What a comparison with doing without has come to. */
+interface Measured {
+  readonly guesses: number
+  readonly seconds: number // of a round without
+  readonly cost: number // of one with guesses, in those without
+}
+
+const WARM_UP = 8 // rounds before the first comparison
 const FIRST_PAUSE = 64 // rounds from one to the next
 const AFTER_CHANGE = 24 // the same when the last one changed the number
 const AFTER_GAIN = 2 // the same when more guesses turned out better: still more may be
-const LONGEST_PAUSE = 8192
+const LONGEST_PAUSE = { without: 8192, guessing: 512 } // who guesses has something to lose
+const HOPE = 0.85 // of the speed without, for which more guesses are tried before the pause
 const MARGIN = 1.03 // another number must be so much better to take over
-const FORGET = 0.03 // of what is known about a position, with each guess there
-const PRIOR = { rate: 0.7, weight: 3 } // of guesses, before there were any
+const FELL = 0.98 // of the speed without: guesses that come true less often than they did
+const SLOWER = 1.3 // rounds that take so much longer than they did are compared again
+const WATCHED = 9 // rounds
+const SIGHT = 32 // tokens that the head must have seen to guess nearly as well as if it had seen all
 
 export class DraftGovernor {
-  private readonly rates = new Float64Array(MOST_GUESSES).fill(PRIOR.rate) // guess i is right when those before it are
-  private readonly tried = new Float64Array(MOST_GUESSES).fill(PRIOR.weight)
+  private readonly rates = new DraftRates()
+  private readonly budget = new DraftBudget()
   private readonly totals = { guesses: 0, accepted: 0, rounds: 0 }
+  private readonly costs = new Float64Array(MOST_GUESSES + 1).fill(1) // of a round, in rounds without guesses, as measured last
   private best = 0
   private comparison: DraftComparison | null = null
-  private measured: DraftComparison | null = null // the last one that ended
-  private comparisons = 0
-  private climbs = false // the last one took more guesses than before
+  private trialTokens = 0 // made in the rival's rounds of this comparison
+  private sight = SIGHT // tokens that the head has seen, 0: it is not kept up to date
+  private told: Measured | null = null
+  private rivals: number[] = [1] // to come, before the next long pause
+  private checks = 0
+  private recent: number[] = [] // seconds of the last rounds with the number in use
+  private expected = Number.POSITIVE_INFINITY // their middle when it was compared
   private pause = FIRST_PAUSE
   private left = WARM_UP // rounds to the next comparison
 
@@ -52,13 +71,23 @@ export class DraftGovernor {
     return wanted <= most ? wanted : Math.min(this.best, most)
   }
 
+  /** Whether steps should keep the head for drafts up to date: where guesses are made, or will be soon. */
+  get needsHead(): boolean {
+    return this.choice === 'auto' ? this.sight > 0 : this.choice > 0
+  }
+
   roundDone({ guesses, right, seconds }: DraftRound): void {
     const { totals } = this
     totals.guesses += guesses
     totals.accepted += right
     if (guesses > 0) totals.rounds++
-    for (let i = 0; i < guesses && i <= right; i++) this.guessDone(i, i < right)
-    if (this.choice === 'auto') this.decide(guesses, seconds)
+    this.rates.roundDone(guesses, right)
+    if (this.choice !== 'auto') return
+    this.budget.tokensMade(right + 1)
+    if (this.best === 0 && this.sight > 0) this.budget.headKept()
+    if (this.comparison === null) this.hold(guesses, seconds)
+    else this.compare(this.comparison, guesses, right, seconds)
+    this.look()
   }
 
   get stats(): DraftStats {
@@ -66,90 +95,138 @@ export class DraftGovernor {
     return { ...this.totals, now, reason: this.reason() }
   }
 
-  private guessDone(index: number, isRight: boolean): void {
-    const before = this.rate(index)
-    const weight = Math.max(FORGET, 1 / ++this.tried[index])
-    this.rates[index] = before + weight * ((isRight ? 1 : 0) - before)
+  /** Wakes the head in time for the next trial, where that can be afforded; else it sleeps. */
+  private look(): void {
+    const { comparison, sight } = this
+    const rounds = comparison === null ? this.left : comparison.roundsToRival
+    const waking = sight > 0 ? 0 : SIGHT * HEAD_COST
+    this.sight = this.best > 0 || (rounds <= SIGHT && this.canTry(waking)) ? sight + 1 : 0
   }
 
-  private decide(guesses: number, seconds: number): void {
-    const { comparison, measured } = this
-    if (comparison !== null) {
-      if (guesses !== comparison.count) return // there was no room for as many
-      comparison.add(seconds)
-      if (comparison.isDone(count => this.tokens(count))) this.conclude(comparison)
-      return
-    }
+  /** Whether the budget allows another round of the rival, and `more`. */
+  private canTry(more: number): boolean {
+    const { comparison } = this
+    const rival = comparison?.rival ?? this.rivals[0] ?? 1
+    return this.budget.affords(rival, more + (comparison === null ? 0 : this.openLoss(comparison)))
+  }
+
+  private hold(guesses: number, seconds: number): void {
+    const { best, recent } = this
     // Guesses that come true less often than they did pay less, though rounds take as long as before.
-    if (this.best > 0 && measured !== null && this.gain(measured, this.best, 0) < 1) {
-      this.climbs = false
-      this.become(0)
+    if (best > 0 && this.gain(best) < FELL) this.become(0)
+    else if (best > 0 && guesses === best) {
+      recent.push(seconds)
+      if (recent.length > WATCHED) recent.shift()
+      if (recent.length === WATCHED && middleOf(recent) > SLOWER * this.expected) this.left = 0
     }
-    if (--this.left <= 0) this.comparison = new DraftComparison(this.rivals())
+    if (--this.left > 0) return
+    this.comparison = new DraftComparison(this.best, this.nextRival())
+    this.trialTokens = 0
   }
 
-  /** Doing without, the present number, and one of its neighbours in turn. */
-  private rivals(): number[] {
+  private compare(comparison: DraftComparison, guesses: number, right: number, seconds: number): void {
+    if (guesses !== comparison.count) return // there was no room for as many, or another answer's round is late
+    const isRivals = comparison.count === comparison.rival
+    comparison.add(seconds)
+    if (isRivals) {
+      this.trialTokens += right + 1
+      const { inUse, rival, cost } = comparison
+      if (cost !== null) this.budget.roundLoses(rival, cost * this.costs[inUse] - this.rates.tokens(rival))
+    }
+    if (comparison.isDone(...this.tokenRatio(comparison))) this.conclude(comparison)
+    else if (comparison.roundsToRival === 0) this.mayTry(comparison)
+  }
+
+  private mayTry(comparison: DraftComparison): void {
+    const isReady = this.sight >= SIGHT && this.canTry(0)
+    if (comparison.rival === 0 || isReady) comparison.beginTrial()
+    else comparison.endTrial()
+  }
+
+  /** Tokens that a comparison has lost so far, beside doing without. */
+  private openLoss({ inUse, rival, cost, rivalRounds }: DraftComparison): number {
+    return rival === 0 || cost === null ? 0 : cost * this.costs[inUse] * rivalRounds - this.trialTokens
+  }
+
+  /** What a round of the rival gives in place of one with the number in use, and how far that is to be doubted. */
+  private tokenRatio({ inUse, rival }: DraftComparison): [number, number] {
+    const { rates } = this
+    return [rates.tokens(rival) / rates.tokens(inUse), rates.doubt(Math.max(inUse, rival))]
+  }
+
+  private nextRival(): number {
+    if (this.rivals.length > 0) return this.rivals.shift() as number
     const { best } = this
-    if (best === 0) return [0, 1]
-    const neighbours = [best + 1, best - 1].filter(count => count > 0 && count <= MOST_GUESSES)
-    return [0, best, neighbours[this.climbs ? 0 : this.comparisons % neighbours.length]]
+    if (best === 0) return 1
+    // Every second time doing without, and the neighbours in between.
+    const others = [best + 1, best - 1].filter(count => count > 0 && count <= MOST_GUESSES)
+    const check = this.checks++
+    return check % 2 === 0 ? 0 : others[(check >> 1) % others.length]
   }
 
   private conclude(comparison: DraftComparison): void {
-    this.comparisons++
+    const { inUse, rival, ratio, seconds } = comparison
+    this.budget.trialEnded(this.openLoss(comparison))
     this.comparison = null
-    this.measured = comparison
-    let { best } = this
-    for (const count of comparison.counts) {
-      const margin = count === 0 ? 1 : MARGIN // without is what nobody can blame
-      if (count !== best && this.gain(comparison, count, best) > margin) best = count
+    if (rival === 0) this.costs[inUse] = 1 / ratio
+    else this.costs[rival] = this.costs[inUse] * ratio
+    this.told = measured(comparison) ?? this.told
+    this.expected = seconds
+    const gain = this.gain(rival) / this.gain(inUse)
+    const isSure = comparison.isClear(...this.tokenRatio(comparison))
+    // Nobody can be blamed for doing without.
+    if (rival === 0 ? gain > 1 : gain > MARGIN && isSure) this.become(rival)
+    else this.stay(rival)
+  }
+
+  private stay(refused: number): void {
+    const { best } = this
+    this.recent = []
+    if (best === 0 && refused < MOST_GUESSES && this.gain(refused) > HOPE) {
+      this.rivals = [refused + 1]
+      this.left = FIRST_PAUSE
+      return
     }
-    this.climbs = best > this.best && best < MOST_GUESSES
-    if (best !== this.best) this.become(best)
-    else {
-      this.left = this.pause
-      this.pause = Math.min(LONGEST_PAUSE, this.pause * 2)
-    }
+    this.rivals = []
+    this.left = this.pause
+    this.pause = Math.min(best > 0 ? LONGEST_PAUSE.guessing : LONGEST_PAUSE.without, this.pause * 2)
   }
 
   private become(best: number): void {
+    const isMore = best > this.best
     this.best = best
+    this.recent = []
+    this.expected = Number.POSITIVE_INFINITY
     this.pause = FIRST_PAUSE
-    this.left = this.climbs ? AFTER_GAIN : AFTER_CHANGE
+    this.checks = 0
+    this.rivals = isMore && best < MOST_GUESSES ? [best + 1] : []
+    this.left = this.rivals.length > 0 ? AFTER_GAIN : AFTER_CHANGE
   }
 
-  /** Tokens per second with `count` guesses over those with `other`, as it was measured last. */
-  private gain(comparison: DraftComparison, count: number, other: number): number {
-    return comparison.ratio(other, count) * (this.tokens(count) / this.tokens(other))
-  }
-
-  /** Tokens that a round with so many guesses gives. */
-  private tokens(count: number): number {
-    let tokens = 1
-    let all = 1
-    for (let i = 0; i < count; i++) {
-      all *= this.rate(i)
-      tokens += all
-    }
-    return tokens
-  }
-
-  /** How often a guess is right when those before it are; of one that was never made, as often as the one before it. */
-  private rate(index: number): number {
-    return index > 0 && this.tried[index] === PRIOR.weight ? this.rate(index - 1) : this.rates[index]
+  /** Tokens per second with so many guesses, over those without. */
+  private gain(guesses: number): number {
+    return this.rates.tokens(guesses) / this.costs[guesses]
   }
 
   private reason(): string {
-    const { measured } = this
     if (this.choice !== 'auto') return 'as asked for'
-    if (measured === null) return 'not measured yet'
-    const count = this.best > 0 && measured.counts.includes(this.best) ? this.best : measured.counts[1]
-    const percent = Math.round((this.gain(measured, count, 0) - 1) * 100)
-    const times = `${milliseconds(measured.seconds(count))} for ${this.tokens(count).toFixed(2)} tokens, ${milliseconds(measured.seconds(0))} for one without`
+    const told = this.told ?? (this.comparison && measured(this.comparison))
+    if (told === null) return 'not measured yet'
+    const { guesses, seconds, cost } = told
+    const tokens = this.rates.tokens(guesses)
+    const percent = Math.round((tokens / cost - 1) * 100)
+    const times = `${milliseconds(seconds * cost)} for ${tokens.toFixed(2)} tokens, ${milliseconds(seconds)} for one without`
     const what = percent > 0 ? `${percent}% faster` : percent < 0 ? `${-percent}% slower` : 'as fast'
-    return `${what} with ${count}: ${times}`
+    return `${what} with ${guesses}: ${times}`
   }
+}
+
+function measured(comparison: DraftComparison): Measured | null {
+  const { inUse, rival, hasTurns, ratio, seconds } = comparison
+  if (!hasTurns || (inUse > 0 && rival > 0)) return null
+  return inUse === 0
+    ? { guesses: rival, seconds, cost: ratio }
+    : { guesses: inUse, seconds: seconds * ratio, cost: 1 / ratio }
 }
 
 function milliseconds(seconds: number): string {

@@ -56,7 +56,8 @@ export class EngineModel {
     this.compute = backend
     const watched = { config: backend.config, residency: () => backend.residency(), stats: () => this.stats() }
     this.monitor = new EngineMonitor(watched, expertsPerToken)
-    this.scheduler = new Scheduler(backend, this.monitor)
+    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts)
+    this.scheduler = new Scheduler(backend, this.monitor, this.drafts)
     this.config = packed.config
     this.name = packed.name
     this.vocabSize = packed.config.vocabSize
@@ -67,7 +68,6 @@ export class EngineModel {
     this.expertsPerToken = expertsPerToken
     this.fingerprint = packed.fingerprint
     this.folder = packed.folder
-    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts)
   }
 
   protected checkOpen(): void {

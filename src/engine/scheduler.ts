@@ -5,6 +5,7 @@
 import type { Backend, DraftRequest, SequenceState, StepOptions, StepOutput, StepRun } from '../compute/backend.js'
 import { nextTurn } from '../compute/breather.js'
 import { ClosedError } from '../errors.js'
+import type { DraftGovernor } from './draftGovernor.js'
 import type { EngineMonitor } from './engineMonitor.js'
 import { joinSignals } from './joinSignals.js'
 
@@ -58,6 +59,7 @@ export class Scheduler {
   constructor(
     private readonly backend: Backend,
     private readonly monitor?: EngineMonitor,
+    private readonly drafts: DraftGovernor | null = null,
   ) {}
 
   /** Resolves when all tokens are evaluated; rejects where it stopped, after the last `onCommit`. */
@@ -179,7 +181,8 @@ export class Scheduler {
       const watched = this.monitor?.isWatched === true
       const asked = batch.map(job => job.request.routing)
       const routing = asked.includes('weights') ? 'weights' : watched || asked.includes(true)
-      const outputs = await this.backend.step(runs, { signal: joined?.signal ?? signals[0], routing })
+      const head = this.drafts?.needsHead
+      const outputs = await this.backend.step(runs, { signal: joined?.signal ?? signals[0], routing, head })
       if (watched) this.monitor?.stepDone(runs, outputs)
       batch.forEach((job, i) => {
         this.commit(job, runs[i], outputs[i])

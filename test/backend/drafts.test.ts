@@ -17,6 +17,21 @@ test('without being asked for, the head is not loaded and changes nothing', asyn
   expect(plain.backend.config.draftHead).toBeNull()
   const [a, b] = [await fresh(plain.backend, [5, 6, 7]), await fresh(drafting.backend, [5, 6, 7])]
   expectSameBits(a.logits, b.logits)
+
+  // Nor does it where it is not kept up to date for a while: then it guesses by what it has seen since.
+  const [one, other] = [plain.backend.createSequence(), drafting.backend.createSequence()]
+  const guesses = async () => (await drafting.backend.draft!([{ sequence: other, token: 8, count: 2 }]))[0].guesses
+  for (const [tokens, head, known] of [
+    [[5, 6, 7], true, 2],
+    [[8], false, 0],
+    [[9], true, 2],
+  ] as const) {
+    const run = { tokens, phase: 'prompt', output: 'last' } as const
+    const [want] = await plain.backend.step([{ ...run, sequence: one }])
+    const [got] = await drafting.backend.step([{ ...run, sequence: other }], { head })
+    expectSameBits(got.logits!, want.logits!)
+    expect(await guesses()).toHaveLength(known)
+  }
   await plain.close()
   await drafting.close()
 })

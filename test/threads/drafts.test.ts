@@ -1,7 +1,7 @@
 // Guessing ahead, without a real model: answers are the same with any number of guesses, whatever becomes of them; what is sampled is
-// distributed as without; and the governor takes what pays.
+// distributed as without.
 import { describe, expect, test } from 'vitest'
-import { DraftGovernor, type Drafts } from '#moeflux/engine/draftGovernor.js'
+import type { Drafts } from '#moeflux/engine/draftGovernor.js'
 import { ExpertReadError, OutOfMemoryError } from '#moeflux/errors.js'
 import type { ChatOptions, SessionEvent, Usage } from '#moeflux/session/events.js'
 import { GuessChooser } from '#moeflux/text/guessChooser.js'
@@ -200,109 +200,5 @@ describe('what is sampled', () => {
       for (let guess = 0; guess < i % 4; guess++) chooser.guess(head)
       expect(chooser.choose(model, 0)).toBe(plain.sample(model))
     }
-  })
-})
-
-describe('the governor', () => {
-  /** A machine: rounds with 0 to 3 guesses take so long, give or take a share, and guesses are right so often. */
-  interface Machine {
-    readonly times: readonly number[]
-    readonly rate: number
-    readonly spread?: number
-  }
-
-  const play = (governor: DraftGovernor, { times, rate, spread = 0.1 }: Machine, tokens: number, seed = 5) => {
-    const random = seededRandom(seed)
-    const used = [0, 0, 0, 0]
-    let seconds = 0
-    for (let made = 0; made < tokens; ) {
-      const guesses = governor.next(3)
-      let right = 0
-      while (right < guesses && random() < rate) right++
-      used[guesses]++
-      const took = times[guesses] * (1 - spread / 2 + spread * random())
-      seconds += took
-      made += right + 1
-      governor.roundDone({ guesses, right, seconds: took })
-    }
-    return { used, perToken: seconds / tokens }
-  }
-
-  test('takes what pays, and says so', () => {
-    const cheap = new DraftGovernor('auto')
-    const paying = { times: [1, 1.1, 1.2, 1.3], rate: 0.9 }
-    play(cheap, paying, 250)
-    expect(cheap.stats.now, 'after 250 tokens').toBe(3)
-    play(cheap, paying, 350)
-    expect(play(cheap, paying, 3000).perToken).toBeLessThan(0.42) // 1.3 / 3.44 with three
-    expect(cheap.stats).toMatchObject({
-      now: 3,
-      reason: expect.stringMatching(/^1[5-7]\d% faster with 3: 1\.\d+e\+3 ms for 3\.\d+ tokens/),
-    })
-    const wrong = new DraftGovernor('auto')
-    play(wrong, { times: [1, 1.2, 1.4, 1.6], rate: 0.05 }, 600)
-    expect(wrong.stats.now).toBe(0)
-  })
-
-  test.each([
-    ['that cost more than they give', { times: [0.001, 0.00215, 0.0032, 0.0043], rate: 0.9 }, 'slower with 1'],
-    ['that are hardly ever right', { times: [0.001, 0.0013, 0.0016, 0.0019], rate: 0.1 }, 'slower with 1'],
-  ])('gives up guesses %s, for less than a percent, and says why', (_, machine, reason) => {
-    const governor = new DraftGovernor('auto')
-    expect(play(governor, machine, 200).perToken).toBeLessThan(0.00103)
-    expect(play(governor, machine, 4000).perToken).toBeLessThan(0.00101)
-    expect(governor.stats).toMatchObject({ now: 0, reason: expect.stringContaining(reason) })
-  })
-
-  test('loses next to nothing where times vary by half and guesses pay as much as they cost', () => {
-    for (const seed of [1, 2, 3, 4, 5, 6]) {
-      const machine = { times: [1, 1.95, 2.9, 3.9], rate: 0.9, spread: 1 }
-      expect(play(new DraftGovernor('auto'), machine, 4000, seed).perToken).toBeLessThan(1.05)
-    }
-  })
-
-  test('what it says is what it measured: rounds in turns, times and tokens of both ways', () => {
-    const governor = new DraftGovernor('auto')
-    expect(governor.stats.reason).toBe('not measured yet')
-    play(governor, { times: [0.002, 0.005, 1, 1], rate: 1, spread: 0 }, 200)
-    const [, percent, count, tokens] =
-      /^(\d+)% slower with (\d): 5\.00 ms for ([\d.]+) tokens, 2\.00 ms for one without$/.exec(governor.stats.reason) ??
-      []
-    expect(count).toBe('1')
-    expect(Number(percent)).toBe(Math.round(100 * (1 - (2 * Number(tokens)) / 5)))
-  })
-
-  test('does not take a slow time of day for what guesses cost', () => {
-    const governor = new DraftGovernor('auto')
-    const random = seededRandom(9)
-    let clock = 0
-    for (let i = 0; i < 3000; i++) {
-      const guesses = governor.next(3)
-      const factor = 1 + 0.8 * Math.sin(i / 90) // the machine is up to nine times as fast as at its slowest
-      const right = guesses > 0 && random() < 0.9 ? 1 : 0
-      governor.roundDone({ guesses, right, seconds: [1, 1.4, 3, 4][guesses] * factor })
-      if (i > 1000 && guesses === 1) clock++
-    }
-    expect(clock).toBeGreaterThan(1500)
-  })
-
-  test('notices when times change, and when guesses come true less often', () => {
-    const governor = new DraftGovernor('auto')
-    play(governor, { times: [1, 2.1, 3.1, 4.1], rate: 0.9 }, 300)
-    expect(governor.stats.now).toBe(0)
-    play(governor, { times: [1, 1.1, 1.2, 1.3], rate: 0.9 }, 4000)
-    expect(governor.stats.now).toBe(3)
-    play(governor, { times: [1, 1.5, 2, 2.5], rate: 0.9 }, 1000)
-    play(governor, { times: [1, 1.5, 2, 2.5], rate: 0.1 }, 150)
-    expect(governor.stats.now).toBe(0)
-  })
-
-  test('does as it is told, and never more than fits', () => {
-    expect(play(new DraftGovernor(2), { times: [1, 9, 9, 9], rate: 0 }, 50).used).toEqual([0, 0, 50, 0])
-    expect(new DraftGovernor(3).next(1)).toBe(1)
-    const governor = new DraftGovernor('auto')
-    play(governor, { times: [1, 1.1, 1.2, 1.3], rate: 0.9 }, 2000)
-    expect(governor.next(1)).toBe(1)
-    expect(governor.next(0)).toBe(0)
   })
 })

@@ -67,15 +67,19 @@ test('where it does not fit, the model is opened without, and says by how much',
   expect(() => open(true, atAll - 20_000)).toThrow(MemoryPlanError)
 })
 
-test('what may pay takes nothing from experts that do not all fit, nor from prompts; what is asked for does', () => {
+test('what may pay takes next to nothing from experts that do not all fit, and nothing from prompts; what is asked for does', () => {
   const expertMemory = 4e6
-  const auto = open('auto', 1e9, { expertMemory })
-  expect(hasHead(auto)).toBe(false)
-  expect(auto.noDrafts).toMatch(/better use/)
-  expect(hasHead(open(true, 1e9, { expertMemory }))).toBe(true)
+  const capped = open('auto', 1e9, { expertMemory })
+  expect(hasHead(capped), 'there is room beside what experts may have').toBe(true)
+  expect(capped.budget.slots).toBe(open(false, 1e9, { expertMemory }).budget.slots)
   expect(hasHead(open('auto', 1e9))).toBe(true)
   const tight = least('auto', hasHead)
   expect(open('auto', tight).budget.way.notice).toBeNull()
+  expect(open('auto', tight).budget.slots).toBeGreaterThanOrEqual(0.98 * open(false, tight).budget.slots)
+  const short = open('auto', tight - 20_000)
+  expect(hasHead(short)).toBe(false)
+  expect(short.noDrafts).toMatch(/better use/)
+  expect(hasHead(open(true, tight - 20_000))).toBe(true)
 })
 
 test('a model that was to guess and has no memory for it answers without, and says so once', async () => {

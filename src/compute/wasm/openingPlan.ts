@@ -49,16 +49,20 @@ export function planOpening(
   const takes = `guessing ahead takes ${Math.ceil(head / 1e6)} MB more`
   try {
     const whole = plan(packed, null)
-    const { slots, way } = whole.budget
-    const isTight = slots < config.expertLayers.length * config.numExperts && head > HEAD_SHARE * slots * way.slotCost
-    // What is asked for by number is given where it can be; all else, such as chunks of prompts, comes before what may pay.
-    const isWanted = options.drafts === 'auto' ? !isTight && way.notice === null : true
-    if (isWanted) return whole
-    return plan(withoutHead(packed), `${takes}, which experts have a better use for`)
+    if (options.drafts !== 'auto') return whole // what is asked for by number is given where it can be
+    const without = plan(withoutHead(packed), `${takes}, which experts have a better use for`)
+    return takesLittle(whole, without) ? whole : without
   } catch (error) {
     if (!(error instanceof MemoryPlanError)) throw error
     return plan(withoutHead(packed), `memory is short, and ${takes}`)
   }
+}
+
+/** Whether a head that may pay takes next to nothing from experts that do not all fit, and nothing from chunks of prompts and the like. */
+function takesLittle({ packed: { config }, budget }: OpeningPlan, without: OpeningPlan): boolean {
+  if (budget.way.notice !== null) return false
+  const all = config.expertLayers.length * config.numExperts
+  return budget.slots === all || budget.slots >= (1 - HEAD_SHARE) * without.budget.slots
 }
 
 function planModel(

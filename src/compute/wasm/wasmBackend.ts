@@ -122,13 +122,14 @@ export class WasmBackend implements Backend, WasmSteps {
         if (output === 'none') return []
         return output === 'all' || keep ? tokens.map((_, t) => active[i].rowStart + t) : [last]
       })
-      const rows = await this.runStep(active, runs, heads, options.signal)
+      const drafter = options.head === false ? null : this.drafter
+      const rows = await this.runStep(active, runs, heads, drafter, options.signal)
       const inside = active.map((run, i) => this.readInside(run, runs[i].hidden === true, options.routing))
       // Nothing can fail from here on.
       const kept = await Promise.all(runs.map(({ keep, tokens }, i) => keep?.(rows[i]) ?? tokens.length))
       active.forEach((run, i) => {
         const { sequence, next, guesses } = run
-        sequence.commit(kept[i], next, guesses ? kept[i] - 1 : 0, this.drafter?.stateAfter(run, kept[i]) ?? null)
+        sequence.commit(kept[i], next, guesses ? kept[i] - 1 : 0, drafter?.stateAfter(run, kept[i]) ?? null)
       })
       this.counts.steps++
       runs.forEach(({ phase }, i) => {
@@ -151,6 +152,7 @@ export class WasmBackend implements Backend, WasmSteps {
     active: readonly ActiveRun[],
     runs: readonly StepRun[],
     heads: readonly (readonly number[])[],
+    drafter: WasmDrafter | null,
     signal: AbortSignal | undefined,
   ): Promise<RunRows[]> {
     const { vocabSize, numLayers } = this.config
@@ -162,7 +164,7 @@ export class WasmBackend implements Backend, WasmSteps {
     })
     const argmax = heads.map(list => new Int32Array(list.length))
     this.writeRuns(active)
-    this.drafter?.writeBefore(active)
+    drafter?.writeBefore(active)
     const rows = active.reduce((sum, run) => sum + run.tokens.length, 0)
     const workers = this.workersFor(rows)
     const startedAt = performance.now()
@@ -178,7 +180,7 @@ export class WasmBackend implements Backend, WasmSteps {
         headRows: block.map(({ row }) => row),
         argmax: true,
         probe: false,
-        drafts: layers && this.drafter ? 'rows' : undefined,
+        drafts: layers && drafter ? 'rows' : undefined,
       })
       await pool.run(workers, signal)
       if (layers) this.checkHidden(rows)
