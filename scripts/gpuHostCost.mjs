@@ -49,12 +49,13 @@ const sequence = backend.createSequence()
 console.log(`${args.preset}, ${args.layers} layers`)
 
 const tokens = Array.from({ length: CHUNK }, (_, i) => i)
+const into = new Float32Array(packed.config.vocabSize) // as the engine has it
 await report('a chunk of a prompt', 4, () => backend.step([{ sequence, tokens, phase: 'prompt', output: 'argmax' }]))
 for (const [what, output] of [
   ['a token, the best', 'argmax'],
   ['a token by its logits', 'last'],
 ]) {
-  await report(what, 8, () => backend.step([{ sequence, tokens: [0], phase: 'decode', output }]))
+  await report(what, 8, () => backend.step([{ sequence, tokens: [0], phase: 'decode', output, into }]))
 }
 await backend.close()
 

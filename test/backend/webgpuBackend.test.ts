@@ -46,6 +46,10 @@ async function logitsOf(backend: Backend, prompt: readonly number[], more: reado
   return logits
 }
 
+function bestOf(logits: Float32Array): number {
+  return logits.indexOf(logits.reduce((best, value) => Math.max(best, value)))
+}
+
 /** What experts count for: those of a prompt, then those of a single token. */
 async function weightsOf(backend: Backend, prompt: readonly number[], token: number): Promise<Float32Array[]> {
   const sequence = backend.createSequence()
@@ -256,42 +260,82 @@ describe('streaming', () => {
   })
 })
 
+describe('all experts on the GPU', () => {
+  let backend: WebgpuBackend
+  let submissions = 0
+  let queues: GPUQueue
+  let submit: GPUQueue['submit']
+  beforeAll(async () => {
+    const packed = await openFolder(await packTiny('separate'))
+    backend = await open(packed, 'exact', { chunkTokens: 16 })
+    await backend.loaded()
+    queues = Object.getPrototypeOf(backend.device.queue) as GPUQueue
+    submit = queues.submit
+    queues.submit = function (commands) {
+      submissions++
+      return submit.call(this, commands)
+    }
+    return async () => {
+      queues.submit = submit
+      await backend.close()
+      await packed.close()
+    }
+  }, timeout)
+
+  test('the token after the best one is computed before it is asked for, and leaves no trace', async () => {
+    const before = submissions
+    const sequence = backend.createSequence()
+    let token = 5
+    const counts: number[] = []
+    for (let i = 0; i < 5; i++) {
+      const [{ argmax }] = await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }])
+      token = argmax as number
+      counts.push(submissions - before)
+    }
+    expect(counts, 'one ahead, from the second on').toEqual([1, 3, 4, 5, 6])
+    sequence.release()
+    await expectNoTraceOfLookingAhead(backend, [5, 6, 7])
+  })
+
+  test('logits come back with their token, into the memory that is given, whoever else is in the step', async () => {
+    const { vocabSize } = backend.config
+    const prompts = [[1, 2], [3], [4, 5, 6]]
+    const alone = []
+    for (const prompt of prompts) alone.push(await logitsOf(backend, prompt, [7]))
+    const memory = prompts.map(() => new Float32Array(vocabSize).fill(Number.NaN))
+    const outputs: StepRun['output'][] = ['last', 'argmax', 'last']
+    const intos = [memory[0], memory[1], undefined] // the second wants none, the third has no memory
+    const sequences = prompts.map(() => backend.createSequence())
+    const step = (tokens: readonly (readonly number[])[], phase: StepRun['phase']) => {
+      const runs = sequences.map((sequence, i) => ({ sequence, tokens: tokens[i], output: outputs[i], into: intos[i] }))
+      return backend.step(runs.map(run => ({ ...run, phase })))
+    }
+    for (const [which, tokens] of [prompts, [[7], [7], [7]]].entries()) {
+      const results = await step(tokens, which === 0 ? 'prompt' : 'decode')
+      expect(results[0].logits).toBe(memory[0])
+      expect(results[1].logits).toBeNull()
+      for (const i of [0, 2]) {
+        const want = alone[i][which].subarray(-vocabSize)
+        expectSameBits(results[i].logits as Float32Array, want, `logits ${which} of ${i}`)
+      }
+      for (const [i, { argmax }] of results.entries()) {
+        expect(argmax).toBe(bestOf(alone[i][which].subarray(-vocabSize)))
+      }
+    }
+    expect(memory[1].every(Number.isNaN), 'nobody writes where nothing was asked for').toBe(true)
+    const before = submissions
+    await backend.step([{ sequence: sequences[0], tokens: [8], phase: 'decode', output: 'last' }])
+    expect(submissions - before, 'one for the token and its logits').toBe(1)
+    for (const sequence of sequences) sequence.release()
+  })
+})
+
 describe('reading ahead', () => {
   let packed: PackedModel
   beforeAll(async () => {
     packed = await openFolder(await packTiny('separate'))
   })
   afterAll(() => packed.close())
-
-  test('the token after the best one is computed before it is asked for, and leaves no trace', {
-    timeout,
-  }, async () => {
-    const backend = await open(packed, 'exact', { chunkTokens: 16 })
-    await backend.loaded()
-    let submissions = 0
-    const queues = Object.getPrototypeOf(backend.device.queue) as GPUQueue
-    const { submit } = queues
-    queues.submit = function (commands) {
-      submissions++
-      return submit.call(this, commands)
-    }
-    try {
-      const sequence = backend.createSequence()
-      let token = 5
-      const counts: number[] = []
-      for (let i = 0; i < 5; i++) {
-        const [{ argmax }] = await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }])
-        token = argmax as number
-        counts.push(submissions)
-      }
-      expect(counts, 'one ahead, from the second on').toEqual([1, 3, 4, 5, 6])
-      sequence.release()
-      await expectNoTraceOfLookingAhead(backend, [5, 6, 7])
-    } finally {
-      queues.submit = submit
-      await backend.close()
-    }
-  })
 
   test('decodes some tokens with it and some without, to see what is faster', { timeout }, async () => {
     const { expertsPerToken, vocabSize } = packed.config

@@ -56,6 +56,18 @@ interface Seen extends DecodeResult {
  */
 type Begin = 'choose' | 'add' | 'after'
 
+export interface DecodeOrders {
+  readonly signal?: AbortSignal
+  /** Called while the GPU is at work, where every expert is in a slot. */
+  readonly onSubmitted?: () => void
+  /** Is lent the logits of all tokens, [tokens, vocab]. */
+  readonly takeLogits?: (logits: Float32Array) => void
+}
+
+interface ResidentStep extends StepSize {
+  readonly logits: boolean // they come back as well
+}
+
 interface RunOptions extends StepSize {
   readonly predicts: boolean // guess what the next layers will choose
 }
@@ -184,17 +196,14 @@ export class DecodePass {
     return this.helpTimes.seconds
   }
 
-  /**
-   * Tokens of a run are guesses after the first; logits are then in the head's rows. Winners are NOT_FINITE where something went
-   * wrong. `onSubmitted`: called while the GPU is at work, where every expert is in a slot.
-   */
-  async run(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
+  /** Tokens of a run are guesses after the first. Winners are NOT_FINITE where something went wrong. */
+  async run(size: StepSize, orders: DecodeOrders): Promise<DecodeResult> {
     const began = performance.now()
     const before = this.guessed.readsAsked
-    const result = this.isResident
-      ? await this.runResident(size, signal, onSubmitted)
-      : await this.runStreaming(size, signal)
+    const { isResident } = this
+    const result = isResident ? await this.runResident(size, orders) : await this.runStreaming(size, orders.signal)
     this.governor.stepDone((performance.now() - began) / 1000, this.guessed.readsAsked - before)
+    if (!isResident && orders.takeLogits) await this.head.fetchRows(0, size.tokens, orders.takeLogits)
     return result
   }
 
@@ -203,13 +212,21 @@ export class DecodePass {
     return this.slots.isAllResident
   }
 
-  private async runResident(size: StepSize, signal?: AbortSignal, onSubmitted?: () => void): Promise<DecodeResult> {
-    await this.reading[this.side ^ 1] // of a token that nobody wanted
-    const commands = this.prepared.take(kindOf(size, this.side ^ 1)) ?? this.recordResident(size, this.side ^ 1)
+  private async runResident(size: StepSize, { signal, onSubmitted, takeLogits }: DecodeOrders): Promise<DecodeResult> {
+    const side = this.side ^ 1
+    await this.reading[side] // of a token that nobody wanted
+    const step = { ...size, logits: takeLogits !== undefined }
+    const commands = this.prepared.take(kindOf(step, side)) ?? this.recordResident(step, side)
     const reading = this.submitResident(commands, size.tokens)
+    // Both on their way at once, and both back before anything else happens: the head's memory is used again.
+    const all = Promise.all([reading, takeLogits && this.head.takeRows(size.tokens, takeLogits)])
     onSubmitted?.()
-    if (this.reading[this.side ^ 1] === null && this.profiler === null) this.prepare(size)
-    return await this.finish(reading, size.tokens, signal)
+    if (this.reading[side ^ 1] === null && this.profiler === null) this.prepare(step)
+    return await this.finish(
+      all.then(([seen]) => seen),
+      size.tokens,
+      signal,
+    )
   }
 
   /**
@@ -219,7 +236,7 @@ export class DecodePass {
   submitNext(): Promise<DecodeResult> | null {
     const side = this.side ^ 1
     if (!this.isResident || this.profiler !== null || this.reading[side] !== null) return null
-    return this.submitResident(this.recordResident({ tokens: 1, runs: 1 }, side, true), 1)
+    return this.submitResident(this.recordResident({ tokens: 1, runs: 1, logits: false }, side, true), 1)
   }
 
   /** What a token that was submitted has come to. */
@@ -249,7 +266,7 @@ export class DecodePass {
   }
 
   /** A whole token whose experts are all in slots. `isNext`: the one that the last token has chosen. */
-  private recordResident(size: StepSize, side: number, isNext = false): GPUCommandBuffer[] {
+  private recordResident(size: ResidentStep, side: number, isNext = false): GPUCommandBuffer[] {
     const pieces = this.pieces(1, isNext || this.profiler !== null)
     const { winners } = this.head
     if (isNext) pieces.recorder.copy(winners, 0, this.space.tokenInfo, 0, 4)
@@ -260,6 +277,7 @@ export class DecodePass {
       pieces.layerDone()
     }
     this.recordEnd(pieces.recorder, size, side)
+    if (size.logits) this.head.recordRows(pieces.recorder, 0, size.tokens)
     return pieces.finish()
   }
 
@@ -485,7 +503,7 @@ export class DecodePass {
 
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one. For the other side, too,
   // since a step of another kind may come between.
-  private prepare(size: StepSize): void {
+  private prepare(size: ResidentStep): void {
     const side = [this.side ^ 1, this.side].find(each => !this.prepared.has(kindOf(size, each)))
     if (side !== undefined) this.prepared.put(kindOf(size, side), this.recordResident(size, side))
   }
@@ -539,6 +557,6 @@ export class DecodePass {
   }
 }
 
-function kindOf({ tokens, runs }: StepSize, side: number): string {
-  return `${tokens} ${runs} ${side}`
+function kindOf({ tokens, runs, logits }: ResidentStep, side: number): string {
+  return `${tokens} ${runs} ${logits} ${side}`
 }

@@ -76,7 +76,7 @@ export class DraftByPrompt implements Guesser {
     enter(recorder, size)
     const last = () => this.norm(recorder, size)
     await this.pass.run(recorder, size, { first: numLayers, end: numLayers + 1, signal, last })
-    const best = await this.head.readArgmax([...this.rows.keys()])
+    const best = await this.head.readBest([...this.rows.keys()], null)
     this.made++
     this.tokens = [...best]
     return best

@@ -112,8 +112,10 @@ export class DraftChain implements Guesser {
     )
   }
 
-  readLogits(row: number): Promise<Float32Array> {
-    return this.head.readRows(row, 1)
+  async readLogits(row: number): Promise<Float32Array> {
+    const logits = new Float32Array(this.parts.config.vocabSize)
+    await this.head.fetchRows(row, 1, values => logits.set(values))
+    return logits
   }
 
   put(row: number, token: number): void {

@@ -41,12 +41,19 @@ export async function makeChecked<T>(device: GPUDevice, what: string, make: () =
   return made
 }
 
-/** The bytes of a mapped-for-reading buffer, copied. */
-export async function readMapped(buffer: GPUBuffer, size: number): Promise<ArrayBuffer> {
+/** What `read` makes of the bytes of a buffer for reading; they are gone afterwards. */
+export async function withMapped<T>(buffer: GPUBuffer, size: number, read: (bytes: ArrayBuffer) => T): Promise<T> {
   await buffer.mapAsync(mapMode.read, 0, size)
-  const bytes = buffer.getMappedRange(0, size).slice(0)
-  buffer.unmap()
-  return bytes
+  try {
+    return read(buffer.getMappedRange(0, size))
+  } finally {
+    buffer.unmap()
+  }
+}
+
+/** The bytes of a buffer for reading, copied. */
+export function readMapped(buffer: GPUBuffer, size: number): Promise<ArrayBuffer> {
+  return withMapped(buffer, size, bytes => bytes.slice(0))
 }
 
 /** Memory of destroyed buffers comes back when the queue has gone past the place where they were destroyed. */

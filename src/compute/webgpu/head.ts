@@ -7,7 +7,7 @@ import { argmaxOp } from './argmax.js'
 import { finiteRowsOp } from './finiteRows.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
-import { makeChecked, readMapped } from './gpuMemory.js'
+import { makeChecked, readMapped, withMapped } from './gpuMemory.js'
 import { countBytes, type MakeBuffer, storageBuffer } from './kernel.js'
 import { matMulOp } from './matMul.js'
 import type { Op } from './op.js'
@@ -35,10 +35,14 @@ function layHead<B>(make: MakeBuffer<B>, fast: boolean, { vocabSize, hiddenSize 
   }
 }
 
-/** With the buffer that logits come back in. */
+/** With the buffer that logits and best tokens come back in. */
 export function headBytes(config: ModelConfig, fast: boolean): number {
   const { rows } = layHead(() => null, fast, config)
-  return countBytes(make => layHead(make, fast, config)) + rows * config.vocabSize * 4
+  return countBytes(make => layHead(make, fast, config)) + readbackBytes(rows, config)
+}
+
+function readbackBytes(rows: number, { vocabSize }: ModelConfig): number {
+  return rows * (vocabSize + 1) * 4
 }
 
 export class Head {
@@ -70,8 +74,8 @@ export class Head {
     this.logits = laid.logits
     this.winners = laid.winners
     const usage = bufferUsage.mapRead | bufferUsage.copyDst
-    const readbackBytes = this.rows * config.vocabSize * 4
-    this.readback = device.createBuffer({ label: 'logits readback', size: readbackBytes, usage })
+    const size = readbackBytes(this.rows, config)
+    this.readback = device.createBuffer({ label: 'logits readback', size, usage })
     this.flag = storageBuffer(device, 4, 'not finite')
     this.flagReadback = device.createBuffer({ label: 'not finite readback', size: 4, usage })
     this.step = device.createBuffer({ label: 'head step', size: 16, usage: bufferUsage.uniform | bufferUsage.copyDst })
@@ -100,65 +104,76 @@ export class Head {
     this.norm(recorder, { tokens, runs: 1 })
   }
 
-  /** Whether all rows after the last layer are finite: after `recordNorm` of so many tokens was submitted. */
-  async areFinite(tokens: number): Promise<boolean> {
-    const { device } = this.gpu
-    device.queue.writeBuffer(this.flag, 0, new Uint32Array(1))
-    const recorder = new Recorder(device, null)
+  /** The same, and whether all rows after the last layer are finite: `areFinite` tells. */
+  recordEnd(recorder: Recorder, tokens: number): void {
+    this.recordNorm(recorder, tokens)
+    this.gpu.device.queue.writeBuffer(this.flag, 0, new Uint32Array(1))
     this.finite(recorder, { tokens, runs: 1 })
     recorder.copy(this.flag, 0, this.flagReadback, 0, 4)
-    recorder.submit()
+  }
+
+  /** After what `recordEnd` has recorded was submitted. */
+  async areFinite(): Promise<boolean> {
     return new Uint32Array(await readMapped(this.flagReadback, 4))[0] === 0
   }
 
   /** Logits of the given rows of `normed`, back to back. */
   async readLogits(rows: readonly number[]): Promise<Float32Array> {
+    const logits = new Float32Array(rows.length * this.config.vocabSize)
+    await this.readBest(rows, logits)
+    return logits
+  }
+
+  /** The best tokens of the given rows of `normed`, or NOT_FINITE; `logits`: gets those of the rows, back to back. */
+  async readBest(rows: readonly number[], logits: Float32Array | null): Promise<Uint32Array> {
     const { vocabSize } = this.config
-    const out = new Float32Array(rows.length * vocabSize)
+    const best = new Uint32Array(rows.length)
     for (let first = 0; first < rows.length; first += this.rows) {
       const batch = rows.slice(first, first + this.rows)
-      const bytes = batch.length * vocabSize * 4
-      this.submit(batch, recorder => recorder.copy(this.logits, 0, this.readback, 0, bytes))
-      out.set(new Float32Array(await readMapped(this.readback, bytes)), first * vocabSize)
-    }
-    return out
-  }
-
-  /** Rows of logits that decoding has left. */
-  async readRows(first: number, count: number): Promise<Float32Array> {
-    const row = this.config.vocabSize * 4
-    const bytes = count * row
-    const recorder = new Recorder(this.gpu.device, null)
-    recorder.copy(this.logits, first * row, this.readback, 0, bytes)
-    recorder.submit()
-    return new Float32Array(await readMapped(this.readback, bytes))
-  }
-
-  /** Greedy tokens of the given rows of `normed`, or NOT_FINITE: four bytes each come back. */
-  async readArgmax(rows: readonly number[]): Promise<Uint32Array> {
-    const out = new Uint32Array(rows.length)
-    for (let first = 0; first < rows.length; first += this.rows) {
-      const batch = rows.slice(first, first + this.rows)
-      this.submit(batch, recorder => {
-        this.argmax(recorder, { tokens: batch.length, runs: 1 })
-        recorder.copy(this.winners, 0, this.readback, 0, batch.length * 4)
+      const floats = logits === null ? 0 : batch.length * vocabSize
+      this.submit(batch, floats)
+      await withMapped(this.readback, (floats + batch.length) * 4, bytes => {
+        logits?.set(new Float32Array(bytes, 0, floats), first * vocabSize)
+        best.set(new Uint32Array(bytes, floats * 4), first)
       })
-      out.set(new Uint32Array(await readMapped(this.readback, batch.length * 4)), first)
     }
-    return out
+    return best
   }
 
-  private submit(rows: readonly number[], then: (recorder: Recorder) => void): void {
+  /** Records the way back of rows of logits that decoding leaves, for `takeRows`. */
+  recordRows(recorder: Recorder, first: number, count: number): void {
+    const row = this.config.vocabSize * 4
+    recorder.copy(this.logits, first * row, this.readback, 0, count * row)
+  }
+
+  /** Lends `take` the rows that have come back: after what `recordRows` has recorded was submitted. */
+  takeRows(count: number, take: (logits: Float32Array) => void): Promise<void> {
+    return withMapped(this.readback, count * this.config.vocabSize * 4, bytes => take(new Float32Array(bytes)))
+  }
+
+  /** Lends `take` rows of logits that decoding has left. */
+  async fetchRows(first: number, count: number, take: (logits: Float32Array) => void): Promise<void> {
+    const recorder = new Recorder(this.gpu.device, null)
+    this.recordRows(recorder, first, count)
+    recorder.submit()
+    await this.takeRows(count, take)
+  }
+
+  /** The logits of rows, `floats` of them to come back, and then the best tokens. */
+  private submit(rows: readonly number[], floats: number): void {
     const { device } = this.gpu
     const rowBytes = this.config.hiddenSize * 4
+    const size = { tokens: rows.length, runs: 1 }
     device.queue.writeBuffer(this.step, 0, new Uint32Array([rows.length, 1, 0, 0]))
     const recorder = new Recorder(device, null)
     for (const [i, row] of rows.entries()) {
       recorder.copy(this.space.normed.values, row * rowBytes, this.input.values, i * rowBytes, rowBytes)
     }
     const project = rows.length <= FEW_ROWS ? this.projectFew : this.project
-    project(recorder, { tokens: rows.length, runs: 1 })
-    then(recorder)
+    project(recorder, size)
+    this.argmax(recorder, size)
+    if (floats > 0) recorder.copy(this.logits, 0, this.readback, 0, floats * 4)
+    recorder.copy(this.winners, 0, this.readback, floats * 4, rows.length * 4)
     recorder.submit()
   }
 }

@@ -75,7 +75,8 @@ export class LookAhead {
       let result: DecodeResult
       if (claimed === null) {
         this.info.write([active])
-        result = await this.pass.run({ tokens: 1, runs: 1 }, signal, () => begins && this.begin(active))
+        const onSubmitted = () => begins && this.begin(active)
+        result = await this.pass.run({ tokens: 1, runs: 1 }, { signal, onSubmitted })
       } else {
         this.begin(active)
         result = await this.pass.finish(claimed.reading, 1, signal)

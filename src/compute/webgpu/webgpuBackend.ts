@@ -3,7 +3,6 @@
 import { ClosedError, type DeviceLostError, MoefluxError, NonFiniteError } from '../../errors.js'
 import { addReads } from '../../experts/readCounters.js'
 import type { ModelConfig } from '../../model/config.js'
-import { areFinite } from '../../model/floats.js'
 import type { PackedModel } from '../../storage/packedModel.js'
 import type {
   Backend,
@@ -34,6 +33,7 @@ import type { HostTier } from './hostTier.js'
 import type { KvPool } from './kvPool.js'
 import { type ActiveRun, LookAhead } from './lookAhead.js'
 import type { StepSlots } from './noExperts.js'
+import type { StepSize } from './op.js'
 import { probeLayers } from './probe.js'
 import type { PromptPass } from './promptPass.js'
 import { readBuffer } from './readBuffer.js'
@@ -368,15 +368,20 @@ export class WebgpuBackend implements Backend, SequenceHome {
     return Math.max(1, Math.min(MAX_DECODE_BATCH, this.head.rows, together))
   }
 
-  private emptyRows({ tokens, output }: StepRun, { routing }: StepOptions): RunRows {
-    const { moeLayers, vocabSize } = this.config
-    const count = tokens.length
-    const wantsLogits = output === 'last' || output === 'all'
+  private emptyRows(run: StepRun, { routing }: StepOptions): RunRows {
+    const { moeLayers } = this.config
+    const count = run.tokens.length
     return {
-      logits: wantsLogits ? new Float32Array(count * vocabSize) : null,
+      logits: this.logitsOf(run, count),
       argmax: new Int32Array(count),
       routing: routing ? new Uint16Array(moeLayers.length * count * this.space.shape.k) : null,
     }
+  }
+
+  /** Where the logits of so many tokens go that a run wants; null: it wants none. */
+  private logitsOf({ output, into }: StepRun, rows: number): Float32Array | null {
+    if (output === 'none' || output === 'argmax') return null
+    return output === 'last' && into ? into : new Float32Array(rows * this.config.vocabSize)
   }
 
   /** Fills the rows of some pieces of runs. */
@@ -388,13 +393,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
     options: StepOptions,
   ): Promise<void> {
     // The head is computed for whoever does not want it too: it tells whether all is finite.
-    const { winners, routing } = await this.decodeAll(pieces, active, alone, options)
+    const { winners, routing } = await this.decodeAll(pieces, active, rows, alone, options)
     if (winners.includes(NOT_FINITE)) throw new NonFiniteError()
     let row = 0
     for (const { run, first, count } of pieces) {
       const own = rows[run]
       own.argmax.set(winners.subarray(row, row + count), first)
-      own.logits?.set(await this.head.readRows(row, count), first * this.config.vocabSize)
       if (own.routing !== null) {
         const picks = this.routingOf(routing, MAX_DECODE_BATCH, row, count)
         putRouting(own.routing, picks, { layers: this.config.moeLayers.length, first, count, total: own.argmax.length })
@@ -406,13 +410,23 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private decodeAll(
     pieces: readonly DecodePiece[],
     active: readonly ActiveRun[],
+    rows: readonly RunRows[],
     alone: StepRun | null,
     { signal }: StepOptions,
   ): Promise<DecodeResult> {
     if (alone !== null) return this.ahead.decode(alone, active[0], signal)
     this.info.write(pieces.map(piece => partOf(active[piece.run], piece)))
     const tokens = pieces.reduce((sum, { count }) => sum + count, 0)
-    return this.decode.run({ tokens, runs: pieces.length }, signal)
+    const { vocabSize } = this.config
+    const takeLogits = (logits: Float32Array) => {
+      let row = 0
+      for (const { run, first, count } of pieces) {
+        rows[run].logits?.set(logits.subarray(row * vocabSize, (row + count) * vocabSize), first * vocabSize)
+        row += count
+      }
+    }
+    const wantsLogits = pieces.some(({ run }) => rows[run].logits !== null)
+    return this.decode.run({ tokens, runs: pieces.length }, { signal, ...(wantsLogits && { takeLogits }) })
   }
 
   private async evaluatePrompts(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
@@ -420,31 +434,48 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const size = { tokens: active.reduce((sum, run) => sum + run.tokens.length, 0), runs: active.length }
     const recorder = this.prompt.recorder()
     this.prompt.embed(recorder, size)
-    const last = () => this.head.recordNorm(recorder, size.tokens)
+    const last = () => this.head.recordEnd(recorder, size.tokens)
     await this.prompt.run(recorder, size, { signal: options.signal, last })
-    if (!(await this.head.areFinite(size.tokens))) throw new NonFiniteError()
+    // What comes out is on its way before it is known to be finite: the GPU does not wait for the host to hear of that.
+    const areFinite = this.head.areFinite()
+    areFinite.catch(() => {}) // awaited below
+    const reading = this.readOutputs(runs, active, size, options)
+    reading.catch(() => {}) // awaited below
+    const allFinite = await areFinite
+    const outputs = await reading
+    if (!allFinite) throw new NonFiniteError()
     options.signal?.throwIfAborted()
+    this.prompt.addHeadRows(size)
+    return outputs
+  }
+
+  /** What comes out of a prompt's last layer. */
+  private async readOutputs(
+    runs: readonly StepRun[],
+    active: readonly ActiveRun[],
+    size: StepSize,
+    options: StepOptions,
+  ): Promise<RunRows[]> {
     const routing = options.routing ? await this.prompt.readRouting(size.tokens) : null
     const weights = options.routing === 'weights' ? await this.prompt.readWeights(size.tokens) : undefined
     const outputs: RunRows[] = []
     let row = 0
-    for (const [i, { output, hidden: wantsHidden }] of runs.entries()) {
+    for (const [i, run] of runs.entries()) {
       const count = active[i].tokens.length
       const end = row + count - 1
-      const rows = output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [end]
-      const logits = output === 'last' || output === 'all' ? await this.head.readLogits(rows) : null
-      const argmax = output === 'none' ? new Uint32Array(1) : await this.head.readArgmax([end])
-      if (argmax[0] === NOT_FINITE || (output === 'all' && logits && !areFinite(logits))) throw new NonFiniteError()
+      const rows = run.output === 'all' ? Array.from({ length: count }, (_, t) => row + t) : [end]
+      const logits = this.logitsOf(run, rows.length)
+      const best = run.output === 'none' ? new Uint32Array(1) : await this.head.readBest(rows, logits)
+      if (best.includes(NOT_FINITE)) throw new NonFiniteError()
       outputs.push({
-        ...{ logits, argmax: Int32Array.from(argmax) },
+        ...{ logits, argmax: Int32Array.from(best.subarray(-1)) },
         routing: routing && this.routingOf(routing, size.tokens, row, count),
         routerWeights: weights && this.shareOf(weights, size.tokens, row, count),
-        hidden: wantsHidden ? await this.readNormed(row, count) : undefined,
+        hidden: run.hidden ? await this.readNormed(row, count) : undefined,
       })
       options.signal?.throwIfAborted()
       row += count
     }
-    this.prompt.addHeadRows(size)
     return outputs
   }
 
