@@ -7,6 +7,7 @@ import type { ModelStats } from '#moeflux/compute/stats.js'
 import type { EngineFrame } from '#moeflux/engine/engineFrame.js'
 import { mergeFrames } from '#moeflux/engine/engineFrame.js'
 import { decodeFrame, encodeFrame } from '#moeflux/engine/frameCodec.js'
+import { BoundedLexer } from '../../src/web/chat/boundedLexer.js'
 import { mathExtension } from '../../src/web/chat/math.js'
 import type { ChatEngine, ChatEvent, ChatRequest } from '../../src/web/engines/chatEngine.js'
 import { HeatRecorder, readStrip } from '../../src/web/state/answerHeat.js'
@@ -17,6 +18,8 @@ import {
   append,
   branch,
   type Conversation,
+  change,
+  joined,
   type Message,
   matches,
   newConversation,
@@ -29,8 +32,10 @@ import { Conversations } from '../../src/web/state/conversations.js'
 import { Drafts } from '../../src/web/state/drafts.js'
 import { EngineHistory } from '../../src/web/state/engineHistory.js'
 import { latencyShare } from '../../src/web/state/latency.js'
+import { findStorage, withoutFailing } from '../../src/web/state/pageStorage.js'
 import type { Settings } from '../../src/web/state/settings.js'
 import { processorMs } from '../support/processorMs.js'
+import { seededRandom } from '../support/random.js'
 
 const message = (id: string, parent: string | null, role: Message['role'] = 'user'): Message => ({
   id,
@@ -142,6 +147,103 @@ test('what another tab has kept never takes the place of what is being written h
   await conversations.refresh()
   expect(conversations.get(id)?.messages).toHaveLength(40)
   expect(kept[0].messages).toHaveLength(40)
+})
+
+describe('conversations of two tabs', () => {
+  const storage = { getItem: () => null, setItem: () => {}, removeItem: () => {} }
+  const turn = () => new Promise(resolve => setTimeout(resolve, 0))
+
+  /** What IndexedDB does for them, and what they hear of it. */
+  class SharedStore {
+    readonly kept = new Map<string, Conversation>()
+    readonly listeners: (() => void)[] = []
+    isFull = false
+    async all() {
+      const then = [...this.kept.values()]
+      await turn()
+      return then
+    }
+    async put(changed: readonly Conversation[], own?: () => void) {
+      await turn()
+      if (this.isFull) throw new Error('QuotaExceededError')
+      for (const each of changed) this.kept.set(each.id, joined(each, this.kept.get(each.id)))
+      for (const tell of this.listeners) if (tell !== own) tell()
+    }
+  }
+  const open = async (store: SharedStore) => {
+    const tab = new Conversations(storage, storage, () => {})
+    const tell = () => void tab.refresh()
+    const own = { all: () => store.all(), put: (changed: readonly Conversation[]) => store.put(changed, tell) }
+    await tab.load(own as unknown as ConversationStore)
+    store.listeners.push(tell)
+    return tab
+  }
+
+  test('have the messages of both, whoever writes when', async () => {
+    const store = new SharedStore()
+    const [one, two] = [await open(store), await open(store)]
+    const { id } = one.begin('')
+    one.update(id, current => append(current, message('root', null)))
+    await one.flush()
+    await expect.poll(() => two.get(id)?.messages.length).toBe(1)
+    const random = seededRandom(11)
+    for (let i = 0; i < 60; i++) {
+      const tab = random() < 0.5 ? one : two
+      tab.update(id, current => append(current, { ...message(`m${i}`, 'root'), role: 'assistant' }))
+      if (random() < 0.3) tab.update(id, current => change(current, `m${i}`, { text: `whole ${i}`, end: 'stop' }))
+      else tab.update(id, current => change(current, `m${i}`, { end: 'length' }))
+      if (random() < 0.4) void tab.flush()
+      if (random() < 0.3) await turn()
+    }
+    await Promise.all([one.flush(), two.flush()])
+    for (const tab of [one, two]) await expect.poll(() => tab.get(id)?.messages.length).toBe(61)
+    const seen = [...(store.kept.get(id)?.messages ?? [])].sort((a, b) => a.id.localeCompare(b.id))
+    expect(seen).toHaveLength(61)
+    expect(seen.filter(({ id, end }) => id !== 'root' && end === undefined)).toEqual([])
+    for (const tab of [one, two]) {
+      expect([...(tab.get(id)?.messages ?? [])].sort((a, b) => a.id.localeCompare(b.id))).toEqual(seen)
+    }
+  })
+
+  test('stay where the store is full, and are kept when it has room', async () => {
+    const store = new SharedStore()
+    const tab = await open(store)
+    const { id } = tab.begin('')
+    tab.update(id, current => append(current, message('a', null)))
+    await tab.flush()
+    store.isFull = true
+    tab.update(id, current => append(current, message('b', 'a')))
+    await tab.flush()
+    await tab.refresh() // another tab has written something
+    expect(tab.get(id)?.messages).toHaveLength(2)
+    store.isFull = false
+    await tab.flush()
+    expect(store.kept.get(id)?.messages).toHaveLength(2)
+  })
+})
+
+test('storage that is full or refused costs nothing but what would have lasted', () => {
+  const refused = findStorage(() => {
+    throw new DOMException('denied', 'SecurityError')
+  })
+  refused.setItem('a', '1')
+  expect([refused.getItem('a'), refused.getItem('b')]).toEqual(['1', null])
+  const items = new Map([['a', 'old']])
+  const full = withoutFailing({
+    getItem: key => items.get(key) ?? null,
+    setItem: () => {
+      throw new DOMException('full', 'QuotaExceededError')
+    },
+    removeItem: key => void items.delete(key),
+  })
+  full.setItem('a', 'new')
+  expect([full.getItem('a'), items.get('a')]).toEqual(['new', 'old'])
+  full.removeItem('a')
+  expect(full.getItem('a')).toBeNull()
+  for (const spoilt of ['null', '5', '[1]', '{"x":{"y":1}}', '{"x":[5]}', '{"x":5}', '{']) {
+    const drafts = new Drafts({ ...refused, getItem: () => spoilt })
+    expect([typeof drafts.text('x'), drafts.files('x')], spoilt).toEqual(['string', []])
+  }
 })
 
 test('an answer that was cut off in its thinking goes on there, and in its text after that', async () => {
@@ -270,6 +372,10 @@ describe('files of a message', () => {
     expect(promptText('Just words.')).toBe('Just words.')
   })
 
+  test('may hold more fences than a call takes arguments', () => {
+    expect(promptText('', [{ name: 'a', text: '` '.repeat(400_000) }])).toMatch(/^File: a\n```\n/)
+  })
+
   test('go through a file of conversations, with what is pinned', () => {
     const sent = { ...message('a', null), text: '', attachments: [{ name: 'n.txt', text: 'inside' }] }
     const conversation = { ...append(newConversation('', 1), sent), pinned: true }
@@ -328,6 +434,37 @@ describe('formulas in Markdown', () => {
     const started = processorMs()
     expect(formulas('$$ \\[ \\( '.repeat(1000))).not.toBeNull()
     expect(processorMs() - started).toBeLessThan(3000)
+  })
+})
+
+describe('Markdown that nobody would write', () => {
+  const marked = new Marked({ gfm: true, breaks: true })
+  const read = (text: string) => new BoundedLexer(marked.defaults).lex(text)
+  /** A model that writes the same for ever. */
+  const bombs: Record<string, string> = {
+    quotes: '>'.repeat(20_000),
+    lists: `${'- '.repeat(3_000)}x`,
+    steps: Array.from({ length: 300 }, (_, i) => `${'  '.repeat(i)}- a`).join('\n'),
+    both: `${'> - '.repeat(1_500)}x`,
+    stars: `${'**'.repeat(10_000)}a`,
+    underscores: '_a'.repeat(20_000),
+    nested: `${'*'.repeat(3_000)}a${'*'.repeat(3_000)}`,
+    links: '[a]('.repeat(10_000),
+    word: `${'a'.repeat(40_000)}@`,
+  }
+
+  test.each(Object.keys(bombs))('costs no more than its text, and loses none of it: %s', name => {
+    const started = processorMs()
+    const tokens = read(bombs[name])
+    expect(tokens.map(({ raw }) => raw).join('')).toBe(bombs[name])
+    expect(String(marked.parser(tokens)).length).toBeGreaterThan(bombs[name].length / 10)
+    expect(processorMs() - started).toBeLessThan(2500)
+  })
+
+  test('is read as ever where somebody might', () => {
+    const deep = Array.from({ length: 12 }, (_, i) => `${'  '.repeat(i)}- *level* **${i}**`).join('\n')
+    const text = `# a\n\n> > quoted\n\n${deep}\n\n| a | b |\n| - | - |\n| ${'*x* '.repeat(40)} | \`c\` |\n\n${'[l](http://x.y) '.repeat(100)}`
+    expect(read(text)).toEqual(marked.lexer(text))
   })
 })
 

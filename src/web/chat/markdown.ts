@@ -3,6 +3,7 @@
 // image anyway. Images become links: a picture elsewhere would tell someone that the answer was read.
 import DOMPurify from 'dompurify'
 import { Marked, type Token, type Tokens } from 'marked'
+import { BoundedLexer } from './boundedLexer.js'
 import { escapeHtml } from './escapeHtml.js'
 import { highlight } from './highlight.js'
 import { mathExtension } from './math.js'
@@ -57,7 +58,7 @@ export interface Block {
  * no more to draw than its last paragraph.
  */
 export function renderBlocks(text: string, before: readonly Block[] = []): Block[] {
-  const tokens = marked.lexer(text).filter(token => token.type !== 'space')
+  const tokens = new BoundedLexer(marked.defaults).lex(text).filter(token => token.type !== 'space')
   return tokens.map((token, i) => {
     const known = before[i]
     return known?.raw === token.raw ? known : { raw: token.raw, html: renderToken(token) }

@@ -2,6 +2,7 @@
 // connection to the frames is taken up again by itself; a failed answer is told with what may help.
 import type { EngineFrame } from '#moeflux/browser/page.js'
 import { decodeFrame } from '#moeflux/browser/page.js'
+import type { PageStorage } from '../state/pageStorage.js'
 import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type EngineShape } from './chatEngine.js'
 import { eventData } from './eventLines.js'
 
@@ -12,12 +13,14 @@ const HEALTH_MS = 4000 // after which a server that says nothing counts as gone
 export class ServerKey {
   private static readonly name = 'moeflux.key'
 
+  constructor(private readonly storage: PageStorage) {}
+
   get(): string | null {
-    return sessionStorage.getItem(ServerKey.name)
+    return this.storage.getItem(ServerKey.name)
   }
 
   set(key: string): void {
-    sessionStorage.setItem(ServerKey.name, key)
+    this.storage.setItem(ServerKey.name, key)
   }
 
   get headers(): Record<string, string> {

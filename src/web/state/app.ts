@@ -9,6 +9,7 @@ import { ConversationStore } from './conversationStore.js'
 import { Conversations } from './conversations.js'
 import { EngineFeed } from './engineFeed.js'
 import { Engines } from './engines.js'
+import { findStorage, type PageStorage, withoutFailing } from './pageStorage.js'
 import { loadSettings, type Settings, saveSettings } from './settings.js'
 
 export type View = 'chat' | 'engine' | 'both'
@@ -37,14 +38,18 @@ export class App {
   readonly engines: Engines
   readonly answers: Answers
   readonly feed: EngineFeed
+  private readonly storage: PageStorage
   private noticeId = 0
 
   constructor() {
-    this.settings = signal(loadSettings(localStorage))
-    this.conversations = new Conversations(localStorage, sessionStorage, line => this.notify(line))
+    const lasting = findStorage(() => localStorage)
+    const ofTab = withoutFailing(findStorage(() => sessionStorage))
+    this.storage = withoutFailing(lasting)
+    this.settings = signal(loadSettings(this.storage))
+    this.conversations = new Conversations(lasting, ofTab, line => this.notify(line))
     this.engines = new Engines(
-      new ServerKey(),
-      localStorage,
+      new ServerKey(ofTab),
+      this.storage,
       () => this.settings.value.tabBackend,
       line => this.notify(line),
     )
@@ -61,7 +66,7 @@ export class App {
   }
 
   async start(): Promise<void> {
-    effect(() => saveSettings(localStorage, this.settings.value))
+    effect(() => saveSettings(this.storage, this.settings.value))
     this.followTheme()
     this.followAddress()
     this.followWidth()

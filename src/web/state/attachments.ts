@@ -71,7 +71,8 @@ function checkRoom(before: readonly Attachment[], { name, text }: Attachment): v
 /** What the model is given for a message: each file under its name in a fence that its text cannot end, then the words. */
 export function promptText(text: string, attachments: readonly Attachment[] = []): string {
   const files = attachments.map(({ name, text: content }) => {
-    const longest = Math.max(0, ...Array.from(content.matchAll(/`+/g), ([ticks]) => ticks.length))
+    let longest = 0
+    for (const [ticks] of content.matchAll(/`+/g)) longest = Math.max(longest, ticks.length)
     const fence = '`'.repeat(Math.max(3, longest + 1))
     return `File: ${oneLine(name)}\n${fence}\n${content.replace(/\n$/, '')}\n${fence}`
   })

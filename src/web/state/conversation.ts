@@ -105,6 +105,25 @@ export function change(conversation: Conversation, id: string, fields: Partial<M
   return { ...conversation, messages, updatedAt: Date.now() }
 }
 
+/** What two tabs have made of a conversation: the messages of both. Where they differ in one, it is the one that went further. */
+export function joined(mine: Conversation, other: Conversation | undefined): Conversation {
+  if (other === undefined || other.messages === mine.messages) return mine
+  const theirs = new Map(other.messages.map(message => [message.id, message]))
+  const messages = mine.messages.map(message => further(message, theirs.get(message.id)))
+  for (const { id } of messages) theirs.delete(id)
+  return { ...mine, messages: [...messages, ...theirs.values()] }
+}
+
+function further(mine: Message, theirs: Message | undefined): Message {
+  if (theirs === undefined) return mine
+  const more = lengthOf(theirs) - lengthOf(mine)
+  return more > 0 || (more === 0 && mine.end === undefined) ? theirs : mine
+}
+
+function lengthOf({ text, thinking = '' }: Message): number {
+  return text.length + thinking.length
+}
+
 /** Shows the branch through a message, as far as it was last taken. */
 export function showBranch(conversation: Conversation, id: string): Conversation {
   let head = id

@@ -1,6 +1,6 @@
 // Where conversations are kept: the browser's IndexedDB, one record each. Other tabs of the same page are told of changes.
 // Where the browser refuses storage (private windows), conversations live as long as the page.
-import type { Conversation } from './conversation.js'
+import { type Conversation, joined } from './conversation.js'
 
 const DATABASE = 'moeflux'
 const STORE = 'conversations'
@@ -30,9 +30,13 @@ export class ConversationStore {
     return await settled(this.database.transaction(STORE).objectStore(STORE).getAll())
   }
 
+  /** Another tab may have added messages since these were read: they stay. */
   async put(conversations: readonly Conversation[]): Promise<void> {
     await this.change(store => {
-      for (const conversation of conversations) store.put(conversation)
+      for (const conversation of conversations) {
+        const there: IDBRequest<Conversation | undefined> = store.get(conversation.id)
+        there.onsuccess = () => store.put(joined(conversation, there.result))
+      }
     })
   }
 

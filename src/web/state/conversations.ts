@@ -1,9 +1,10 @@
 // The conversations of this browser as signals: all of them, the one that is shown, and what is typed but not sent. Every
 // change is kept in the store soon after, and in other tabs of the page.
 import { computed, effect, type ReadonlySignal, signal } from '@preact/signals'
-import { type Conversation, newConversation } from './conversation.js'
+import { type Conversation, joined, newConversation } from './conversation.js'
 import type { ConversationStore } from './conversationStore.js'
 import { Drafts } from './drafts.js'
+import type { PageStorage } from './pageStorage.js'
 
 const SAVE_MS = 250
 const CURRENT_KEY = 'moeflux.current'
@@ -25,9 +26,9 @@ export class Conversations {
   private written: Promise<void> = Promise.resolve()
 
   constructor(
-    storage: Storage,
+    storage: PageStorage,
     /** Of this tab alone. */
-    private readonly tabStorage: Storage,
+    private readonly tabStorage: PageStorage,
     private readonly onWarning: (line: string) => void,
   ) {
     this.drafts = new Drafts(storage)
@@ -47,7 +48,8 @@ export class Conversations {
     // What was read may be older than what was changed here since, or is just being written.
     const isOwn = ({ id, messages }: Conversation) =>
       messages.length === 0 || this.unsaved.has(id) || this.saving.includes(id) || (this.changes.get(id) ?? 0) > begun
-    const own = this.all.value.filter(isOwn)
+    const byId = new Map(kept.map(conversation => [conversation.id, conversation]))
+    const own = this.all.value.filter(isOwn).map(conversation => joined(conversation, byId.get(conversation.id)))
     const mine = new Set([...own.map(({ id }) => id), ...this.removed])
     this.all.value = [...own, ...kept.filter(({ id }) => !mine.has(id))].sort((a, b) => b.updatedAt - a.updatedAt)
   }
@@ -108,6 +110,7 @@ export class Conversations {
     try {
       await this.store?.put(changed)
     } catch (error) {
+      for (const id of this.saving) if (!this.removed.has(id)) this.unsaved.add(id) // with the next change
       this.onWarning(`Conversations cannot be kept: ${error instanceof Error ? error.message : String(error)}`)
     } finally {
       this.saving = []

@@ -1,6 +1,7 @@
 // What is written and not sent, by conversation: text and files. Kept over a reload where the browser has room for it, else
 // as long as the page.
 import type { Attachment } from './attachments.js'
+import type { PageStorage } from './pageStorage.js'
 
 const TEXTS_KEY = 'moeflux.drafts'
 const FILES_KEY = 'moeflux.draftFiles'
@@ -9,13 +10,13 @@ export class Drafts {
   private readonly texts: KeptRecord<string>
   private readonly attached: KeptRecord<readonly Attachment[]>
 
-  constructor(storage: Storage) {
+  constructor(storage: PageStorage) {
     this.texts = new KeptRecord(storage, TEXTS_KEY)
     this.attached = new KeptRecord(storage, FILES_KEY)
   }
 
   text(id: string | null): string {
-    return this.texts.get(id ?? '') ?? ''
+    return String(this.texts.get(id ?? '') ?? '')
   }
 
   setText(id: string | null, text: string): void {
@@ -24,7 +25,7 @@ export class Drafts {
 
   files(id: string | null): readonly Attachment[] {
     const files = this.attached.get(id ?? '')
-    return Array.isArray(files) ? files : []
+    return Array.isArray(files) && files.every(isAttachment) ? files : []
   }
 
   setFiles(id: string | null, files: readonly Attachment[]): void {
@@ -42,7 +43,7 @@ class KeptRecord<T> {
   private readonly unkept = new Map<string, T>() // for which the storage has no room
 
   constructor(
-    private readonly storage: Storage,
+    private readonly storage: PageStorage,
     private readonly key: string,
   ) {}
 
@@ -65,9 +66,15 @@ class KeptRecord<T> {
 
   private read(): Record<string, T> {
     try {
-      return JSON.parse(this.storage.getItem(this.key) ?? '{}')
+      return Object(JSON.parse(this.storage.getItem(this.key) ?? '{}'))
     } catch {
       return {}
     }
   }
+}
+
+/** What is read back may be from another version of the page, or a hand. */
+function isAttachment(value: unknown): value is Attachment {
+  const { name, text } = Object(value)
+  return typeof name === 'string' && typeof text === 'string'
 }

@@ -7,6 +7,7 @@ import { type Hub, readHub } from '../engines/hubClient.js'
 import { ask, ServerEngine, type ServerKey } from '../engines/serverEngine.js'
 import type { TabEngine, TabProgress } from '../engines/tabEngine.js'
 import type { Failure } from './conversation.js'
+import type { PageStorage } from './pageStorage.js'
 import { ServerModels } from './serverModels.js'
 import { type ServerState, ServerWatch } from './serverWatch.js'
 import type { Settings } from './settings.js'
@@ -47,7 +48,7 @@ export class Engines {
 
   constructor(
     private readonly key: ServerKey,
-    private readonly storage: Storage,
+    private readonly storage: PageStorage,
     private readonly tabBackend: () => Settings['tabBackend'],
     private readonly onNotice: (line: string) => void,
   ) {

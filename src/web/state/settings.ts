@@ -1,5 +1,6 @@
 // What the user has set, kept in localStorage. A number that is null is left to the model. What is read back is checked:
 // another version of the page, or a hand, may have written it.
+import type { PageStorage } from './pageStorage.js'
 
 export interface Settings {
   readonly temperature: number | null
@@ -49,7 +50,7 @@ export const DEFAULT_SETTINGS: Settings = {
 
 const KEY = 'moeflux.settings'
 
-export function loadSettings(storage: Storage): Settings {
+export function loadSettings(storage: PageStorage): Settings {
   try {
     return checkSettings(JSON.parse(storage.getItem(KEY) ?? '{}'))
   } catch {
@@ -57,12 +58,8 @@ export function loadSettings(storage: Storage): Settings {
   }
 }
 
-export function saveSettings(storage: Storage, settings: Settings): void {
-  try {
-    storage.setItem(KEY, JSON.stringify(settings))
-  } catch {
-    // storage refused: the settings last as long as the page
-  }
+export function saveSettings(storage: PageStorage, settings: Settings): void {
+  storage.setItem(KEY, JSON.stringify(settings))
 }
 
 function checkSettings(value: unknown): Settings {
