@@ -2,6 +2,7 @@
 export { NO_EXPERT_STATS, type TierStats } from './compute/stats.js'
 export { mergeFrames } from './engine/engineFrame.js'
 export { encodeFrame } from './engine/frameCodec.js'
+export { latencyBoundMs } from './experts/readCounters.js'
 export { expertCount } from './model/sizes.js'
 export { type PromptProgress, withPromptProgress } from './session/promptProgress.js'
 export { WAIT_BOUNDS } from './states/storeTier.js'

@@ -4,12 +4,12 @@
 import { constants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { alignedSharedBuffer } from '../experts/nodeReaders.js'
-import { directAlignment } from '../experts/readMode.js'
+import { DIRECT_ALIGNMENT } from '../experts/readMode.js'
 
-const chunkBytes = 8 << 20
+const CHUNK_BYTES = 8 << 20
 
 export class ChunkWriter {
-  private readonly chunks = [alignedSharedBuffer(chunkBytes), alignedSharedBuffer(chunkBytes)]
+  private readonly chunks = [alignedSharedBuffer(CHUNK_BYTES), alignedSharedBuffer(CHUNK_BYTES)]
   private chunk = new Uint8Array(this.chunks[0]) // being filled
   private filled = 0
   private written = 0
@@ -29,11 +29,11 @@ export class ChunkWriter {
 
   async append(bytes: Uint8Array): Promise<void> {
     for (let done = 0; done < bytes.length; ) {
-      const count = Math.min(bytes.length - done, chunkBytes - this.filled)
+      const count = Math.min(bytes.length - done, CHUNK_BYTES - this.filled)
       this.chunk.set(bytes.subarray(done, done + count), this.filled)
       this.filled += count
       done += count
-      if (this.filled === chunkBytes) await this.flush(chunkBytes)
+      if (this.filled === CHUNK_BYTES) await this.flush(CHUNK_BYTES)
     }
   }
 
@@ -45,7 +45,7 @@ export class ChunkWriter {
 
   async finish(): Promise<void> {
     const size = this.size
-    const tail = Math.ceil(this.filled / directAlignment) * directAlignment
+    const tail = Math.ceil(this.filled / DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
     this.chunk.fill(0, this.filled, tail)
     if (tail > 0) await this.flush(tail)
     await this.writing

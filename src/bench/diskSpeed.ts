@@ -2,7 +2,7 @@
 // (the same threads, one read per expert) with nothing else to do.
 import { ExpertReaderPool } from '../experts/expertReaderPool.js'
 import { readMemory } from '../experts/nodeReaders.js'
-import { directAlignment } from '../experts/readMode.js'
+import { DIRECT_ALIGNMENT } from '../experts/readMode.js'
 
 export interface DiskSpeed {
   readonly depth: number // reads under way at once
@@ -29,7 +29,7 @@ export interface DiskMeasurementOptions extends DiskPlace {
   readonly signal?: AbortSignal
 }
 
-const warmUpSeconds = 0.2
+const WARM_UP_SECONDS = 0.2
 
 export async function measureDisk(options: DiskMeasurementOptions): Promise<DiskMeasurement> {
   const { depths, seconds, readBytes, signal } = options
@@ -37,7 +37,7 @@ export async function measureDisk(options: DiskMeasurementOptions): Promise<Disk
   const meter = new DiskMeter(options, most)
   try {
     // Threads take a moment to start; none of it is the disk's.
-    await meter.measure(most, warmUpSeconds, signal)
+    await meter.measure(most, WARM_UP_SECONDS, signal)
     const speeds: DiskSpeed[] = []
     for (const depth of depths) speeds.push(await meter.measure(depth, seconds, signal))
     return { direct: meter.direct, readBytes, speeds }
@@ -55,7 +55,7 @@ export class DiskMeter {
   constructor(place: DiskPlace, mostDepth: number) {
     const { files, readBytes } = place
     this.place = place
-    this.stride = Math.ceil(readBytes / directAlignment) * directAlignment
+    this.stride = Math.ceil(readBytes / DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
     this.pool = new ExpertReaderPool({
       files,
       expertSize: readBytes,

@@ -1,13 +1,13 @@
 // The disk's speed where no large model lies on it: writes a file, reads it at random, removes it.
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { directAlignment } from '../experts/readMode.js'
+import { DIRECT_ALIGNMENT } from '../experts/readMode.js'
 import { writing } from '../storage/diskFull.js'
 import { ChunkWriter } from './chunkWriter.js'
 import { type DiskMeasurement, measureDisk } from './diskSpeed.js'
 
-const leastBytes = 256 << 20
-const leastReads = 64
+const LEAST_BYTES = 256 << 20
+const LEAST_READS = 64
 
 export async function measureScratchDisk(
   folder: string,
@@ -16,11 +16,11 @@ export async function measureScratchDisk(
   signal?: AbortSignal,
 ): Promise<DiskMeasurement> {
   // Past the page cache, whatever the size: this is to be the disk's speed.
-  readBytes = Math.ceil(readBytes / directAlignment) * directAlignment
+  readBytes = Math.ceil(readBytes / DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
   await mkdir(folder, { recursive: true })
   const file = join(folder, `disk-test-${process.pid}.bin`)
   const piece = new Uint8Array(1 << 20).map((_, i) => (i * 2654435761) >>> 16)
-  const fileSize = Math.max(leastBytes, leastReads * readBytes)
+  const fileSize = Math.max(LEAST_BYTES, LEAST_READS * readBytes)
   try {
     await writing(file, async () => {
       const writer = await ChunkWriter.create(file)

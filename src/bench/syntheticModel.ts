@@ -32,10 +32,10 @@ export interface SyntheticModelOptions {
   readonly signal?: AbortSignal
 }
 
-const tensorAlignment = 64
-const gateBits = 8
-const group = 64
-const pieceBytes = 4 << 20
+const TENSOR_ALIGNMENT = 64
+const GATE_BITS = 8
+const GROUP = 64
+const PIECE_BYTES = 4 << 20
 
 /** The model's folder under `home`, written first where it is not there yet. Of several processes one writes. */
 export async function ensureSyntheticModel(
@@ -51,7 +51,7 @@ export async function ensureSyntheticModel(
   })
   try {
     if (await isWhole(folder)) return folder
-    const total = expertsBytes(spec) + residentBytes(spec.config, { bits: 4, group })
+    const total = expertsBytes(spec) + residentBytes(spec.config, { bits: 4, group: GROUP })
     const free = await freeBytes(home)
     if (free !== null && free < total * 1.02) throw new DiskFullError(folder, Math.ceil(total * 1.02), free)
     const partial = join(lock.folder, spec.name)
@@ -73,7 +73,7 @@ async function isWhole(folder: string): Promise<boolean> {
 }
 
 function expertsBytes(spec: SyntheticSpec): number {
-  return allExpertsBytes(spec.config, { bits: spec.expertBits, group })
+  return allExpertsBytes(spec.config, { bits: spec.expertBits, group: GROUP })
 }
 
 class ModelWriter {
@@ -98,7 +98,7 @@ class ModelWriter {
     const metadata = formatMetadata({
       model: spec.name,
       source: { name: spec.name, layout: 'synthetic', identity: `seed ${spec.seed}, skew ${spec.skew}` },
-      options: { bits: 4, groupSize: group, experts2bit: false },
+      options: { bits: 4, groupSize: GROUP, experts2bit: false },
       files: new Map(checksums && [[expertChecksumsName('packed_experts'), fileChecksum(checksums)]]),
       experts: new Map(checksums && [['packed_experts', [this.parts()]]]),
     })
@@ -108,7 +108,7 @@ class ModelWriter {
   /** Gives the checksums of their blocks. */
   private async writeAllExperts(): Promise<Uint8Array> {
     const { expertLayers, numExperts } = this.spec.config
-    const recordBytes = expertBytes(this.spec.config, { bits: this.spec.expertBits, group })
+    const recordBytes = expertBytes(this.spec.config, { bits: this.spec.expertBits, group: GROUP })
     const blockBytes = expertBlockBytes(recordBytes)
     const shape = { files: expertLayers.length, records: numExperts, recordBytes, blockBytes }
     const sums: bigint[] = []
@@ -140,12 +140,12 @@ class ModelWriter {
     stored: Map<string, StoredTensor>,
     random: RandomBytes,
   ): Promise<void> {
-    const bits: QuantBits = spec.isGate ? gateBits : 4
+    const bits: QuantBits = spec.isGate ? GATE_BITS : 4
     const { weightBytes, scales, biases } = this.weights.matrix(spec, bits, layerOf(spec.name), random)
     const weightShape = [spec.rows, (spec.cols * bits) / 32]
-    const groupShape = [spec.rows, spec.cols / group]
-    await writer.pad(tensorAlignment)
-    const quantization = { bits, groupSize: group }
+    const groupShape = [spec.rows, spec.cols / GROUP]
+    await writer.pad(TENSOR_ALIGNMENT)
+    const quantization = { bits, groupSize: GROUP }
     stored.set(`${spec.name}.weight`, {
       offset: writer.size,
       size: weightBytes,
@@ -153,14 +153,14 @@ class ModelWriter {
       dtype: 'U32',
       ...quantization,
     })
-    for (let done = 0; done < weightBytes; done += pieceBytes) {
-      await this.append(writer, random.take(Math.min(pieceBytes, weightBytes - done)))
+    for (let done = 0; done < weightBytes; done += PIECE_BYTES) {
+      await this.append(writer, random.take(Math.min(PIECE_BYTES, weightBytes - done)))
     }
     for (const [kind, values] of [
       ['scales', scales],
       ['biases', biases],
     ] as const) {
-      await writer.pad(tensorAlignment)
+      await writer.pad(TENSOR_ALIGNMENT)
       const place = { offset: writer.size, size: values.byteLength, shape: groupShape, dtype: 'BF16' }
       stored.set(`${spec.name}.${kind}`, place)
       await this.append(writer, bytesOf(values))
@@ -176,7 +176,7 @@ class ModelWriter {
     const values = this.weights.vector(spec, random)
     const wide = spec.role === 'decay'
     const bytes = bytesOf(wide ? values : Uint16Array.from(values, float32ToBfloat16))
-    await writer.pad(tensorAlignment)
+    await writer.pad(TENSOR_ALIGNMENT)
     const shape = spec.name.endsWith('conv1d.weight') ? [spec.length / 4, 4, 1] : [spec.length]
     stored.set(spec.name, { offset: writer.size, size: bytes.length, shape, dtype: wide ? 'F32' : 'BF16' })
     await this.append(writer, bytes)
@@ -195,7 +195,7 @@ class ModelWriter {
     for (const projection of PROJECTIONS) {
       const find = (kind: string) => parts.find(part => part.projection === projection && part.kind === kind)!
       const [rows, groups] = find('scales').shape
-      const std = this.weights.stdOf(projection, groups * group)
+      const std = this.weights.stdOf(projection, groups * GROUP)
       const { scales, biases } = fillGroups(rows, groups, expertBits, std, null, random)
       record.set(bytesOf(scales), find('scales').offset)
       record.set(bytesOf(biases), find('biases').offset)
@@ -241,8 +241,8 @@ class ModelWriter {
   private random(purpose: string): RandomBytes {
     const key = createHash('sha256').update(`moeflux synthetic 1 ${this.spec.seed} ${purpose}`).digest().subarray(0, 16)
     const cipher = createCipheriv('aes-128-ctr', key, Buffer.alloc(16))
-    const zeros = Buffer.alloc(pieceBytes)
-    return { take: count => cipher.update(count <= pieceBytes ? zeros.subarray(0, count) : Buffer.alloc(count)) }
+    const zeros = Buffer.alloc(PIECE_BYTES)
+    return { take: count => cipher.update(count <= PIECE_BYTES ? zeros.subarray(0, count) : Buffer.alloc(count)) }
   }
 }
 

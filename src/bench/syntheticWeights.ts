@@ -15,20 +15,20 @@ import type { MatrixSpec, VectorSpec } from '../model/tensorPlan.js'
 import type { QuantBits } from '../model/tensors.js'
 import type { SyntheticSpec } from './syntheticSpec.js'
 
-export const topics = 64
-const group = 64
-const embeddingRms = 2
-const biasRange = 0.1
-const blockGain = 0.5 // of what a block adds to the residual stream
-const commonShare = 0.2 // of the embedding's energy, at full skew
-const topicShare = 0.2
-const popularityStd = 0.3 // router logits; the random part has about 1
-const likingStd = 0.3
-const stayBoost = 2 // logits of tokens of the present topic
-const fadePerLayer = 0.03 // how much the random part grows beside the embedding
+export const TOPICS = 64
+const GROUP = 64
+const EMBEDDING_RMS = 2
+const BIAS_RANGE = 0.1
+const BLOCK_GAIN = 0.5 // of what a block adds to the residual stream
+const COMMON_SHARE = 0.2 // of the embedding's energy, at full skew
+const TOPIC_SHARE = 0.2
+const POPULARITY_STD = 0.3 // router logits; the random part has about 1
+const LIKING_STD = 0.3
+const STAY_BOOST = 2 // logits of tokens of the present topic
+const FADE_PER_LAYER = 0.03 // how much the random part grows beside the embedding
 
-const scaleFactors = [0.75, 0.9, 1.1, 1.25]
-const meanSquareFactor = Math.sqrt(scaleFactors.reduce((sum, factor) => sum + factor * factor, 0) / 4)
+const SCALE_FACTORS = [0.75, 0.9, 1.1, 1.25]
+const meanSquareFactor = Math.sqrt(SCALE_FACTORS.reduce((sum, factor) => sum + factor * factor, 0) / 4)
 
 /** An endless source of random bytes, the same for the same seed. */
 export interface RandomBytes {
@@ -52,17 +52,17 @@ export class SyntheticWeights {
     private readonly spec: SyntheticSpec,
     random: RandomBytes,
   ) {
-    const groups = spec.config.hiddenSize / group
+    const groups = spec.config.hiddenSize / GROUP
     this.common = signs(groups, random)
-    this.topicDirections = Array.from({ length: topics }, () => signs(groups, random))
+    this.topicDirections = Array.from({ length: TOPICS }, () => signs(groups, random))
     this.strength = Math.min(1, spec.skew)
   }
 
   matrix(matrix: MatrixSpec, bits: QuantBits, layer: number, random: RandomBytes): MatrixContent {
     const { rows, cols, name } = matrix
-    const sizes = quantizedSizes(rows, cols, bits, group)
+    const sizes = quantizedSizes(rows, cols, bits, GROUP)
     const structure = this.structureOf(matrix, layer, random)
-    const { scales, biases } = fillGroups(rows, cols / group, bits, this.stdOf(name, cols), structure, random)
+    const { scales, biases } = fillGroups(rows, cols / GROUP, bits, this.stdOf(name, cols), structure, random)
     return { weightBytes: sizes.weight, scales, biases }
   }
 
@@ -73,43 +73,43 @@ export class SyntheticWeights {
     if (vector.name.endsWith('dt_bias')) return Float32Array.from(uniform, u => Math.log(Math.expm1(0.001 * 100 ** u)))
     if (vector.name.endsWith('conv1d.weight')) return Float32Array.from(uniform, u => (u - 0.5) * 1.7)
     if (/norm\.weight$/.test(vector.name)) return new Float32Array(vector.length).fill(1)
-    return Float32Array.from(uniform, u => (u - 0.5) * biasRange) // biases, sinks
+    return Float32Array.from(uniform, u => (u - 0.5) * BIAS_RANGE) // biases, sinks
   }
 
   /** Standard deviation of the random part. */
   stdOf(name: string, cols: number): number {
     if (name.endsWith('embed_tokens')) {
-      return embeddingRms * Math.sqrt(1 - this.strength * (commonShare + topicShare))
+      return EMBEDDING_RMS * Math.sqrt(1 - this.strength * (COMMON_SHARE + TOPIC_SHARE))
     }
     const addsToStream = /(o_proj|out_proj|down_proj|down)$/.test(name)
-    return (addsToStream ? blockGain : 1) / Math.sqrt(cols)
+    return (addsToStream ? BLOCK_GAIN : 1) / Math.sqrt(cols)
   }
 
   /** What is added to the biases: a value per row and group; null for most matrices. */
   private structureOf(matrix: MatrixSpec, layer: number, random: RandomBytes): Structure | null {
     if (this.strength === 0) return null
     const { name, rows, cols } = matrix
-    const commonAmplitude = Math.sqrt(this.strength * commonShare)
-    const topicAmplitude = Math.sqrt(this.strength * topicShare)
+    const commonAmplitude = Math.sqrt(this.strength * COMMON_SHARE)
+    const topicAmplitude = Math.sqrt(this.strength * TOPIC_SHARE)
     if (name.endsWith('embed_tokens')) {
       const common = this.common
       const of = this.topicDirections.map(direction =>
-        direction.map((sign, g) => embeddingRms * (commonAmplitude * common[g] + topicAmplitude * sign)),
+        direction.map((sign, g) => EMBEDDING_RMS * (commonAmplitude * common[g] + topicAmplitude * sign)),
       )
-      return { classes: topics, of }
+      return { classes: TOPICS, of }
     }
     if (name.endsWith('lm_head')) {
-      const scale = (stayBoost * this.strength) / (cols * topicAmplitude)
-      return { classes: topics, of: this.topicDirections.map(direction => direction.map(sign => sign * scale)) }
+      const scale = (STAY_BOOST * this.strength) / (cols * topicAmplitude)
+      return { classes: TOPICS, of: this.topicDirections.map(direction => direction.map(sign => sign * scale)) }
     }
     if (!name.endsWith('mlp.gate')) return null
-    const fade = Math.sqrt(1 + layer * fadePerLayer)
-    const popular = (this.spec.skew * popularityStd * fade) / (cols * commonAmplitude)
-    const liking = (this.spec.skew * likingStd * fade) / (group * Math.sqrt(cols / group) * topicAmplitude)
+    const fade = Math.sqrt(1 + layer * FADE_PER_LAYER)
+    const popular = (this.spec.skew * POPULARITY_STD * fade) / (cols * commonAmplitude)
+    const liking = (this.spec.skew * LIKING_STD * fade) / (GROUP * Math.sqrt(cols / GROUP) * topicAmplitude)
     const popularity = gaussians(rows, random)
-    const direction = gaussians(rows * (cols / group), random)
+    const direction = gaussians(rows * (cols / GROUP), random)
     const of = Array.from({ length: rows }, (_, row) =>
-      this.common.map((sign, g) => popularity[row] * popular * sign + direction[row * (cols / group) + g] * liking),
+      this.common.map((sign, g) => popularity[row] * popular * sign + direction[row * (cols / GROUP) + g] * liking),
     )
     return { classes: rows, of }
   }
@@ -132,7 +132,7 @@ export function fillGroups(
   const levels = 2 ** bits
   const middle = (levels - 1) / 2
   const unit = std / (Math.sqrt((levels * levels - 1) / 12) * meanSquareFactor)
-  const scaleValues = scaleFactors.map(factor => unit * factor)
+  const scaleValues = SCALE_FACTORS.map(factor => unit * factor)
   const scaleBits = scaleValues.map(float32ToBfloat16)
   const classes = structure?.classes ?? 1
   // [class][group][scale], so that a row is filled by lookups.

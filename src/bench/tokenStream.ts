@@ -1,8 +1,8 @@
 // Token ids to feed a model that has no text of its own: random, but staying on one of a synthetic model's topics for a
 // while, as text does. The same for the same seed. Pure.
-import { topics } from './syntheticWeights.js'
+import { TOPICS } from './syntheticWeights.js'
 
-const stay = 31 / 32 // the chance that a token has the topic of the one before
+const STAY = 31 / 32 // the chance that a token has the topic of the one before
 
 export class TokenStream {
   private state: number
@@ -13,14 +13,14 @@ export class TokenStream {
     seed: number,
   ) {
     this.state = Math.imul(seed + 1, 0x9e3779b1)
-    this.topic = Math.floor(this.random() * topics)
+    this.topic = Math.floor(this.random() * TOPICS)
   }
 
   next(): number {
-    if (this.random() > stay) this.topic = Math.floor(this.random() * topics)
-    const perTopic = Math.floor(this.vocabSize / topics)
+    if (this.random() > STAY) this.topic = Math.floor(this.random() * TOPICS)
+    const perTopic = Math.floor(this.vocabSize / TOPICS)
     if (perTopic === 0) return Math.floor(this.random() * this.vocabSize)
-    return Math.floor(this.random() * perTopic) * topics + this.topic
+    return Math.floor(this.random() * perTopic) * TOPICS + this.topic
   }
 
   take(count: number): number[] {

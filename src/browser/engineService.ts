@@ -4,7 +4,7 @@ import type { Progress } from '../compute/backend.js'
 import type { WasmHost } from '../compute/wasm/host.js'
 import type { StartGrammarWorker } from '../constrain/grammarMessages.js'
 import { ClosedError, MoefluxError, OptionError } from '../errors.js'
-import { directAlignment } from '../experts/readMode.js'
+import { DIRECT_ALIGNMENT } from '../experts/readMode.js'
 import { parseByteSize } from '../model/byteSize.js'
 import { expertCount } from '../model/sizes.js'
 import type { EventStream } from '../session/eventStream.js'
@@ -256,7 +256,7 @@ async function openCache(url: string, onNotice: (line: string) => void): Promise
 function defaultExpertMemory({ config, layout }: PackedShapes): number | undefined {
   const all = expertCount(config) * layout.expertSize
   // The least that a backend takes: experts begin at multiples of this.
-  const least = 2 * config.expertsPerToken * Math.ceil(layout.expertSize / directAlignment) * directAlignment
+  const least = 2 * config.expertsPerToken * Math.ceil(layout.expertSize / DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
   const room = Math.max(tabMemory() * EXPERT_SHARE, least)
   return all <= room ? undefined : Math.floor(room)
 }

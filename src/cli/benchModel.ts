@@ -47,8 +47,8 @@ export interface BenchCommandOptions extends ModelOptions {
   readonly json?: boolean
 }
 
-const diskSeconds = 1
-const diskDepth = 8 // what the reader threads keep under way
+const DISK_SECONDS = 1
+const DISK_DEPTH = 8 // what the reader threads keep under way
 
 export interface BenchReport extends BenchResult {
   readonly model: string
@@ -90,7 +90,7 @@ export async function benchModel(cli: Cli, options: BenchCommandOptions): Promis
     await model.close()
   }
   const disk = options.disk ? await measureModelDisk(folder, options, cli.signal) : null
-  const raw = disk?.speeds.find(speed => speed.depth === diskDepth)?.bytesPerSecond
+  const raw = disk?.speeds.find(speed => speed.depth === DISK_DEPTH)?.bytesPerSecond
   const report: BenchReport = {
     model: model.name,
     backend: model.backend,
@@ -135,7 +135,7 @@ async function measureModelDisk(
   await packed.close()
   if (files.length === 0) return null
   const fileSize = (await stat(files[0])).size
-  return measureDisk({ files, fileSize, readBytes, depths: [1, 4, diskDepth], seconds: diskSeconds, signal })
+  return measureDisk({ files, fileSize, readBytes, depths: [1, 4, DISK_DEPTH], seconds: DISK_SECONDS, signal })
 }
 
 function memoryLine(report: BenchReport): string {

@@ -40,8 +40,8 @@ export interface DoctorCommandOptions {
   readonly json?: boolean
 }
 
-const depths = [1, 4, 8]
-const measuredModelBytes = 1e9 // a smaller model would be read from some cache, whoever keeps it
+const DEPTHS = [1, 4, 8]
+const MEASURED_MODEL_BYTES = 1e9 // a smaller model would be read from some cache, whoever keeps it
 
 interface Subject {
   readonly name: string
@@ -171,15 +171,15 @@ async function lookAtWasm(): Promise<Findings['wasm']> {
 }
 
 /** Of a model without experts, which reads nothing while it runs. */
-const usualReadBytes = 1 << 20
+const USUAL_READ_BYTES = 1 << 20
 
 async function lookAtDisk(subject: Subject, cli: Cli): Promise<DiskMeasurement> {
   const { files, expertBytes: readBytes, expertsBytes } = subject
-  if (files.length > 0 && expertsBytes >= measuredModelBytes) {
+  if (files.length > 0 && expertsBytes >= MEASURED_MODEL_BYTES) {
     const fileSize = (await stat(files[0])).size
-    return measureDisk({ files, fileSize, readBytes, depths, seconds: 1, signal: cli.signal })
+    return measureDisk({ files, fileSize, readBytes, depths: DEPTHS, seconds: 1, signal: cli.signal })
   }
-  return measureScratchDisk(storeRoot(), readBytes || usualReadBytes, depths, cli.signal)
+  return measureScratchDisk(storeRoot(), readBytes || USUAL_READ_BYTES, DEPTHS, cli.signal)
 }
 
 function chooseForAuto(gpu: Findings['gpu'], wasm: Findings['wasm']): { backend: string; reason: string } {

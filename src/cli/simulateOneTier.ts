@@ -6,8 +6,8 @@ import { optimalHits, type PolicyName, type RoutingTrace, simulateTrace, slotsIn
 import { formatBytes, formatInteger, formatPercent, formatTable, threeDigits } from './format.js'
 import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
 
-const policies: readonly PolicyName[] = ['lru', 'lrfu']
-const shares = [0.05, 0.1, 0.25, 0.5, 0.75, 1] // of all experts
+const POLICIES: readonly PolicyName[] = ['lru', 'lrfu']
+const SHARES = [0.05, 0.1, 0.25, 0.5, 0.75, 1] // of all experts
 
 interface OneTierRow {
   readonly budget: number // bytes
@@ -32,7 +32,7 @@ export function simulateOneTier(
   { signal, width }: ReplayHost,
 ): SimulatedTable {
   const rows = slotCounts(trace, budgets).flatMap(slots => [
-    ...policies.map(policy => {
+    ...POLICIES.map(policy => {
       signal.throwIfAborted()
       return replay(trace, policy, slots)
     }),
@@ -88,7 +88,7 @@ function slotCounts(trace: RoutingTrace, budgets: readonly number[] | undefined)
     throw new OptionError('budgets', bytes, want)
   }
   const wanted =
-    budgets?.map(bytes => slotsInBudget(bytes, trace.expertBytes)) ?? shares.map(share => Math.round(share * all))
+    budgets?.map(bytes => slotsInBudget(bytes, trace.expertBytes)) ?? SHARES.map(share => Math.round(share * all))
   return [...new Set(wanted.map(slots => Math.max(least, Math.min(all, slots))))].sort((a, b) => a - b)
 }
 

@@ -3,8 +3,8 @@
 import { availableParallelism } from 'node:os'
 import { UsageError } from '../errors.js'
 import {
-  defaultFillsPerStep,
-  defaultMovesPerStep,
+  DEFAULT_FILLS_PER_STEP,
+  DEFAULT_MOVES_PER_STEP,
   optimalHits,
   type PolicyName,
   promptTimes,
@@ -22,10 +22,10 @@ import type { SizeOrShare } from './optionValues.js'
 import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
 import type { SimulateCommandOptions } from './simulateOptions.js'
 
-const policies: readonly PolicyName[] = ['lru', 'lrfu']
-const cpuBytesPerCore = 5e9 // 4-bit experts times int8 activations (docs/performance-log.md)
-const uploadBytesPerSecond = 4e9
-const waitMicroseconds = 100
+const POLICIES: readonly PolicyName[] = ['lru', 'lrfu']
+const CPU_BYTES_PER_CORE = 5e9 // 4-bit experts times int8 activations (docs/performance-log.md)
+const UPLOAD_BYTES_PER_SECOND = 4e9
+const WAIT_MICROSECONDS = 100
 
 type ThreeTierOptions = SimulateCommandOptions & { readonly gpu: readonly SizeOrShare[] }
 
@@ -55,19 +55,19 @@ export function simulateThreeTiers(
 ): SimulatedTable {
   const speeds: TierSpeeds = {
     ...replay,
-    cpuBytesPerSecond: options.cpu ?? cpuBytesPerCore * availableParallelism(),
-    uploadBytesPerSecond: options.upload ?? uploadBytesPerSecond,
-    waitSeconds: (options.waitUs ?? waitMicroseconds) / 1e6,
+    cpuBytesPerSecond: options.cpu ?? CPU_BYTES_PER_CORE * availableParallelism(),
+    uploadBytesPerSecond: options.upload ?? UPLOAD_BYTES_PER_SECOND,
+    waitSeconds: (options.waitUs ?? WAIT_MICROSECONDS) / 1e6,
   }
   const times = promptTimes(trace.expertBytes, speeds)
   const rules: TierRules = {
-    bytesPerStep: (options.promote ?? defaultMovesPerStep) * trace.expertBytes,
+    bytesPerStep: (options.promote ?? DEFAULT_MOVES_PER_STEP) * trace.expertBytes,
     usesToPay: usesWorthAMove(times.uploadSeconds, times.expertSeconds),
-    fillsPerStep: defaultFillsPerStep,
+    fillsPerStep: DEFAULT_FILLS_PER_STEP,
     times,
   }
   const rows = tierSizes(trace, options).flatMap(sizes => [
-    ...policies.map(policy => {
+    ...POLICIES.map(policy => {
       signal.throwIfAborted()
       return replayTiers(trace, policy, sizes, rules, speeds)
     }),

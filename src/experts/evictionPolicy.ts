@@ -30,7 +30,7 @@ export interface EvictionPolicy {
   victim(layer: number, mayEvict: (slot: number) => boolean): number
 }
 
-const graceSteps = 4 // half-life of the benefit of doubt that a prefetched expert has
+const GRACE_STEPS = 4 // half-life of the benefit of doubt that a prefetched expert has
 
 /** `rates`: of all layers' experts. Whoever owns them lets their clock tick. */
 export function createPolicy(name: PolicyName, shape: PolicyShape, rates: UseRates): EvictionPolicy {
@@ -205,7 +205,7 @@ class LrfuPolicy implements EvictionPolicy {
     if (this.offered[slot]) return -1
     const rate = this.rates.rate(this.key[slot])
     const at = this.broughtAt[slot]
-    return at < 0 ? rate : rate + this.rates.perUse * 2 ** ((at - this.rates.step) / graceSteps)
+    return at < 0 ? rate : rate + this.rates.perUse * 2 ** ((at - this.rates.step) / GRACE_STEPS)
   }
 
   private layerOf(slot: number): number {

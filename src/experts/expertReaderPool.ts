@@ -27,7 +27,7 @@ interface Asked {
   readonly reject: (error: Error) => void
 }
 
-const patienceMs = 2 // of looking in vain
+const PATIENCE_MS = 2 // of looking in vain
 
 export class ExpertReaderPool {
   readonly direct: boolean
@@ -135,7 +135,7 @@ export class ExpertReaderPool {
   private turn(): void {
     if (this.takeAnswers()) this.lastAnswer = performance.now()
     const waits = this.waiting.size > 0
-    if (waits && performance.now() - this.lastAnswer < patienceMs) setImmediate(() => this.turn())
+    if (waits && performance.now() - this.lastAnswer < PATIENCE_MS) setImmediate(() => this.turn())
     else {
       this.looking = false
       if (waits) this.sleep()

@@ -48,12 +48,12 @@ export interface StreamerPlan {
 }
 
 /** Returned by `next` when the abort word was set while it waited. */
-export const aborted = -1
+export const ABORTED = -1
 
-const abortCheckMs = 10
-const sources = 2 // of guesses: the next layer's router, the token before
-const leastTrue = 0.6 // share of a kind of guess that must come true for it to be read
-const mostAhead = 64 // experts
+const ABORT_CHECK_MS = 10
+const SOURCES = 2 // of guesses: the next layer's router, the token before
+const LEAST_TRUE = 0.6 // share of a kind of guess that must come true for it to be read
+const MOST_AHEAD = 64 // experts
 
 export class ExpertStreamer {
   private readonly core: StreamerCore
@@ -76,11 +76,11 @@ export class ExpertStreamer {
       promote: (slot: number) => queue.promote(slot),
       callOff: (slot: number) => queue.cancel(slot),
     }
-    const aheadLimit = Math.min(mostAhead, cache.slots >> 2)
+    const aheadLimit = Math.min(MOST_AHEAD, cache.slots >> 2)
     this.core = new StreamerCore(cache, orders, { aheadLimit, expertSize, fileNames, layerNumbers })
     this.governor = new PrefetchGovernor(plan.prefetch)
     // A read costs the processor time that computing needs, so an idle disk is no reason for one.
-    const guesses = { k: plan.expertsPerToken, sources, least: leastTrue, leastSpare: leastTrue }
+    const guesses = { k: plan.expertsPerToken, sources: SOURCES, least: LEAST_TRUE, leastSpare: LEAST_TRUE }
     this.readAhead = new ReadAhead(this.core, { layers, experts, ...guesses })
     this.layerAhead = new LayerAhead(this.core, { layers, experts, most: cache.slots >> 1 })
   }
@@ -130,7 +130,7 @@ export class ExpertStreamer {
       if (Atomics.load(this.abort, 0) !== 0) break
       const seen = queue.answers
       if (this.collect()) continue
-      queue.waitForAnswer(seen, abortCheckMs)
+      queue.waitForAnswer(seen, ABORT_CHECK_MS)
       if (queue.lostReaders > 0 && !this.collect()) core.lost('a reader thread has died; open the model again')
     }
     if (stalledFrom > 0) core.stallSeconds += (performance.now() - stalledFrom) / 1000
@@ -138,7 +138,7 @@ export class ExpertStreamer {
     if (core.failure !== null) throw core.failure
     const slots = core.take(batch.length)
     batch.set(slots)
-    return slots.length > 0 || core.isComplete ? slots.length : aborted
+    return slots.length > 0 || core.isComplete ? slots.length : ABORTED
   }
 
   /** Whether `next` would return at once: for those who may not block. Slots that `next` gave are over as with `next`. */
@@ -203,7 +203,7 @@ export class ExpertStreamer {
     core.callOffAhead(() => true)
     while (core.reading > 0 && queue.lostReaders === 0) {
       const seen = queue.answers
-      if (!this.collect()) queue.waitForAnswer(seen, abortCheckMs)
+      if (!this.collect()) queue.waitForAnswer(seen, ABORT_CHECK_MS)
     }
   }
 

@@ -45,10 +45,10 @@ export interface PromotionRule {
 }
 
 /** A move takes time of the thread that leads the tokens: more of them win less than that (docs/performance-log.md). */
-export const defaultFillsPerStep = 4
+export const DEFAULT_FILLS_PER_STEP = 4
 
 /** Moves beside a token that a full GPU makes at most (docs/performance-log.md). */
-export const defaultMovesPerStep = 2
+export const DEFAULT_MOVES_PER_STEP = 2
 
 const STEPS_BETWEEN_LOOKS = 16
 const MOST_PASSAGES = 96 // of all pools: a prompt's experts wait for each other where there are fewer

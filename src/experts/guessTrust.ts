@@ -3,8 +3,8 @@
 // is known, also of guesses that nobody acted on, so a kind that becomes good is trusted again without a trial. Only
 // guesses of experts that were not in memory count: the others are easy to guess and cost nothing. Pure.
 
-const memory = 64 // guesses of a kind that the estimate remembers, about
-const firstRate = 0.75 // before anything was seen
+const MEMORY = 64 // guesses of a kind that the estimate remembers, about
+const FIRST_RATE = 0.75 // before anything was seen
 
 export class GuessTrust {
   private readonly rates: Float64Array // [sources, ranks], the share that came true
@@ -15,7 +15,7 @@ export class GuessTrust {
     /** The least share that must come true for a guess to be read. */
     private readonly least: number,
   ) {
-    this.rates = new Float64Array(sources * ranks).fill(firstRate)
+    this.rates = new Float64Array(sources * ranks).fill(FIRST_RATE)
   }
 
   trusts(source: number, rank: number): boolean {
@@ -28,6 +28,6 @@ export class GuessTrust {
 
   observe(source: number, rank: number, cameTrue: boolean): void {
     const at = source * this.ranks + rank
-    this.rates[at] += ((cameTrue ? 1 : 0) - this.rates[at]) / memory
+    this.rates[at] += ((cameTrue ? 1 : 0) - this.rates[at]) / MEMORY
   }
 }

@@ -7,7 +7,7 @@ import type { BlockChecksums } from '../storage/blockChecksums.js'
 import { openRegularSync } from '../storage/regularFile.js'
 import { availableMemory } from './nodeMemory.js'
 import type { ReaderWorkerData } from './readerWorker.js'
-import { chooseReadMode, directAlignment, type ReadMode } from './readMode.js'
+import { chooseReadMode, DIRECT_ALIGNMENT, type ReadMode } from './readMode.js'
 import { ReadRing } from './readRing.js'
 
 export interface ReaderOptions {
@@ -40,13 +40,13 @@ export interface NodeReaders {
 }
 
 // A thread of Node costs 8 MB and 30 ms. What two of them read within a moment does not need eight.
-const manyThreads = 8
-const fewThreads = 2
-const manyBytes = 256 * 2 ** 20 // of all experts
+const MANY_THREADS = 8
+const FEW_THREADS = 2
+const MANY_BYTES = 256 * 2 ** 20 // of all experts
 
 /** Threads for experts of so many bytes altogether. */
 export function readersFor(expertBytes: number): number {
-  return expertBytes < manyBytes ? fewThreads : manyThreads
+  return expertBytes < MANY_BYTES ? FEW_THREADS : MANY_THREADS
 }
 
 export function startNodeReaders(options: ReaderOptions): NodeReaders {
@@ -148,8 +148,8 @@ function reopenDirect(files: readonly string[], descriptors: number[]): string |
   try {
     for (const file of files) direct.push(openRegularSync(file, constants.O_DIRECT))
     // Some filesystems accept the flag and refuse the read.
-    const probe = new Uint8Array(alignedSharedBuffer(directAlignment))
-    readSync(direct[0], probe, 0, directAlignment, 0)
+    const probe = new Uint8Array(alignedSharedBuffer(DIRECT_ALIGNMENT))
+    readSync(direct[0], probe, 0, DIRECT_ALIGNMENT, 0)
   } catch (error) {
     for (const descriptor of direct) closeSync(descriptor)
     return (error as { code?: string }).code ?? String(error)

@@ -8,41 +8,46 @@ export interface ReadTotals {
   seconds: number // summed over reads
   busySeconds: number // wall time with at least one read under way
   retries: number
-  latency: number[] // bucket i counts reads of < 2^i / 8 ms
+  latency: number[] // by buckets, see latencyBoundMs
 }
 
-export const latencyBuckets = 20
+const LATENCY_BUCKETS = 20
 
-const iReads = 0
-const iBytes = 1
-const iSeconds = 2
-const iRetries = 3
-const iLatency = 4
+/** Milliseconds that the reads of a bucket took at most: whoever shows the histogram asks here what its steps are. */
+export function latencyBoundMs(bucket: number): number {
+  return 2 ** bucket / 8
+}
+
+const I_READS = 0
+const I_BYTES = 1
+const I_SECONDS = 2
+const I_RETRIES = 3
+const I_LATENCY = 4
 
 /** The counts of one reader, who alone writes them. */
 export class ReadCounters {
-  static readonly length = iLatency + latencyBuckets
+  static readonly length = I_LATENCY + LATENCY_BUCKETS
 
   constructor(private readonly counts: Float64Array = new Float64Array(ReadCounters.length)) {}
 
   /** A read has ended, and has brought so many bytes. */
   ended(bytes: number, ms: number): void {
-    this.counts[iReads]++
-    this.counts[iBytes] += bytes
-    this.counts[iSeconds] += ms / 1000
-    this.counts[iLatency + latencyBucket(ms)]++
+    this.counts[I_READS]++
+    this.counts[I_BYTES] += bytes
+    this.counts[I_SECONDS] += ms / 1000
+    this.counts[I_LATENCY + latencyBucket(ms)]++
   }
 
   retried(): void {
-    this.counts[iRetries]++
+    this.counts[I_RETRIES]++
   }
 
   addTo(totals: ReadTotals): void {
-    totals.reads += this.counts[iReads]
-    totals.bytes += this.counts[iBytes]
-    totals.seconds += this.counts[iSeconds]
-    totals.retries += this.counts[iRetries]
-    for (let i = 0; i < latencyBuckets; i++) totals.latency[i] += this.counts[iLatency + i]
+    totals.reads += this.counts[I_READS]
+    totals.bytes += this.counts[I_BYTES]
+    totals.seconds += this.counts[I_SECONDS]
+    totals.retries += this.counts[I_RETRIES]
+    for (let i = 0; i < LATENCY_BUCKETS; i++) totals.latency[i] += this.counts[I_LATENCY + i]
   }
 }
 
@@ -94,10 +99,10 @@ export function noReads(busySeconds = 0): ReadTotals {
     seconds: 0,
     busySeconds,
     retries: 0,
-    latency: new Array<number>(latencyBuckets).fill(0),
+    latency: new Array<number>(LATENCY_BUCKETS).fill(0),
   }
 }
 
 function latencyBucket(ms: number): number {
-  return Math.max(0, Math.min(latencyBuckets - 1, Math.floor(Math.log2(Math.max(ms, 1e-3) * 8)) + 1))
+  return Math.max(0, Math.min(LATENCY_BUCKETS - 1, Math.floor(Math.log2(Math.max(ms, 1e-3) * 8)) + 1))
 }

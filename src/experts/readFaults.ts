@@ -3,25 +3,25 @@
 import type { ReadBytes } from './readerLoop.js'
 
 export type FaultKind = 'none' | 'error' | 'short' | 'end' | 'flip'
-const kinds: readonly FaultKind[] = ['none', 'error', 'short', 'end', 'flip']
+const KINDS: readonly FaultKind[] = ['none', 'error', 'short', 'end', 'flip']
 
 // Words.
-const wKind = 0
-const wFile = 1 // -1: all
-const wReads = 2 // tries that are hit; -1: all
-const wDelay = 3 // ms
-const wSkip = 4 // reads that pass before one is picked; -1: none is
-const wPickedFile = 5 // -1: not picked yet
-const wPickedFrom = 6
-const wPickedTo = 7
-const wGate = 8
-const words = 9
+const W_KIND = 0
+const W_FILE = 1 // -1: all
+const W_READS = 2 // tries that are hit; -1: all
+const W_DELAY = 3 // ms
+const W_SKIP = 4 // reads that pass before one is picked; -1: none is
+const W_PICKED_FILE = 5 // -1: not picked yet
+const W_PICKED_FROM = 6
+const W_PICKED_TO = 7
+const W_GATE = 8
+const WORDS = 9
 
 const gate = { open: 0, shut: 1, waiting: 2 } as const
 
 /** The tester's side. */
 export class ReadFaults {
-  readonly buffer = new SharedArrayBuffer(words * 4)
+  readonly buffer = new SharedArrayBuffer(WORDS * 4)
   private readonly words = new Int32Array(this.buffer)
 
   constructor() {
@@ -48,31 +48,31 @@ export class ReadFaults {
 
   /** Whether the picked read has begun. */
   get isMet(): boolean {
-    return Atomics.load(this.words, wPickedFile) >= 0
+    return Atomics.load(this.words, W_PICKED_FILE) >= 0
   }
 
   /** Whether the picked read waits to be let go. */
   get isWaiting(): boolean {
-    return Atomics.load(this.words, wGate) === gate.waiting
+    return Atomics.load(this.words, W_GATE) === gate.waiting
   }
 
   letGo(): void {
-    Atomics.store(this.words, wGate, gate.open)
-    Atomics.notify(this.words, wGate)
+    Atomics.store(this.words, W_GATE, gate.open)
+    Atomics.notify(this.words, W_GATE)
   }
 
   private write(kind: FaultKind, file: number, reads: number, delayMs: number, skip: number, door: number): void {
     const { words } = this
-    Atomics.store(words, wKind, 0)
-    Atomics.store(words, wSkip, -1)
-    Atomics.store(words, wPickedFile, -1)
-    Atomics.store(words, wFile, file)
-    Atomics.store(words, wReads, reads)
-    Atomics.store(words, wDelay, delayMs)
-    Atomics.store(words, wGate, door)
-    Atomics.notify(words, wGate)
-    Atomics.store(words, wKind, kinds.indexOf(kind))
-    Atomics.store(words, wSkip, skip)
+    Atomics.store(words, W_KIND, 0)
+    Atomics.store(words, W_SKIP, -1)
+    Atomics.store(words, W_PICKED_FILE, -1)
+    Atomics.store(words, W_FILE, file)
+    Atomics.store(words, W_READS, reads)
+    Atomics.store(words, W_DELAY, delayMs)
+    Atomics.store(words, W_GATE, door)
+    Atomics.notify(words, W_GATE)
+    Atomics.store(words, W_KIND, KINDS.indexOf(kind))
+    Atomics.store(words, W_SKIP, skip)
   }
 }
 
@@ -80,7 +80,7 @@ export class ReadFaults {
 export function withFaults(read: ReadBytes, buffer: SharedArrayBuffer): ReadBytes {
   const words = new Int32Array(buffer)
   return (file, target, position) => {
-    const delayMs = Atomics.load(words, wDelay)
+    const delayMs = Atomics.load(words, W_DELAY)
     if (delayMs > 0) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, delayMs)
     switch (faultFor(words, file, position, target.length)) {
       case 'error':
@@ -103,33 +103,35 @@ export function withFaults(read: ReadBytes, buffer: SharedArrayBuffer): ReadByte
 }
 
 function faultFor(words: Int32Array, file: number, position: number, size: number): FaultKind {
-  if (Atomics.load(words, wSkip) >= 0 || Atomics.load(words, wPickedFile) >= 0) {
+  if (Atomics.load(words, W_SKIP) >= 0 || Atomics.load(words, W_PICKED_FILE) >= 0) {
     if (!isPicked(words, file, position, size)) return 'none'
     waitAtGate(words)
   }
-  const kind = kinds[Atomics.load(words, wKind)]
-  const only = Atomics.load(words, wFile)
+  const kind = KINDS[Atomics.load(words, W_KIND)]
+  const only = Atomics.load(words, W_FILE)
   if (kind === 'none' || (only >= 0 && only !== file)) return 'none'
   for (;;) {
-    const left = Atomics.load(words, wReads)
+    const left = Atomics.load(words, W_READS)
     if (left <= 0) return left < 0 ? kind : 'none'
-    if (Atomics.compareExchange(words, wReads, left, left - 1) === left) return kind
+    if (Atomics.compareExchange(words, W_READS, left, left - 1) === left) return kind
   }
 }
 
 function isPicked(words: Int32Array, file: number, position: number, size: number): boolean {
-  const picked = Atomics.load(words, wPickedFile)
+  const picked = Atomics.load(words, W_PICKED_FILE)
   if (picked >= 0) {
-    return picked === file && position >= Atomics.load(words, wPickedFrom) && position < Atomics.load(words, wPickedTo)
+    return (
+      picked === file && position >= Atomics.load(words, W_PICKED_FROM) && position < Atomics.load(words, W_PICKED_TO)
+    )
   }
-  if (Atomics.sub(words, wSkip, 1) !== 0) return false
-  Atomics.store(words, wPickedFrom, position)
-  Atomics.store(words, wPickedTo, position + size)
-  Atomics.store(words, wPickedFile, file)
+  if (Atomics.sub(words, W_SKIP, 1) !== 0) return false
+  Atomics.store(words, W_PICKED_FROM, position)
+  Atomics.store(words, W_PICKED_TO, position + size)
+  Atomics.store(words, W_PICKED_FILE, file)
   return true
 }
 
 function waitAtGate(words: Int32Array): void {
-  if (Atomics.compareExchange(words, wGate, gate.shut, gate.waiting) === gate.open) return
-  while (Atomics.load(words, wGate) === gate.waiting) Atomics.wait(words, wGate, gate.waiting)
+  if (Atomics.compareExchange(words, W_GATE, gate.shut, gate.waiting) === gate.open) return
+  while (Atomics.load(words, W_GATE) === gate.waiting) Atomics.wait(words, W_GATE, gate.waiting)
 }

@@ -5,7 +5,7 @@
 export type ReadMode = 'auto' | 'direct' | 'buffered'
 
 /** Offsets, sizes and addresses of direct reads are multiples of this; every filesystem accepts it. */
-export const directAlignment = 4096
+export const DIRECT_ALIGNMENT = 4096
 
 export interface ReadModeFacts {
   readonly wanted: ReadMode
@@ -23,8 +23,8 @@ export interface ReadModeChoice {
 export function chooseReadMode(facts: ReadModeFacts): ReadModeChoice {
   if (facts.wanted === 'buffered') return { direct: false, reason: 'buffered reads were asked for' }
   if (!facts.supported) return { direct: false, reason: 'this platform has no direct reads' }
-  if (facts.expertSize % directAlignment !== 0) {
-    const reason = `an expert of ${facts.expertSize} bytes is no multiple of ${directAlignment}`
+  if (facts.expertSize % DIRECT_ALIGNMENT !== 0) {
+    const reason = `an expert of ${facts.expertSize} bytes is no multiple of ${DIRECT_ALIGNMENT}`
     return { direct: false, reason }
   }
   if (facts.wanted === 'direct') return { direct: true, reason: 'direct reads were asked for' }

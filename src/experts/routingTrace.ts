@@ -32,10 +32,10 @@ export interface RoutingTrace extends TraceFacts {
   readonly steps: readonly TraceStep[]
 }
 
-const formatName = 'moeflux-trace'
-const version = 1
-const longestHeader = 16 << 20
-const mostExperts = 1 << 22 // of all layers; a simulation has memory for each
+const FORMAT_NAME = 'moeflux-trace'
+const VERSION = 1
+const LONGEST_HEADER = 16 << 20
+const MOST_EXPERTS = 1 << 22 // of all layers; a simulation has memory for each
 
 export function encodeTrace(trace: RoutingTrace): Uint8Array {
   const { steps, ...facts } = trace
@@ -44,7 +44,7 @@ export function encodeTrace(trace: RoutingTrace): Uint8Array {
   const stepTokens = steps.map(step => step.tokens)
   const kept = { ...(hasIds && { tokenIds: true }), ...(hasWeights && { routerWeights: true }) }
   const text = new TextEncoder().encode(
-    `${JSON.stringify({ format: formatName, version, ...facts, ...kept, stepTokens })}\n`,
+    `${JSON.stringify({ format: FORMAT_NAME, version: VERSION, ...facts, ...kept, stepTokens })}\n`,
   )
   const parts: (Uint16Array | Uint32Array | Float32Array)[] = steps.map(step => step.experts)
   if (hasIds) parts.push(...steps.map(step => step.ids as Uint32Array))
@@ -61,7 +61,7 @@ export function encodeTrace(trace: RoutingTrace): Uint8Array {
 
 export function decodeTrace(bytes: Uint8Array, file: string): RoutingTrace {
   const bad = (detail: string, options?: ErrorOptions) => new FormatError('BAD_TRACE', file, detail, options)
-  const end = bytes.subarray(0, longestHeader).indexOf(10)
+  const end = bytes.subarray(0, LONGEST_HEADER).indexOf(10)
   if (end < 0) throw bad('is not a trace: it has no first line')
   let header: Record<string, unknown>
   try {
@@ -69,8 +69,8 @@ export function decodeTrace(bytes: Uint8Array, file: string): RoutingTrace {
   } catch (cause) {
     throw bad('is not a trace: the first line is not JSON', { cause })
   }
-  if (header?.format !== formatName) throw bad(`is not a trace: its format is not ${formatName}`)
-  if (header.version !== version) throw bad(`is a trace of another version than ${version}`)
+  if (header?.format !== FORMAT_NAME) throw bad(`is not a trace: its format is not ${FORMAT_NAME}`)
+  if (header.version !== VERSION) throw bad(`is a trace of another version than ${VERSION}`)
   const facts = readFacts(header, bad)
   const { stepTokens } = header
   if (!Array.isArray(stepTokens) || stepTokens.length === 0 || !stepTokens.every(tokens => isCount(tokens, 1))) {
@@ -118,8 +118,8 @@ function readFacts(header: Record<string, unknown>, bad: (detail: string) => For
     if (typeof value !== 'string') throw bad(`${name} is not text`)
     return value
   }
-  const layers = count('layers', header.layers, 1, mostExperts)
-  const experts = count('experts', header.experts, 1, Math.min(2 ** 16, Math.floor(mostExperts / layers)))
+  const layers = count('layers', header.layers, 1, MOST_EXPERTS)
+  const experts = count('experts', header.experts, 1, Math.min(2 ** 16, Math.floor(MOST_EXPERTS / layers)))
   const seconds = engine.get('computeSecondsPerToken')
   if (typeof seconds !== 'number' || !(seconds >= 0)) throw bad('engine.computeSecondsPerToken is not a time')
   return {
@@ -131,7 +131,7 @@ function readFacts(header: Record<string, unknown>, bad: (detail: string) => For
     engine: {
       backend: text('engine.backend', engine.get('backend')),
       policy: text('engine.policy', engine.get('policy')),
-      slots: count('engine.slots', engine.get('slots'), 1, 2 * mostExperts),
+      slots: count('engine.slots', engine.get('slots'), 1, 2 * MOST_EXPERTS),
       hits: count('engine.hits', engine.get('hits'), 0),
       misses: count('engine.misses', engine.get('misses'), 0),
       computeSecondsPerToken: seconds,

@@ -14,7 +14,7 @@ export interface RateTuning {
 /** Chosen by replaying traces (docs/performance-log.md). */
 export const defaultTuning: RateTuning = { shortHalfLife: 4, longHalfLife: 64, shortShare: 0.3, meanShare: 2 }
 
-const largestUnit = 2 ** 400
+const LARGEST_UNIT = 2 ** 400
 
 /** A faded count per expert. Instead of fading all counts at each step, a use counts for more at each step. */
 class FadingCounts {
@@ -32,7 +32,7 @@ class FadingCounts {
 
   tick(): void {
     this.unit *= this.growth
-    if (this.unit < largestUnit) return
+    if (this.unit < LARGEST_UNIT) return
     for (let i = 0; i < this.counts.length; i++) this.counts[i] /= this.unit
     this.sum /= this.unit
     this.unit = 1

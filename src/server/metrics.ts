@@ -2,7 +2,7 @@
 // from the model when they are asked for. A registry per server: two servers in one process do not mix.
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { ModelStats, SessionEvent, SessionState, Usage } from '../index.js'
-import type { TierStats } from '../serving.js'
+import { latencyBoundMs, type TierStats } from '../serving.js'
 import { CountedHistogram } from './countedHistogram.js'
 import { addStoreMetrics } from './storeMetrics.js'
 
@@ -16,9 +16,8 @@ export interface MetricsSources {
   readonly bodyBytes: () => number
 }
 
-/** The engine's own histogram has steps of twice the time. */
 function readTimes({ readLatencyMs: counts, readSeconds: sum }: ModelStats) {
-  return [{ counts, sum, bounds: counts.map((_, step) => 2 ** step / 8 / 1000) }]
+  return [{ counts, sum, bounds: counts.map((_, step) => latencyBoundMs(step) / 1000) }]
 }
 
 export class Metrics {

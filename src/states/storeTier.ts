@@ -42,7 +42,7 @@ export interface TierCounters extends WriteCounters {
 /** Runs work that an answer waits for, as long as there is time left for the store, and so much more. */
 type InTime = <T>(work: (limit: AbortSignal) => Promise<T>, moreMs?: number) => Promise<T>
 
-/** Seconds. */
+/** Seconds. Other steps than those of reads of experts (readCounters.ts): finest around the time that answers wait at most. */
 export const WAIT_BOUNDS: readonly number[] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.25, 0.3, 0.5, 1, 2.5, 5, 10]
 
 const SLOWEST_BYTES_PER_MS = 100_000 // a store that is slower than 100 MB/s is not waited for

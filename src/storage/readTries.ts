@@ -1,8 +1,10 @@
 // How often a read is tried, wherever bytes are read that a computation cannot do without: a bounded number of times with a
-// pause in between, which gets over what passes. Who reads keeps the count; how to pause is his business.
+// pause in between, which gets over what passes. Who reads keeps the count; how to pause is his business. Networks want another
+// patience, since what came before a break is kept and pauses are long: rangeFetcher.ts for models that stay on a server,
+// hub/downloadFile.ts for ranges on their way to a file, hub/hubClient.ts for questions to a hub.
 import type { ByteSource } from './byteSource.js'
 
-const pausesMs = [2, 10]
+const PAUSES_MS = [2, 10]
 
 /** The tries of one read. */
 export class ReadTries {
@@ -10,7 +12,7 @@ export class ReadTries {
 
   /** A try has failed: how long to wait before the next one, in ms; null: that was the last. */
   failed(): number | null {
-    return pausesMs[this.failures++] ?? null
+    return PAUSES_MS[this.failures++] ?? null
   }
 }
 

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { ExpertReadError, ReadError } from '#moeflux/errors.js'
 import { ExpertReaderPool } from '#moeflux/experts/expertReaderPool.js'
-import { aborted, ExpertStreamer } from '#moeflux/experts/expertStreamer.js'
+import { ABORTED, ExpertStreamer } from '#moeflux/experts/expertStreamer.js'
 import { memoryGroups } from '#moeflux/experts/nodeMemory.js'
 import { type NodeReaders, readMemory, startNodeReaders } from '#moeflux/experts/nodeReaders.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
@@ -70,7 +70,7 @@ function start(slots: number, reads: ReadMode, faults?: ReadFaults) {
     try {
       streamer.request(layer, wanted)
       for (let count = streamer.next(batch); count !== 0; count = streamer.next(batch)) {
-        if (count === aborted) return 'aborted'
+        if (count === ABORTED) return 'aborted'
         for (const slot of batch.subarray(0, count)) {
           const bytes = new Uint8Array(bank.buffer, slot * expertSize, expertSize)
           const want = byteOf(layer, streamer.expertOf(slot))

@@ -6,7 +6,7 @@ import { openReferenceBackend } from '#moeflux/compute/reference/referenceBacken
 import type { TierStats } from '#moeflux/compute/stats.js'
 import type { ComputeThread, WasmHost } from '#moeflux/compute/wasm/host.js'
 import { nodeHost } from '#moeflux/compute/wasm/nodeHost.js'
-import { defaultFillsPerStep, defaultMovesPerStep } from '#moeflux/experts/expertTiers.js'
+import { DEFAULT_FILLS_PER_STEP, DEFAULT_MOVES_PER_STEP } from '#moeflux/experts/expertTiers.js'
 import { ReadFaults } from '#moeflux/experts/readFaults.js'
 import type { RoutingTrace, TraceStep } from '#moeflux/experts/routingTrace.js'
 import { simulateTiers } from '#moeflux/experts/simulateTiers.js'
@@ -192,9 +192,9 @@ describe('what the engine does', () => {
       const engine = { backend: 'webgpu', policy: 'lrfu', slots: 20, hits: 0, misses: 0, computeSecondsPerToken: 0 }
       const trace: RoutingTrace = { model: 'dice', layers, experts, expertsPerToken, expertBytes, engine, steps }
       const rules = {
-        bytesPerStep: defaultMovesPerStep * expertBytes,
+        bytesPerStep: DEFAULT_MOVES_PER_STEP * expertBytes,
         usesToPay: USES_TO_PAY,
-        fillsPerStep: defaultFillsPerStep,
+        fillsPerStep: DEFAULT_FILLS_PER_STEP,
         uploadFromTokens: 64,
       }
       const pools = Math.floor(sizes.gpu / least)

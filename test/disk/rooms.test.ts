@@ -92,6 +92,23 @@ test('a circle of types is found', () => {
   expect(cyclesIn(imports).flat()).toContain('model/layers.ts')
 })
 
+test('members are private by the same word, and constants that are plain values are in upper case', () => {
+  expect(otherHands(sources)).toEqual([])
+  const other = ['class A {', '  readonly #b = 1', '}', 'export const mostBytes = 2 << 3 // why', 'const c = make(4)']
+  expect(otherHands(new Map([['a.ts', other.join('\n')]]))).toEqual(['a.ts: #b', 'a.ts: mostBytes'])
+})
+
+/** Names that are written another way than CONTRIBUTING.md says. */
+function otherHands(texts: ReadonlyMap<string, string>): string[] {
+  const value = String.raw`(?:-?[\d_.]+(?:e-?\d+)?|0x[0-9a-f_]+|'[^'\n]*')`
+  const values = String.raw`(?:${value}(?: (?:\*\*|<<|[*/+-]) ${value})*|\[${value}(?:, ${value})*\](?: as const)?)`
+  const member = /^ +(?:(?:static|readonly|async|get|set) )*(#\w+)/gm
+  const constant = new RegExp(String.raw`^(?:export )?const ([a-z]\w*)(?:: [^=\n]+)? = ${values}\s*(?:\/\/.*)?$`, 'gm')
+  return [...texts].flatMap(([file, text]) => {
+    return [member, constant].flatMap(rule => [...text.matchAll(rule)].map(([, name]) => `${file}: ${name}`))
+  })
+}
+
 function brokenRules(imports: readonly Import[]): string[] {
   return imports.filter(each => !isAllowed(each)).map(({ from, to }) => `${from} imports ${to}`)
 }

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { ensureSyntheticModel } from '#moeflux/bench/syntheticModel.js'
 import { parseSyntheticSpec, syntheticSpec } from '#moeflux/bench/syntheticSpec.js'
-import { topics } from '#moeflux/bench/syntheticWeights.js'
+import { TOPICS } from '#moeflux/bench/syntheticWeights.js'
 import { TokenStream } from '#moeflux/bench/tokenStream.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { presets } from '#moeflux/model/presets.js'
@@ -164,7 +164,7 @@ describe('token stream', () => {
   test('stays on a topic for a while, and is the same for the same seed', () => {
     const tokens = new TokenStream(4096, 3).take(500)
     expect(new TokenStream(4096, 3).take(500)).toEqual(tokens)
-    const stays = tokens.filter((token, i) => i > 0 && token % topics === tokens[i - 1] % topics).length
+    const stays = tokens.filter((token, i) => i > 0 && token % TOPICS === tokens[i - 1] % TOPICS).length
     expect(stays / tokens.length).toBeGreaterThan(0.9)
     expect(Math.max(...tokens)).toBeLessThan(4096)
   })

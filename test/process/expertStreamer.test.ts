@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { ExpertReadError } from '#moeflux/errors.js'
-import { aborted, ExpertStreamer, type ReadQueue } from '#moeflux/experts/expertStreamer.js'
+import { ABORTED, ExpertStreamer, type ReadQueue } from '#moeflux/experts/expertStreamer.js'
 import { PrefetchGovernor } from '#moeflux/experts/prefetchGovernor.js'
 import { PreviousExperts } from '#moeflux/experts/previousExperts.js'
 import { type ReadRequest, readState } from '#moeflux/experts/readRing.js'
@@ -140,7 +140,7 @@ function computeLayer(
   if (ofPrompt) streamer.readNextLayer(layer + 1, wanted.length, () => [3, 1])
   for (;;) {
     const count = streamer.next(batch)
-    if (count === aborted) break
+    if (count === ABORTED) break
     if (count === 0) {
       expect([...got].sort((a, b) => a - b)).toEqual([...wanted])
       break

@@ -2,7 +2,7 @@
 // slots into waves on the board. Layers are counted among those with experts. Runs in the leading worker alone; the others
 // only see waves.
 import { MoefluxError } from '../../errors.js'
-import { aborted, type ExpertStreamer } from '../../experts/expertStreamer.js'
+import { ABORTED, type ExpertStreamer } from '../../experts/expertStreamer.js'
 import { PromptStalls } from '../../experts/promptStalls.js'
 import { EarlyRouter } from './earlyRouter.js'
 import { COUNTERS, type JobBoard, WAVE } from './jobBoard.js'
@@ -151,7 +151,7 @@ export class ExpertFeed {
   }
 
   private nextBatch(): number {
-    if (this.board.aborted) return aborted
+    if (this.board.aborted) return ABORTED
     try {
       return this.streamer.next(this.batch)
     } catch (error) {

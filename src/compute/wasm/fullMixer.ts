@@ -2,7 +2,7 @@
 // their pages, then attention by blocks of queries and groups of heads, then the output projection.
 
 import { PAGE_TOKENS } from '../kvPages.js'
-import { attentionQueryBlock, floatTypeCode } from './kernels.js'
+import { ATTENTION_QUERY_BLOCK, floatTypeCode } from './kernels.js'
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import type { PlacedAttention, PlacedLayer } from './placedModel.js'
 import type { Rows } from './scratch.js'
@@ -129,11 +129,11 @@ export class FullMixer {
     let before = 0
     for (let run = 0; run < board.runs; run++) {
       const { rowStart, rows, position } = board.run(run)
-      const units = Math.ceil(rows / attentionQueryBlock) * groups
+      const units = Math.ceil(rows / ATTENTION_QUERY_BLOCK) * groups
       while (unit < before + units) {
-        const block = Math.floor((unit - before) / groups) * attentionQueryBlock
+        const block = Math.floor((unit - before) / groups) * ATTENTION_QUERY_BLOCK
         const head = ((unit - before) % groups) * heads
-        const count = Math.min(attentionQueryBlock, rows - block)
+        const count = Math.min(ATTENTION_QUERY_BLOCK, rows - block)
         const at = position + lane.shift + block
         this.attendBlock(run, rowStart + block, count, at, head, Math.min(numHeads, head + heads))
         unit = team.claim(counter, 1)

@@ -49,11 +49,11 @@ export function blockScratchBytes(cols: number): number {
 
 /** Bytes of scratch that one thread's call of `attention` needs: for so many tokens and heads in the call. */
 export function attentionScratchBytes(tokens: number, heads: number, headDim: number): number {
-  return Math.min(tokens, attentionQueryBlock) * heads * (headDim * 4 + 16 + PAGE_TOKENS * 4)
+  return Math.min(tokens, ATTENTION_QUERY_BLOCK) * heads * (headDim * 4 + 16 + PAGE_TOKENS * 4)
 }
 
 /** `attention` walks the pages once for so many tokens. */
-export const attentionQueryBlock = 8
+export const ATTENTION_QUERY_BLOCK = 8
 
 /** Bytes of scratch that one thread's call of `route` needs. */
 export function routeScratchBytes(experts: number, groups: number): number {

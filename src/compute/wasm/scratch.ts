@@ -11,8 +11,8 @@ import type { QuantBits, QuantGroup } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
 import { alignUp } from './bank.js'
 import {
+  ATTENTION_QUERY_BLOCK,
   activationBytes,
-  attentionQueryBlock,
   attentionScratchBytes,
   blockActivationBytes,
   blockScratchBytes,
@@ -256,7 +256,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       decay: cursor.rows(chunk, config.linearValueHeads),
       keys: cursor.rows(PRIVATE_ROWS, kvDim),
       product: cursor.bytes(Math.max(matmulScratchBytes(longestRecord), blockBytes)),
-      attention: cursor.bytes(attentionScratchBytes(attentionQueryBlock, config.numHeads, config.headDim)),
+      attention: cursor.bytes(attentionScratchBytes(ATTENTION_QUERY_BLOCK, config.numHeads, config.headDim)),
       route: cursor.bytes(routeScratchBytes(config.numExperts, groups)),
       head: stage(HEAD_ROWS, config.hiddenSize),
       headInput: stage(headChunk === 0 ? 0 : PRIVATE_ROWS, headInput.cols),

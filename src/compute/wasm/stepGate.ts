@@ -10,11 +10,11 @@ import { Team } from './team.js'
  * read.
  */
 export type GatePlace = 'meet' | 'wait'
-const places: readonly GatePlace[] = ['meet', 'wait']
+const PLACES: readonly GatePlace[] = ['meet', 'wait']
 
 /** hold: stands there until `open`. throw: fails there, as a kernel that traps would. */
 export type GateAction = 'hold' | 'throw'
-const actions: readonly GateAction[] = ['hold', 'throw']
+const ACTIONS: readonly GateAction[] = ['hold', 'throw']
 
 const WORKER = 0
 const PLACE = 1
@@ -44,8 +44,8 @@ export class StepGate {
     const { words } = this
     Atomics.store(words, LEFT, 0)
     Atomics.store(words, WORKER, worker)
-    Atomics.store(words, PLACE, places.indexOf(place))
-    Atomics.store(words, ACTION, actions.indexOf(action))
+    Atomics.store(words, PLACE, PLACES.indexOf(place))
+    Atomics.store(words, ACTION, ACTIONS.indexOf(action))
     Atomics.store(words, LEFT, n)
     this.let()
   }
@@ -85,11 +85,11 @@ class Turnstile {
 
   pass(place: GatePlace): void {
     const { words } = this
-    if (Atomics.load(words, WORKER) !== this.worker || places[Atomics.load(words, PLACE)] !== place) return
+    if (Atomics.load(words, WORKER) !== this.worker || PLACES[Atomics.load(words, PLACE)] !== place) return
     if (Atomics.sub(words, LEFT, 1) !== 1) return
     Atomics.store(words, STATE, STANDS)
     Atomics.notify(words, STATE)
-    if (actions[Atomics.load(words, ACTION)] === 'throw') throw new Error('injected failure')
+    if (ACTIONS[Atomics.load(words, ACTION)] === 'throw') throw new Error('injected failure')
     // It may have been opened just before this worker came to stand here.
     while (Atomics.load(words, STATE) === STANDS && Atomics.load(words, WORKER) === this.worker) {
       Atomics.wait(words, STATE, STANDS, LOOK_AGAIN_MS)

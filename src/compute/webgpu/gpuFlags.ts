@@ -12,7 +12,7 @@ export const bufferUsage = {
 
 export const mapMode = { read: 1, write: 2 } as const
 
-export const shaderStageCompute = 4
+export const SHADER_STAGE_COMPUTE = 4
 
 /** Of buffers that experts lie in. */
 export const POOL_USAGE = bufferUsage.storage | bufferUsage.copyDst

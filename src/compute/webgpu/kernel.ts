@@ -1,7 +1,7 @@
 // A compiled compute pipeline and the bind groups made for it. Layouts are read off the shader's own `@binding` lines,
 // so that a host wrapper lists buffers in that order and cannot disagree with the text.
 import { BackendUnavailableError } from '../../errors.js'
-import { bufferUsage, shaderStageCompute } from './gpuFlags.js'
+import { bufferUsage, SHADER_STAGE_COMPUTE } from './gpuFlags.js'
 import { type ShaderConstants, type ShaderName, shaderSource } from './shaderSource.js'
 
 export interface BufferSlice {
@@ -94,7 +94,7 @@ function bindingsOf(code: string): GPUBindGroupLayoutEntry[] {
   const entries: GPUBindGroupLayoutEntry[] = []
   for (const match of code.matchAll(/@binding\((\d+)\)\s*var<\s*(uniform|storage\s*,\s*(read_write|read))\s*>/g)) {
     const type = match[2] === 'uniform' ? 'uniform' : match[3] === 'read' ? 'read-only-storage' : 'storage'
-    entries[Number(match[1])] = { binding: Number(match[1]), visibility: shaderStageCompute, buffer: { type } }
+    entries[Number(match[1])] = { binding: Number(match[1]), visibility: SHADER_STAGE_COMPUTE, buffer: { type } }
   }
   return entries.filter(entry => entry !== undefined)
 }

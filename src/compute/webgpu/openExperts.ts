@@ -1,7 +1,7 @@
 // Opens what a model with experts needs beside its other weights: who reads them, who computes those that are not on the GPU, and
 // the slots that they lie in. In two halves, since the staging of resident weights has room before that of experts is made.
 import { BackendUnavailableError } from '../../errors.js'
-import { defaultFillsPerStep, defaultMovesPerStep, ExpertTiers } from '../../experts/expertTiers.js'
+import { DEFAULT_FILLS_PER_STEP, DEFAULT_MOVES_PER_STEP, ExpertTiers } from '../../experts/expertTiers.js'
 import { allLayers } from '../../model/layerTensors.js'
 import { pathsOf } from '../../storage/byteSource.js'
 import type { PackedModel } from '../../storage/packedModel.js'
@@ -113,8 +113,8 @@ function tiersOf({ packed, model, room }: ExpertRequest, memorySlots: number, { 
   const { poolOfLayer, slots: poolSlots } = room.pools
   const { slotBytes: expertBytes } = model
   const sizes = { layers: expertLayers.length, experts, expertBytes, poolOfLayer, poolSlots, memorySlots }
-  const bytesPerStep = defaultMovesPerStep * expertBytes
-  const rule = { bytesPerStep, usesToPay, fillsPerStep: defaultFillsPerStep }
+  const bytesPerStep = DEFAULT_MOVES_PER_STEP * expertBytes
+  const rule = { bytesPerStep, usesToPay, fillsPerStep: DEFAULT_FILLS_PER_STEP }
   return new ExpertTiers({ ...sizes, policy: 'lrfu' }, rule, { stagingBuffers: STAGING_BUFFERS })
 }
 

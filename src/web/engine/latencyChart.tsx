@@ -1,5 +1,6 @@
 // How long reads of experts took, in steps of twice the time: the shape of a disk, and of what else it does.
-import { latencyShare, latencyTop } from '../state/latency.js'
+import { latencyBoundMs } from '#moeflux/browser/page.js'
+import { latencyShare } from '../state/latency.js'
 import * as format from '../ui/format.js'
 
 export function LatencyChart({ latency, wastedBytes }: { latency: readonly number[]; wastedBytes: number }) {
@@ -15,7 +16,7 @@ export function LatencyChart({ latency, wastedBytes }: { latency: readonly numbe
         {latency.slice(Math.max(0, first), last + 1).map((count, i) => (
           <div key={`${first + i}`} class="latency-step">
             <i class="latency-bar" style={{ height: `${(count / most) * 100}%` }} />
-            <small>{ms(latencyTop(first + i))}</small>
+            <small>{ms(latencyBoundMs(first + i))}</small>
           </div>
         ))}
       </div>
