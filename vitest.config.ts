@@ -6,7 +6,6 @@ const LONG = [
   'server/soak',
   'backend/webgpuLayerKinds',
   'model/families',
-  'model/perplexity',
   'model/sequences',
   'backend/webgpuBackend',
   'browser/engineFaults',
@@ -34,7 +33,11 @@ const TOGETHER = ['test/{unit,disk,threads}/*.test.ts']
 const BUSY = ['test/browser/*.test.ts', 'test/server/{soak,replicas,life}.test.ts']
 
 // Two processes for all of these, too: a GPU's programs are compiled once in each, which takes seconds where it is emulated.
-const GPU = ['test/model/*.test.ts', 'test/backend/webgpu*.test.ts']
+const GPU = [
+  'test/model/*.test.ts',
+  'test/backend/webgpu*.test.ts',
+  'test/backend/{faultWalk,gpuSizes,leastExperts,readFaults,smallGpu}.test.ts',
+]
 
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {

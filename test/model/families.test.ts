@@ -1,7 +1,5 @@
 // Every family on every backend against the reference values of another implementation: the residual stream after each
 // layer, router picks and weights, state, logits, greedy text. Weights are kept as the checkpoints have them.
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { LayerProbe, LayerState, ProbeResult } from '#moeflux/compute/backend.js'
@@ -11,7 +9,8 @@ import { type Model, openModel } from '#moeflux/session/openModel.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { type BackendRow, backends } from '../support/backends.js'
 import { expectClose } from '../support/bands.js'
-import { FamilyGoldens, familyNames, keptWeights, writeFamily } from '../support/families.js'
+import { FamilyGoldens, type FamilyName, familyNames, keptWeights, writeFamily } from '../support/families.js'
+import { folderOfThisFile } from '../support/temporaryFolders.js'
 
 /** Largest differences from the reference values for arithmetic in float32. */
 const EXACT = { values: 1e-3, weights: 1e-4, states: 1e-4 }
@@ -21,9 +20,24 @@ const cases = backends
   // int8 activations meet quantized weights alone: with floats an emulated GPU would compute the same again.
   .filter(({ backend, family }) => !backend.isSlow || backend.sameTokens || keptWeights(family).bits === undefined)
 
+const packed = new Map<FamilyName, Promise<string>>() // once for all backends
+
+function packFamily(family: FamilyName): Promise<string> {
+  const known = packed.get(family)
+  if (known !== undefined) return known
+  const pack = async () => {
+    const folder = folderOfThisFile('family')
+    const target = join(folder, 'packed')
+    await packFolder(writeFamily(family, join(folder, 'source')), target, keptWeights(family))
+    return target
+  }
+  const packing = pack()
+  packed.set(family, packing)
+  return packing
+}
+
 describe.each(cases)('$family on $backend.name', ({ backend, family }) => {
   const goldens = new FamilyGoldens(family)
-  const folder = mkdtempSync(join(tmpdir(), 'moeflux-family-'))
   const ids = goldens.ints('ids')
   let model: Model
   let probe: ProbeResult
@@ -32,18 +46,13 @@ describe.each(cases)('$family on $backend.name', ({ backend, family }) => {
   let last: Float32Array
 
   beforeAll(async () => {
-    const packed = join(folder, 'packed')
-    await packFolder(writeFamily(family, join(folder, 'source')), packed, keptWeights(family))
-    model = await openModel(packed, backend.options)
+    model = await openModel(await packFamily(family), backend.options)
     context = model.createContext()
     probe = await context.probe({ tokens: ids })
     last = (await context.evalPrompt(ids)) as Float32Array
     states = [...decodeLayers(await context.saveState(), model.config)]
   })
-  afterAll(async () => {
-    await model?.close()
-    rmSync(folder, { recursive: true, force: true })
-  })
+  afterAll(() => model?.close())
 
   test('the residual stream after each layer, and the logits', () => {
     const rows = goldens.ints('rows')

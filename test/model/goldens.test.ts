@@ -1,13 +1,14 @@
-// Every backend against the reference values of both models: each tensor of every layer, states, logits, greedy text.
-// (Perplexity has a file of its own, the check.* rows are looked at where packing is tested.)
+// Every backend against the reference values of both models: each tensor of every layer, states, logits, greedy text, log
+// probabilities of held-out text. (The check.* rows are looked at where packing is tested.)
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { LayerState, ProbeResult } from '#moeflux/compute/backend.js'
 import { decodeLayers } from '#moeflux/engine/snapshot.js'
 import { type Model, openModel } from '#moeflux/session/openModel.js'
-import { backends } from '../support/backends.js'
+import { type BackendRow, backends } from '../support/backends.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
 import { Goldens } from '../support/goldens.js'
 import { demoModel, packTiny } from '../support/models.js'
+import { perplexity, tokenLogprobs } from '../support/tokenLogprobs.js'
 
 const models = [
   { name: 'demo', goldens: 'demo', prompts: 3, folder: async () => demoModel },
@@ -124,12 +125,41 @@ describe.each(cases)('$model.name on $backend.name', ({ backend, model: source }
     await context.close()
   })
 
+  // On slow backends the logits of every position are compared already; what is left is int8's own loss. No layout has text of its own.
+  const hasText = (!backend.isSlow || !backend.sameTokens) && !source.name.includes('fused')
+  const compareText = async () => {
+    const allWant = floats('nll.token_logprobs') // [rows, length - 1]
+    const allIds = ints('nll.input_ids') // [rows, length]
+    const rows = allIds.length - allWant.length
+    const length = allIds.length / rows
+    const got: number[] = []
+    const want: number[] = []
+    for (const [row, tokens] of lengthsSeen(backend, rows, length).entries()) {
+      got.push(...(await tokenLogprobs(model, [...allIds.subarray(row * length, row * length + tokens)])))
+      want.push(...allWant.subarray(row * (length - 1), row * (length - 1) + tokens - 1))
+    }
+    expect(got.length).toBe(want.length)
+    if (backend.sameTokens) expectClose(got, want, backend.logits, 'log probabilities')
+    expect(Math.abs(perplexity(got) / perplexity(want) - 1)).toBeLessThan(backend.perplexity)
+  }
+  if (hasText) test('log probabilities and perplexity of held-out text', { timeout: 600_000 }, compareText)
+
   test('nothing in the golden file was left out', () => {
-    const left = backend.isSlow ? /^(check|nll|p[1-9])\./ : /^(check|nll)\./
+    const left = new RegExp(`^(check${hasText ? '' : '|nll'}${backend.isSlow ? '|p[1-9]' : ''})\\.`)
     const unseen = goldens.names.filter(name => !seen.has(name) && !left.test(name))
     expect(unseen).toEqual([])
   })
 })
+
+/**
+ * Tokens of each text that a backend sees from its beginning: probabilities there do not depend on what follows. One text is seen to
+ * its end, plain JavaScript sees a little more than a chunk of each, and an emulated GPU little.
+ */
+function lengthsSeen({ isSlow, name }: BackendRow, rows: number, length: number): number[] {
+  if (isSlow) return [40]
+  const most = Math.min(name === 'reference' ? 70 : 256, length)
+  return Array.from({ length: rows }, (_, row) => (row === 0 && name !== 'reference' ? length : most))
+}
 
 function best(row: Float32Array): number {
   return row.indexOf(row.reduce((a, b) => Math.max(a, b)))

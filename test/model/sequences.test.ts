@@ -118,12 +118,12 @@ describe.each(stateBackends)('sequences on $name', backend => {
   })
 
   test('evaluations of several contexts at once do not touch each other', async () => {
-    const sequences = [10, 11, 12, 13].map(seed => randomTokens(seed, isBrief ? 26 : 80))
+    const sequences = [10, 11, 12, 13].map(seed => randomTokens(seed, isBrief ? 15 : 80))
     const wants = await Promise.all(sequences.map(fresh))
     const contexts = sequences.map(() => model.createContext())
     const logits = await Promise.all(
       contexts.map(async (context, i) => {
-        const [tokens, prompt] = [sequences[i], isBrief ? 18 + i : 20 * i + 5]
+        const [tokens, prompt] = [sequences[i], isBrief ? 8 + i : 20 * i + 5]
         let last = await context.evalPrompt(tokens.slice(0, prompt))
         for (const token of tokens.slice(prompt)) last = await context.evalToken(token)
         return last
@@ -157,7 +157,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
   test('rewind to every position of a long sequence, replaying no more than from the nearest checkpoint', {
     timeout: 240_000,
   }, async () => {
-    const count = isBrief ? 30 : 300
+    const count = isBrief ? 24 : 300
     const tokens = randomTokens(30, count)
     const oracle = model.createContext()
     const { logits } = await oracle.evaluate(tokens, { logits: 'all' })
@@ -319,7 +319,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
   })
 
   test('restoring twice gives the same, whatever happened between', async () => {
-    const tokens = randomTokens(50, 90)
+    const tokens = randomTokens(50, isBrief ? 78 : 90)
     const context = model.createContext()
     await context.evalPrompt(tokens.slice(0, 70))
     await context.checkpoint()
@@ -334,7 +334,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
   })
 
   test('a state that two contexts took goes two ways, and stays what it was', async () => {
-    const start = randomTokens(55, 75)
+    const start = randomTokens(55, isBrief ? 20 : 75)
     const steps = isBrief ? 5 : 12
     const ways = [randomTokens(56, steps), randomTokens(57, steps)]
     const wants = [await fresh([...start, ...ways[0]]), await fresh([...start, ...ways[1]])]
@@ -352,7 +352,11 @@ describe.each(stateBackends)('sequences on $name', backend => {
     }
     await contexts[0].close()
     kept.release()
-    same(await contexts[1].rewind(78), await fresh([...start, ...ways[1].slice(0, 3)]), 'with the kept state gone')
+    same(
+      await contexts[1].rewind(start.length + 3),
+      await fresh([...start, ...ways[1].slice(0, 3)]),
+      'with the kept state gone',
+    )
     await contexts[1].close()
   })
 
@@ -371,7 +375,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
   })
 
   test('an abort in the middle of a prompt leaves a token boundary, and nothing else', async () => {
-    const count = isBrief ? 140 : 300
+    const count = isBrief ? 100 : 300 // more than a chunk behind the first 30
     const tokens = randomTokens(70, count)
     const context = model.createContext()
     await context.evalPrompt(tokens.slice(0, 30))
@@ -390,7 +394,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
   })
 
   test('an abort inside a step leaves the last boundary', async () => {
-    const tokens = randomTokens(71, 60)
+    const tokens = randomTokens(71, isBrief ? 36 : 60)
     const context = model.createContext()
     await context.evalPrompt(tokens.slice(0, 20))
     for (const delay of [0, 1, 2, 4, 8]) {
