@@ -40,9 +40,15 @@ afterAll(async () => {
   await model.close()
 })
 
-async function greedy(backend: Backend, sequence = backend.createSequence(), tokens = prompt): Promise<number[]> {
+/** `length`: of what is said. */
+async function greedy(
+  backend: Backend,
+  sequence = backend.createSequence(),
+  tokens = prompt,
+  length = 6,
+): Promise<number[]> {
   const out: number[] = []
-  for (let i = 0; i < 6; i++) {
+  for (let i = 0; i < length; i++) {
     const run = i === 0 ? { tokens, phase: 'prompt' as const } : { tokens: out.slice(-1), phase: 'decode' as const }
     const [{ argmax }] = await backend.step([{ sequence, ...run, output: 'argmax' }])
     out.push(argmax as number)
@@ -66,19 +72,19 @@ async function growUntilFull(backend: WebgpuBackend): Promise<{ sequences: numbe
     const sequence = backend.createSequence()
     const told = reference.createSequence()
     const tokens = [kept.length, 30, 2]
-    const said = await greedy(backend, sequence, tokens).catch(error => error)
+    const said = await greedy(backend, sequence, tokens, 3).catch(error => error)
     slots.push(backend.stats().tiers?.gpu.slots ?? backend.stats().expertSlots)
     if (said instanceof Error) {
       expect(said).toMatchObject({ code: 'OUT_OF_MEMORY' })
       break
     }
-    expect(said, `sequence ${kept.length}`).toEqual(await greedy(reference, told, tokens))
+    expect(said, `sequence ${kept.length}`).toEqual(await greedy(reference, told, tokens, 3))
     kept.push({ sequence, told })
   }
   // Nothing has changed for the others, and there is room again when one of them goes.
   kept.pop()?.sequence.release()
   for (const { sequence, told } of [kept[0], kept[kept.length - 1]]) {
-    expect(await greedy(backend, sequence, [5])).toEqual(await greedy(reference, told, [5]))
+    expect(await greedy(backend, sequence, [5], 3)).toEqual(await greedy(reference, told, [5], 3))
   }
   return { sequences: kept.length, slots }
 }

@@ -232,36 +232,6 @@ async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly nu
   }
 }
 
-// Of the tiny model, and in chunks of the usual size: other tests of the process have compiled the same kernels.
-describe('reading ahead', () => {
-  let packed: PackedModel
-  beforeAll(async () => {
-    packed = await openFolder(await packTiny('separate'))
-  })
-  afterAll(() => packed.close())
-
-  test('the same bits with all experts in memory and with few', { timeout }, async () => {
-    const size = packed.experts.layout.expertSize
-    const prompt = [154, 46, 7, 6, 199]
-    const more = [84, 7, 500, 53, 12, 300]
-    const whole = await open(packed, 'exact', {})
-    const want = await logitsOf(whole, prompt, more)
-    await whole.close()
-    const few = { expertMemory: 12 * (size + 64), expertReads: 'buffered' }
-    // Guesses that are always trusted, and experts in pools that several layers share.
-    const backend = await open(packed, 'exact', { tuning: { AHEAD: 2, TRUST: 0 } }, few)
-    const got = await logitsOf(backend, prompt, more)
-    got.forEach((logits, i) => {
-      expectSameBits(logits, want[i], `logits ${i}`)
-    })
-    const { expertMisses, prefetchReads, prefetchHits } = backend.stats()
-    expect(expertMisses).toBeGreaterThan(0)
-    expect(prefetchReads).toBeGreaterThan(0)
-    expect(prefetchHits).toBeGreaterThan(0)
-    await backend.close()
-  })
-})
-
 describe('all experts on the GPU', () => {
   let backend: WebgpuBackend
   let submissions = 0
@@ -332,12 +302,34 @@ describe('all experts on the GPU', () => {
   })
 })
 
+// Of the tiny model, and in chunks of the usual size: other tests of the process have compiled the same kernels.
 describe('reading ahead', () => {
   let packed: PackedModel
   beforeAll(async () => {
     packed = await openFolder(await packTiny('separate'))
   })
   afterAll(() => packed.close())
+
+  test('the same bits with all experts in memory and with few', { timeout }, async () => {
+    const size = packed.experts.layout.expertSize
+    const prompt = [154, 46, 7, 6, 199]
+    const more = [84, 7, 500, 53, 12, 300]
+    const whole = await open(packed, 'exact', {})
+    const want = await logitsOf(whole, prompt, more)
+    await whole.close()
+    const few = { expertMemory: 12 * (size + 64), expertReads: 'buffered' }
+    // Guesses that are always trusted, and experts in pools that several layers share.
+    const backend = await open(packed, 'exact', { tuning: { AHEAD: 2, TRUST: 0 } }, few)
+    const got = await logitsOf(backend, prompt, more)
+    got.forEach((logits, i) => {
+      expectSameBits(logits, want[i], `logits ${i}`)
+    })
+    const { expertMisses, prefetchReads, prefetchHits } = backend.stats()
+    expect(expertMisses).toBeGreaterThan(0)
+    expect(prefetchReads).toBeGreaterThan(0)
+    expect(prefetchHits).toBeGreaterThan(0)
+    await backend.close()
+  })
 
   test('decodes some tokens with it and some without, to see what is faster', { timeout }, async () => {
     const { expertsPerToken, vocabSize } = packed.config
