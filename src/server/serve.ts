@@ -17,6 +17,7 @@ import type { ModelHub } from './hub/modelHub.js'
 import { nowSeconds } from './ids.js'
 import { closeAfterBodies } from './lingeringClose.js'
 import { type LoadedModel, type ModelOffer, offers, shelfOffer } from './loadedModel.js'
+import { logLine, logLines } from './logLine.js'
 import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
 import { LONGEST_TIMER_MS, ModelShelf, type Offer, type ShelfOptions } from './modelShelf.js'
@@ -73,7 +74,8 @@ const MINUTE_MS = 60_000
 const HOUR_MS = 3_600_000
 
 /** Serves an opened model, which stays the caller's; or several, which are opened and closed as they are asked for. */
-export async function serve(models: Model | readonly ModelOffer[], options: ServeOptions = {}): Promise<RunningServer> {
+export async function serve(models: Model | readonly ModelOffer[], asked: ServeOptions = {}): Promise<RunningServer> {
+  const options = { ...asked, onLog: ofLines(asked.onLog), onWarning: ofLines(asked.onWarning) }
   const { host = '127.0.0.1', port = DEFAULT_PORT, parallel = 8, maxQueue = 64 } = options
   const shelf = openShelf(models, options)
   const totals = shelf.totals
@@ -97,7 +99,7 @@ export async function serve(models: Model | readonly ModelOffer[], options: Serv
     throw error
   }
   const only = onlyModel === null ? null : shelf.latest?.loaded.model
-  const onError = (error: unknown) => options.onWarning?.(describe(error))
+  const onError = (error: unknown) => asked.onWarning?.(describe(error))
   const onNotice = (line: string) => options.onLog?.(line)
   const service: Service = {
     shelf,
@@ -216,8 +218,12 @@ async function pause(ms: number): Promise<void> {
 
 /** One line for what has a name, all there is for what has none. */
 function describe(error: unknown): string {
-  if (error instanceof MoefluxError) return `error: ${error.code}: ${error.message}`
-  return error instanceof Error ? (error.stack ?? error.message) : String(error)
+  if (error instanceof MoefluxError) return logLine(`error: ${error.code}: ${error.message}`)
+  return logLines(error instanceof Error ? (error.stack ?? error.message) : String(error))
+}
+
+function ofLines(tell: ((line: string) => void) | undefined): ((line: string) => void) | undefined {
+  return tell && (line => tell(logLine(line)))
 }
 
 export class ListenError extends MoefluxError {

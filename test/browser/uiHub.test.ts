@@ -124,8 +124,8 @@ describe('models over HTTP', () => {
     const lines = (await (await postJson(`${server.url}/api/pull`, { model: SHORT })).text()).trim().split('\n')
     expect(JSON.parse(lines[0])).toEqual({ status: 'pulling manifest' })
     expect(JSON.parse(lines.at(-1) ?? '')).toEqual({ status: 'success' })
-    const failed = await (await postJson(`${server.url}/api/pull`, { model: 'nobody/nothing', stream: false })).json()
-    expect(failed.error).toContain('nobody/nothing')
+    const failed = await postJson(`${server.url}/api/pull`, { model: 'nobody/nothing', stream: false })
+    expect([failed.status, (await failed.json()).error]).toEqual([500, expect.stringContaining('nobody/nothing')])
   })
 
   test('a foreign page may not ask for any of it', async () => {

@@ -73,6 +73,16 @@ describe('tools that are no functions', () => {
     expect(notices.join('\n')).toContain(`the tool '${type}'`)
   })
 
+  test('write no lines of their own into the log', async () => {
+    const { url, notices } = await open()
+    const type = `web_search_\n2026 all is well\u001b[2J\u009b2J\u2028${'x'.repeat(1e5)}`
+    const response = await postJson(`${url}/v1/messages`, { ...ask, max_tokens: 9, tools: [{ type, name: 'x' }] })
+    expect(response.status).toBe(200)
+    expect(notices.join('')).toContain('web_search_\\u000a2026 all is well\\u001b[2J\\u009b2J\\u2028xxx')
+    expect(notices.join('')).not.toMatch(/\p{Cc}/u)
+    expect(notices.join('').length).toBeLessThan(10_000)
+  })
+
   test.each([
     [
       '/v1/messages',

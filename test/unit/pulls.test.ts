@@ -34,6 +34,20 @@ describe('pulls', () => {
     expect(pulls.begin('b')).toMatchObject({ state: 'running', problem: null }) // again
   })
 
+  test('that ended are told for a while, not for ever', async () => {
+    const { pulls, running } = world()
+    pulls.begin('stays')
+    for (let i = 0; i < 100; i++) {
+      pulls.begin(`nobody/${i}`)
+      running.get(`nobody/${i}`)?.end(new Error('no such model'))
+      await pulls.ended(`nobody/${i}`)
+    }
+    expect(pulls.list.length).toBeLessThan(20)
+    expect([pulls.get('stays')?.state, pulls.get('nobody/99')?.state]).toEqual(['running', 'failed'])
+    expect(pulls.get('nobody/0')).toBeNull()
+    await pulls.close()
+  })
+
   test('are stopped by name, are few at once, and end with the server', async () => {
     const { pulls, running } = world()
     for (const name of ['a', 'b', 'c', 'd']) pulls.begin(name)

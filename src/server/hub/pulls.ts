@@ -3,6 +3,7 @@
 import type { LoadHooks, LoadProgress } from '../modelShelf.js'
 
 const MOST = 4
+const MOST_TOLD = 16 // of those that have ended
 
 export interface Pull {
   readonly name: string
@@ -42,11 +43,19 @@ export class Pulls {
     if (known?.state === 'running') return known
     const running = this.list.filter(({ state }) => state === 'running').length
     if (running >= MOST || this.isClosed) return null
+    this.forget()
     const pull: Pull = { name, startedAt: Date.now(), state: 'running', progress: null, problem: null }
     const job: Job = { pull, controller: new AbortController(), ended: Promise.resolve(pull) }
     job.ended = this.run(job)
+    this.jobs.delete(name) // it is the newest
     this.jobs.set(name, job)
     return pull
+  }
+
+  /** Those that ended longest ago: anybody can ask for names that nobody has. */
+  private forget(): void {
+    const ended = this.list.filter(({ state }) => state !== 'running')
+    for (const { name } of ended.slice(0, -MOST_TOLD)) this.jobs.delete(name)
   }
 
   /** False where there is none that runs. */

@@ -19,11 +19,17 @@ export async function pull(c: Context, service: Service): Promise<Response> {
   if (!name) throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
   const isOwn = hubDesk.pulls.get(name)?.state !== 'running'
   hubDesk.pull(name)
-  if (request.stream === false) return c.json(outcome(await hubDesk.pulls.ended(name)))
   const left = new AbortController()
   const leave = () => {
     left.abort(new DOMException('the client left', 'AbortError'))
     if (isOwn) hubDesk.pulls.stop(name)
+  }
+  if (request.stream === false) {
+    const { signal } = c.req.raw
+    signal.addEventListener('abort', leave, { once: true })
+    if (signal.aborted) leave()
+    const end = await hubDesk.pulls.ended(name)
+    return c.json(outcome(end), end?.state === 'done' ? 200 : 500)
   }
   const signal = AbortSignal.any([left.signal, stopping])
   const lines = await eventSource(progressLines(hubDesk, name, signal), {
