@@ -29,6 +29,15 @@ function shown(value: unknown): string {
   return value.some(item => typeof item === 'object') ? 'a list' : JSON.stringify(value)
 }
 
+/** What went wrong, in words, whatever was thrown: stores and callbacks of others may throw anything. */
+export function messageOf(thrown: unknown): string {
+  if (typeof thrown === 'string') return thrown
+  // Not all that say what is wrong are Errors of this realm.
+  const { message, name } = (thrown ?? {}) as { message?: unknown; name?: unknown }
+  if (typeof message === 'string') return message || String(name)
+  return `${thrown === undefined || typeof thrown === 'function' ? typeof thrown : shown(thrown)} was thrown`
+}
+
 // --- bytes at rest -------------------------------------------------------------------------------------------------
 
 /** A file that is not what its format demands. `detail` says which rule it breaks. */

@@ -3,7 +3,7 @@
 import type { Progress } from '../compute/backend.js'
 import type { WasmHost } from '../compute/wasm/host.js'
 import type { StartGrammarWorker } from '../constrain/grammarMessages.js'
-import { ClosedError, MoefluxError, OptionError } from '../errors.js'
+import { ClosedError, MoefluxError, messageOf, OptionError } from '../errors.js'
 import { DIRECT_ALIGNMENT } from '../experts/readMode.js'
 import { parseByteSize } from '../model/byteSize.js'
 import { expertCount } from '../model/sizes.js'
@@ -247,7 +247,7 @@ async function openCache(url: string, onNotice: (line: string) => void): Promise
   try {
     return await ModelCache.open(url, onNotice)
   } catch (error) {
-    onNotice(`nothing is kept in the browser's storage: ${(error as Error).message}`)
+    onNotice(`nothing is kept in the browser's storage: ${messageOf(error)}`)
     return null
   }
 }

@@ -2,7 +2,7 @@
 // The first tab that opens a model writes; others read what is there. When the browser gives no more room, experts of
 // other models go first, those not used for longest; after that nothing more is stored, which is told once. What the
 // bytes mean, and where they come from, is not known here.
-import { OptionError } from '../errors.js'
+import { messageOf, OptionError } from '../errors.js'
 import { sha256 } from '../storage/fingerprint.js'
 import { ReadOnlyRecords, type RecordStore, WritableRecords } from './recordStore.js'
 import { openSyncAccess } from './syncAccess.js'
@@ -92,7 +92,7 @@ export class ModelCache {
       this.stores.add(store)
       return store
     } catch (error) {
-      this.onNotice(`a part of the model is not kept in the browser's storage: ${(error as Error).message}`)
+      this.onNotice(`a part of the model is not kept in the browser's storage: ${messageOf(error)}`)
       return null
     }
   }

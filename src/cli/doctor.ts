@@ -1,7 +1,9 @@
 // What `moeflux doctor` does: looks, measures the disk at the size of an expert, and says what follows from it.
+
 import { stat } from 'node:fs/promises'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
 import { PLANNED_TOKENS } from '../compute/plannedTokens.js'
+import { messageOf } from '../errors.js'
 import { findModel, type ModelConfig } from '../index.js'
 import {
   type AdapterDescription,
@@ -166,7 +168,7 @@ async function lookAtWasm(): Promise<Findings['wasm']> {
     const { simd } = await loadKernels()
     return { simd, sharedMemory, reason: null }
   } catch (error) {
-    return { simd: hasRelaxedSimd() ? 'relaxed' : 'none', sharedMemory, reason: (error as Error).message }
+    return { simd: hasRelaxedSimd() ? 'relaxed' : 'none', sharedMemory, reason: messageOf(error) }
   }
 }
 

@@ -1,5 +1,7 @@
 // The flags that say how the next token is chosen. What is not given comes from the model's generation_config.json.
+
 import { type Command, InvalidArgumentError } from 'commander'
+import { messageOf } from '../errors.js'
 import type { AnswerOptions } from '../index.js'
 import { readRegularSync } from '../storage/regularFile.js'
 import { collectOption, integerOption, numberOption } from './optionValues.js'
@@ -50,7 +52,7 @@ function parseSchema(text: string): object {
     const schema: unknown = JSON.parse(text.trimStart().startsWith('{') ? text : readRegularSync(text).toString('utf8'))
     if (schema !== null && typeof schema === 'object' && !Array.isArray(schema)) return schema
   } catch (error) {
-    throw new InvalidArgumentError(`Want a JSON schema or a file with one: ${(error as Error).message}.`)
+    throw new InvalidArgumentError(`Want a JSON schema or a file with one: ${messageOf(error)}.`)
   }
   throw new InvalidArgumentError('Want a JSON schema: an object.')
 }

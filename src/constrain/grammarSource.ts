@@ -1,7 +1,7 @@
 // What a grammar can be made of, and how large that may be. Whoever asks measures it first, in time that the limits bound, so
 // that nothing huge is sent to a thread; a grammar is then drafted there.
 
-import { GrammarError, UnsupportedSchemaError } from '../errors.js'
+import { GrammarError, messageOf, UnsupportedSchemaError } from '../errors.js'
 import { channelGrammar } from './channelGrammar.js'
 import { ebnfGrammar, ebnfProgram } from './ebnf.js'
 import { GrammarBuilder, type Node } from './grammarBuilder.js'
@@ -25,7 +25,7 @@ export function sourceText(source: GrammarSource): string {
   try {
     return JSON.stringify(source)
   } catch (error) {
-    throw new GrammarError(`the grammar cannot be written as JSON: ${(error as Error).message}`)
+    throw new GrammarError(`the grammar cannot be written as JSON: ${messageOf(error)}`)
   }
 }
 

@@ -2,7 +2,7 @@
 // that is better and the filesystem takes it. Threads of our own, because libuv's pool has four and others use it too.
 import { closeSync, constants, fstatSync, readSync } from 'node:fs'
 import { Worker } from 'node:worker_threads'
-import { FormatError, ReadError } from '../errors.js'
+import { FormatError, messageOf, ReadError } from '../errors.js'
 import type { BlockChecksums } from '../storage/blockChecksums.js'
 import { openRegularSync } from '../storage/regularFile.js'
 import { availableMemory } from './nodeMemory.js'
@@ -123,7 +123,7 @@ function openExpertFiles(options: ReaderOptions): { descriptors: number[]; direc
     for (const descriptor of descriptors) closeSync(descriptor)
     if (error instanceof FormatError) throw error
     const file = options.files[descriptors.length]
-    throw new ReadError(file, 0, options.expertSize, (error as Error).message, { cause: error })
+    throw new ReadError(file, 0, options.expertSize, messageOf(error), { cause: error })
   }
   const choice = chooseReadMode({
     wanted,

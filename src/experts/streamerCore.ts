@@ -6,7 +6,7 @@
 // One request at a time: the experts that a layer was routed to. Each of them is taken exactly once, or the request has
 // failed with ExpertReadError. Until it is let go it holds a pin on every slot it has, also on one whose read has failed:
 // no other expert comes into that slot while somebody may still take it for his own.
-import { ExpertReadError, ReadError } from '../errors.js'
+import { ExpertReadError, messageOf, ReadError } from '../errors.js'
 import type { ExpertCache } from './expertCache.js'
 import type { LayerSlots } from './layerAhead.js'
 import type { GuessedSlots } from './readAhead.js'
@@ -20,7 +20,7 @@ export interface ReadFault {
 /** What an error of a reader says. */
 export function readFault(cause: unknown): ReadFault {
   if (cause instanceof ReadError) return { detail: cause.detail, cause }
-  return { detail: cause instanceof Error ? cause.message : String(cause), cause }
+  return { detail: messageOf(cause), cause }
 }
 
 /** What the driver does for the core. */

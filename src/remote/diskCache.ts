@@ -1,9 +1,11 @@
 // Pieces of remote files in a folder, as many as a budget allows: one file per piece, those unused for longest go first.
 // Several processes may share it. A piece appears whole or not at all; whether its bytes are right is not known here. A disk
 // that cannot be written costs nothing but the cache.
+
 import { randomUUID } from 'node:crypto'
 import { mkdir, readdir, rename, rm, stat, utimes, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
+import { messageOf } from '../errors.js'
 import { readRegular } from '../storage/regularFile.js'
 
 const SPARE_SHARE = 16 // room is made for a sixteenth of the budget at a time
@@ -66,7 +68,7 @@ export class DiskCache {
       this.counters.writes++
     } catch (error) {
       await rm(temporary, { force: true }).catch(() => {})
-      this.tellOnce(`the cache of remote models cannot be written: ${(error as Error).message}`)
+      this.tellOnce(`the cache of remote models cannot be written: ${messageOf(error)}`)
     }
   }
 

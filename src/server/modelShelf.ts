@@ -1,3 +1,4 @@
+import { messageOf } from '../errors.js'
 // The models that a server offers, and which of them are in memory: loaded when a request asks for one, kept while they are
 // used and for a while after, unloaded when another needs the room. Requests get their turn in the order in which they
 // came: a model that has to go takes no new ones, so that nobody waits for ever. What a model is, the shelf does not know.
@@ -336,7 +337,7 @@ export class ModelShelf<L extends Loadable> {
       this.options.onEvent?.(`unloading ${slot.offer.id}`)
       await loaded?.close()
     } catch (error) {
-      this.options.onEvent?.(`${slot.offer.id} did not close well: ${(error as Error).message}`)
+      this.options.onEvent?.(`${slot.offer.id} did not close well: ${messageOf(error)}`)
     }
     slot.state = 'unloaded'
     this.counters.unloads++

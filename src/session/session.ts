@@ -7,7 +7,7 @@ import type { AnswerRequest } from '../constrain/constraintFactory.js'
 import type { ToolSchema } from '../constrain/toolCallGrammar.js'
 import { joinSignals } from '../engine/joinSignals.js'
 import type { EngineModel } from '../engine/model.js'
-import { ClosedError, ContextLimitError, OptionError, TemplateError, TokenizerError } from '../errors.js'
+import { ClosedError, ContextLimitError, messageOf, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import { StoreWait } from '../states/storeWait.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
 import type { Dialect } from '../text/dialects/dialect.js'
@@ -372,7 +372,7 @@ export class Session {
       yield { type: 'usage', ...final }
       yield { type: 'end', reason: progress.reason, stopSequence: progress.stopSequence }
     } catch (error) {
-      outcome = signal.aborted ? 'aborted' : `failed: ${(error as Error).message}`
+      outcome = signal.aborted ? 'aborted' : `failed: ${messageOf(error)}`
       throw error
     } finally {
       this.options.onLog?.(requestLine(final ?? usage(), missed, outcome))

@@ -2,7 +2,7 @@
 // memory, the store behind it, and prompts that are just being evaluated, seen as one.
 import type { Context } from '../engine/context.js'
 import type { KeptState } from '../engine/keptState.js'
-import { OutOfMemoryError, SnapshotError } from '../errors.js'
+import { messageOf, OutOfMemoryError, SnapshotError } from '../errors.js'
 import { type Prefill, Prefills } from './prefills.js'
 import type { Landmark, PrefixCache, PrefixEntry } from './prefixCache.js'
 import type { Prompt } from './prompt.js'
@@ -166,7 +166,7 @@ export class StateCache {
         const gone = error instanceof OutOfMemoryError ? this.cache.shed() : []
         if (gone.length === 0) throw error
         for (const { state } of gone) state.release()
-        this.warn(`${gone.length} kept states were dropped: ${(error as Error).message}`)
+        this.warn(`${gone.length} kept states were dropped: ${messageOf(error)}`)
       }
     }
   }

@@ -4,7 +4,7 @@
 import type { Context } from '../engine/context.js'
 import type { KeptState } from '../engine/keptState.js'
 import type { EngineModel } from '../engine/model.js'
-import { OutOfMemoryError } from '../errors.js'
+import { messageOf, OutOfMemoryError } from '../errors.js'
 import { Breaker } from './breaker.js'
 import { Notes } from './notes.js'
 import { BrokenStateError, PagedStates } from './pagedStates.js'
@@ -209,7 +209,7 @@ export class StoreTier {
       if (error instanceof TooSlowError) counters.slow++
       else counters.errors++
       this.reading.failed()
-      this.warnOnce(`the ${this.options.label} store is not read for a while: ${(error as Error).message}`)
+      this.warnOnce(`the ${this.options.label} store is not read for a while: ${messageOf(error)}`)
       return null
     }
   }

@@ -1,7 +1,7 @@
 // Opens a packed model folder: reads its JSON files, checks that every tensor and every expert file is what the model's
 // shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
 // Where it has them by blocks, whoever reads weights through what is opened here gets them compared.
-import { FormatError, ModelNotFoundError, OptionError } from '../errors.js'
+import { FormatError, ModelNotFoundError, messageOf, OptionError } from '../errors.js'
 import { type ModelConfig, parseConfig, withDraftHead } from '../model/config.js'
 import { defaultExpertFormats, type ExpertTables, expertLayouts, expertParts } from '../model/expertLayout.js'
 import { resolveTensors } from '../model/resolveTensors.js'
@@ -167,7 +167,7 @@ export function parseObject(text: string, file: string): Readonly<Record<string,
   try {
     json = JSON.parse(text)
   } catch (cause) {
-    throw new FormatError('BAD_JSON', file, (cause as Error).message, { cause })
+    throw new FormatError('BAD_JSON', file, messageOf(cause), { cause })
   }
   if (json === null || typeof json !== 'object' || Array.isArray(json)) {
     throw new FormatError('BAD_JSON', file, 'the file is not an object')

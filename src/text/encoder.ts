@@ -2,7 +2,7 @@
 // `@huggingface/tokenizers` reads the normalizer and the pre-tokenizer; cutting into words and merging are ours. Text
 // that merely spells an added token can be kept text: see `mark`. Knows nothing of decoding or chat templates.
 import { Tokenizer as LibraryTokenizer } from '@huggingface/tokenizers'
-import { OptionError, TokenizerError } from '../errors.js'
+import { messageOf, OptionError, TokenizerError } from '../errors.js'
 import { type AddedToken, AddedTokens } from './addedTokens.js'
 import { BytePairs, type BytePairTables } from './bytePairs.js'
 import { IdList } from './idList.js'
@@ -213,7 +213,7 @@ function readLibrary(data: EncoderData): { normalizer: LibraryNormalizer | null;
     boundNormalization(normalizer)
     return { normalizer, preTokenizer: library.pre_tokenizer }
   } catch (cause) {
-    throw new TokenizerError(`tokenizer.json: ${(cause as Error).message}`, { cause })
+    throw new TokenizerError(`tokenizer.json: ${messageOf(cause)}`, { cause })
   }
 }
 

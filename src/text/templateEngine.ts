@@ -2,7 +2,9 @@
 // template can be stopped from outside; here the size of every value is bounded, because one huge allocation would end not
 // only the worker but the process. Keeps track of who wrote which part of the result (textOrigins.ts), and closes gaps of
 // the library against Python's Jinja that chat templates rely on.
+
 import * as jinja from '@huggingface/jinja'
+import { messageOf } from '../errors.js'
 import {
   appendPieces,
   isNoted,
@@ -274,10 +276,6 @@ function noteStripped(result: RuntimeValue, whole: RuntimeValue): RuntimeValue {
 function notePart(part: RuntimeValue, whole: RuntimeValue, start: number): RuntimeValue {
   const pieces = piecesOf(whole, (whole.value as string).length)
   return notePieces(part, slicePieces(pieces, start, (part.value as string).length))
-}
-
-function messageOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause)
 }
 
 function globals(): [string, unknown][] {

@@ -1,6 +1,6 @@
 // A text worker's work, the same in a thread of Node and in a worker of a page: chats to prompt text, text to token ids.
 // The first message makes the encoder; each later one is a job and gets one reply.
-import { OptionError } from '../errors.js'
+import { messageOf, OptionError } from '../errors.js'
 import { AddedTokens } from './addedTokens.js'
 import { type RenderJob, type RenderReply, renderChat } from './chatRenderer.js'
 import { type EncodeOptions, Encoder, type EncoderData, type Encoding } from './encoder.js'
@@ -48,7 +48,7 @@ export class TextService {
       else this.send({ result: renderChat(job.render, this.added, this.encoder) })
     } catch (error) {
       if (error instanceof OptionError) this.send({ refused: { got: String(error.got), want: error.want } })
-      else this.send({ failed: (error as Error).message })
+      else this.send({ failed: messageOf(error) })
     }
   }
 

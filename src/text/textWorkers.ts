@@ -2,7 +2,7 @@
 // have megabytes; neither may hold up anything else. Ordinary jobs and long ones have a worker each, so that a long prompt
 // of one client does not keep another's short one waiting. Which kind of worker (a thread in Node, a Web Worker in a
 // browser) is decided by whoever makes it.
-import { ClosedError, MessageError, OptionError, TemplateError, TokenizerError } from '../errors.js'
+import { ClosedError, MessageError, messageOf, OptionError, TemplateError, TokenizerError } from '../errors.js'
 import type { RenderJob, RenderReply } from './chatRenderer.js'
 import type { EncodeOptions, EncoderData, Encoding } from './encoder.js'
 import { roughSize } from './roughSize.js'
@@ -88,7 +88,7 @@ export class TextWorkers {
     } catch (error) {
       signal?.throwIfAborted()
       if (error instanceof WorkerFailure && error.reason === 'closed') throw new ClosedError('model')
-      return { failed: (error as Error).message }
+      return { failed: messageOf(error) }
     }
   }
 }

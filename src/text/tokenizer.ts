@@ -1,6 +1,6 @@
 // A model's tokenizer (tokenizer.json of a byte-level BPE): text to token ids, which encoder.ts does, and ids back to text.
 // Knows nothing of chat templates or models.
-import { TokenizerError } from '../errors.js'
+import { messageOf, TokenizerError } from '../errors.js'
 import type { Folder } from '../storage/byteSource.js'
 import { checkNesting } from '../storage/strictJson.js'
 import { type AddedToken, AddedTokens, type FoundToken } from './addedTokens.js'
@@ -133,7 +133,7 @@ export function parseJson(text: string, name: string): unknown {
   try {
     return JSON.parse(text)
   } catch (cause) {
-    throw new TokenizerError(`${name}: not valid JSON: ${(cause as Error).message}`, { cause })
+    throw new TokenizerError(`${name}: not valid JSON: ${messageOf(cause)}`, { cause })
   }
 }
 

@@ -1,3 +1,4 @@
+import { messageOf } from '../errors.js'
 // A worker that can be stopped, and the line of jobs in front of it. What runs there (a model's template, a client's grammar) may
 // never come to an end, or fill its memory: a job that passes its deadline ends with its worker, and the next job gets a
 // fresh one. Deadlines count a job's own work, not its wait in the line nor the worker's start. Jobs that a dying worker
@@ -155,7 +156,7 @@ export class WorkerLine<Request, Reply> {
     } catch (error) {
       // Whoever is first in the line learns of it; the next one is another try.
       this.drop()
-      const failure = error instanceof WorkerFailure ? error : new WorkerFailure('unstarted', (error as Error).message)
+      const failure = error instanceof WorkerFailure ? error : new WorkerFailure('unstarted', messageOf(error))
       this.waiting.shift()?.reject(failure)
     } finally {
       this.isStarting = false

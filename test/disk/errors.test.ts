@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { FormatError, OptionError, UnsupportedModelError } from '#moeflux/errors.js'
+import { FormatError, messageOf, OptionError, UnsupportedModelError } from '#moeflux/errors.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked, readConfig } from '#moeflux/storage/openPacked.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
@@ -28,6 +28,21 @@ describe('a message', () => {
     expect(new UnsupportedModelError('head_dim', Number.POSITIVE_INFINITY, 'x').message).toContain('is Infinity')
     expect(new OptionError('threads', { count: 2 }, 'a number').message).toBe('threads: got an object, want a number')
     expect(new OptionError('stop', [1, 2], 'texts').message).toBe('stop: got [1,2], want texts')
+  })
+
+  test.each([
+    [new Error('no room'), 'no room'],
+    [new TypeError(''), 'TypeError'],
+    ['a text', 'a text'],
+    [{ message: 'of another realm', name: 'GPUPipelineError' }, 'of another realm'],
+    [{ code: 5 }, 'an object was thrown'],
+    [[1, {}], 'a list was thrown'],
+    [null, 'null was thrown'],
+    [undefined, 'undefined was thrown'],
+    [() => 1, 'function was thrown'],
+    [7, '7 was thrown'],
+  ])('words for whatever was thrown: %o', (thrown, words) => {
+    expect(messageOf(thrown)).toBe(words)
   })
 })
 

@@ -1,6 +1,6 @@
 // The wasm backend's jobs on the caller's own thread, for places without shared memory. It gives way to the event loop
 // before a layer and whenever experts have to come first, so that reads end, aborts are heard and nothing else starves.
-import { ClosedError, DeviceLostError } from '../../errors.js'
+import { ClosedError, DeviceLostError, messageOf } from '../../errors.js'
 import type { ExpertStreamer } from '../../experts/expertStreamer.js'
 import { Breather } from '../breather.js'
 import { type ComputeSetup, makeStreamer } from './computeLoop.js'
@@ -80,7 +80,7 @@ export class LocalCompute implements ComputePool {
       }
     } catch (cause) {
       // What was thrown left the job in the middle: its counters and slots are not to be trusted any more.
-      const detail = cause instanceof Error ? cause.message : String(cause)
+      const detail = messageOf(cause)
       this.failure = new DeviceLostError('wasm', `computing failed: ${detail}; open the model again`, { cause })
       throw this.failure
     } finally {

@@ -2,6 +2,7 @@
 // (layer, expert) → slot that kernels look up. Everything that touches a slot goes through the queue in order, so a slot
 // may be given to another expert as soon as the commands that use it are submitted. A submission costs as much as a layer,
 // so a decode pass lets copies and table rows wait for the commands that need them and go with those.
+import { messageOf } from '../../errors.js'
 import type { SlotLife } from '../../experts/slotLife.js'
 import { bufferUsage, mapMode } from './gpuFlags.js'
 import { createChecked } from './gpuMemory.js'
@@ -155,7 +156,7 @@ export class ExpertUploads {
           this.life.mapped(buffer)
           this.onFree()
         },
-        error => this.onLost((error as Error).message),
+        error => this.onLost(messageOf(error)),
       )
     }
   }

@@ -1,6 +1,6 @@
 // Finding an adapter and opening a device on it: the same for Dawn in Node and for browsers. Says what was found (for
 // `doctor` and for `auto`), asks for the limits and features that help, and works with the WebGPU defaults.
-import { BackendUnavailableError, DeviceLostError } from '../../errors.js'
+import { BackendUnavailableError, DeviceLostError, messageOf } from '../../errors.js'
 import { hasOwnMemory } from './ownMemory.js'
 
 export interface AdapterDescription {
@@ -99,7 +99,7 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
   try {
     device = await adapter.requestDevice({ label: 'moeflux', requiredFeatures, requiredLimits })
   } catch (error) {
-    throw new BackendUnavailableError('webgpu', `${description.name} gives no device: ${(error as Error).message}`, {
+    throw new BackendUnavailableError('webgpu', `${description.name} gives no device: ${messageOf(error)}`, {
       cause: error,
     })
   }
@@ -162,7 +162,7 @@ async function findAdapter(wantsChecks = false): Promise<FoundAdapter | { reason
   try {
     adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' })
   } catch (error) {
-    return { reason: `asking for an adapter failed: ${(error as Error).message}` }
+    return { reason: `asking for an adapter failed: ${messageOf(error)}` }
   }
   if (adapter === null) return { reason: 'no GPU adapter (no driver, or one that WebGPU cannot use)' }
   return { gpu, adapter, checks }

@@ -1,6 +1,6 @@
 // A compiled compute pipeline and the bind groups made for it. Layouts are read off the shader's own `@binding` lines,
 // so that a host wrapper lists buffers in that order and cannot disagree with the text.
-import { BackendUnavailableError } from '../../errors.js'
+import { BackendUnavailableError, messageOf } from '../../errors.js'
 import { bufferUsage, SHADER_STAGE_COMPUTE } from './gpuFlags.js'
 import { type ShaderConstants, type ShaderName, shaderSource } from './shaderSource.js'
 
@@ -22,7 +22,7 @@ export interface Kernel {
 /** A GPU that cannot run a kernel for a model's shapes, which need more threads or workgroup memory than it has. */
 export class KernelError extends BackendUnavailableError {
   constructor(name: string, cause: unknown) {
-    const why = cause instanceof Error ? cause.message : String(cause)
+    const why = messageOf(cause)
     super('webgpu', `this GPU cannot run kernel ${name} for this model, backend wasm can: ${why}`, { cause })
   }
 }

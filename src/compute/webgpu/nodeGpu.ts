@@ -1,3 +1,5 @@
+import { messageOf } from '../../errors.js'
+
 // WebGPU in Node: Dawn, from the optional npm package `webgpu`. Only Node reaches this file. The object that `create()`
 // returns must stay referenced while anything made from it lives, and keeps the process alive: its holder lets go of it.
 
@@ -37,6 +39,6 @@ export async function createNodeGpu(isChecked: boolean): Promise<{ gpu: GPU } | 
     const toggles = isChecked ? TOGGLES : [...TOGGLES, ...UNCHECKED, ...TENSORS]
     return { gpu: dawn.create([`enable-dawn-features=${toggles.join(',')}`]) }
   } catch (error) {
-    return { reason: `the optional package 'webgpu' (Dawn) does not load: ${(error as Error).message}` }
+    return { reason: `the optional package 'webgpu' (Dawn) does not load: ${messageOf(error)}` }
   }
 }

@@ -1,7 +1,7 @@
 // Opens the webgpu backend: finds a device and room on it, decides who computes what does not fit, makes all parts, and lets the
 // kernels show that they compute right.
 
-import { BackendUnavailableError, MemoryPlanError, MoefluxError, OutOfMemoryError } from '../../errors.js'
+import { BackendUnavailableError, MemoryPlanError, MoefluxError, messageOf, OutOfMemoryError } from '../../errors.js'
 import { kvLayers, layersOfKind } from '../../model/sizes.js'
 import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
 import type { TierWay } from '../tierRates.js'
@@ -78,7 +78,7 @@ export async function openWebgpuBackend(
     }
     const fallback = error instanceof SelfTestError ? FALLBACKS[error.kernels] : null
     if (fallback === null) throw error
-    options.onNotice?.(`${(error as Error).message}; trying again ${fallback.how}`)
+    options.onNotice?.(`${messageOf(error)}; trying again ${fallback.how}`)
     return openWebgpuBackend(packed, options, { ...gpuOptions, ...fallback.options })
   }
 }

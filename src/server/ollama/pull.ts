@@ -1,6 +1,8 @@
 // POST /api/pull: brings a model as ollama does, with a line for each look at how far it is. A client that leaves stops what
 // it has begun; what was brought is kept, and the next pull goes on with it.
+
 import type { Context } from 'hono'
+import { messageOf } from '../../errors.js'
 import { ApiError } from '../apiError.js'
 import { eventSource, LINE_STREAM_HEADERS, type ServerSentEvent } from '../eventSource.js'
 import type { HubDesk } from '../hub/hubDesk.js'
@@ -34,7 +36,7 @@ export async function pull(c: Context, service: Service): Promise<Response> {
   const signal = AbortSignal.any([left.signal, stopping])
   const lines = await eventSource(progressLines(hubDesk, name, signal), {
     asLines: true,
-    onError: error => ({ data: JSON.stringify({ error: (error as Error).message }) }),
+    onError: error => ({ data: JSON.stringify({ error: messageOf(error) }) }),
     signal,
     cancel: leave,
     end: () => {},
