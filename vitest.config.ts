@@ -26,7 +26,12 @@ const LONG = [
 // These follow one another in few processes, beside those that wait: to start one and to load the package for each of them
 // took longer than the tests. What starts processes or servers, or turns clocks, is in test/process: it has a process to
 // itself, as all others do.
-const TOGETHER = ['test/{unit,disk,threads}/*.test.ts']
+const TOGETHER = [
+  'test/{unit,disk,threads}/*.test.ts',
+  // wasmFaults counts the threads and files of its process.
+  'test/backend/{checkedReads,draftFaults,drafts,hostWorkers,kindPoison,reference*,streamerReaders}.test.ts',
+  'test/backend/wasm{B,K,L,P}*.test.ts',
+]
 
 // What keeps both processors busy, or must not be kept waiting: browsers, servers under load, the emulated GPU. Other files wait
 // for processes, servers and clocks a good part of their time: three of them fill two processors.
