@@ -1,6 +1,6 @@
 // Drafts on webgpu: the same tests as of other backends, on an emulated GPU, which is slow; so states are those of a small model.
-import { expect, test } from 'vitest'
-import type { GuessedRows } from '#moeflux/compute/backend.js'
+import { beforeAll, describe, expect, test } from 'vitest'
+import type { GuessedRows, SequenceState } from '#moeflux/compute/backend.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
@@ -81,6 +81,159 @@ test('tokens that were decoded ahead of the host do not mix with guesses', async
   }
   expect(text.slice(0, length)).toEqual(plain.text)
   await close()
+})
+
+describe('a step that is submitted with the guesses that it checks', () => {
+  let backend: WebgpuBackend
+  let submissions = 0
+  beforeAll(async () => {
+    const opened = await openDraftBackend(gpuStateRows[0])
+    backend = opened.backend as WebgpuBackend
+    await backend.loaded()
+    const { queue } = backend.device
+    const submit = queue.submit.bind(queue)
+    queue.submit = commands => {
+      submissions++
+      return submit(commands)
+    }
+    return () => opened.close()
+  }, timeout)
+
+  interface Story {
+    readonly sequence: SequenceState
+    readonly tokens: number[] // committed
+  }
+
+  const startAt = async (length: number): Promise<Story> => {
+    const sequence = backend.createSequence()
+    const tokens = Array.from({ length }, (_, i) => (i * 7) % 60)
+    const { chunkTokens } = backend
+    for (let at = 0; at < length; at += chunkTokens) {
+      await backend.step([{ sequence, tokens: tokens.slice(at, at + chunkTokens), phase: 'prompt', output: 'none' }])
+    }
+    return { sequence, tokens }
+  }
+  /** Guesses three tokens behind 9 and keeps `kept` of the four; how much the step has submitted. */
+  const round = async ({ sequence, tokens }: Story, kept: number): Promise<number> => {
+    const [{ guesses }] = await backend.draft!([{ sequence, token: 9, count: 3 }])
+    const before = submissions
+    const checked = [9, ...guesses]
+    await backend.step([{ sequence, tokens: checked, phase: 'decode', output: 'argmax', keep: () => kept }])
+    tokens.push(...checked.slice(0, kept))
+    return submissions - before
+  }
+  const logitsAfter = async ({ sequence }: Story) =>
+    (await backend.step([{ sequence, tokens: [5], phase: 'decode', output: 'last' }]))[0].logits as Float32Array
+  /** As if the story's tokens after the prompt had come one by one. */
+  const expectNoTrace = async (story: Story, promptLength: number) => {
+    const plain = await startAt(promptLength)
+    for (const token of story.tokens.slice(promptLength)) {
+      await backend.step([{ sequence: plain.sequence, tokens: [token], phase: 'decode', output: 'last' }])
+    }
+    expectSameBits(await logitsAfter(story), await logitsAfter(plain))
+    for (const { sequence } of [story, plain]) sequence.release()
+  }
+
+  test('begins with the third round in a row, and ends at a page', async () => {
+    const story = await startAt(40)
+    const counts: number[] = []
+    for (const kept of [1, 4, 2, 3, 4, 1, 3, 4, 4, 4]) counts.push(await round(story, kept))
+    // At 62 tokens four rows do not fit into the page; at 66 the next one has begun.
+    expect(counts).toEqual([1, 1, 0, 0, 0, 0, 0, 0, 1, 0])
+    await expectNoTrace(story, 40)
+  })
+
+  test('a state that is held while the step is on its way stays what it was', async () => {
+    const story = await startAt(20)
+    for (const kept of [1, 3]) await round(story, kept)
+    const before = [...story.tokens]
+    const { sequence } = story
+    const [{ guesses }] = await backend.draft!([{ sequence, token: 9, count: 3 }])
+    const held = await sequence.hold()
+    const checked = [9, ...guesses]
+    const submitted = submissions
+    await backend.step([{ sequence, tokens: checked, phase: 'decode', output: 'argmax', keep: () => 3 }])
+    expect(submissions).toBe(submitted)
+    story.tokens.push(...checked.slice(0, 3))
+    const other = { sequence: backend.createSequence(), tokens: before }
+    await other.sequence.restore(held)
+    held.release()
+    for (const [each, kept] of [
+      [story, 2],
+      [other, 4],
+    ] as const)
+      await round(each, kept)
+    await expectNoTrace(story, 20)
+    await expectNoTrace(other, 20)
+  })
+
+  test.each<[string, (story: Story) => Promise<void>]>([
+    [
+      'other tokens are checked',
+      async ({ sequence, tokens }) => {
+        const others = [9, 11, 12]
+        await backend.step([{ sequence, tokens: others, phase: 'decode', output: 'argmax', keep: () => 2 }])
+        tokens.push(9, 11)
+      },
+    ],
+    [
+      'a token alone is evaluated',
+      async ({ sequence, tokens }) => {
+        await backend.step([{ sequence, tokens: [9], phase: 'decode', output: 'argmax' }])
+        tokens.push(9)
+      },
+    ],
+    [
+      'another sequence comes first',
+      async () => {
+        const other = await startAt(3)
+        await logitsAfter(other)
+        other.sequence.release()
+      },
+    ],
+    [
+      'its state is held, and it goes on elsewhere and comes back',
+      async story => {
+        const held = await story.sequence.hold()
+        await logitsAfter(story)
+        await story.sequence.restore(held)
+        held.release()
+      },
+    ],
+    [
+      'guesses are asked for again',
+      async ({ sequence }) => {
+        await backend.draft!([{ sequence, token: 31, count: 2 }])
+      },
+    ],
+    [
+      'the step is given up',
+      async ({ sequence }) => {
+        const [{ guesses }] = await backend.draft!([{ sequence, token: 9, count: 3 }])
+        const abort = new AbortController()
+        const run = { sequence, tokens: [9, ...guesses], phase: 'decode', output: 'argmax', keep: () => 4 } as const
+        const step = backend.step([run], { signal: abort.signal })
+        abort.abort()
+        await expect(step).rejects.toThrow()
+      },
+    ],
+    [
+      'the guesses are given up',
+      async ({ sequence }) => {
+        const abort = new AbortController()
+        const drafting = backend.draft!([{ sequence, token: 9, count: 3 }], { signal: abort.signal })
+        abort.abort()
+        await drafting.catch(() => {})
+      },
+    ],
+  ])('leaves no trace where %s', async (_, disturb) => {
+    const story = await startAt(20)
+    for (const kept of [1, 3]) await round(story, kept)
+    await backend.draft!([{ sequence: story.sequence, token: 9, count: 3 }]) // its step is on its way
+    await disturb(story)
+    for (const kept of [2, 1, 4]) await round(story, kept)
+    await expectNoTrace(story, 20)
+  })
 })
 
 const model = modelWithHead()

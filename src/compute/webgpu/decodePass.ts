@@ -31,6 +31,7 @@ import { type Profiler, Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
 import { logitsStride, NOT_LEFT } from './router.js'
 import { MOST_AHEAD } from './routerWeights.js'
+import { TOKEN_WORDS } from './stepInfo.js'
 import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 const STATUS_BYTES = 16
@@ -66,6 +67,8 @@ export interface DecodeOrders {
 
 interface ResidentStep extends StepSize {
   readonly logits: boolean // they come back as well
+  /** Tokens that the GPU knows before the host does: the best one of the step before, or guesses behind the first token. */
+  readonly known?: 'best' | 'guesses'
 }
 
 interface RunOptions extends StepSize {
@@ -236,7 +239,22 @@ export class DecodePass {
   submitNext(): Promise<DecodeResult> | null {
     const side = this.side ^ 1
     if (!this.isResident || this.profiler !== null || this.reading[side] !== null) return null
-    return this.submitResident(this.recordResident({ tokens: 1, runs: 1, logits: false }, side, true), 1)
+    const step = { tokens: 1, runs: 1, logits: false, known: 'best' } as const
+    return this.submitResident(this.recordResident(step, side, [this.head.winners]), 1)
+  }
+
+  /**
+   * Submits a step of a token and of guesses that the GPU is about to make, whichever they will be: `from` has what they are
+   * written to. Null where that cannot be now. The token is written, and nothing else is on its way.
+   */
+  submitGuessed(from: readonly GPUBuffer[]): Promise<DecodeResult> | null {
+    const side = this.side ^ 1
+    if (!this.isResident || this.profiler !== null || this.reading[side] !== null) return null
+    const step = { tokens: from.length + 1, runs: 1, logits: false, known: 'guesses' } as const
+    const commands = this.prepared.take(kindOf(step, side)) ?? this.recordResident(step, side, from)
+    const reading = this.submitResident(commands, step.tokens)
+    this.prepare(step, from)
+    return reading
   }
 
   /** What a token that was submitted has come to. */
@@ -265,11 +283,13 @@ export class DecodePass {
     return reading
   }
 
-  /** A whole token whose experts are all in slots. `isNext`: the one that the last token has chosen. */
-  private recordResident(size: ResidentStep, side: number, isNext = false): GPUCommandBuffer[] {
-    const pieces = this.pieces(1, isNext || this.profiler !== null)
-    const { winners } = this.head
-    if (isNext) pieces.recorder.copy(winners, 0, this.space.tokenInfo, 0, 4)
+  /** A whole step whose experts are all in slots. `from`: each has a token that the GPU knows; they are the step's last ones. */
+  private recordResident(size: ResidentStep, side: number, from: readonly GPUBuffer[] = []): GPUCommandBuffer[] {
+    const pieces = this.pieces(1, from.length > 0 || this.profiler !== null)
+    for (const [i, token] of from.entries()) {
+      const row = size.tokens - from.length + i
+      pieces.recorder.copy(token, 0, this.space.tokenInfo, row * TOKEN_WORDS * 4, 4)
+    }
     this.embed(pieces.recorder, size)
     for (const layer of this.layers) {
       layer.mixer(pieces.recorder, size)
@@ -503,9 +523,9 @@ export class DecodePass {
 
   // The next token's commands are the same as this one's: they are recorded while the GPU is busy with this one. For the other side, too,
   // since a step of another kind may come between.
-  private prepare(size: ResidentStep): void {
+  private prepare(size: ResidentStep, from: readonly GPUBuffer[] = []): void {
     const side = [this.side ^ 1, this.side].find(each => !this.prepared.has(kindOf(size, each)))
-    if (side !== undefined) this.prepared.put(kindOf(size, side), this.recordResident(size, side))
+    if (side !== undefined) this.prepared.put(kindOf(size, side), this.recordResident(size, side, from))
   }
 
   private chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {
@@ -557,6 +577,6 @@ export class DecodePass {
   }
 }
 
-function kindOf({ tokens, runs, logits }: ResidentStep, side: number): string {
-  return `${tokens} ${runs} ${logits} ${side}`
+function kindOf({ tokens, runs, logits, known }: ResidentStep, side: number): string {
+  return `${tokens} ${runs} ${logits} ${known} ${side}`
 }

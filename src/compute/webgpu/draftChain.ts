@@ -6,7 +6,7 @@ import { type DecodeOptions, wholeLayer } from './decodeLayer.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
-import { type Guesser, type GuessRow, rowsAt, TOKENS_BYTES } from './guesser.js'
+import { type Guesser, type GuessRow, type OnGuessing, rowsAt, TOKENS_BYTES } from './guesser.js'
 import type { Head } from './head.js'
 import { headInputOp } from './headOps.js'
 import { storageBuffer } from './kernel.js'
@@ -94,7 +94,7 @@ export class DraftChain implements Guesser {
     }
   }
 
-  async extend(guesses: number, signal: AbortSignal | undefined): Promise<Uint32Array[]> {
+  async extend(guesses: number, signal: AbortSignal | undefined, onSubmitted?: OnGuessing): Promise<Uint32Array[]> {
     signal?.throwIfAborted()
     const from = this.made
     const end = from + guesses
@@ -103,6 +103,8 @@ export class DraftChain implements Guesser {
     slots.submit([this.prepared.take(kind) ?? this.record(from, end)], config.expertLayers.length)
     this.made = end
     const reading = readMapped(this.readback, guesses * TOKENS_BYTES)
+    reading.catch(() => {}) // awaited below
+    onSubmitted?.(this.after.slice(from, end).map(({ tokenInfo }) => tokenInfo))
     // For the next time, while the GPU is busy with these.
     if (this.profiler === null) this.prepared.put(kind, this.record(from, end))
     const words = new Uint32Array(await reading)

@@ -3,7 +3,7 @@
 import type { DraftOutput, DraftRequest } from '../backend.js'
 import { NOT_FINITE } from './argmax.js'
 import type { GpuSequence } from './gpuSequence.js'
-import type { Guesser, GuessRow } from './guesser.js'
+import type { Guesser, GuessRow, OnGuessing } from './guesser.js'
 import { MAX_DECODE_BATCH } from './workspace.js'
 
 export interface DraftWays {
@@ -25,12 +25,13 @@ export async function guessAll(
   isAllResident: () => boolean,
   requests: readonly DraftRequest[],
   signal: AbortSignal | undefined,
+  onSubmitted?: OnGuessing,
 ): Promise<DraftOutput[]> {
   const chains = new Map(requests.flatMap(request => chainOf(request)))
   const all = [...chains.values()]
   for (let first = 0; first < all.length; first += MAX_DECODE_BATCH) {
     const guesser = isAllResident() ? resident : streaming
-    await extendAll(guesser, all.slice(first, first + MAX_DECODE_BATCH), signal)
+    await extendAll(guesser, all.slice(first, first + MAX_DECODE_BATCH), signal, onSubmitted)
   }
   return requests.map(request => ({ guesses: chains.get(request)?.guesses ?? [] }))
 }
@@ -44,12 +45,17 @@ function chainOf(request: DraftRequest): [DraftRequest, Chain][] {
   return [[request, { request, row, guesses: [], isOpen: true }]]
 }
 
-async function extendAll(guesser: Guesser, chains: readonly Chain[], signal: AbortSignal | undefined): Promise<void> {
+async function extendAll(
+  guesser: Guesser,
+  chains: readonly Chain[],
+  signal: AbortSignal | undefined,
+  onSubmitted?: OnGuessing,
+): Promise<void> {
   guesser.begin(chains.map(({ row }) => row))
   const most = Math.max(...chains.map(({ row }) => row.count))
   const isChosen = chains.some(({ request }) => request.choose)
   for (let index = 0; index < most && chains.some(({ isOpen }) => isOpen); ) {
-    const made = await guesser.extend(isChosen ? 1 : most, signal)
+    const made = await guesser.extend(isChosen ? 1 : most, signal, onSubmitted)
     for (const [row, chain] of chains.entries()) await take(guesser, chain, row, index, made)
     index += made.length
   }

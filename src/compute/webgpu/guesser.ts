@@ -17,11 +17,14 @@ export interface GuessRow extends PlannedRun {
   readonly count: number // guesses that are wanted at most; there are pages for as many
 }
 
+/** Called while the GPU is at work on guesses, with what it writes the token of each to: that of the first row comes first. */
+export type OnGuessing = (tokens: readonly GPUBuffer[]) => void
+
 export interface Guesser {
   /** Rows that guesses are made for from now on. */
   begin(rows: readonly GuessRow[]): void
   /** So many more guesses, each behind the best token before it: best tokens [guesses][rows], or NOT_FINITE. */
-  extend(guesses: number, signal: AbortSignal | undefined): Promise<Uint32Array[]>
+  extend(guesses: number, signal: AbortSignal | undefined, onSubmitted?: OnGuessing): Promise<Uint32Array[]>
   /** The last guess's. */
   readLogits(row: number): Promise<Float32Array>
   /** Another token than the best is what the next guess comes behind. */

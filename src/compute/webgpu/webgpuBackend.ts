@@ -28,6 +28,7 @@ import type { GpuDevice } from './gpuDevice.js'
 import { type DraftWays, guessAll } from './gpuDrafter.js'
 import type { GpuPlan } from './gpuPlan.js'
 import { GpuSequence, type SequenceHome } from './gpuSequence.js'
+import type { OnGuessing } from './guesser.js'
 import type { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
 import type { KvPool } from './kvPool.js'
@@ -38,6 +39,7 @@ import { probeLayers } from './probe.js'
 import type { PromptPass } from './promptPass.js'
 import { readBuffer } from './readBuffer.js'
 import type { KernelTime, Profiler } from './recorder.js'
+import { RoundAhead } from './roundAhead.js'
 import type { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
 import { streamerStats, tierStats } from './tierStats.js'
@@ -93,6 +95,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private readonly drafts: DraftWays | null
   readonly draft?: Backend['draft']
   private readonly ahead: LookAhead
+  private readonly rounds: RoundAhead
   private readonly profiler: Profiler | null
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   private readonly turns = new Turns()
@@ -122,6 +125,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
     const patience = parts.drafts === null ? 1 : DRAFTING_PATIENCE
     this.ahead = new LookAhead(parts.states, this.info, parts.decode, patience)
+    this.rounds = new RoundAhead(parts.states, this.info, parts.decode)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
     if (opened.tensors) paths.push('matrix units')
@@ -133,8 +137,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
     return new GpuSequence(this)
   }
 
-  dropAhead(sequence: GpuSequence): void {
+  /** What was submitted before it was asked for is not wanted. */
+  dropAhead(sequence?: GpuSequence): void {
     this.ahead.drop(sequence)
+    this.rounds.drop(sequence)
   }
 
   step(runs: readonly StepRun[], options: StepOptions = {}): Promise<StepOutput[]> {
@@ -147,7 +153,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
 
   inTurn<T>(work: () => Promise<T>): Promise<T> {
     return this.takeTurn(() => {
-      this.ahead.drop() // whoever comes may write where that has written
+      this.dropAhead() // whoever comes may write where that has written
       return work()
     })
   }
@@ -179,7 +185,8 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private async runStep(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
     options.signal?.throwIfAborted()
     const began = performance.now()
-    const claimed = this.ahead.claim(runs)
+    const token = this.ahead.claim(runs)
+    const claimed = this.rounds.claim(runs) ?? token
     const active = claimed === null ? await this.planRuns(runs) : [claimed]
     try {
       const rows = await this.evaluate(runs, active, options)
@@ -214,7 +221,15 @@ export class WebgpuBackend implements Backend, SequenceHome {
     try {
       await this.reservePages(wanted)
       for (const { sequence, tokens } of wanted) sequence.table.reserve(sequence.length, tokens)
-      return await guessAll(drafts, () => this.slots.isAllResident, requests, signal)
+      const [first] = requests
+      const begin: OnGuessing = tokens => this.rounds.begin(first, tokens, this.decodeBatch)
+      const onSubmitted = this.rounds.isLikely(requests) ? begin : undefined
+      const outputs = await guessAll(drafts, () => this.slots.isAllResident, requests, signal, onSubmitted)
+      if (requests.length === 1) this.rounds.give(first, outputs[0].guesses)
+      return outputs
+    } catch (error) {
+      this.rounds.drop()
+      throw error
     } finally {
       for (const { sequence } of wanted) sequence.table.trim(sequence.length)
     }
@@ -282,7 +297,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   forgetExperts(): void {
-    this.ahead.drop()
+    this.dropAhead()
     this.slots.forget()
   }
 
@@ -415,8 +430,10 @@ export class WebgpuBackend implements Backend, SequenceHome {
     { signal }: StepOptions,
   ): Promise<DecodeResult> {
     if (alone !== null) return this.ahead.decode(alone, active[0], signal)
-    this.info.write(pieces.map(piece => partOf(active[piece.run], piece)))
     const tokens = pieces.reduce((sum, { count }) => sum + count, 0)
+    const submitted = this.rounds.take(active[0])
+    if (submitted !== null) return this.decode.finish(submitted, tokens, signal)
+    this.info.write(pieces.map(piece => partOf(active[piece.run], piece)))
     const { vocabSize } = this.config
     const takeLogits = (logits: Float32Array) => {
       let row = 0
