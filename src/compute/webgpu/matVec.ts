@@ -91,7 +91,7 @@ export async function matVecOp(
     const table = segmentTable(gpu.device, part.cols, part.segments, options.outStride, rowsPerTile)
     const norm = options.norm?.weight ?? options.status
     const group = kernel.bind([part.buffer, part.buffer, table.buffer, options.status, x, norm, y, bias])
-    return (recorder, { tokens }) => recorder.dispatch(kernel, group, table.tiles, tokens, 1, options.label)
+    return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens, table.tiles, 1, options.label)
   })
   return sequence(await Promise.all(ops))
 }

@@ -1,6 +1,7 @@
 // y = W x for single tokens: the decode kernel. A team of TEAM threads computes ROWS rows, WG / TEAM teams share the
 // input in workgroup memory. NORM: x is hidden * weight, and 1 / rms(hidden), being one number for all columns, is
-// applied to the sums. SWIGLU: x is the activation of a row [gate | up]. ADD: y += instead of y =. RANKS: workgroup
+// applied to the sums. SWIGLU: x is the activation of a row [gate | up]. ADD: y += instead of y =. Workgroup (token, tile): those of
+// several tokens come one after the other, and all but the first find the weights near. RANKS: workgroup
 // (tile, rank, token) computes the expert that the token's router put at this rank. BIAS: by column of the output row, or of the
 // expert, in its slot. Does nothing after a miss. CHOOSE: every expert is in a slot, and each workgroup makes the router's choice by
 // itself, which is less than waiting for a dispatch that makes it; the first one of a token writes it down.
@@ -80,7 +81,12 @@ fn rowsAt(segment: Segment, slot: u32, first: u32, units: u32) -> Rows {
 #if !CHOOSE
   let missed = status[0]; // looked at once the loads are on their way
 #endif
-  let segment = segments.list[segmentOf(group.x)];
+#if RANKS
+  let tile = group.x;
+#else
+  let tile = group.y;
+#endif
+  let segment = segments.list[segmentOf(tile)];
   let units = segments.cols / 32u;
 #if RANKS
   let token = group.z;
@@ -92,11 +98,11 @@ fn rowsAt(segment: Segment, slot: u32, first: u32, units: u32) -> Rows {
 #endif
   let outRow = token * RANKS + group.y;
 #else
-  let token = group.y;
+  let token = group.x;
   let slot = 0u;
   let outRow = token;
 #endif
-  let firstRow = (group.x - segment.firstTile) * (TEAMS * ROWS);
+  let firstRow = (tile - segment.firstTile) * (TEAMS * ROWS);
   let team = thread / TEAM;
   let member = thread % TEAM;
 #if CHOOSE
