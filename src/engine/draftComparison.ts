@@ -9,6 +9,7 @@ const SETTLING = { without: 4, guessing: 1 } // rounds before them
 const LEAST_TURNS = 5
 const LEAST_TO_REFUSE = 3 // a rival that is clearly worse
 const MOST_TURNS = { toRefuse: 12, toTake: 48 } // a rival that seems better costs nothing
+const DISTURBED = 0.7 // more guesses take longer: where they took so much less, the others were put aside by the system
 const SURE = 2 // times what turns differ by
 
 export class DraftComparison {
@@ -47,14 +48,17 @@ export class DraftComparison {
       return
     }
     trial.push(seconds)
-    this.costs.push(seconds / this.baseSeconds)
+    const cost = seconds / this.baseSeconds
+    this.costs.push(this.rival > this.inUse ? Math.max(1, cost) : cost)
     if (trial.length === settling(this.rival) + COUNTED) this.endTrial()
   }
 
   /** No more rounds of the rival in this turn: what there is counts. */
   endTrial(): void {
     if (this.trial !== null && this.trial.length > 0) {
-      this.turns.push({ base: this.baseSeconds, rival: mean(this.trial.slice(-COUNTED)) })
+      const turn = { base: this.baseSeconds, rival: mean(this.trial.slice(-COUNTED)) }
+      const [fewer, more] = this.rival > this.inUse ? [turn.base, turn.rival] : [turn.rival, turn.base]
+      if (more > DISTURBED * fewer) this.turns.push(turn)
     }
     this.trial = null
     this.base = []

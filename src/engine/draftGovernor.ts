@@ -122,6 +122,7 @@ export class DraftGovernor {
     if (--this.left > 0) return
     this.comparison = new DraftComparison(this.best, this.nextRival())
     this.trialTokens = 0
+    this.budget.trialBegins()
   }
 
   private compare(comparison: DraftComparison, guesses: number, right: number, seconds: number): void {
