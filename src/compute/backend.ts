@@ -27,6 +27,8 @@ export interface BackendOptions {
   readonly prefetch?: boolean
   /** Load the model's head for drafts, where it carries one and the backend can use it; 'auto': if it may pay. Default false. */
   readonly drafts?: boolean | 'auto'
+  /** The most guesses that will be made for a token, which memory is planned for; default MOST_GUESSES. */
+  readonly guesses?: number
   /** Put the time of every kernel into `phaseSeconds`, where that costs speed (webgpu). */
   readonly profile?: boolean
   /** For tests: the words of a ReadFaults, a disk that fails. */
@@ -73,6 +75,8 @@ export interface Backend {
    * model carries no head, or it is not loaded.
    */
   readonly draft?: (requests: readonly DraftRequest[], options?: StepOptions) => Promise<DraftOutput[]>
+  /** The most guesses that there is memory for, where that is less than MOST_GUESSES. */
+  readonly mostGuesses?: number
   /** Why there is no `draft` though the model carries a head and one was asked for, where that depends on this machine. */
   readonly noDrafts?: string | null
   /** Evaluates without committing anything, and tells what happened inside. */

@@ -62,7 +62,10 @@ export class DraftGovernor {
   private pause = FIRST_PAUSE
   private left = WARM_UP // rounds to the next comparison
 
-  constructor(readonly choice: Drafts) {}
+  constructor(
+    readonly choice: Drafts,
+    private readonly most: number = MOST_GUESSES, // that there is memory for
+  ) {}
 
   /** Guesses for the next round, which can have so many at most. */
   next(most: number): number {
@@ -160,9 +163,9 @@ export class DraftGovernor {
     const { best } = this
     if (best === 0) return 1
     // Every second time doing without, and the neighbours in between.
-    const others = [best + 1, best - 1].filter(count => count > 0 && count <= MOST_GUESSES)
+    const others = [best + 1, best - 1].filter(count => count > 0 && count <= this.most)
     const check = this.checks++
-    return check % 2 === 0 ? 0 : others[(check >> 1) % others.length]
+    return check % 2 === 0 || others.length === 0 ? 0 : others[(check >> 1) % others.length]
   }
 
   private conclude(comparison: DraftComparison): void {
@@ -183,7 +186,7 @@ export class DraftGovernor {
   private stay(refused: number): void {
     const { best } = this
     this.recent = []
-    if (best === 0 && refused < MOST_GUESSES && this.gain(refused) > HOPE) {
+    if (best === 0 && refused < this.most && this.gain(refused) > HOPE) {
       this.rivals = [refused + 1]
       this.left = FIRST_PAUSE
       return
@@ -200,7 +203,7 @@ export class DraftGovernor {
     this.expected = Number.POSITIVE_INFINITY
     this.pause = FIRST_PAUSE
     this.checks = 0
-    this.rivals = isMore && best < MOST_GUESSES ? [best + 1] : []
+    this.rivals = isMore && best < this.most ? [best + 1] : []
     this.left = this.rivals.length > 0 ? AFTER_GAIN : AFTER_CHANGE
   }
 

@@ -56,7 +56,7 @@ export class EngineModel {
     this.compute = backend
     const watched = { config: backend.config, residency: () => backend.residency(), stats: () => this.stats() }
     this.monitor = new EngineMonitor(watched, expertsPerToken)
-    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts)
+    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts, backend.mostGuesses)
     this.scheduler = new Scheduler(backend, this.monitor, this.drafts)
     this.config = packed.config
     this.name = packed.name

@@ -105,6 +105,7 @@ export async function openModelParts(
       expertReads: options.expertReads,
       prefetch: options.prefetch,
       drafts: drafts === 'auto' ? 'auto' : drafts > 0,
+      guesses: drafts === 'auto' ? undefined : drafts,
       profile: fittings.profile,
       readFaults: fittings.readFaults,
       wasmHost: fittings.wasmHost,

@@ -103,6 +103,9 @@ test('notices when times change, and when guesses come true less often', () => {
 })
 
 test('does as it is told, and never more than fits', () => {
+  const short = new DraftGovernor('auto', 1) // memory for one
+  expect(play(short, { times: [1, 1.1, 1.2, 1.3], rate: 0.9 }, 2000).used.slice(2)).toEqual([0, 0])
+  expect(short.stats.now).toBe(1)
   expect(play(new DraftGovernor(2), { times: [1, 9, 9, 9], rate: 0 }, 50).used).toEqual([0, 0, 50, 0])
   expect(new DraftGovernor(3).next(1)).toBe(1)
   const governor = new DraftGovernor('auto')

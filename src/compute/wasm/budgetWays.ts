@@ -3,7 +3,6 @@
 // of everything; both give the same numbers, later. Measured sizes are in docs/performance-log.md.
 import type { ModelConfig } from '../../model/config.js'
 import { recurrentBytes } from '../../model/sizes.js'
-import { MOST_GUESSES } from '../backend.js'
 import type { BudgetWay } from '../memoryBudget.js'
 import { layoutScratch, type Scratch, type ScratchRequest } from './scratch.js'
 
@@ -13,9 +12,9 @@ export const PROGRAM_BYTES = 26e6
 const GARBAGE_LOGITS = 32
 const MOST_GARBAGE = 40e6
 
-/** Recurrent states of a sequence while a step runs. */
-export function setsPerSequence({ draftHead }: ModelConfig): number {
-  return draftHead === null ? 2 : 2 + MOST_GUESSES
+/** Recurrent states of a sequence while a step with so many guesses runs. */
+function setsPerSequence({ draftHead }: ModelConfig, guesses: number): number {
+  return draftHead === null ? 2 : 2 + guesses
 }
 
 /** Of logits that were handed out and wait for the collector. */
@@ -40,6 +39,7 @@ export interface WaysRequest extends Omit<ScratchRequest, 'chunkTokens'> {
   readonly slotBytes: number
   readonly bankLimit: number
   readonly sequences: number
+  readonly guesses: number // that a step may have, where there is a head for drafts
 }
 
 const FEW_READERS = 2
@@ -58,7 +58,7 @@ export function wasmWays(request: WaysRequest): WasmWay[] {
 }
 
 function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threads: number): WasmWay {
-  const { config, threadBytes, residentBytes, slotBytes, bankLimit, sequences } = request
+  const { config, threadBytes, residentBytes, slotBytes, bankLimit, sequences, guesses } = request
   const scratch = layoutScratch({ ...request, chunkTokens, threads })
   const isUsual = chunkTokens === request.chunks[0] && threads === request.threads
   const thrift = `prompts in chunks of ${chunkTokens} tokens, ${threads} compute threads, ${readers} readers`
@@ -74,7 +74,7 @@ function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threa
       { what: 'weights', bytes: residentBytes },
       { what: 'workspace', bytes: banks * scratch.bytes },
       // Of each sequence the present one and the next, or one for each token of a step with guesses; and one that stands for the beginning.
-      { what: 'recurrent state', bytes: (1 + setsPerSequence(config) * sequences) * recurrentBytes(config) },
+      { what: 'recurrent state', bytes: (1 + setsPerSequence(config, guesses) * sequences) * recurrentBytes(config) },
       { what: `${threads + readers} threads`, bytes: threads * threadBytes.compute + readers * threadBytes.reader },
       { what: 'the program', bytes: PROGRAM_BYTES + garbageBytes(config) },
     ],

@@ -41,6 +41,7 @@ interface RuntimeParts {
   readonly banks: readonly Bank[]
   readonly readers: Readers | null // null: there are no experts
   readonly plannedBytes: number // of memory, all in all
+  readonly mostGuesses: number // that there is memory for
   readonly noDrafts: string | null // why there is no head for drafts, though one was asked for
 }
 
@@ -54,6 +55,7 @@ export class WasmRuntime {
   readonly store: SequenceStore
   readonly pool: ComputePool
   readonly plannedBytes: number
+  readonly mostGuesses: number
   readonly noDrafts: string | null
   readonly ring: ReadRing | null
   private readonly banks: readonly Bank[]
@@ -69,6 +71,7 @@ export class WasmRuntime {
     this.store = parts.store
     this.pool = parts.pool
     this.plannedBytes = parts.plannedBytes
+    this.mostGuesses = parts.mostGuesses
     this.noDrafts = parts.noDrafts
     this.banks = parts.banks
     this.readers = parts.readers
@@ -206,7 +209,7 @@ export async function openRuntime(
       : await LocalCompute.start(setups[0], board, readers)
     return new WasmRuntime({
       ...{ model, plan, threads, simd: kernels.simd, isShared: host.shared, board, store, pool, banks, readers },
-      ...{ plannedBytes: bytes, noDrafts: opening.noDrafts },
+      ...{ plannedBytes: bytes, mostGuesses: opening.guesses, noDrafts: opening.noDrafts },
     })
   } catch (error) {
     await readers?.close()

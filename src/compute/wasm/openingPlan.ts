@@ -6,11 +6,11 @@ import type { ModelConfig } from '../../model/config.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
 import type { ExpertLayout } from '../../model/tensors.js'
 import { type ExpertFiles, type PackedModel, withoutHead } from '../../storage/packedModel.js'
-import type { BackendOptions } from '../backend.js'
+import { type BackendOptions, MOST_GUESSES } from '../backend.js'
 import { type Budget, planBudget } from '../memoryBudget.js'
 import { PLANNED_TOKENS } from '../plannedTokens.js'
 import { alignUp, MAX_BANK_BYTES } from './bank.js'
-import { setsPerSequence, type WasmWay, wasmWays } from './budgetWays.js'
+import { type WasmWay, wasmWays } from './budgetWays.js'
 import type { WasmHost } from './host.js'
 import { SLOT_ALIGN } from './memoryPlan.js'
 import { modelForms } from './placedModel.js'
@@ -31,6 +31,7 @@ export interface OpeningPlan {
   readonly memory: MemoryFacts
   readonly bankLimit: number
   readonly budget: Budget<WasmWay>
+  readonly guesses: number // that a step may have
   readonly noDrafts: string | null // why there is no head, though one was asked for
 }
 
@@ -40,22 +41,44 @@ export function planOpening(
   internals: WasmInternals,
   host: WasmHost,
 ): OpeningPlan {
-  const plan = (model: PackedModel, noDrafts: string | null) => planModel(model, options, internals, host, noDrafts)
   const { config } = packed
-  if (!options.drafts || config.draftHead === null) return plan(withoutHead(packed), null)
-  const sequences = options.planned?.sequences ?? 1
-  const states = (setsPerSequence(config) - setsPerSequence({ ...config, draftHead: null })) * sequences
-  const head = states * recurrentBytes(config) + headBytes(packed)
-  const takes = `guessing ahead takes ${Math.ceil(head / 1e6)} MB more`
+  const asked = options.guesses ?? MOST_GUESSES
+  const withHead = (guesses: number) => planModel(packed, options, internals, host, { guesses, noDrafts: null })
+  const without = (noDrafts: string | null) =>
+    planModel(withoutHead(packed), options, internals, host, { guesses: 0, noDrafts })
+  if (!options.drafts || config.draftHead === null) return without(null)
+  if (options.drafts === 'auto') return planAuto(withHead, without, guesses => takesOf(packed, options, guesses))
   try {
-    const whole = plan(packed, null)
-    if (options.drafts !== 'auto') return whole // what is asked for by number is given where it can be
-    const without = plan(withoutHead(packed), `${takes}, which experts have a better use for`)
-    return takesLittle(whole, without) ? whole : without
+    return withHead(asked) // what is asked for by number is given where it can be
   } catch (error) {
     if (!(error instanceof MemoryPlanError)) throw error
-    return plan(withoutHead(packed), `memory is short, and ${takes}`)
+    return without(`memory is short, and ${takesOf(packed, options, asked)}`)
   }
+}
+
+/** As many guesses as take next to nothing from experts; one alone takes least, and pays best where experts are read. */
+function planAuto(
+  withHead: (guesses: number) => OpeningPlan,
+  without: (noDrafts: string) => OpeningPlan,
+  takes: (guesses: number) => string,
+): OpeningPlan {
+  const plain = without(`${takes(1)}, which experts have a better use for`)
+  try {
+    for (const guesses of [MOST_GUESSES, 1]) {
+      const whole = withHead(guesses)
+      if (takesLittle(whole, plain)) return whole
+    }
+    return plain
+  } catch (error) {
+    if (!(error instanceof MemoryPlanError)) throw error
+    return without(`memory is short, and ${takes(1)}`)
+  }
+}
+
+function takesOf(packed: PackedModel, options: BackendOptions, guesses: number): string {
+  const sequences = options.planned?.sequences ?? 1
+  const bytes = guesses * sequences * recurrentBytes(packed.config) + headBytes(packed)
+  return `guessing ahead takes ${Math.ceil(bytes / 1e6)} MB more`
 }
 
 /** Whether a head that may pay takes next to nothing from experts that do not all fit, and nothing from chunks of prompts and the like. */
@@ -70,7 +93,7 @@ function planModel(
   options: BackendOptions,
   internals: WasmInternals,
   host: WasmHost,
-  noDrafts: string | null,
+  { guesses, noDrafts }: Pick<OpeningPlan, 'guesses' | 'noDrafts'>,
 ): OpeningPlan {
   const { config, tensors } = packed
   checkShapes(config)
@@ -97,6 +120,7 @@ function planModel(
       threadBytes: host.threadBytes,
       residentBytes: packed.weights.size,
       sequences: planned.sequences,
+      guesses,
     }),
     slotBytes,
     experts,
@@ -107,7 +131,7 @@ function planModel(
     isContext: planned.isContext,
     threads: { count: asked ?? 1, bytes: host.threadBytes.compute },
   })
-  return { packed, files, layouts, memory, bankLimit, budget, noDrafts }
+  return { packed, files, layouts, memory, bankLimit, budget, guesses, noDrafts }
 }
 
 /** Of the head's resident tensors, which are the last ones. */

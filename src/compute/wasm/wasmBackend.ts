@@ -53,6 +53,7 @@ export class WasmBackend implements Backend, WasmSteps {
   readonly chunkTokens: number
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   readonly draft?: Backend['draft']
+  readonly mostGuesses: number
   readonly noDrafts: string | null
   private readonly drafter: WasmDrafter | null
   private readonly governor: TeamGovernor
@@ -65,6 +66,7 @@ export class WasmBackend implements Backend, WasmSteps {
     const { model } = runtime
     this.config = model.config
     this.chunkTokens = model.chunkTokens
+    this.mostGuesses = runtime.mostGuesses
     this.noDrafts = runtime.noDrafts
     this.governor = new TeamGovernor(runtime.threads)
     const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
