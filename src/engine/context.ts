@@ -1,10 +1,9 @@
-// One sequence: its tokens, its calls in order, its checkpoints, and exact rewind. Everything that changes state goes
-// through one queue, so a second call waits for the first; what is wrong with a call is thrown before anything changes.
-// What is evaluated when, together with other contexts, is the scheduler's decision; the math is the backend's.
+// One sequence and its calls in order. Everything that changes state goes through one queue, so a second call waits for the
+// first; what is wrong with a call is thrown before anything changes. Where the sequence is and can go back to is its timeline;
+// what is evaluated when, together with other contexts, is the scheduler's decision; the math is the backend's.
 
 import {
   type Backend,
-  type HeldState,
   MOST_GUESSES,
   type ProbeRequest,
   type ProbeResult,
@@ -16,17 +15,14 @@ import {
 import {
   ClosedError,
   ContextLimitError,
-  NoCheckpointError,
   NonFiniteError,
   type NonFinitePlace,
   OptionError,
   PositionError,
   SnapshotError,
   TokenError,
-  TokensUnknownError,
 } from '../errors.js'
-import { areFinite, joinFloats } from '../model/floats.js'
-import { Checkpoints } from './checkpoints.js'
+import { areFinite } from '../model/floats.js'
 import type {
   CheckOptions,
   ContextOptions,
@@ -35,15 +31,15 @@ import type {
   Evaluation,
   GuessOptions,
   PromptOptions,
-  RoutingChunk,
   TokenOptions,
 } from './contextOptions.js'
+import { GatheredOutputs } from './gatheredOutputs.js'
 import { joinSignals } from './joinSignals.js'
-import { KeptState } from './keptState.js'
-import { LastLogits } from './lastLogits.js'
+import type { KeptState } from './keptState.js'
 import type { Scheduler } from './scheduler.js'
-import { checkSnapshot, decodeLayers, encodeLayer, plainBytes, snapshotHeader, snapshotSize } from './snapshot.js'
-import { readSnapshot, type StateReader, writeSnapshot } from './snapshotStream.js'
+import { checkSnapshot, decodeLayers, plainBytes, snapshotSize } from './snapshot.js'
+import { readSnapshot, type StateReader, wholeSnapshot, writeSnapshot } from './snapshotStream.js'
+import { Timeline, tokensDiffer } from './timeline.js'
 
 /** What a context needs of its model. */
 export interface ContextHost {
@@ -55,56 +51,48 @@ export interface ContextHost {
   contextClosed(context: Context): void
 }
 
-const UNKNOWN_TOKEN = -1
 const DEFAULT_MAX_CHECKPOINTS = 4
-const LARGEST_BUFFER = 2 ** 32 // bytes, in every engine of today
 
 export class Context {
-  private readonly sequence: SequenceState
-  private readonly saved: Checkpoints
+  private readonly timeline: Timeline
   private readonly closing = new AbortController()
-  private history: number[] = [] // [length]; UNKNOWN_TOKEN where a snapshot came without its tokens
-  private readonly lastLogits: LastLogits
-  /** The state that a snapshot without tokens brought: what later positions can be replayed from. */
-  private base: HeldState | null = null
   private queue: Promise<unknown> = Promise.resolve()
 
   constructor(
     private readonly host: ContextHost,
     options: ContextOptions = {},
   ) {
-    this.saved = new Checkpoints(checkMaxCheckpoints(options.maxCheckpoints ?? DEFAULT_MAX_CHECKPOINTS))
-    this.sequence = host.backend.createSequence()
-    this.lastLogits = new LastLogits(host.backend.config.vocabSize)
+    const most = checkMaxCheckpoints(options.maxCheckpoints ?? DEFAULT_MAX_CHECKPOINTS)
+    this.timeline = new Timeline(host.backend.createSequence(), host.backend.config.vocabSize, most)
   }
 
   /** Evaluated tokens. */
   get length(): number {
-    return this.history.length
+    return this.timeline.length
   }
 
   /** A copy; -1 where a snapshot came without its tokens. */
   get tokens(): number[] {
-    return [...this.history]
+    return this.timeline.tokens
   }
 
   /** Positions with a checkpoint, ascending. */
   get checkpoints(): number[] {
-    return this.saved.positions
+    return this.timeline.checkpoints.positions
   }
 
   get maxCheckpoints(): number {
-    return this.saved.max
+    return this.timeline.checkpoints.max
   }
 
   /** Lowering it evicts at the next `checkpoint()`. */
   set maxCheckpoints(max: number) {
-    this.saved.max = checkMaxCheckpoints(max)
+    this.timeline.checkpoints.max = checkMaxCheckpoints(max)
   }
 
   /** Memory of this sequence and its checkpoints, in bytes. */
   get memoryBytes(): number {
-    return this.sequence.bytes + this.saved.bytes + (this.base?.bytes ?? 0)
+    return this.timeline.bytes
   }
 
   /** Evaluates `tokens` after what is there. Returns the logits of the last one; null for no tokens. */
@@ -183,19 +171,13 @@ export class Context {
 
   /** Back to the empty sequence; drops all checkpoints. */
   clear(): Promise<void> {
-    return this.enqueue(async () => {
-      await this.sequence.clear()
-      this.forget()
-      this.history = []
-      this.lastLogits.set(null)
-    })
+    return this.enqueue(() => this.timeline.clear())
   }
 
   /** Stores the state at the current position and returns the position. */
   checkpoint(): Promise<number> {
     return this.enqueue(async () => {
-      const held = await this.sequence.hold()
-      this.saved.store(this.length, { held, logits: this.lastLogits.copy() })
+      await this.timeline.checkpoint()
       return this.length
     })
   }
@@ -203,9 +185,8 @@ export class Context {
   /** Exactly the state that was stored at `position`; returns the logits there where they are known. */
   restore(position: number): Promise<Float32Array | null> {
     return this.enqueue(async () => {
-      if (!this.saved.has(position)) throw new NoCheckpointError(position, this.saved.positions)
-      await this.restoreCheckpoint(position)
-      return this.lastLogits.copy()
+      await this.timeline.restore(position)
+      return this.timeline.logits
     })
   }
 
@@ -219,8 +200,10 @@ export class Context {
       if (!Number.isInteger(position) || position < 0 || position > this.length) {
         throw new PositionError(position, `an integer from 0 to ${this.length}, the length of the context`)
       }
-      if (position < this.length) await this.rewindTo(position, options.signal)
-      return this.lastLogits.copy()
+      const { signal } = options
+      const replay = (tokens: readonly number[]) => this.advance(tokens, 'prompt', 'last', { signal })
+      if (position < this.length) await this.timeline.rewind(position, replay)
+      return this.timeline.logits
     })
   }
 
@@ -236,24 +219,7 @@ export class Context {
 
   /** The state as MFLX version 1, in one piece; one that is too long for that can be had by `saveStateTo`. */
   saveState(): Promise<Uint8Array> {
-    return this.enqueue(async () => {
-      const { config } = this.host.backend
-      const size = snapshotSize(config, this.length)
-      if (size > LARGEST_BUFFER) {
-        const message = `${size} bytes do not fit into one buffer: use saveStateTo and loadStateFrom`
-        throw new SnapshotError('TooLarge', message, { got: size, want: LARGEST_BUFFER })
-      }
-      const bytes = new Uint8Array(size)
-      bytes.set(snapshotHeader(config))
-      let offset = snapshotHeader(config).length
-      for (let layer = 0; layer < config.numLayers; layer++) {
-        for (const part of encodeLayer(await this.sequence.exportLayer(layer), this.length)) {
-          bytes.set(part, offset)
-          offset += part.length
-        }
-      }
-      return bytes
-    })
+    return this.readState(state => wholeSnapshot(state, this.host.backend.config))
   }
 
   /** The same bytes, of any length, piece by piece. The next piece is made when `sink` is done with the last. */
@@ -276,7 +242,7 @@ export class Context {
       const limits = { contextLength: this.host.contextLength, knownLength: list?.length ?? 0 }
       const begin = (length: number) => this.sequence.beginImport(length)
       const { length, incoming } = await readSnapshot(source, config, limits, begin)
-      await this.takeOver(incoming, length, list, kept)
+      await this.timeline.takeOver(incoming, length, list, kept)
     })
   }
 
@@ -293,7 +259,7 @@ export class Context {
         incoming.drop()
         throw error
       }
-      await this.takeOver(incoming, list.length, list, null)
+      await this.timeline.takeOver(incoming, list.length, list, null)
     })
   }
 
@@ -312,26 +278,20 @@ export class Context {
       if (list && list.length !== length) throw tokensDiffer(list.length, length)
       this.checkKnown(list, kept)
       await this.sequence.importLayers(length, decodeLayers(bytes, config))
-      this.checkLength(length)
-      await this.startFrom(list ?? new Array(length).fill(UNKNOWN_TOKEN), kept)
+      await this.timeline.startFrom(length, list, kept)
     })
   }
 
   /** The state as it is now, for later or for other contexts; the caller must release it. */
   keep(): Promise<KeptState> {
-    return this.enqueue(
-      async () => new KeptState(await this.sequence.hold(), [...this.history], this.lastLogits.copy()),
-    )
+    return this.enqueue(() => this.timeline.keep())
   }
 
   /** Becomes a kept state of this or another context of the model; drops all checkpoints. Returns its logits if known. */
   adopt(kept: KeptState): Promise<Float32Array | null> {
     return this.enqueue(async () => {
-      const { held, tokens, logits } = kept
-      await this.sequence.restore(held)
-      this.checkLength(tokens.length)
-      await this.startFrom([...tokens], logits)
-      return this.lastLogits.copy()
+      await this.timeline.adopt(kept)
+      return this.timeline.logits
     })
   }
 
@@ -359,12 +319,15 @@ export class Context {
     if (this.closing.signal.aborted) return this.queue.then(() => {})
     this.closing.abort(new ClosedError('context'))
     const released = this.queue.then(() => {
-      this.forget()
-      this.sequence.release()
+      this.timeline.release()
       this.host.contextClosed(this)
     })
     this.queue = released
     return released
+  }
+
+  private get sequence(): SequenceState {
+    return this.timeline.sequence
   }
 
   /** Runs `work` when all earlier calls are done. */
@@ -385,38 +348,25 @@ export class Context {
     output: StepRun['output'],
     options: EvaluateOptions & TokenOptions & Partial<Pick<CheckOptions, 'keep'>>,
   ): Promise<Evaluation> {
-    const { into, routing, onProgress, onLogits, onHidden, keep } = options
-    const hidden = onHidden !== undefined
-    const chunks: Float32Array[] = []
-    const picks: RoutingChunk[] = []
-    let last: { logits: Float32Array | null; argmax: number | null } = { logits: null, argmax: null }
-    let done = 0
+    const { into, routing, onHidden, keep } = options
+    const gathered = new GatheredOutputs(output, options, tokens.length)
     const { vocabSize } = this.host.backend.config
     const onCommit = (part: readonly number[], result: StepOutput) => {
-      this.history.push(...part)
-      done += part.length
-      last = result
-      this.lastLogits.set(keep && result.logits ? result.logits.subarray(0, part.length * vocabSize) : result.logits)
-      if (routing && result.routing) picks.push(routingChunk(part.length, result, routing === 'weights'))
-      if (result.hidden) onHidden?.(this.length - part.length, result.hidden)
-      if (output === 'all' && result.logits) {
-        if (onLogits) onLogits(this.length - part.length, result.logits)
-        else chunks.push(result.logits)
-      }
-      onProgress?.(done, tokens.length)
+      // Of guesses there are logits for more tokens than stay.
+      const { logits } = result
+      this.timeline.advanced(part, keep && logits ? logits.subarray(0, part.length * vocabSize) : logits)
+      gathered.add(part.length, result, this.length)
     }
     await this.withSignal(options.signal, async signal => {
       try {
-        const { sequence } = this
-        const how = { phase, output, into, keep, routing, hidden }
-        await this.host.scheduler.evaluate({ sequence, tokens, ...how, signal, onCommit })
+        const how = { phase, output, into, keep, routing, hidden: onHidden !== undefined }
+        await this.host.scheduler.evaluate({ sequence: this.sequence, tokens, ...how, signal, onCommit })
       } catch (error) {
-        throw error instanceof NonFiniteError ? await this.explain(error, tokens.slice(done), signal) : error
+        const rest = tokens.slice(gathered.done)
+        throw error instanceof NonFiniteError ? await this.explain(error, rest, signal) : error
       }
     })
-    const logits = output === 'all' ? (onLogits ? null : joinFloats(chunks)) : last.logits
-    if (into && logits && logits !== into) into.set(logits)
-    return { logits: into ?? logits, argmax: last.argmax, routing: picks }
+    return gathered.finish()
   }
 
   /** With a signal that closing aborts, too. */
@@ -441,43 +391,6 @@ export class Context {
     return place === null ? error : new NonFiniteError(place)
   }
 
-  private async rewindTo(position: number, signal?: AbortSignal) {
-    const nearest = this.saved.nearest(position)
-    const firstKnown = this.history.lastIndexOf(UNKNOWN_TOKEN) + 1
-    const base = this.base && this.base.length <= position ? this.base : null
-    const from = Math.max(nearest ?? 0, base?.length ?? 0)
-    if (from < position && from < firstKnown) throw new TokensUnknownError(position, firstKnown)
-    const checkpoint = from === nearest ? this.saved.at(from) : null
-    const before = { held: await this.sequence.hold(), tokens: this.history, logits: this.lastLogits.copy() }
-    try {
-      if (checkpoint) await this.sequence.restore(checkpoint.held)
-      else if (base && base.length === from) await this.sequence.restore(base)
-      else await this.sequence.clear()
-      this.checkLength(from)
-      this.history = before.tokens.slice(0, from)
-      this.lastLogits.set(checkpoint?.logits ?? null)
-      const replay = before.tokens.slice(from, position)
-      if (replay.length > 0) await this.advance(replay, 'prompt', 'last', { signal })
-    } catch (error) {
-      await this.sequence.restore(before.held)
-      this.history = before.tokens
-      this.lastLogits.set(before.logits)
-      throw error
-    } finally {
-      before.held.release()
-    }
-    // What lies past the position goes only now.
-    if (checkpoint) this.saved.restore(from)
-    else this.saved.dropAfter(position)
-    if (this.base && this.base.length > position) this.dropBase()
-  }
-
-  private async restoreCheckpoint(position: number) {
-    const { held, logits } = this.saved.restore(position)
-    await this.sequence.restore(held)
-    this.become(position, logits)
-  }
-
   /** What the caller knows of a state must make sense. */
   private checkKnown(tokens: readonly number[] | undefined, logits: Float32Array | null) {
     const { vocabSize } = this.host.backend.config
@@ -486,56 +399,6 @@ export class Context {
       throw new OptionError('logits', `${logits.length} values`, `${vocabSize}, the vocabulary`)
     }
     if (logits && !areFinite(logits)) throw new SnapshotError('NotFinite', 'the logits are not finite')
-  }
-
-  private async takeOver(
-    incoming: StateImport,
-    length: number,
-    tokens: number[] | undefined,
-    logits: Float32Array | null,
-  ) {
-    if (tokens && tokens.length !== length) {
-      incoming.drop()
-      throw tokensDiffer(tokens.length, length)
-    }
-    incoming.commit()
-    this.checkLength(length)
-    await this.startFrom(tokens ?? new Array(length).fill(UNKNOWN_TOKEN), logits)
-  }
-
-  /** The sequence came from elsewhere: nothing that was known before holds. */
-  private async startFrom(tokens: number[], logits: Float32Array | null) {
-    this.forget()
-    this.history = tokens
-    this.lastLogits.set(logits)
-    if (tokens.includes(UNKNOWN_TOKEN)) this.base = await this.sequence.hold()
-  }
-
-  /** The sequence was taken back to `length`. */
-  private become(length: number, logits: Float32Array | null) {
-    this.checkLength(length)
-    this.saved.dropAfter(length)
-    if (this.base && this.base.length > length) this.dropBase()
-    this.history.length = length
-    this.lastLogits.set(logits)
-  }
-
-  /** Tokens and layers must agree after every restore: wrong state is worse than an error. */
-  private checkLength(length: number) {
-    if (this.sequence.length === length) return
-    const message = `the restored layers hold ${this.sequence.length} tokens, want ${length}`
-    throw new SnapshotError('LengthsDiffer', message, { got: this.sequence.length, want: length })
-  }
-
-  /** Drops every state that is kept for going back. */
-  private forget() {
-    this.saved.dropAfter(-1)
-    this.dropBase()
-  }
-
-  private dropBase() {
-    this.base?.release()
-    this.base = null
   }
 
   private checkTokens(tokens: readonly number[]) {
@@ -548,15 +411,6 @@ export class Context {
     const { vocabSize } = this.host.backend.config
     if (!Number.isInteger(token) || token < 0 || token >= vocabSize) throw new TokenError(token, vocabSize)
   }
-}
-
-function routingChunk(tokens: number, { routing, routerWeights }: StepOutput, withWeights: boolean): RoutingChunk {
-  const experts = routing as Uint16Array
-  return withWeights ? { tokens, experts, weights: routerWeights as Float32Array } : { tokens, experts }
-}
-
-function tokensDiffer(got: number, held: number): OptionError {
-  return new OptionError('tokens', `${got} tokens`, `the ${held} that the snapshot holds`)
 }
 
 function checkMaxCheckpoints(max: number): number {

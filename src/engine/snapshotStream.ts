@@ -13,13 +13,34 @@ import {
   plainBytes,
   SNAPSHOT_HEADER_BYTES,
   snapshotHeader,
+  snapshotSize,
 } from './snapshot.js'
 
 const PIECE_BYTES = 4 * 2 ** 20
+const LARGEST_BUFFER = 2 ** 32 // bytes, in every engine of today
 const PARTS: readonly KvPart[] = ['keys', 'values']
 
 /** What a state is read from. */
 export type StateReader = Pick<SequenceState, 'length' | 'exportLayer' | 'exportRows'>
+
+/** All of it in one piece, as far as there are buffers of that size. */
+export async function wholeSnapshot(state: StateReader, config: ModelConfig): Promise<Uint8Array> {
+  const size = snapshotSize(config, state.length)
+  if (size > LARGEST_BUFFER) {
+    const message = `${size} bytes do not fit into one buffer: use saveStateTo and loadStateFrom`
+    throw new SnapshotError('TooLarge', message, { got: size, want: LARGEST_BUFFER })
+  }
+  const bytes = new Uint8Array(size)
+  bytes.set(snapshotHeader(config))
+  let offset = SNAPSHOT_HEADER_BYTES
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    for (const part of encodeLayer(await state.exportLayer(layer), state.length)) {
+      bytes.set(part, offset)
+      offset += part.length
+    }
+  }
+  return bytes
+}
 
 export async function writeSnapshot(
   state: StateReader,

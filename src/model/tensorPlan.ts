@@ -5,6 +5,7 @@
 import type { ModelConfig } from './config.js'
 import { familyNamed } from './families/index.js'
 import type { AttentionShape, DeltaShape, LayerShape } from './layers.js'
+import type { AttentionTensors, DeltaTensors, FeedForward, Matrix, Vector } from './tensors.js'
 
 export interface MatrixSpec {
   readonly kind: 'matrix'
@@ -25,40 +26,24 @@ export interface VectorSpec {
 
 export type TensorSpec = MatrixSpec | VectorSpec
 
-export type FeedForwardPlan = Readonly<Record<'gate' | 'up' | 'down', MatrixSpec>>
+/** What a tensor of a layer (tensors.ts) must be. */
+type SpecOf<T> = T extends Matrix ? MatrixSpec : T extends Vector ? VectorSpec : null
+
+/** The same for each tensor of `T`, by the same names. */
+type PlanOf<T> = { readonly [name in Exclude<keyof T, 'kind' | 'shape'>]: SpecOf<T[name]> }
+
+export type FeedForwardPlan = PlanOf<FeedForward>
 
 export interface AttentionPlan {
   readonly kind: 'full_attention'
   readonly shape: AttentionShape
-  readonly tensors: {
-    readonly qProj: MatrixSpec
-    readonly kProj: MatrixSpec
-    readonly vProj: MatrixSpec
-    readonly oProj: MatrixSpec
-    readonly qBias: VectorSpec | null
-    readonly kBias: VectorSpec | null
-    readonly vBias: VectorSpec | null
-    readonly oBias: VectorSpec | null
-    readonly qNorm: VectorSpec | null
-    readonly kNorm: VectorSpec | null
-    readonly sinks: VectorSpec | null
-  }
+  readonly tensors: PlanOf<AttentionTensors>
 }
 
 export interface DeltaPlan {
   readonly kind: 'linear_attention'
   readonly shape: DeltaShape
-  readonly tensors: {
-    readonly inProjQkv: MatrixSpec
-    readonly inProjZ: MatrixSpec
-    readonly inProjA: MatrixSpec
-    readonly inProjB: MatrixSpec
-    readonly outProj: MatrixSpec
-    readonly conv: VectorSpec
-    readonly aLog: VectorSpec
-    readonly dtBias: VectorSpec
-    readonly norm: VectorSpec
-  }
+  readonly tensors: PlanOf<DeltaTensors>
 }
 
 export interface MoePlan {
