@@ -17,6 +17,6 @@ export async function registerServiceWorker(): Promise<void> {
     if (document.querySelector<HTMLTextAreaElement>('#composer')?.value) return
     location.reload()
   } catch (error) {
-    console.warn('The page cannot be kept for use without a network:', error)
+    console.warn('The page cannot be stored for offline use:', error)
   }
 }

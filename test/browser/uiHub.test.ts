@@ -79,7 +79,7 @@ describe('the model dialog', () => {
     expect(await findings(page)).toEqual([])
     if (arePicturesWanted('models')) await takePictures(page, 'models')
     await more.getByRole('button', { name: 'Stop' }).click()
-    await page.getByText(new RegExp(`^Stopped at \\d\\.\\d MB of ${MEGABYTES} MB, which are kept$`)).waitFor()
+    await page.getByText(new RegExp(`^Stopped at \\d\\.\\d MB of ${MEGABYTES} MB; the download is kept$`)).waitFor()
     release()
     await more.getByRole('button', { name: 'Go on' }).click()
     const own = page.getByRole('region', { name: 'On the server' }).getByRole('listitem').filter({ hasText: ID })

@@ -532,7 +532,7 @@ describe('when the server fails', () => {
     await page.getByRole('dialog', { name: 'API key' }).waitFor()
     await page.keyboard.type('wrong') // the cursor is in the field
     await page.keyboard.press('Enter')
-    await page.getByText('This key is not right.').waitFor()
+    await page.getByText('This key is wrong.').waitFor()
     await page.getByLabel('Key', { exact: true }).fill('open sesame')
     await page.getByRole('button', { name: 'Use this key' }).click()
     await ready(page)

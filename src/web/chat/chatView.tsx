@@ -79,7 +79,7 @@ export function ChatView() {
           <button
             type="button"
             class="to-end"
-            aria-label="To the end"
+            aria-label="Scroll to the end"
             onClick={() => {
               setAway(false)
               toEnd()

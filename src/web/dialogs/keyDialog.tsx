@@ -16,14 +16,14 @@ export function KeyDialog({ onClose }: { onClose(): void }) {
       setProblem(
         value.status === 'failed' && value.failure.kind !== 'unauthorized'
           ? value.failure.message
-          : 'This key is not right.',
+          : 'This key is wrong.',
       )
     }
   }
   return (
     <Dialog title="API key" onClose={onClose}>
       <form onSubmit={submit}>
-        <p>This server answers only with a key. It is kept in this tab until you close it.</p>
+        <p>This server needs a key. The page keeps it until you close this tab.</p>
         <label class="field">
           <span>Key</span>
           <input

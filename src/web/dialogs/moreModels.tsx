@@ -65,7 +65,7 @@ function KnownRow({ model, canPull }: { model: KnownModel; canPull: boolean }) {
         <h4>{model.title}</h4>
         <p>
           {model.name} · {facts}
-          {model.unfinishedBytes > 0 && ' · here in part'}
+          {model.unfinishedBytes > 0 && ' · partly downloaded'}
         </p>
       </div>
       {canPull && !isOpen && (

@@ -44,7 +44,7 @@ export function PullProgress({ pull, title }: { pull: Pull; title: string }) {
 function words({ state, progress }: Pull, rate: number | null): string {
   if (progress === null) return state === 'running' ? 'Asking the hub' : 'Stopped'
   const { phase, loaded, total } = progress
-  if (state !== 'running') return `Stopped at ${format.bytes(loaded)} of ${format.bytes(total)}, which are kept`
+  if (state !== 'running') return `Stopped at ${format.bytes(loaded)} of ${format.bytes(total)}; the download is kept`
   const parts = [
     phase === 'download' ? 'Downloading' : 'Packing',
     `${format.bytes(loaded)} of ${format.bytes(total)}`,

@@ -55,7 +55,7 @@ export function SettingsDialog({ onClose }: { onClose(): void }) {
             value={settings.theme}
             onChange={event => app.change({ theme: event.currentTarget.value as typeof settings.theme })}
           >
-            <option value="system">As the system</option>
+            <option value="system">Like the system</option>
             <option value="light">Light</option>
             <option value="dark">Dark</option>
           </select>
@@ -76,9 +76,9 @@ export function SettingsDialog({ onClose }: { onClose(): void }) {
             value={settings.tabBackend}
             onChange={event => app.change({ tabBackend: event.currentTarget.value as typeof settings.tabBackend })}
           >
-            <option value="auto">What is fastest here</option>
+            <option value="auto">Whatever is fastest here</option>
             <option value="webgpu">The GPU (WebGPU)</option>
-            <option value="wasm">The processor (WASM)</option>
+            <option value="wasm">The CPU (WASM)</option>
           </select>
         </label>
       </section>

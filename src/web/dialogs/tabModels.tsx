@@ -72,7 +72,7 @@ function TabDetails({ engine }: { engine: TabEngine }) {
   const clear = async () => {
     try {
       await engine.clearCache()
-      app.notify('What was kept on this device is gone. The model stays in memory until you unload it.')
+      app.notify('The stored files are deleted. The model stays in memory until you unload it.')
     } catch (error) {
       app.notify(`The cache could not be cleared: ${error instanceof Error ? error.message : String(error)}`)
     }

@@ -89,7 +89,7 @@ export function EngineView() {
             format={value => `${format.bytes(value)}/s`}
           />
           <section class="panel" aria-label="Read times">
-            <h2>Time of a read</h2>
+            <h2>Time per read</h2>
             <LatencyChart
               latency={history.frame?.stats.readLatencyMs ?? []}
               wastedBytes={history.frame?.stats.prefetchWastedBytes ?? 0}
@@ -110,7 +110,7 @@ function NotLoaded({ model }: { model: string }) {
     <section class="engine" aria-label="Engine">
       <div class="engine-empty">
         <h1>{model} is not in memory</h1>
-        <p>It is loaded with the first message, or now.</p>
+        <p>It loads with your first message, or now.</p>
         <button type="button" class="button primary" onClick={() => void engines.useServerModel(model)}>
           Load it
         </button>
@@ -215,7 +215,7 @@ function Counters({ history }: { history: EngineHistory }) {
     ['expertMisses', 'Experts read on demand', stats.expertMisses],
     ['prefetchReads', 'Experts read ahead', stats.prefetchReads],
     ['prefetchHits', 'of them wanted later', stats.prefetchHits],
-    ['prefetchWastedBytes', 'Bytes read ahead in vain', stats.prefetchWastedBytes],
+    ['prefetchWastedBytes', 'Bytes read ahead for nothing', stats.prefetchWastedBytes],
     ['bytesRead', 'Bytes read', stats.bytesRead],
     ['expertSlotsUsed', 'Slots in use', stats.expertSlotsUsed],
   ]

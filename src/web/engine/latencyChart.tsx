@@ -22,7 +22,7 @@ export function LatencyChart({ latency, wastedBytes }: { latency: readonly numbe
       </div>
       <p class="panel-note">
         {format.count(reads)} reads, {usual}
-        {slow}; {format.bytes(wastedBytes)} read ahead in vain
+        {slow}; {format.bytes(wastedBytes)} read ahead for nothing
       </p>
     </>
   )

@@ -72,7 +72,8 @@ export class App {
     this.followWidth()
     addEventListener('pagehide', () => void this.conversations.flush())
     const store = await ConversationStore.open(() => void this.conversations.refresh())
-    if (!store.isLasting) this.notify('This browser keeps no data for this page: conversations end with it.')
+    if (!store.isLasting)
+      this.notify('This browser stores no data for this page: conversations are lost when you close it.')
     await Promise.all([this.conversations.load(store), this.engines.start()])
     const { value } = this.engines.server
     if (value.status === 'failed' && value.failure.kind === 'unauthorized') this.dialog.value = 'key'

@@ -111,7 +111,7 @@ export class Conversations {
       await this.store?.put(changed)
     } catch (error) {
       for (const id of this.saving) if (!this.removed.has(id)) this.unsaved.add(id) // with the next change
-      this.onWarning(`Conversations cannot be kept: ${error instanceof Error ? error.message : String(error)}`)
+      this.onWarning(`Conversations cannot be saved: ${error instanceof Error ? error.message : String(error)}`)
     } finally {
       this.saving = []
     }
