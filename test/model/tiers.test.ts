@@ -47,7 +47,7 @@ test.each([
   const { numLayers, numExperts, expertsPerToken } = packed.config
   const all = numLayers * numExperts
   const gpu = Math.max(2 * expertsPerToken, Math.floor(share * all))
-  const backend = await openTiered(packed, { gpu, memory: all - gpu }, {}, { chunkTokens: 32, way: hybridWay })
+  const backend = await openTiered(packed, { gpu, memory: all - gpu }, {}, { chunkTokens: 64, way: hybridWay })
   const got = await answer(backend)
   const { tiers } = backend.stats()
   expect(got).toEqual(want)

@@ -35,6 +35,8 @@ export interface HostWorkersOptions {
   readonly maxRows: number // of a job
   readonly norms: readonly Float32Array[] // [layers][hidden]: weights of the norm before the experts
   readonly bankLimit?: number
+  /** The GPU computes on the same processors: nobody may keep one while waiting. */
+  readonly sharesProcessors?: boolean
 }
 
 /** An expert in a slot, and the rows that go through it. */
@@ -69,7 +71,7 @@ export class HostWorkers {
   static async open(packed: PackedModel, options: HostWorkersOptions, host: WasmHost): Promise<HostWorkers> {
     const { config } = packed
     const { layout, layouts } = packed.experts
-    const { precision, expertsPerToken, threads, maxRows: chunkTokens } = options
+    const { precision, expertsPerToken, threads, maxRows: chunkTokens, sharesProcessors = false } = options
     const kernels = await host.loadKernels()
     const forms = expertForms(layouts, precision)
     const laid = hostScratch({ ...options, config, forms, expertSize: layout.expertSize })
@@ -95,7 +97,8 @@ export class HostWorkers {
     const { size } = new JobBoard(boardShape)
     const buffer = new SharedArrayBuffer(size)
     const board = new JobBoard(boardShape, buffer)
-    const hasOwnCores = threads < host.threads // one for who waits for them
+    const cores = sharesProcessors ? 1 : host.threads
+    const hasOwnCores = threads < cores // one for who waits for them
     const setup: Omit<ExpertSetup, 'index'> = {
       task: 'experts',
       kernels,
@@ -103,13 +106,13 @@ export class HostWorkers {
       board: buffer,
       boardShape,
       model,
-      jobSpins: JOB_SPINS,
+      jobSpins: sharesProcessors ? BARRIER_SPINS : JOB_SPINS,
       barrierSpins: hasOwnCores ? BARRIER_SPINS : defaultLimits.spins,
       tells: !watches,
     }
     const setups = Array.from({ length: threads }, (_, index) => ({ ...setup, index }))
     const pool = await WorkerPool.start(setups, board, host)
-    return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool, host.threads)
+    return new HostWorkers(slots, slotBytes, threads, config.hiddenSize, model, banks, board, pool, cores)
   }
 
   get failure(): DeviceLostError | null {

@@ -29,6 +29,7 @@ export interface ExpertRequest {
   readonly room: Room
   readonly place: TierPlace | null
   readonly chunkTokens: number
+  readonly isSoftware: boolean // the GPU
   /** For tests: what to do about experts that are not on the GPU, instead of measuring. */
   readonly way?: (threads: number) => TierWay
 }
@@ -44,9 +45,10 @@ export async function openSources(
   request: ExpertRequest,
   undo: (() => Promise<void>)[],
 ): Promise<ExpertSources> {
-  const { packed, options, place, room, chunkTokens } = request
+  const { packed, options, place, room, chunkTokens, isSoftware } = request
   const { memorySlots } = room.plan
   const how = {
+    sharesProcessors: isSoftware,
     measure: (workers: HostWorkers) => measure(device, request, workers),
     tiersOf: (slots: number, way: TierWay) => tiersOf(request, slots, way),
   }

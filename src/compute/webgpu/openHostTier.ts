@@ -45,6 +45,8 @@ export function hostSideOf(
 
 /** What depends on the rest of the backend. */
 interface HostTierParts {
+  /** The GPU is an emulated one. */
+  readonly sharesProcessors: boolean
   /** How fast the processors are beside the GPU, and what to do about it. */
   measure(workers: HostWorkers): Promise<TierWay>
   tiersOf(memorySlots: number, way: TierWay): ExpertTiers
@@ -56,7 +58,7 @@ export async function openHostTier(
   options: BackendOptions,
   maxRows: number,
   slots: number,
-  { measure, tiersOf }: HostTierParts,
+  { sharesProcessors, measure, tiersOf }: HostTierParts,
   place: TierPlace,
 ): Promise<HostTier | null> {
   const { layout, files } = packed.experts
@@ -69,7 +71,8 @@ export async function openHostTier(
   const notice = threadNotice(options.threads, host.processors)
   if (notice !== null) options.onNotice?.(notice)
   const threads = threadCount(options.threads, host.processors) ?? hostThreads(host.threads)
-  const workers = await HostWorkers.open(packed, { precision, expertsPerToken, threads, slots, maxRows, norms }, host)
+  const given = { precision, expertsPerToken, threads, slots, maxRows, norms, sharesProcessors }
+  const workers = await HostWorkers.open(packed, given, host)
   const way = await measure(workers).catch(async error => {
     await workers.close()
     throw error

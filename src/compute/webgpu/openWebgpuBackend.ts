@@ -200,7 +200,8 @@ async function openParts(
     pairTile: tuning.PAIR_TILE,
   }
   const space = await makeChecked(device, 'workspace', () => createWorkspace(gpu, config, shape))
-  const request = { packed, options, model, room, place, chunkTokens, way: gpuOptions.way }
+  const isSoftware = description.software
+  const request = { packed, options, model, room, place, chunkTokens, isSoftware, way: gpuOptions.way }
   const sources = config.expertLayers.length === 0 ? null : await openSources(device, request, undo)
   const spare = stagingBytes(model.slotBytes, model.recordBytes)
   const weights = await loadResidentWeights(device, packed, maxBytes, spare, options)
