@@ -8,6 +8,7 @@ import { openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
 import { createChecked } from '#moeflux/compute/webgpu/gpuMemory.js'
 import { type KernelKind, openWebgpuBackend, type WebgpuOptions } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import type { WebgpuBackend } from '#moeflux/compute/webgpu/webgpuBackend.js'
+import type { LayerShape } from '#moeflux/model/layers.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
 import { openPacked } from '#moeflux/storage/openPacked.js'
 import type { PackedModel } from '#moeflux/storage/packedModel.js'
@@ -373,8 +374,16 @@ describe('reading ahead', () => {
 })
 
 describe('an adapter that fails', () => {
-  // Of one layer and one format: each device compiles its kernels anew.
-  const packed = randomModel({ ...faultShape, layers: ['full_attention'] })
+  // One dense layer of one format: each device compiles its kernels anew.
+  const layer: LayerShape = {
+    mixer: {
+      kind: 'full_attention',
+      ...{ outputGate: false, qkNorm: false, qkvBias: false, outputBias: false, window: null, sinks: false },
+      rope: { dims: 32, theta: 1e4, yarn: null },
+    },
+    feedForward: { kind: 'dense', width: 64, activation: { kind: 'silu' } },
+  }
+  const packed = randomModel({ ...faultShape, layers: ['full_attention'], kinds: [layer] })
   beforeAll(() => ownDevices())
 
   test('a device lost in the middle of a step: a typed error; the model can be opened again', { timeout }, async () => {

@@ -290,7 +290,7 @@ describe.each(stateBackends)('sequences on $name', backend => {
       }
       kept?.release()
     }
-    await fc.assert(fc.asyncProperty(fc.array(operation, { minLength: 5, maxLength: 25 }), run), {
+    await fc.assert(fc.asyncProperty(fc.array(operation, { minLength: 5, maxLength: backend.isSlow ? 12 : 25 }), run), {
       numRuns: isBrief ? 2 : 15,
     })
   })
