@@ -207,9 +207,9 @@ describe.each(backends.filter(({ isSlow }) => !isSlow))('contexts on $name', bac
   })
 
   test('200 evaluations and closes leak neither memory nor files', { timeout: 120_000 }, async () => {
-    const round = async () => {
+    const round = async (contexts: number) => {
       const model = await openModel(tiny, backend.options)
-      for (let i = 0; i < 67; i++) {
+      for (let i = 0; i < contexts; i++) {
         const context = model.createContext()
         await context.evalPrompt([1, 2, 3, i])
         await context.checkpoint()
@@ -218,11 +218,11 @@ describe.each(backends.filter(({ isSlow }) => !isSlow))('contexts on $name', bac
       }
       await model.close()
     }
-    await round()
+    await round(20)
     const [files, bytes] = [openFiles(), await usedBytes()]
-    for (let i = 0; i < 3; i++) await round()
+    for (let i = 0; i < 3; i++) await round(67)
     expect(openFiles()).toBeLessThanOrEqual(files)
-    expect((await usedBytes()) - bytes).toBeLessThan(10e6) // a model's weights are 5 MB a time, a state 0.1 MB
+    expect((await usedBytes()) - bytes).toBeLessThan(12e6) // a model's weights are 5 MB a time, a state 0.1 MB
   })
 })
 
