@@ -3,6 +3,7 @@
 // itself, with a report and exit code 0 where nothing was wrong. See docs/hardening.md.
 //
 //   node scripts/soak.mjs [--minutes 20] [--clients 64] [--threads 2] [--seed 1] [--json] [--without bomb,"cut files"]
+//   node scripts/soak.mjs --minutes 2 --requests 600    ends earlier, after so many, once all has gone wrong that can
 //   node scripts/soak.mjs --seed 1 --request 17.203     sends that one request alone and shows what comes back
 import { rm } from 'node:fs/promises'
 import { parseArgs } from 'node:util'
@@ -17,6 +18,7 @@ import { prepareWorld } from './soak/world.mjs'
 const { values } = parseArgs({
   options: {
     minutes: { type: 'string', default: '20' },
+    requests: { type: 'string', default: 'Infinity' }, // that are enough
     clients: { type: 'string', default: '64' },
     threads: { type: 'string', default: '2' },
     seed: { type: 'string', default: '1' },
@@ -36,6 +38,7 @@ if (unknown.length > 0) {
 }
 const options = {
   minutes: quantity(values, 'minutes'),
+  enoughRequests: quantity(values, 'requests'),
   clients: quantity(values, 'clients'),
   threads: quantity(values, 'threads'),
   contextLength: quantity(values, 'context'),

@@ -202,4 +202,6 @@ const FAULT_METHODS = {
   'locked store': 'lockStore',
   'spoilt store': 'spoilStore',
 }
+/** Of the model's own files. */
+export const FILE_FAULTS = ['cut files', 'overwritten files']
 export const FAULT_NAMES = FAULTS.map(([, name]) => name)

@@ -8,11 +8,11 @@ import { join } from 'node:path'
 import { exchange } from '../harness/exchange.mjs'
 import { quantiles } from '../harness/quantiles.mjs'
 import { startServer } from '../harness/serverProcess.mjs'
-import { Faults } from './faults.mjs'
+import { Faults, FILE_FAULTS } from './faults.mjs'
 import { Gauges } from './gauges.mjs'
 import { watchHealth } from './health.mjs'
 import { judge } from './judge.mjs'
-import { makeRequest } from './traffic.mjs'
+import { makeRequest, REQUEST_KINDS } from './traffic.mjs'
 import { changedFiles } from './world.mjs'
 
 const PROGRESS_MS = 10_000
@@ -87,7 +87,7 @@ class Soak {
     this.#faults.start()
     const progress = setInterval(() => this.#say(this.#progressLine()), PROGRESS_MS)
     const watchdog = setInterval(() => this.#giveUpWhereSilent(), 1000)
-    await this.#crowd(clients, () => performance.now() < deadline && this.#isAlive)
+    await this.#crowd(clients, () => performance.now() < deadline && !this.#isEnough && this.#isAlive)
     clearInterval(progress)
     clearInterval(watchdog)
     this.#gauges.stop()
@@ -163,6 +163,14 @@ class Soak {
       problems: this.#problems,
       folder: this.#problems.length > 0 ? this.#world.folder : null,
     }
+  }
+
+  /** As many requests as were wanted, some of them compared, every kind of them, and each kind of broken file. */
+  get #isEnough() {
+    const { enoughRequests, without } = this.#options
+    if (this.#requests < enoughRequests || this.#compared < enoughRequests / 20) return false
+    const happened = [...this.#outcomes.keys(), ...Object.keys(this.#faults.counts)]
+    return [...REQUEST_KINDS, ...FILE_FAULTS].every(name => without.includes(name) || happened.includes(name))
   }
 
   get #isAlive() {

@@ -45,7 +45,8 @@ const KINDS = [
   [2, 'watcher'],
 ]
 const HALF_CLOSED = 'half-closed'
-export const KIND_NAMES = [...KINDS.map(([, kind]) => kind), HALF_CLOSED]
+export const REQUEST_KINDS = KINDS.map(([, kind]) => kind)
+export const KIND_NAMES = [...REQUEST_KINDS, HALF_CLOSED]
 
 const json = { 'content-type': 'application/json' }
 const user = content => ({ role: 'user', content })
