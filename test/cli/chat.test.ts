@@ -9,6 +9,7 @@ import { Screen } from './screen.js'
 
 const CTRL_C = '\u0003'
 const CTRL_D = '\u0004'
+const CHAT = ['chat', '--threads', '1'] // to start a second thread takes longer than these answers
 
 describe('moeflux chat', () => {
   let home: string
@@ -25,7 +26,7 @@ describe('moeflux chat', () => {
 
   async function start(...options: string[]): Promise<void> {
     const env = { ...process.env, MOEFLUX_HOME: home, TERM: 'xterm-256color', NO_COLOR: '' } as Record<string, string>
-    const args = [MAIN, 'chat', '--temp', '0', ...options]
+    const args = [MAIN, ...CHAT, '--temp', '0', ...options]
     screen = new Screen(spawn(process.execPath, args, { cols: 100, rows: 30, cwd: home, env }))
     await screen.shows(/\/help shows the commands[\s\S]*> $/)
   }
@@ -141,14 +142,14 @@ describe('moeflux chat', () => {
     const lines = story.split('\n').slice(0, -1)
     expect(lines.length).toBeGreaterThan(4)
     for (const line of lines) expect(line.length).toBeLessThan(30)
-    const { stdout } = await moeflux(['chat', '--temp', '0', '-n', '60', '-q'], {
+    const { stdout } = await moeflux([...CHAT, '--temp', '0', '-n', '60', '-q'], {
       input: 'Tell me a story about a little dog\n',
     })
     expect(story.split(/\s+/)).toEqual(stdout.trim().split(/\s+/))
   })
 
   test('answers each line of a pipe, with the answers alone on stdout', async () => {
-    const options = ['chat', '--temp', '0', '--max-tokens', '12', '--quiet']
+    const options = [...CHAT, '--temp', '0', '--max-tokens', '12', '--quiet']
     const { code, stdout, stderr } = await moeflux(options, { input: 'Who are you?\n\n/think off\nWho are you?\n' })
     expect(code).toBe(0)
     expect(stderr).toBe('')
@@ -158,20 +159,20 @@ describe('moeflux chat', () => {
   test('takes a line of a pipe as it is, with a backslash at its end', async () => {
     const file = join(home, 'pipe.json')
     const input = `C:\\\nWho are you?\\\n/save ${file}\n`
-    expect(await moeflux(['chat', '--temp', '0', '-n', '4', '-q'], { input })).toMatchObject({ code: 0, stderr: '' })
+    expect(await moeflux([...CHAT, '--temp', '0', '-n', '4', '-q'], { input })).toMatchObject({ code: 0, stderr: '' })
     const { turns } = JSON.parse(readFileSync(file, 'utf8'))
     expect([turns[0].content, turns[2].content]).toEqual(['C:\\', 'Who are you?\\'])
   })
 
   test('counts the tokens of answers as the lines after them do', async () => {
-    const { stderr } = await moeflux(['chat', '--seed', '1', '-n', '8'], { input: 'Hi\nHello\n/clear\n/stats\n' })
+    const { stderr } = await moeflux([...CHAT, '--seed', '1', '-n', '8'], { input: 'Hi\nHello\n/clear\n/stats\n' })
     const lines = [...stderr.matchAll(/^(\d+) tokens, [\d.]+ tok\/s/gm)].map(([, tokens]) => Number(tokens))
     expect(lines).toHaveLength(2)
     expect(stderr).toMatch(new RegExp(`^ *tokens +\\d+ of prompts, ${lines[0] + lines[1]} of answers$`, 'm'))
   })
 
   test('says before anything is lost that a conversation has outgrown the context', async () => {
-    const options = ['chat', '--temp', '0', '--max-tokens', '12', '--context', '48']
+    const options = [...CHAT, '--temp', '0', '--max-tokens', '12', '--context', '48']
     const input = `Who are you?\n${'Tell me more. '.repeat(20)}\n/clear\nWho are you?\n`
     const { code, stdout, stderr } = await moeflux(options, { input })
     expect(code).toBe(0)

@@ -10,10 +10,11 @@ import { MAIN, moeflux } from './moeflux.js'
 
 const STORY = 'Tell me a story about a little dog'
 const SHORT = ['--seed', '1', '--max-tokens', '24']
+const RUN = ['run', '--threads', '1'] // to start a second thread takes longer than these answers
 
 /** Starts an endless answer and waits for its first words. */
 async function startAnswer(...options: string[]) {
-  const args = [MAIN, 'run', '--raw', '--seed', '1', ...options, 'Once upon a time']
+  const args = [MAIN, ...RUN, '--raw', '--seed', '1', ...options, 'Once upon a time']
   const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] })
   let stderr = ''
   child.stderr.setEncoding('utf8').on('data', text => (stderr += text))
@@ -36,7 +37,7 @@ describe('moeflux run', () => {
 
   test('reads the prompt from a pipe, asked for or not, and answers like to an argument', async () => {
     const question = 'Who are you?'
-    const options = ['run', '--temp', '0', '--max-tokens', '12', '-q']
+    const options = [...RUN, '--temp', '0', '--max-tokens', '12', '-q']
     const [argument, piped, dash] = await Promise.all([
       moeflux([...options, question]),
       moeflux(options, { input: `${question}\n` }),
@@ -52,7 +53,7 @@ describe('moeflux run', () => {
     writeFileSync(join(folder, 'a.md'), 'alpha\n')
     writeFileSync(join(folder, 'b.md'), 'beta\r\n')
     writeFileSync(join(folder, 'c.png'), Buffer.from([0x89, 0x50, 0, 1]))
-    const options = ['run', '--raw', '--temp', '0', '-n', '6']
+    const options = [...RUN, '--raw', '--temp', '0', '-n', '6']
     const files = ['-f', join(folder, 'a.md'), '-f', join(folder, 'b.md')]
     const shown = ['a', 'b'].map(
       (name, i) => `<file name="${join(folder, `${name}.md`)}">\n${['alpha', 'beta'][i]}\n</file>`,
@@ -77,7 +78,7 @@ describe('moeflux run', () => {
   })
 
   test('thinks on stderr and answers on stdout', async () => {
-    const { code, stdout, stderr } = await moeflux(['run', '--temp', '0', '-n', '32', '--think', STORY])
+    const { code, stdout, stderr } = await moeflux([...RUN, '--temp', '0', '-n', '32', '--think', STORY])
     expect(code).toBe(0)
     expect(stderr).toMatch(/^The user /)
     expect(stdout).toMatch(/^[A-Z]/)
@@ -86,7 +87,7 @@ describe('moeflux run', () => {
   })
 
   test('lets a system prompt change the answer', async () => {
-    const options = ['run', '--temp', '0', '-n', '24', '-q']
+    const options = [...RUN, '--temp', '0', '-n', '24', '-q']
     const [without, withSystem] = await Promise.all([
       moeflux([...options, 'Tell me a story']),
       moeflux([...options, '--system', 'All stories are about a girl named Zoe.', 'Tell me a story']),
@@ -96,7 +97,7 @@ describe('moeflux run', () => {
   })
 
   test('completes raw text, and stops before a given text', async () => {
-    const options = ['run', '--raw', '--temp', '0', '-n', '24', '-q', 'Once upon a time, there was a little']
+    const options = [...RUN, '--raw', '--temp', '0', '-n', '24', '-q', 'Once upon a time, there was a little']
     const [whole, stopped] = await Promise.all([moeflux(options), moeflux([...options, '--stop', ' She'])])
     expect(whole.stdout).toMatch(/^ \w+.* She/)
     expect(stopped.stdout).toBe(`${whole.stdout.slice(0, whole.stdout.indexOf(' She'))}\n`)
@@ -109,7 +110,7 @@ describe('moeflux run', () => {
       required: ['name', 'age'],
       additionalProperties: false,
     }
-    const args = ['run', '--seed', '1', '--json-schema', JSON.stringify(schema), 'Who are you?']
+    const args = [...RUN, '--seed', '1', '--json-schema', JSON.stringify(schema), 'Who are you?']
     const { code, stdout } = await moeflux(args)
     expect(code).toBe(0)
     expect(JSON.parse(stdout)).toEqual({ name: expect.any(String), age: expect.any(Number) })
@@ -138,7 +139,7 @@ describe('moeflux run', () => {
 
   // Windows opens no folder as a file.
   test.skipIf(process.platform === 'win32')('goes on without a stdin that another program left open', async () => {
-    const args = ['run', '--temp', '0', '-n', '4', 'Who are you?']
+    const args = [...RUN, '--temp', '0', '-n', '4', 'Who are you?']
     const [open, closed] = await Promise.all([moeflux(args, { leavesOpen: true }), moeflux(args)])
     expect(open).toMatchObject({ code: 0, stdout: closed.stdout })
     expect(open.stderr).toContain('nothing came through stdin')
@@ -175,7 +176,7 @@ describe('moeflux run', () => {
     const bytes = readFileSync(file)
     for (let at = 100; at < bytes.length; at += 1000) bytes[at] ^= 1 // a weight's lowest bit, or one of a scale's
     writeFileSync(file, bytes)
-    const options = ['run', '--model', folder, '--temp', '0', '-n', '4', '-q']
+    const options = [...RUN, '--model', folder, '--temp', '0', '-n', '4', '-q']
     const [looked, unlooked] = await Promise.all([
       moeflux([...options, STORY]),
       moeflux([...options, '--no-checksums', STORY]),
@@ -187,13 +188,13 @@ describe('moeflux run', () => {
   })
 
   test('refuses a prompt beyond the context', async () => {
-    const { code, stderr } = await moeflux(['run', '--context', '8', STORY])
+    const { code, stderr } = await moeflux([...RUN, '--context', '8', STORY])
     expect(code).toBe(1)
     expect(stderr).toMatch(/^error: .*context limit of 8 tokens\n$/)
   })
 
   test('says when the context is full', async () => {
-    const { code, stderr } = await moeflux(['run', '--context', '40', '--seed', '1', STORY])
+    const { code, stderr } = await moeflux([...RUN, '--context', '40', '--seed', '1', STORY])
     expect(code).toBe(0)
     expect(stderr).toContain('the context of 40 tokens is full')
   })
