@@ -11,11 +11,16 @@ import { LogitsFile } from './logitsFile.js'
 import { readStdin } from './promptInput.js'
 
 export interface EvaluateRequest {
-  readonly tokens: readonly number[] | null // else `textFile`
-  readonly textFile?: string
+  readonly tokens: readonly number[] | null // else `text`
+  readonly text?: EvaluatedText
   readonly logits?: string // a file
   readonly allLogits?: boolean
   readonly json?: boolean
+}
+
+export interface EvaluatedText {
+  readonly file: string
+  readonly content: string
 }
 
 interface Score {
@@ -48,7 +53,7 @@ const FAVOURITES = 5
 
 export async function evaluateTokens(cli: Cli, model: Model, request: EvaluateRequest): Promise<void> {
   const { tokenizer } = model
-  const tokens = request.tokens ?? (await textTokens(cli, model, tokenizer, request.textFile as string))
+  const tokens = request.tokens ?? textTokens(model, tokenizer, request.text as EvaluatedText)
   checkTokens(tokens, model, request.tokens !== null)
   const windows = cutWindows(tokens, model.contextLength)
   if (windows.length > 1) {
@@ -141,15 +146,19 @@ async function evaluateRows(
   return row
 }
 
-async function textTokens(cli: Cli, model: Model, tokenizer: Tokenizer | null, file: string): Promise<number[]> {
+/** Read before the model is opened, which may take a while: a name that was mistyped is told at once. */
+export async function readText(cli: Cli, file: string): Promise<EvaluatedText> {
+  return { file, content: file === '-' ? await readStdin(cli.signal) : (await readRegular(file)).toString('utf8') }
+}
+
+function textTokens(model: Model, tokenizer: Tokenizer | null, { file, content }: EvaluatedText): number[] {
   if (tokenizer === null) {
     throw new MoefluxError(
       'NO_TOKENIZER',
       `${model.folder.location}: has no tokenizer.json; --tokens works without one`,
     )
   }
-  const text = file === '-' ? await readStdin(cli.signal) : (await readRegular(file)).toString('utf8')
-  const tokens = tokenizer.encode(text, { allowSpecial: false })
+  const tokens = tokenizer.encode(content, { allowSpecial: false })
   if (tokens.length < 2) throw new UsageError(`${file}: want a text of at least two tokens`)
   return tokens
 }

@@ -40,13 +40,14 @@ async function evalCommand(cli: Cli, options: EvalCommandOptions): Promise<void>
     throw new UsageError('--all-logits needs --logits FILE')
   }
   const given = options.tokens === undefined ? null : parseTokens(options.tokens)
-  const [{ openCliModel }, { evaluateTokens }] = await Promise.all([
+  const [{ openCliModel }, { evaluateTokens, readText }] = await Promise.all([
     import('../openCliModel.js'),
     import('../evaluateTokens.js'),
   ])
+  const text = options.textFile === undefined ? undefined : await readText(cli, options.textFile)
   const model = await openCliModel(cli, options)
   try {
-    await evaluateTokens(cli, model, { ...options, tokens: given })
+    await evaluateTokens(cli, model, { ...options, tokens: given, text })
   } finally {
     await model.close()
   }
