@@ -14,6 +14,11 @@ const LONG = [
   'browser/uiTab',
   'backend/readFaults',
   'cli/measure',
+  'cli/run',
+  'cli/package',
+  'cli/convert',
+  'cli/chat',
+  'examples/samples',
   'model/nonFinite',
   'backend/wasmPositions',
   'browser/webgpuBands',
@@ -21,6 +26,8 @@ const LONG = [
   'hub/runAndPull',
   'backend/webgpuKernelsKinds',
   'server/replicas',
+  'threads/sharedStore',
+  'threads/constrain',
 ].map(name => `/test/${name}.test.ts`)
 
 // These follow one another in few processes, beside those that wait: to start one and to load the package for each of them
