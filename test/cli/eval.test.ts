@@ -65,7 +65,7 @@ describe('moeflux eval', () => {
     const env = { MOEFLUX_HOME: join(folder, 'home') }
     const args = ['eval', '--model', tinySource, '--tokens', '1,2,3', '--logits', join(folder, 'out.bin'), '--json']
     const first = await moeflux(args, { env })
-    expect(first.stderr).toContain('packed once into')
+    expect(first.stderr).toContain('is packed once, into')
     const { size } = await stat(join(folder, 'out.bin'))
     const second = await moeflux(args, { env })
     expect(second.code).toBe(0)
