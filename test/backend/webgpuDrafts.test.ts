@@ -83,7 +83,7 @@ test('tokens that were decoded ahead of the host do not mix with guesses', async
   await close()
 })
 
-describe('a step that is submitted with the guesses that it checks', () => {
+describe('rounds on a GPU that holds all experts', () => {
   let backend: WebgpuBackend
   let submissions = 0
   beforeAll(async () => {
@@ -134,7 +134,29 @@ describe('a step that is submitted with the guesses that it checks', () => {
     for (const { sequence } of [story, plain]) sequence.release()
   }
 
-  test('begins with the third round in a row, and ends at a page', async () => {
+  test('who chooses sees the logits of its own sequence, which come back with the guess', async () => {
+    const stories = [await startAt(3), await startAt(5)]
+    const seen = (kept: Float32Array[]) => (logits: Float32Array, index: number) => {
+      kept.push(logits.slice())
+      return 20 + index
+    }
+    const draft = async (which: readonly Story[]) => {
+      const kept = which.map((): Float32Array[] => [])
+      const before = submissions
+      await backend.draft!(which.map(({ sequence }, i) => ({ sequence, token: 9, count: 2, choose: seen(kept[i]) })))
+      expect(submissions - before, 'one for each guess').toBe(2)
+      return kept
+    }
+    const alone = [...(await draft([stories[0]])), ...(await draft([stories[1]]))]
+    const together = await draft(stories)
+    for (const [i, kept] of together.entries()) {
+      expect(kept).toHaveLength(2)
+      for (const [guess, logits] of kept.entries()) expectSameBits(logits, alone[i][guess], `guess ${guess} of ${i}`)
+    }
+    for (const { sequence } of stories) sequence.release()
+  })
+
+  test('a step is submitted with its guesses from the third round in a row on, and not past a page', async () => {
     const story = await startAt(40)
     const counts: number[] = []
     for (const kept of [1, 4, 2, 3, 4, 1, 3, 4, 4, 4]) counts.push(await round(story, kept))
@@ -143,7 +165,7 @@ describe('a step that is submitted with the guesses that it checks', () => {
     await expectNoTrace(story, 40)
   })
 
-  test('a state that is held while the step is on its way stays what it was', async () => {
+  test('a state that is held while such a step is on its way stays what it was', async () => {
     const story = await startAt(20)
     for (const kept of [1, 3]) await round(story, kept)
     const before = [...story.tokens]
@@ -226,7 +248,7 @@ describe('a step that is submitted with the guesses that it checks', () => {
         await drafting.catch(() => {})
       },
     ],
-  ])('leaves no trace where %s', async (_, disturb) => {
+  ])('such a step leaves no trace where %s', async (_, disturb) => {
     const story = await startAt(20)
     for (const kept of [1, 3]) await round(story, kept)
     await backend.draft!([{ sequence: story.sequence, token: 9, count: 3 }]) // its step is on its way

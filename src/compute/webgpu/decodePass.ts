@@ -206,7 +206,7 @@ export class DecodePass {
     const { isResident } = this
     const result = isResident ? await this.runResident(size, orders) : await this.runStreaming(size, orders.signal)
     this.governor.stepDone((performance.now() - began) / 1000, this.guessed.readsAsked - before)
-    if (!isResident && orders.takeLogits) await this.head.fetchRows(0, size.tokens, orders.takeLogits)
+    if (!isResident && orders.takeLogits) await this.head.fetchRows(size.tokens, orders.takeLogits)
     return result
   }
 
@@ -297,7 +297,7 @@ export class DecodePass {
       pieces.layerDone()
     }
     this.recordEnd(pieces.recorder, size, side)
-    if (size.logits) this.head.recordRows(pieces.recorder, 0, size.tokens)
+    if (size.logits) this.head.recordRows(pieces.recorder, size.tokens)
     return pieces.finish()
   }
 

@@ -2,7 +2,7 @@
 // as for any other layer.
 import type { ModelConfig } from '../../model/config.js'
 import { addNormOp } from './addNorm.js'
-import { type Guesser, type GuessRow, rowsAt } from './guesser.js'
+import { type Guesser, type GuessOrders, type GuessRow, rowsAt } from './guesser.js'
 import type { Head } from './head.js'
 import { headInputOp } from './headOps.js'
 import type { Op } from './op.js'
@@ -50,7 +50,7 @@ export class DraftByPrompt implements Guesser {
     this.tokens = rows.map(({ tokens }) => tokens[0])
   }
 
-  async extend(guesses: number, signal: AbortSignal | undefined): Promise<Uint32Array[]> {
+  async extend(guesses: number, { signal }: GuessOrders): Promise<Uint32Array[]> {
     const made: Uint32Array[] = []
     for (let i = 0; i < guesses; i++) made.push(await this.guess(signal))
     return made

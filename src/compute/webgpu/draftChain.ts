@@ -6,7 +6,7 @@ import { type DecodeOptions, wholeLayer } from './decodeLayer.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
-import { type Guesser, type GuessRow, type OnGuessing, rowsAt, TOKENS_BYTES } from './guesser.js'
+import { type Guesser, type GuessOrders, type GuessRow, rowsAt, TOKENS_BYTES } from './guesser.js'
 import type { Head } from './head.js'
 import { headInputOp } from './headOps.js'
 import { storageBuffer } from './kernel.js'
@@ -30,6 +30,7 @@ export class DraftChain implements Guesser {
   private guesses!: readonly Op[]
   private rows: readonly GuessRow[] = []
   private made = 0
+  private logits = new Float32Array(0) // [rows, vocab], of the last guess where somebody chooses
   private readonly prepared: PreparedCommands<GPUCommandBuffer>
 
   private constructor(parts: LayerParts, info: StepInfo, head: Head, profiler: Profiler | null) {
@@ -94,20 +95,21 @@ export class DraftChain implements Guesser {
     }
   }
 
-  async extend(guesses: number, signal: AbortSignal | undefined, onSubmitted?: OnGuessing): Promise<Uint32Array[]> {
+  async extend(guesses: number, { signal, onSubmitted, wantsLogits }: GuessOrders): Promise<Uint32Array[]> {
     signal?.throwIfAborted()
     const from = this.made
     const end = from + guesses
     const { slots, config } = this.parts
-    const kind = `${this.rows.length} ${from} ${end}`
-    slots.submit([this.prepared.take(kind) ?? this.record(from, end)], config.expertLayers.length)
+    const kind = `${this.rows.length} ${from} ${end} ${wantsLogits}`
+    const record = () => this.record(from, end, wantsLogits)
+    slots.submit([this.prepared.take(kind) ?? record()], config.expertLayers.length)
     this.made = end
-    const reading = readMapped(this.readback, guesses * TOKENS_BYTES)
+    const reading = this.read(guesses, wantsLogits)
     reading.catch(() => {}) // awaited below
     onSubmitted?.(this.after.slice(from, end).map(({ tokenInfo }) => tokenInfo))
     // For the next time, while the GPU is busy with these.
-    if (this.profiler === null) this.prepared.put(kind, this.record(from, end))
-    const words = new Uint32Array(await reading)
+    if (this.profiler === null) this.prepared.put(kind, record())
+    const words = await reading
     await this.profiler?.collect()
     return Array.from({ length: guesses }, (_, guess) =>
       Uint32Array.from(this.rows, (_, row) => words[(guess * MAX_DECODE_BATCH + row) * TOKEN_WORDS]),
@@ -115,9 +117,8 @@ export class DraftChain implements Guesser {
   }
 
   async readLogits(row: number): Promise<Float32Array> {
-    const logits = new Float32Array(this.parts.config.vocabSize)
-    await this.head.fetchRows(row, 1, values => logits.set(values))
-    return logits
+    const { vocabSize } = this.parts.config
+    return this.logits.subarray(row * vocabSize, (row + 1) * vocabSize)
   }
 
   put(row: number, token: number): void {
@@ -125,7 +126,19 @@ export class DraftChain implements Guesser {
     this.gpu.device.queue.writeBuffer(tokenInfo, row * TOKEN_WORDS * 4, new Uint32Array([token]))
   }
 
-  private record(from: number, end: number): GPUCommandBuffer {
+  /** What comes back of the last submission: tokens, and logits where they are wanted, both at once. */
+  private async read(guesses: number, wantsLogits: boolean): Promise<Uint32Array> {
+    const rows = this.rows.length
+    const floats = rows * this.parts.config.vocabSize
+    if (wantsLogits && this.logits.length < floats) this.logits = new Float32Array(floats)
+    const [tokens] = await Promise.all([
+      readMapped(this.readback, guesses * TOKENS_BYTES),
+      wantsLogits && this.head.takeRows(rows, logits => this.logits.set(logits)),
+    ])
+    return new Uint32Array(tokens)
+  }
+
+  private record(from: number, end: number, wantsLogits: boolean): GPUCommandBuffer {
     const recorder = new Recorder(this.gpu.device, this.profiler)
     const size = { tokens: this.rows.length, runs: this.rows.length }
     for (let guess = from; guess < end; guess++) this.guesses[guess](recorder, size)
@@ -133,6 +146,7 @@ export class DraftChain implements Guesser {
       const { tokenInfo } = this.after[guess]
       recorder.copy(tokenInfo, 0, this.readback, (guess - from) * TOKENS_BYTES, TOKENS_BYTES)
     }
+    if (wantsLogits) this.head.recordRows(recorder, this.rows.length)
     return recorder.finish() as GPUCommandBuffer
   }
 }

@@ -3,7 +3,7 @@
 import type { DraftOutput, DraftRequest } from '../backend.js'
 import { NOT_FINITE } from './argmax.js'
 import type { GpuSequence } from './gpuSequence.js'
-import type { Guesser, GuessRow, OnGuessing } from './guesser.js'
+import type { Guesser, GuessOrders, GuessRow, OnGuessing } from './guesser.js'
 import { MAX_DECODE_BATCH } from './workspace.js'
 
 export interface DraftWays {
@@ -54,8 +54,9 @@ async function extendAll(
   guesser.begin(chains.map(({ row }) => row))
   const most = Math.max(...chains.map(({ row }) => row.count))
   const isChosen = chains.some(({ request }) => request.choose)
+  const orders: GuessOrders = { signal, onSubmitted, wantsLogits: isChosen }
   for (let index = 0; index < most && chains.some(({ isOpen }) => isOpen); ) {
-    const made = await guesser.extend(isChosen ? 1 : most, signal, onSubmitted)
+    const made = await guesser.extend(isChosen ? 1 : most, orders)
     for (const [row, chain] of chains.entries()) await take(guesser, chain, row, index, made)
     index += made.length
   }

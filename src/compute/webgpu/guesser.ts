@@ -20,12 +20,18 @@ export interface GuessRow extends PlannedRun {
 /** Called while the GPU is at work on guesses, with what it writes the token of each to: that of the first row comes first. */
 export type OnGuessing = (tokens: readonly GPUBuffer[]) => void
 
+export interface GuessOrders {
+  readonly signal: AbortSignal | undefined
+  readonly onSubmitted: OnGuessing | undefined
+  readonly wantsLogits: boolean // `readLogits` will be asked for those of the last guess
+}
+
 export interface Guesser {
   /** Rows that guesses are made for from now on. */
   begin(rows: readonly GuessRow[]): void
   /** So many more guesses, each behind the best token before it: best tokens [guesses][rows], or NOT_FINITE. */
-  extend(guesses: number, signal: AbortSignal | undefined, onSubmitted?: OnGuessing): Promise<Uint32Array[]>
-  /** The last guess's. */
+  extend(guesses: number, orders: GuessOrders): Promise<Uint32Array[]>
+  /** The last guess's, until the next one is made. */
   readLogits(row: number): Promise<Float32Array>
   /** Another token than the best is what the next guess comes behind. */
   put(row: number, token: number): void

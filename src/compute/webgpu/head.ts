@@ -141,9 +141,8 @@ export class Head {
   }
 
   /** Records the way back of rows of logits that decoding leaves, for `takeRows`. */
-  recordRows(recorder: Recorder, first: number, count: number): void {
-    const row = this.config.vocabSize * 4
-    recorder.copy(this.logits, first * row, this.readback, 0, count * row)
+  recordRows(recorder: Recorder, count: number): void {
+    recorder.copy(this.logits, 0, this.readback, 0, count * this.config.vocabSize * 4)
   }
 
   /** Lends `take` the rows that have come back: after what `recordRows` has recorded was submitted. */
@@ -152,9 +151,9 @@ export class Head {
   }
 
   /** Lends `take` rows of logits that decoding has left. */
-  async fetchRows(first: number, count: number, take: (logits: Float32Array) => void): Promise<void> {
+  async fetchRows(count: number, take: (logits: Float32Array) => void): Promise<void> {
     const recorder = new Recorder(this.gpu.device, null)
-    this.recordRows(recorder, first, count)
+    this.recordRows(recorder, count)
     recorder.submit()
     await this.takeRows(count, take)
   }
