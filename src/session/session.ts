@@ -1,14 +1,14 @@
 // Conversations over one model: messages or text in, a stream of events out. Every request gets a sequence of its own;
 // what makes later requests cheap are the states that are kept along the way, at turn boundaries, and that any later
 // prompt with the same beginning goes on from. Rendering, matching, choosing tokens and storing are done elsewhere.
-import { asksForForm, checkRequest } from '../constrain/checkRequest.js'
+import { asksForForm } from '../constrain/checkRequest.js'
 import type { TokenConstraint } from '../constrain/constraint.js'
 import type { AnswerRequest } from '../constrain/constraintFactory.js'
 import type { ToolSchema } from '../constrain/toolCallGrammar.js'
 import { joinSignals } from '../engine/joinSignals.js'
 import type { EngineModel } from '../engine/model.js'
-import { ClosedError, ContextLimitError, messageOf, OptionError, TemplateError, TokenizerError } from '../errors.js'
-import { StoreWait } from '../states/storeWait.js'
+import { ClosedError, messageOf, OptionError, TemplateError, TokenizerError } from '../errors.js'
+import { recurrentBytes } from '../model/sizes.js'
 import type { ChatTemplate } from '../text/chatTemplate.js'
 import type { Dialect } from '../text/dialects/dialect.js'
 import { endTokenIds } from '../text/dialects/endTokens.js'
@@ -19,14 +19,16 @@ import type { TextWorkers } from '../text/textWorkers.js'
 import type { Tokenizer } from '../text/tokenizer.js'
 import { answerLoop } from './answerLoop.js'
 import { AnswerMemory } from './answerMemory.js'
+import { answerLimit, constraintFor, logprobCount, samplerOptions, stopList } from './answerOptions.js'
 import { AnswerProgress, type Splitting } from './answerWriter.js'
 import { type Embedding, type EmbedOptions, embeddedIds, embedTokens } from './embedding.js'
 import { EventStream } from './eventStream.js'
 import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
 import { parameterTypes } from './parameterTypes.js'
 import { PrefixCache } from './prefixCache.js'
-import type { Landing, Prompt } from './prompt.js'
-import { PromptBuilder, promptTooLong } from './promptBuilder.js'
+import type { Prompt } from './prompt.js'
+import { PromptBuilder } from './promptBuilder.js'
+import { rawIds, rawPrompt } from './rawPrompt.js'
 import { embeddingLine, requestLine } from './requestLine.js'
 import { Slots } from './slots.js'
 import { StateCache } from './stateCache.js'
@@ -79,8 +81,6 @@ const DEFAULT_SEQUENCES = 8
 const DEFAULT_BYTES = 2 ** 30
 const PLAIN = findDialect(null) // raw text is no chat: nothing in it is thinking, or a call
 const STORED_TURNS = 2 // before the last, whose states a store is asked for: one may not have been written in time
-const RAW_GRID = 256 // tokens: raw text has no turns, so its states are kept and looked for at multiples
-const RAW_BOUNDARIES = 8
 
 export class Session {
   private readonly cache: StateCache
@@ -98,7 +98,7 @@ export class Session {
     private readonly onClosed: () => void = () => {},
   ) {
     const conversations = atLeastOne('maxSequences', options.maxSequences ?? DEFAULT_SEQUENCES)
-    const bytes = options.byteBudget ?? Math.max(DEFAULT_BYTES, 6 * recurrentBytes(model))
+    const bytes = options.byteBudget ?? Math.max(DEFAULT_BYTES, 6 * recurrentBytes(model.config))
     if (!(bytes >= 0)) throw new OptionError('byteBudget', bytes, 'a number of bytes')
     const { store } = options
     const warn = (line: string) => options.onWarning?.(line)
@@ -163,21 +163,8 @@ export class Session {
   /** Goes on with raw text. */
   complete(options: CompleteOptions): EventStream {
     return this.stream(options, async signal => {
-      const ids = await this.rawIds(options.prompt, signal)
-      if (ids.length === 0) throw new OptionError('prompt', 'no tokens', 'at least one token')
-      const prompt: Prompt = {
-        ids,
-        text: '',
-        mark: '',
-        sections: [],
-        landings: rawLandings(ids.length, this.hasStore),
-        boundaries: this.hasStore ? rawBoundaries(ids.length) : [],
-        scope: options.cacheScope ?? '',
-        insideThinking: false,
-        hasOwnIds: false,
-        wait: new StoreWait(),
-        isRepeated: async () => false,
-      }
+      const ids = await rawIds(options.prompt, this.needWorkers(), this.model.contextLength, signal)
+      const prompt = rawPrompt(ids, options.cacheScope ?? '', this.hasStore)
       const wanted: AnswerRequest = {
         responseFormat: options.responseFormat,
         tools: [],
@@ -281,14 +268,14 @@ export class Session {
     let constraint: TokenConstraint | null = null
     try {
       signal.throwIfAborted()
-      const sampler = new Sampler(withDefaults(options, this.text.defaults))
+      const sampler = new Sampler(samplerOptions(options, this.text.defaults))
       logprobCount(options.logprobs)
       if (!((options.thinkingBudget ?? 0) >= 0)) {
         throw new OptionError('thinkingBudget', options.thinkingBudget, 'a number of tokens')
       }
       const { prompt, dialect, splitter, wanted } = await prepare(signal)
-      const limit = this.answerLimit(prompt, options)
-      constraint = await this.openConstraint(options, wanted, signal)
+      const limit = answerLimit(prompt, this.model.contextLength, options)
+      constraint = await constraintFor(wanted, options.openConstraint ?? this.text.openConstraint, signal)
       await this.slots.take(signal)
       slotTaken = true
       const stops = stopList(options.stop)
@@ -405,54 +392,6 @@ export class Session {
     })
   }
 
-  /** Tells before anything is evaluated that the context is too short. */
-  private answerLimit({ ids }: Prompt, { maxTokens, fitContext = false }: AnswerOptions): number {
-    const { contextLength } = this.model
-    const room = contextLength - ids.length
-    if (room < 1) throw promptTooLong(ids.length, contextLength)
-    if (maxTokens === undefined) return room
-    if (!Number.isInteger(maxTokens) || maxTokens < 0) throw new OptionError('maxTokens', maxTokens, 'a whole number')
-    if (maxTokens > room && fitContext) return room
-    if (maxTokens > room) {
-      const wanted = { promptTokens: ids.length, answerTokens: maxTokens }
-      throw new ContextLimitError(ids.length + maxTokens, contextLength, wanted)
-    }
-    return maxTokens
-  }
-
-  /** What is asked for and cannot be guaranteed is refused: an answer that ignores it would be worse. */
-  private async openConstraint(
-    options: AnswerOptions,
-    wanted: AnswerRequest,
-    signal: AbortSignal,
-  ): Promise<TokenConstraint | null> {
-    checkRequest(wanted)
-    const open = options.openConstraint ?? this.text.openConstraint
-    if (open !== null) return await open(wanted, signal)
-    const { responseFormat, toolChoice } = wanted
-    const way = 'a way to constrain answers, which is missing here'
-    if (responseFormat !== undefined && responseFormat.type !== 'text') {
-      throw new OptionError('responseFormat', responseFormat.type, way)
-    }
-    if (toolChoice === 'required' || typeof toolChoice === 'object') {
-      throw new OptionError('toolChoice', JSON.stringify(toolChoice), way)
-    }
-    return null
-  }
-
-  /** Ids of a raw prompt; what cannot fit is refused before it is encoded to its end, or copied. */
-  private async rawIds(prompt: string | readonly number[], signal: AbortSignal): Promise<number[]> {
-    const workers = this.needWorkers()
-    const { contextLength } = this.model
-    if (typeof prompt !== 'string') {
-      if (prompt.length >= contextLength) throw promptTooLong(prompt.length, contextLength)
-      return [...prompt]
-    }
-    const { ids, past } = await workers.encode(prompt, {}, contextLength - 1, signal)
-    if (past !== null) throw promptTooLong(past.tokens, contextLength, past.isAtLeast)
-    return Array.from(ids)
-  }
-
   private needWorkers(): TextWorkers {
     if (this.text.workers === null) {
       throw new TokenizerError(`${this.model.name}: has no tokenizer.json, so only token-level calls work`)
@@ -476,62 +415,16 @@ export class Session {
   }
 }
 
-/** When raw text goes on, its last token may become part of another one: the place to go on from is before it. */
-function rawLandings(length: number, onGrid: boolean): Landing[] {
-  const last = Math.floor((length - 2) / RAW_GRID) * RAW_GRID
-  const grid: Landing[] = onGrid && last > 0 ? [{ position: last, landmark: 'breakpoint' }] : []
-  const end: Landing = { position: length, landmark: 'prompt' }
-  return length > 1 ? [...grid, { position: length - 1, landmark: 'promptEnd' }, end] : [end]
-}
-
-/** Where a store may have a state of raw text that began like this. */
-function rawBoundaries(length: number): number[] {
-  const last = Math.floor(length / RAW_GRID)
-  return Array.from({ length: Math.min(RAW_BOUNDARIES, last) }, (_, i) => (last - i) * RAW_GRID)
-}
-
 /** How far into the prompt the states reach that other prompts than this very one can go on from. */
 function lastShared({ landings }: Prompt): number {
   return landings.findLast(({ landmark }) => landmark !== 'prompt')?.position ?? 0
-}
-
-function withDefaults(options: AnswerOptions, defaults: SamplerOptions): SamplerOptions {
-  return {
-    temperature: options.temperature ?? defaults.temperature,
-    topK: options.topK ?? defaults.topK,
-    topP: options.topP ?? defaults.topP,
-    minP: options.minP ?? defaults.minP,
-    repetitionPenalty: options.repetitionPenalty ?? defaults.repetitionPenalty,
-    presencePenalty: options.presencePenalty,
-    frequencyPenalty: options.frequencyPenalty,
-    logitBias: options.logitBias,
-    seed: options.seed,
-  }
 }
 
 function draftUsage({ guesses, acceptedGuesses: accepted }: AnswerProgress): Usage['drafts'] {
   return { accepted, rejected: guesses - accepted }
 }
 
-function logprobCount(logprobs: boolean | number | undefined): number | null {
-  if (logprobs === undefined || logprobs === false) return null
-  if (logprobs === true) return 0
-  if (!Number.isInteger(logprobs) || logprobs < 0) throw new OptionError('logprobs', logprobs, 'a whole number')
-  return logprobs
-}
-
-function stopList(stop: string | readonly string[] | undefined): readonly string[] {
-  return typeof stop === 'string' ? [stop] : (stop ?? [])
-}
-
 function atLeastOne(option: string, value: number): number {
   if (!Number.isInteger(value) || value < 1) throw new OptionError(option, value, 'a whole number from 1')
   return value
-}
-
-/** Bytes of a sequence's recurrent state, which every kept state has one of. */
-function recurrentBytes({ config }: EngineModel): number {
-  const linear = config.layerKinds.filter(kind => kind === 'linear_attention').length
-  const perLayer = 3 * config.linearConvDim + config.linearValueHeads * config.linearValueDim * config.linearKeyDim
-  return 4 * linear * perLayer
 }
