@@ -82,7 +82,7 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
   app.get('/models/*', c => {
     const path = c.req.path.slice('/models/'.length)
     if (service.modelFiles === null) throw new ApiError('not_found', 'the files of this model are not listed anywhere')
-    return service.modelFiles.respond(c, path)
+    return service.modelFiles.respond(c, path, service.streamLimits.readerTimeoutMs)
   })
   app.get('/v1/models', c => c.json(modelList(service, speaksAnthropic(c))))
   app.get('/v1/models/:id{.+}', c => {

@@ -7,6 +7,7 @@ import { encodeFrame, mergeFrames } from '../serving.js'
 import { ApiError } from './apiError.js'
 import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'
+import type { LoadedModel } from './loadedModel.js'
 import { type Service, unknownModel } from './service.js'
 
 const MAX_WATCHERS = 32
@@ -38,11 +39,11 @@ export function engineBody({ shelf, modelFiles }: Service, name: string | undefi
 }
 
 /** The model of that name; without one, that which was used last. */
-function watched(shelf: Service['shelf'], name: string | undefined): { id: string; model: Model } {
+function watched(shelf: Service['shelf'], name: string | undefined): LoadedModel {
   const named = name === undefined ? null : shelf.find(name)?.loaded
-  if (name !== undefined && named) return { id: name, model: named.model }
+  if (name !== undefined && named) return named
   const latest = name === undefined ? shelf.latest : null
-  if (latest !== null) return { id: latest.id, model: latest.loaded.model }
+  if (latest !== null) return latest.loaded
   const message =
     name === undefined
       ? 'no model is in memory: the first request loads one'
@@ -52,7 +53,7 @@ function watched(shelf: Service['shelf'], name: string | undefined): { id: strin
 
 export async function engineEvents(c: Context, service: Service): Promise<Response> {
   const { watchers, stopping } = service
-  const { model } = watched(service.shelf, c.req.query('model'))
+  const { model, unloading } = watched(service.shelf, c.req.query('model'))
   if (watchers.size >= MAX_WATCHERS) {
     throw new ApiError('rate_limit', `${MAX_WATCHERS} are watching the engine, no more may`, { retryAfterSeconds: 10 })
   }
@@ -68,6 +69,7 @@ export async function engineEvents(c: Context, service: Service): Promise<Respon
   const stopProbing = incoming && outgoing ? probeHalfClosed(incoming, outgoing, () => comment()) : () => {}
   signal.addEventListener('abort', stopProbing, { once: true })
   stopping.addEventListener('abort', end, { once: true, signal })
+  unloading.addEventListener('abort', end, { once: true, signal })
   c.req.raw.signal.addEventListener('abort', end, { once: true, signal })
   const events = await eventSource(frameMessages(model, signal), {
     onError: () => null,

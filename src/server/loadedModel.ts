@@ -1,9 +1,11 @@
 // A model in memory with the session that answers from it, as the shelf of a server keeps them.
+import { setMaxListeners } from 'node:events'
 import type { Model, Session, SessionOptions } from '../index.js'
 import type { Loadable, LoadHooks, Offer } from './modelShelf.js'
 
 export class LoadedModel implements Loadable {
   readonly session: Session
+  private readonly leaving = new AbortController()
   private beforeClose: (loaded: LoadedModel) => void = () => {}
 
   constructor(
@@ -13,6 +15,12 @@ export class LoadedModel implements Loadable {
     private readonly isOwned: boolean, // closed with the session
   ) {
     this.session = model.createSession(options)
+    setMaxListeners(0, this.leaving.signal) // whoever watches the engine listens
+  }
+
+  /** Aborted when it is unloaded. */
+  get unloading(): AbortSignal {
+    return this.leaving.signal
   }
 
   /** Calls `tell` before it closes. */
@@ -28,6 +36,7 @@ export class LoadedModel implements Loadable {
 
   async close(): Promise<void> {
     this.beforeClose(this)
+    this.leaving.abort()
     await this.session.close()
     if (this.isOwned) await this.model.close()
   }

@@ -37,8 +37,8 @@ export class ModelFiles {
     return new ModelFiles(model, modelEntry(modelId, metadata), files)
   }
 
-  /** Answers `/models/<path>`. */
-  async respond(c: Context, path: string): Promise<Response> {
+  /** Answers `/models/<path>`. A client that takes nothing for so long is cut off: it holds a file open. */
+  async respond(c: Context, path: string, readerTimeoutMs?: number): Promise<Response> {
     const prefix = `${siteName(this.entry.name)}/`
     const file = path.startsWith(prefix) ? this.files.get(path.slice(prefix.length)) : undefined
     if (file === undefined) throw new ApiError('not_found', `there is no model file '${path.slice(0, 200)}'`)
@@ -68,7 +68,8 @@ export class ModelFiles {
       await source.close()
       throw new ApiError('server', `${file.name} has ${source.size} bytes, want ${file.size} as its manifest says`)
     }
-    return new Response(pieces(source, start, end), { status, headers })
+    const cutOff = () => c.env?.outgoing?.destroy()
+    return new Response(filePieces(source, start, end, cutOff, readerTimeoutMs), { status, headers })
   }
 }
 
@@ -77,11 +78,19 @@ function matches(header: string | undefined, etag: string): boolean {
   return tags !== undefined && (tags.includes(etag) || tags.includes('*'))
 }
 
-function pieces(source: ByteSource, start: number, end: number): ReadableStream<Uint8Array> {
+export function filePieces(
+  source: ByteSource,
+  start: number,
+  end: number,
+  cutOff: () => void,
+  readerTimeoutMs = 60_000,
+): ReadableStream<Uint8Array> {
   let at = start
+  let timer: NodeJS.Timeout | undefined
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
+        clearTimeout(timer)
         try {
           const piece = new Uint8Array(Math.min(PIECE_BYTES, end - at))
           if (piece.length > 0) {
@@ -89,7 +98,15 @@ function pieces(source: ByteSource, start: number, end: number): ReadableStream<
             controller.enqueue(piece)
             at += piece.length
           }
-          if (at < end) return
+          if (at < end) {
+            timer = setTimeout(() => {
+              controller.error(new Error('nobody reads'))
+              cutOff()
+              void source.close()
+            }, readerTimeoutMs)
+            timer.unref()
+            return
+          }
           controller.close()
         } catch (error) {
           controller.error(error)
@@ -97,6 +114,7 @@ function pieces(source: ByteSource, start: number, end: number): ReadableStream<
         await source.close()
       },
       async cancel() {
+        clearTimeout(timer)
         await source.close()
       },
     },

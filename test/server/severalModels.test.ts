@@ -145,6 +145,14 @@ describe('ollama’s clients', () => {
     }
   })
 
+  test('have the stream of an engine end that somebody watches', async () => {
+    await ask('/api/generate', { model: 'second', prompt: '' })
+    const watching = await fetch(`${server.url}/engine/events?model=second`)
+    await ask('/api/generate', { model: 'second', keep_alive: 0 })
+    await watching.text()
+    expect((await fetch(`${server.url}/engine/events?model=second`)).status).toBe(503)
+  })
+
   test('say how long a model stays, and have it unloaded without one being loaded for it', async () => {
     const model = 'second'
     const nothing = { model, prompt: '', keep_alive: 0 }

@@ -1,6 +1,7 @@
-// The ranges of a Range header, and which are refused.
-import { expect, test } from 'vitest'
+// The ranges of a Range header, which are refused, and what becomes of a file that is being read.
+import { describe, expect, test } from 'vitest'
 import { byteRange } from '#moeflux/server/byteRange.js'
+import { filePieces } from '#moeflux/server/modelFiles.js'
 
 test.each([
   [undefined, 'whole'],
@@ -19,4 +20,47 @@ test.each([
   ['nonsense', 'whole'],
 ])('%s of 10 bytes', (header, want) => {
   expect(byteRange(header, 10)).toEqual(want)
+})
+
+describe('a file whose reader', () => {
+  const size = 700_000 // three pieces
+  const open = (readerTimeoutMs: number) => {
+    const calls: string[] = []
+    const source = {
+      name: 'file',
+      size,
+      async read(offset: number, target: Uint8Array) {
+        target.fill(offset & 255)
+      },
+      async close() {
+        calls.push('close')
+      },
+    }
+    return { calls, reader: filePieces(source, 0, size, () => calls.push('cut off'), readerTimeoutMs).getReader() }
+  }
+
+  test('takes all of it gets it, however slowly', async () => {
+    const { calls, reader } = open(200)
+    let bytes = 0
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      bytes += part.value.length
+      await new Promise(resolve => setTimeout(resolve, 5))
+    }
+    expect([bytes, calls]).toEqual([size, ['close']])
+  })
+
+  test('takes nothing any more is cut off, and the file closed', async () => {
+    const { calls, reader } = open(10)
+    await reader.read()
+    await expect.poll(() => calls).toEqual(['cut off', 'close'])
+    await expect(reader.read()).rejects.toThrow('nobody reads')
+  })
+
+  test('goes leaves nothing open', async () => {
+    const { calls, reader } = open(10)
+    await reader.read()
+    await reader.cancel()
+    await new Promise(resolve => setTimeout(resolve, 30))
+    expect(calls).toEqual(['close'])
+  })
 })
