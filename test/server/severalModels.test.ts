@@ -178,7 +178,7 @@ describe('what cannot be', () => {
   test('is told before anything is loaded', async () => {
     const two = ['--model', place('first'), '--model', place('second')]
     const cases: [string[], RegExp][] = [
-      [[...two, '--name', 'x'], /--name: there are several/],
+      [[...two, '--name', 'x'], /--name works only with one model/],
       [[...two, '--pin', 'third'], /--pin third: not one of first, second/],
       [[...two, '--pin', 'first', '--max-loaded', '1'], /--pin: no room/],
       [['--model', place('first'), '--model', join(home, '.', 'first')], /two models would have the name/],
