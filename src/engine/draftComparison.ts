@@ -13,6 +13,8 @@ const DISTURBED = 0.7 // more guesses take longer: where they took so much less,
 const SURE = 2 // times what turns differ by
 
 export class DraftComparison {
+  /** What the rival's rounds take, in rounds with the number in use, by all there were: of few the shortest, since one may have been put aside. */
+  cost: number | null = null
   private readonly turns: { readonly base: number; readonly rival: number }[] = [] // seconds of a round, each
   private readonly costs: number[] = [] // of the rival's rounds, in rounds with the number in use
   private base: number[] = [] // seconds of its rounds since the rival's last one
@@ -39,22 +41,24 @@ export class DraftComparison {
     this.trial ??= []
   }
 
-  /** A round with `count` guesses took so long. */
-  add(seconds: number): void {
+  /** A round with `count` guesses took so long. True: a turn has ended with it. */
+  add(seconds: number): boolean {
     const { trial } = this
     if (trial === null) {
       this.base.push(seconds)
       if (this.base.length > settling(this.inUse) + COUNTED) this.base.shift()
-      return
+      return false
     }
     trial.push(seconds)
     const cost = seconds / this.baseSeconds
     this.costs.push(this.rival > this.inUse ? Math.max(1, cost) : cost)
-    if (trial.length === settling(this.rival) + COUNTED) this.endTrial()
+    this.cost = this.costs.length < 3 ? Math.min(...this.costs) : middleOf(this.costs)
+    return trial.length === settling(this.rival) + COUNTED && this.endTrial()
   }
 
-  /** No more rounds of the rival in this turn: what there is counts. */
-  endTrial(): void {
+  /** No more rounds of the rival in this turn: what there is counts. False: there were none. */
+  endTrial(): boolean {
+    const hadRounds = this.trial !== null && this.trial.length > 0
     if (this.trial !== null && this.trial.length > 0) {
       const turn = { base: this.baseSeconds, rival: mean(this.trial.slice(-COUNTED)) }
       const [fewer, more] = this.rival > this.inUse ? [turn.base, turn.rival] : [turn.rival, turn.base]
@@ -62,13 +66,7 @@ export class DraftComparison {
     }
     this.trial = null
     this.base = []
-  }
-
-  /** What the rival's rounds take, in rounds with the number in use, by all there were: of few the shortest, since one may have been put aside. */
-  get cost(): number | null {
-    const { costs } = this
-    if (costs.length === 0) return null
-    return costs.length < 3 ? Math.min(...costs) : middleOf(costs)
+    return hadRounds
   }
 
   get rivalRounds(): number {

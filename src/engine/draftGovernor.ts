@@ -131,20 +131,22 @@ export class DraftGovernor {
   private compare(comparison: DraftComparison, guesses: number, right: number, seconds: number): void {
     if (guesses !== comparison.count) return // there was no room for as many, or another answer's round is late
     const isRivals = comparison.count === comparison.rival
-    comparison.add(seconds)
+    let hasTurnEnded = comparison.add(seconds)
     if (isRivals) {
       this.trialTokens += right + 1
       const { inUse, rival, cost } = comparison
       if (cost !== null) this.budget.roundLoses(rival, cost * this.costs[inUse] - this.rates.tokens(rival))
     }
-    if (comparison.isDone(...this.tokenRatio(comparison))) this.conclude(comparison)
-    else if (comparison.roundsToRival === 0) this.mayTry(comparison)
+    if (!hasTurnEnded && comparison.roundsToRival === 0) hasTurnEnded = this.endsTurn(comparison)
+    if (hasTurnEnded && comparison.isDone(...this.tokenRatio(comparison))) this.conclude(comparison)
   }
 
-  private mayTry(comparison: DraftComparison): void {
+  /** Goes on with the rival where the budget allows it; else the turn ends with what there is. */
+  private endsTurn(comparison: DraftComparison): boolean {
     const isReady = this.sight >= SIGHT && this.canTry(0)
-    if (comparison.rival === 0 || isReady) comparison.beginTrial()
-    else comparison.endTrial()
+    if (comparison.rival !== 0 && !isReady) return comparison.endTrial()
+    comparison.beginTrial()
+    return false
   }
 
   /** Tokens that a comparison has lost so far, beside doing without. */
