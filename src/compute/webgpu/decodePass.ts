@@ -73,6 +73,7 @@ interface ResidentStep extends StepSize {
 
 interface RunOptions extends StepSize {
   readonly predicts: boolean // guess what the next layers will choose
+  readonly logits: boolean // they come back with the last layer
 }
 
 export class DecodePass {
@@ -204,9 +205,9 @@ export class DecodePass {
     const began = performance.now()
     const before = this.guessed.readsAsked
     const { isResident } = this
-    const result = isResident ? await this.runResident(size, orders) : await this.runStreaming(size, orders.signal)
+    const result = isResident ? await this.runResident(size, orders) : await this.runStreaming(size, orders)
     this.governor.stepDone((performance.now() - began) / 1000, this.guessed.readsAsked - before)
-    if (!isResident && orders.takeLogits) await this.head.fetchRows(size.tokens, orders.takeLogits)
+    if (!isResident && orders.takeLogits) await this.head.takeRows(size.tokens, orders.takeLogits)
     return result
   }
 
@@ -297,7 +298,6 @@ export class DecodePass {
       pieces.layerDone()
     }
     this.recordEnd(pieces.recorder, size, side)
-    if (size.logits) this.head.recordRows(pieces.recorder, size.tokens)
     return pieces.finish()
   }
 
@@ -306,11 +306,11 @@ export class DecodePass {
     return new Pieces(this.gpu, isWhole ? 0 : this.gpu.tuning.GROWTH, first, this.profiler)
   }
 
-  private async runStreaming(size: StepSize, signal?: AbortSignal): Promise<DecodeResult> {
+  private async runStreaming(size: StepSize, { signal, takeLogits }: DecodeOrders): Promise<DecodeResult> {
     const { tokens } = size
     const { device } = this.gpu
     const readAhead = this.slots.isAllResident || !this.governor.on ? null : this.readAhead
-    const how = { ...size, predicts: readAhead !== null }
+    const how = { ...size, predicts: readAhead !== null, logits: takeLogits !== undefined }
     let from = -1
     let to = this.reach(from)
     let holding: Promise<void> | null = null
@@ -474,13 +474,14 @@ export class DecodePass {
   }
 
   /** All after the last layer with experts. */
-  private recordEnd(recorder: Recorder, size: StepSize, side: number): void {
+  private recordEnd(recorder: Recorder, size: StepSize & { readonly logits: boolean }, side: number): void {
     this.rest(recorder, size)
     this.project(recorder, size)
     this.argmax(recorder, size)
     this.headRows?.(recorder, size)
     recorder.copy(this.head.winners, 0, this.readbacks[side], this.winnersAt, size.tokens * 4)
     this.recordCopies(recorder, size.tokens, side)
+    if (size.logits) this.head.recordRows(recorder, size.tokens)
   }
 
   private recordCopies(recorder: Recorder, tokens: number, side: number): void {

@@ -150,14 +150,6 @@ export class Head {
     return withMapped(this.readback, count * this.config.vocabSize * 4, bytes => take(new Float32Array(bytes)))
   }
 
-  /** Lends `take` rows of logits that decoding has left. */
-  async fetchRows(count: number, take: (logits: Float32Array) => void): Promise<void> {
-    const recorder = new Recorder(this.gpu.device, null)
-    this.recordRows(recorder, count)
-    recorder.submit()
-    await this.takeRows(count, take)
-  }
-
   /** The logits of rows, `floats` of them to come back, and then the best tokens. */
   private submit(rows: readonly number[], floats: number): void {
     const { device } = this.gpu
