@@ -15,13 +15,14 @@ beforeAll(async () => {
 })
 afterAll(() => rmSync(dirname(folder), { recursive: true, force: true }))
 
+// Other kernels have the same places: fewer of them are looked at.
 const builds: [threads: number, simd: SimdLevel, stride: number][] = [
   [1, 'relaxed', 1],
   [2, 'relaxed', 1],
   [3, 'relaxed', 3],
-  [1, 'baseline', 4],
-  [2, 'baseline', 5],
-  [3, 'baseline', 7],
+  [1, 'baseline', 9],
+  [2, 'baseline', 11],
+  [3, 'baseline', 13],
 ]
 
 describe.each(builds)('%i threads, %s', (threads, simd, stride) => {
