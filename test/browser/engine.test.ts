@@ -1,11 +1,12 @@
 // The engine in a real browser: the demo model over HTTP ranges gives the text that it gives in Node, on every backend
 // that a tab can have; only what is needed travels; what came once is there without the server.
-import { describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { openModel } from '#moeflux/index.js'
 import { engineIsThere, expertFiles, modelFiles, openEnginePage } from '../support/enginePage.js'
 import { demoModel } from '../support/models.js'
 
 const asked = { prompt: 'Tell me a story about a cat.', temperature: 0 }
+const TOKENS_OF_TIERS = 6
 
 const threads = {
   backend: 'wasm',
@@ -20,19 +21,22 @@ const places = [
   { place: 'webgpu', backend: 'webgpu', isolated: true, gpu: true, tokens: 10, description: /^webgpu/ },
 ] as const
 
-async function textOfNode(request: typeof asked & { maxTokens: number }): Promise<string> {
-  const model = await openModel(demoModel, { backend: 'wasm', precision: 'exact' })
-  const { text } = await model.generate(request)
+const textsOfNode = new Map<number, string>() // by how many tokens were asked for
+
+beforeAll(async () => {
+  const model = await openModel(demoModel, { backend: 'wasm', precision: 'exact', threads: 1 })
+  for (const maxTokens of new Set([...places.map(({ tokens }) => tokens), TOKENS_OF_TIERS])) {
+    textsOfNode.set(maxTokens, (await model.generate({ ...asked, maxTokens })).text)
+  }
   await model.close()
-  return text
-}
+})
 
 describe.each(places)('$place', ({ backend, isolated, gpu, tokens, description }) => {
   test('answers as Node does, fetches what it needs once, and works without the server', {
     timeout: 300_000,
   }, async () => {
     const request = { ...asked, maxTokens: tokens }
-    const expected = await textOfNode(request)
+    const expected = textsOfNode.get(tokens)
     const { server, browser, page } = await openEnginePage({ isolated, gpu })
     const first = await page.evaluate(
       async ({ backend, request }) => {
@@ -128,8 +132,8 @@ describe('a GPU that is to hold some of the experts', () => {
       timeout: 300_000,
     },
     async isolated => {
-      const request = { ...asked, maxTokens: 6 }
-      const expected = await textOfNode(request)
+      const request = { ...asked, maxTokens: TOKENS_OF_TIERS }
+      const expected = textsOfNode.get(TOKENS_OF_TIERS)
       const { browser, page } = await openEnginePage({ isolated, gpu: true })
       const { text, notices, tiers } = await page.evaluate(async request => {
         const notices: string[] = []

@@ -5,12 +5,13 @@ import { once } from 'node:events'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { type LockPace, lockFolder } from '#moeflux/storage/folderLock.js'
 import { isDead, ownerName, parseOwner, thisOwner } from '#moeflux/storage/lockOwner.js'
 import { removeModel } from '#moeflux/storage/modelStore.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { demoSource, hashFolder, temporaryFolder, tinySource } from '../support/packedFiles.js'
+import { folderOfThisFile } from '../support/temporaryFolders.js'
 
 const dist = new URL('../../dist/', import.meta.url).href
 const pace: LockPace = { touchMs: 20, pollMs: 10, silentPolls: 30 }
@@ -196,9 +197,11 @@ describe.skipIf(!canSuspend)('a holder that was suspended', () => {
     for (const name of names) expect(readFileSync(join(folder, 'out', name), 'utf8')).toBe('second')
   })
 
+  const whole = folderOfThisFile('whole')
+  beforeAll(() => packFolder(demoSource, whole))
+
   test.each([0.02, 0.5, 0.97])('at %f of a conversion stops, and the other one ends whole', async share => {
-    const [whole, target] = [temporaryFolder(), temporaryFolder()]
-    await packFolder(demoSource, whole)
+    const target = temporaryFolder()
     const child = start(`
       import { packFolder } from '${dist}storage/packFolder.js'
       let stopped = false

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { DiskFullError } from '#moeflux/errors.js'
 import { convert } from '#moeflux/storage/convert.js'
 import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
@@ -12,6 +12,7 @@ import { isPackedName } from '#moeflux/storage/packedNames.js'
 import { packFolder } from '#moeflux/storage/packFolder.js'
 import { preparePacked } from '#moeflux/storage/preparePacked.js'
 import { demoSource, hashFolder, temporaryFolder, tinySource } from '../support/packedFiles.js'
+import { folderOfThisFile } from '../support/temporaryFolders.js'
 
 const dist = new URL('../../dist/storage/', import.meta.url).href
 
@@ -59,10 +60,13 @@ function outputFolder(target: string): OutputFolder {
   return openOutputFolder(target, temporaryFolder())
 }
 
+/** The demo model, converted without a stop. */
+const whole = folderOfThisFile('whole')
+beforeAll(() => packFolder(demoSource, whole))
+
 describe('a conversion that was stopped', () => {
   test.each([0.1, 0.45, 0.8])('killed at %f of its way goes on and ends the same', async share => {
-    const [whole, target] = [temporaryFolder(), temporaryFolder()]
-    await packFolder(demoSource, whole)
+    const target = temporaryFolder()
     expect(await convertAndDie(demoSource, target, share)).toBe('SIGKILL')
 
     expect(existsSync(join(target, 'moeflux.json'))).toBe(false)
@@ -151,8 +155,7 @@ describe('a full disk', () => {
   })
 
   test('in the middle is a typed error, and when there is space again the conversion goes on', async () => {
-    const [target, fresh] = [temporaryFolder(), temporaryFolder()]
-    await packFolder(demoSource, fresh)
+    const target = temporaryFolder()
     const source = await openNodeFolder(demoSource, { links: 'inside' })
     for (const capacity of [4_000_000, 8_000_000]) {
       const output = smallDisk(outputFolder(target), capacity)
@@ -162,7 +165,7 @@ describe('a full disk', () => {
     }
     const result = await packFolder(demoSource, target)
     expect(result.bytesReused).toBe(6 * 1_769_472)
-    expect(hashFolder(target)).toEqual(hashFolder(fresh))
+    expect(hashFolder(target)).toEqual(hashFolder(whole))
   })
 })
 
