@@ -40,6 +40,21 @@ afterAll(async () => {
   await model.close()
 })
 
+test('a model whose heads are wider than a workgroup is refused in words, whichever kernel has no room first', async () => {
+  const gpu = new SmallGpu()
+  const { packed, close } = await faultModel({ ...faultShape, valueDim: 288 })
+  try {
+    const options = { precision: 'exact', expertsPerToken: packed.config.expertsPerToken, planned } as const
+    const error = await openWebgpuBackend(packed, options, { onDevice: gpu.onDevice, chunkTokens: 8 }).catch(
+      error => error,
+    )
+    expect(error).toMatchObject({ code: 'BACKEND_UNAVAILABLE' })
+    expect(error.message).toMatch(/^backend webgpu: this GPU cannot run kernel \w+ for this model, backend wasm can: /)
+  } finally {
+    await close()
+  }
+})
+
 /** `length`: of what is said. */
 async function greedy(
   backend: Backend,

@@ -217,6 +217,7 @@ async function openParts(
   const parts = { gpu, config, space, states, kv, slots, experts, host: tier }
   const readsAhead = options.prefetch !== false && sources?.reader.isLocal === true
   const building = PromptPass.create(parts, weights, profiler, readsAhead)
+  building.catch(() => {}) // it may fail before it is waited for
   const head = await Head.create(gpu, config, space, weights)
   const [prompt, decode] = await Promise.all([
     building,

@@ -82,11 +82,13 @@ export class PromptPass {
     const pass = await makeChecked(gpu.device, 'workspace', () => new PromptPass(parts, profiler, prefetch))
     const { draftHead } = weights
     const all = draftHead === null ? weights.layers : [...weights.layers, draftHead.layer]
-    const layers = all.map((layer, i) => promptLayer(parts, layer, i))
-    pass.embedTokens = await embedOp(gpu, weights.embed, space.tokenInfo, space.hidden)
-    pass.addRows = await addRowsOp(gpu, pass.hostRows, space.mlpOut, parts.config.hiddenSize)
-    pass.layers = await Promise.all(layers)
-    pass.headRows = draftHead && (await headRowsOp(parts, weights, 'many'))
+    // All at once, and awaited as one: a kernel that fails while another is waited for would end the process.
+    ;[pass.embedTokens, pass.addRows, pass.headRows, pass.layers] = await Promise.all([
+      embedOp(gpu, weights.embed, space.tokenInfo, space.hidden),
+      addRowsOp(gpu, pass.hostRows, space.mlpOut, parts.config.hiddenSize),
+      draftHead && headRowsOp(parts, weights, 'many'),
+      Promise.all(all.map((layer, i) => promptLayer(parts, layer, i))),
+    ])
     pass.moe = pass.layers
       .slice(0, weights.layers.length)
       .flatMap(({ feedForward }) => (feedForward.kind === 'moe' ? [feedForward] : []))
