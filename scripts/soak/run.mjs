@@ -21,6 +21,7 @@ const IDLE_MS = 10_000 // until nothing runs any more after the clients have gon
 const CROWD_BEFORE_STOP_MS = 1500
 const STOP_MS = 10_000
 const MAX_PROBLEMS = 1000
+const ENOUGH_MS = 30_000 // of fewer samples gauges cannot say what grows
 const HEALTH_BOUNDS = { high: 250, max: 1000 } // ms
 const MANY_POLLS = 5000 // of fewer the 99.9th percentile is the slowest few, which a busy machine makes: the 99th is taken
 const pause = ms => new Promise(resolve => setTimeout(resolve, ms))
@@ -165,9 +166,10 @@ class Soak {
     }
   }
 
-  /** As many requests as were wanted, some of them compared, every kind of them, and each kind of broken file. */
+  /** Half a minute, as many requests as were wanted, some of them compared, every kind of them, and each kind of broken file. */
   get #isEnough() {
     const { enoughRequests, without } = this.#options
+    if (performance.now() - this.#started < ENOUGH_MS) return false
     if (this.#requests < enoughRequests || this.#compared < enoughRequests / 20) return false
     const happened = [...this.#outcomes.keys(), ...Object.keys(this.#faults.counts)]
     return [...REQUEST_KINDS, ...FILE_FAULTS].every(name => without.includes(name) || happened.includes(name))
