@@ -104,7 +104,9 @@ const STREAMED = {
         choice.calls.push([body.content_block.name, ''])
       } else if (event === 'content_block_delta') takeBlockDelta(choice, body.delta)
     }
-    choice.calls = choice.calls.map(([name, input]) => [name, JSON.stringify(JSON.parse(input || '{}'))])
+    // What was cut off in the middle is no JSON.
+    if (isEnded && error === null)
+      choice.calls = choice.calls.map(([name, input]) => [name, JSON.stringify(JSON.parse(input || '{}'))])
     return { choices: [choice], isEnded, error }
   },
 }
