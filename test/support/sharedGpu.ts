@@ -10,6 +10,7 @@ interface Shared {
 /** Stands for a module until somebody needs it compiled. */
 interface Text {
   readonly code: string
+  getCompilationInfo(): Promise<GPUCompilationInfo>
 }
 
 type Create = (options: readonly string[]) => GPU
@@ -82,7 +83,10 @@ function share({ device, pipelines }: Shared): GPUDevice {
       buffers.push(buffer)
       return buffer
     },
-    createShaderModule: ({ code }: GPUShaderModuleDescriptor): Text => ({ code }),
+    createShaderModule: ({ code }: GPUShaderModuleDescriptor): Text => ({
+      code,
+      getCompilationInfo: () => device.createShaderModule({ code }).getCompilationInfo(),
+    }),
     createComputePipelineAsync(descriptor: GPUComputePipelineDescriptor) {
       const { code } = descriptor.compute.module as unknown as Text
       let pipeline = pipelines.get(code)
