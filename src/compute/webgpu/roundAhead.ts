@@ -1,15 +1,13 @@
 // A round of guesses is two things for the host, to guess and then to check by a step, and one for the GPU: which tokens the
 // step has is known there first. So where a sequence checks its guesses as they are, the step is submitted with them, the tokens
-// copied on the GPU, which does not wait while guesses come to the host and go back. The step that is asked for then takes it, or else it is
-// dropped: it has written recurrent states of its own and rows past the committed length, which nobody reads. Begun when a
-// sequence has done so for some rounds; only where every expert is in a slot, and within a page, so that no memory is asked for.
+// copied on the GPU, which does not wait while guesses come to the host and go back. The step that is asked for then takes it, or else it
+// is dropped (submittedAhead.ts). Begun when a sequence has done so for some rounds; only where every expert is in a slot, and within a
+// page, so that no memory is asked for.
 import type { DraftRequest, StepRun } from '../backend.js'
 import { PAGE_TOKENS } from '../kvPages.js'
 import type { DecodePass, DecodeResult } from './decodePass.js'
 import type { GpuSequence } from './gpuSequence.js'
-import type { ActiveRun } from './lookAhead.js'
-import type { StatePool } from './statePool.js'
-import type { StepInfo } from './stepInfo.js'
+import type { ActiveRun, SubmittedAhead } from './submittedAhead.js'
 
 const PATIENCE = 2 // rounds
 
@@ -19,20 +17,12 @@ interface Guessed {
   readonly tokens: readonly number[] // the first is no guess
 }
 
-interface Submitted {
-  readonly run: ActiveRun
-  readonly reading: Promise<DecodeResult>
-}
-
 export class RoundAhead {
   private inRow = 0 // rounds whose step had all guesses
   private guessed: Guessed | null = null
-  private next: Submitted | null = null
-  private claimed: Submitted | null = null
 
   constructor(
-    private readonly states: StatePool,
-    private readonly info: StepInfo,
+    private readonly submitted: SubmittedAhead,
     private readonly pass: DecodePass,
   ) {}
 
@@ -49,16 +39,13 @@ export class RoundAhead {
     const used = position % PAGE_TOKENS
     if (draft === null || from.length !== count || rows > most) return
     if (used === 0 || used + rows > PAGE_TOKENS) return
-    const states = this.takeStates(rows)
+    const states = this.submitted.takeStates(rows)
     if (states === null) return
     const tokens = [token, ...from.map(() => 0)]
     const pages = own.table.pages.slice(0, Math.ceil(position / PAGE_TOKENS))
     const stateOut = states[count]
     const run = { sequence: own, tokens, position, pages, stateIn, stateOut, states, firstRow: draft.firstRow }
-    this.info.write([run])
-    const reading = this.pass.submitGuessed(from)
-    if (reading === null) this.release(states)
-    else this.next = { run, reading }
+    this.submitted.submit(run, () => this.pass.submitGuessed(from))
   }
 
   /** What a sequence that asked alone has been given. */
@@ -74,30 +61,17 @@ export class RoundAhead {
     const isRound = runs.length === 1 && this.checks(runs[0])
     this.guessed = null
     this.inRow = isRound ? this.inRow + 1 : 0
-    const { next } = this
-    if (next === null) return null
-    if (!isRound) {
-      this.drop()
-      return null
-    }
-    this.next = null
-    this.claimed = next
-    return next.run
+    return this.submitted.claim(isRound)
   }
 
   /** What was claimed for this run, on its way; null: nothing. */
   take(run: ActiveRun): Promise<DecodeResult> | null {
-    const { claimed } = this
-    this.claimed = null
-    return claimed?.run === run ? claimed.reading : null
+    return this.submitted.take(run)
   }
 
   /** What was submitted is not wanted. `sequence`: of this one. */
   drop(sequence?: GpuSequence): void {
-    if (this.next === null || (sequence !== undefined && this.next.run.sequence !== sequence)) return
-    this.next.reading.catch(() => {}) // the device's end is heard of elsewhere
-    this.release(this.next.run.states ?? [])
-    this.next = null
+    this.submitted.drop(sequence)
   }
 
   /** Whether a step of this run checks what was guessed last. */
@@ -106,18 +80,5 @@ export class RoundAhead {
     if (guessed === null || phase !== 'decode' || output !== 'argmax' || !keep || hidden) return false
     const isThere = guessed.sequence === sequence && guessed.position === sequence.length
     return isThere && tokens.length === guessed.tokens.length && tokens.every((token, i) => token === guessed.tokens[i])
-  }
-
-  /** One for each row; null where some would have to be made. */
-  private takeStates(rows: number): number[] | null {
-    const taken: number[] = []
-    while (taken.length < rows && this.states.hasFree) taken.push(this.states.take())
-    if (taken.length === rows) return taken
-    this.release(taken)
-    return null
-  }
-
-  private release(states: readonly number[]): void {
-    for (const slot of states) this.states.release(slot)
   }
 }

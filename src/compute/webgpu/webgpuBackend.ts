@@ -32,7 +32,7 @@ import type { OnGuessing } from './guesser.js'
 import type { Head } from './head.js'
 import type { HostTier } from './hostTier.js'
 import type { KvPool } from './kvPool.js'
-import { type ActiveRun, LookAhead } from './lookAhead.js'
+import { LookAhead } from './lookAhead.js'
 import type { StepSlots } from './noExperts.js'
 import type { StepSize } from './op.js'
 import { probeLayers } from './probe.js'
@@ -42,6 +42,7 @@ import type { KernelTime, Profiler } from './recorder.js'
 import { RoundAhead } from './roundAhead.js'
 import type { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
+import { type ActiveRun, SubmittedAhead } from './submittedAhead.js'
 import { streamerStats, tierStats } from './tierStats.js'
 import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
@@ -124,8 +125,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.filling = parts.filling
     this.info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
     const patience = parts.drafts === null ? 1 : DRAFTING_PATIENCE
-    this.ahead = new LookAhead(parts.states, this.info, parts.decode, patience)
-    this.rounds = new RoundAhead(parts.states, this.info, parts.decode)
+    const submitted = () => new SubmittedAhead(parts.states, this.info)
+    this.ahead = new LookAhead(submitted(), this.info, parts.decode, patience)
+    this.rounds = new RoundAhead(submitted(), parts.decode)
     const { description } = opened
     const paths = [opened.subgroups ? 'subgroups' : 'portable', opened.packedDot ? 'packed dot' : 'unpacked']
     if (opened.tensors) paths.push('matrix units')
