@@ -1,16 +1,15 @@
 // The command of the package, dist/cli/main.js: its entry and all of ours that it may load, in one file for what it always
 // needs and others beside it for what a command asks for later. To find and read some three hundred modules one by one took
 // half of the time that `moeflux list` took. Libraries stay where npm installs them.
-import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
+import { isLibrary } from './libraries.mjs'
 import { notePackages, packagesOf } from './thirdParty.mjs'
 import { writeChanged } from './writeChanged.mjs'
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..')
-const dist = join(root, 'dist')
-const folder = join(dist, 'cli')
+const folder = join(dirname(fileURLToPath(import.meta.url)), '../dist/cli')
 const PARTS = 'parts'
 
 /** Workers, kernels and the page are found from the file that asks for them: it says where it was, not where it is now. */
@@ -24,12 +23,10 @@ const ownPlaces = {
 }
 
 export async function bundleCommand() {
-  const { dependencies, optionalDependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
-  const libraries = Object.keys({ ...dependencies, ...optionalDependencies })
   const bundle = await rolldown({
     input: join(folder, 'entry.js'),
     platform: 'node',
-    external: id => libraries.some(name => id === name || id.startsWith(`${name}/`)),
+    external: isLibrary,
     plugins: [ownPlaces],
   })
   const { output } = await bundle.generate({

@@ -3,6 +3,7 @@
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
+import { isLibrary } from './libraries.mjs'
 import { writeChanged } from './writeChanged.mjs'
 
 const dist = join(dirname(fileURLToPath(import.meta.url)), '../dist')
@@ -10,7 +11,7 @@ const entries = ['compute/wasm/computeWorker', 'text/textWorker', 'constrain/gra
 
 export async function bundleThreads() {
   for (const entry of entries) {
-    const bundle = await rolldown({ input: join(dist, `${entry}.js`), platform: 'node', external: /^[^./]/ })
+    const bundle = await rolldown({ input: join(dist, `${entry}.js`), platform: 'node', external: isLibrary })
     const { output } = await bundle.generate({ format: 'es', codeSplitting: false })
     await bundle.close()
     writeChanged(join(dist, `${entry}.thread.js`), output[0].code)

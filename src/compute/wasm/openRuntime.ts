@@ -29,20 +29,22 @@ import { WorkerPool } from './workerPool.js'
 /** Sequence state that should fit beside one full context: other sequences and checkpoints. */
 const SPARE_SETS = 16
 
-interface RuntimeParts {
-  readonly model: PlacedModel
-  readonly plan: MemoryPlan
-  readonly threads: number
-  readonly simd: SimdLevel
-  readonly isShared: boolean
-  readonly board: JobBoard
-  readonly store: SequenceStore
-  readonly pool: ComputePool
+type Shown =
+  | 'model'
+  | 'plan'
+  | 'threads'
+  | 'simd'
+  | 'isShared'
+  | 'board'
+  | 'store'
+  | 'pool'
+  | 'plannedBytes'
+  | 'mostGuesses'
+  | 'noDrafts'
+
+interface RuntimeParts extends Pick<WasmRuntime, Shown> {
   readonly banks: readonly Bank[]
   readonly readers: Readers | null // null: there are no experts
-  readonly plannedBytes: number // of memory, all in all
-  readonly mostGuesses: number // that there is memory for
-  readonly noDrafts: string | null // why there is no head for drafts, though one was asked for
 }
 
 export class WasmRuntime {
@@ -54,9 +56,9 @@ export class WasmRuntime {
   readonly board: JobBoard
   readonly store: SequenceStore
   readonly pool: ComputePool
-  readonly plannedBytes: number
-  readonly mostGuesses: number
-  readonly noDrafts: string | null
+  readonly plannedBytes: number // of memory, all in all
+  readonly mostGuesses: number // that there is memory for
+  readonly noDrafts: string | null // why there is no head for drafts, though one was asked for
   readonly ring: ReadRing | null
   private readonly banks: readonly Bank[]
   private readonly readers: Readers | null
