@@ -23,7 +23,7 @@ const { values: args } = parseArgs({
 })
 if (args.help) {
   console.log(
-    'gpuBench.mjs [--dist DIR] [--preset a3b] [--layers 40] [--precision fast|exact] [--decode 64] [--prompt 512]',
+    'gpuBench.mjs [--dist DIR] [--preset a3b] [--layers 40] [--precision fast|exact] [--decode 64] [--prompt 512,4096]',
   )
   console.log('             [--tuning JSON] [--device JSON] [--profile] [--drafts [--accept 0.85]]')
   console.log(
@@ -43,13 +43,12 @@ const tuning = JSON.parse(args.tuning)
 let began = performance.now()
 const backend = await openWebgpuBackend(packed, options, { ...JSON.parse(args.device), tuning, timing: args.profile })
 console.log(`${backend.description}; opened in ${seconds(began)} s`)
-const prompt = Array.from({ length: Number(args.prompt) }, (_, i) => (i * 7919) % packed.config.vocabSize)
 const sequence = backend.createSequence()
 began = performance.now()
 await backend.loadAllExperts?.()
 console.log(`experts loaded in ${seconds(began)} s`)
 
-const prefill = async () => {
+const prefill = async prompt => {
   await sequence.clear()
   const start = performance.now()
   for (let at = 0; at < prompt.length; at += backend.chunkTokens) {
@@ -60,18 +59,19 @@ const prefill = async () => {
   return performance.now() - start
 }
 const PROMPTS = 5
-const prefillTimes = []
-// A GPU that had nothing to do takes a second to come to its clock.
-const warm = performance.now() + (args.profile ? 0 : 1500)
-do await prefill()
-while (performance.now() < warm)
-backend.resetProfile()
-for (let i = 0; i < PROMPTS; i++) prefillTimes.push(await prefill())
-const promptMs = median(prefillTimes)
-console.log(
-  `prefill ${prompt.length} tokens: ${promptMs.toFixed(1)} ms, ${((prompt.length * 1000) / promptMs).toFixed(0)} tok/s`,
-)
-if (args.profile) printProfile('prefill', PROMPTS)
+for (const length of args.prompt.split(',').map(Number)) {
+  const prompt = Array.from({ length }, (_, i) => (i * 7919) % packed.config.vocabSize)
+  // A GPU that had nothing to do takes a second to come to its clock.
+  const warm = performance.now() + (args.profile ? 0 : 1500)
+  do await prefill(prompt)
+  while (performance.now() < warm)
+  backend.resetProfile()
+  const times = []
+  for (let i = 0; i < PROMPTS; i++) times.push(await prefill(prompt))
+  const ms = median(times)
+  console.log(`prefill ${length} tokens: ${ms.toFixed(1)} ms, ${((length * 1000) / ms).toFixed(0)} tok/s`)
+  if (args.profile) printProfile('prefill', PROMPTS)
+}
 
 let token = 1
 const decodeTimes = []

@@ -7,6 +7,7 @@ const FORMAT = { SUBGROUPS: true, PACKED_DOT: true, TENSOR: true, BITS: 4, GROUP
 const TILES = [
   { SUB_TOKENS: 4, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4, ROW_TASKS: 1, TOKEN_TASKS: 4 },
   { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4, ROW_TASKS: 2, TOKEN_TASKS: 4 },
+  { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 2, ROW_TASKS: 1, TOKEN_TASKS: 4 },
 ]
 
 test('loops of a shader are written out', () => {

@@ -34,6 +34,7 @@ export async function attentionOp(
     HEADS_TILE: heads,
     QUERIES: 1,
     TILE,
+    ...scoreThreads(gpu, config, heads),
     OWNED: Math.ceil((heads * config.headDim) / 4 / 128),
     SPLITS: splits,
     SCALE: config.headDim ** -0.5,
@@ -46,4 +47,11 @@ export async function attentionOp(
     return kernel.bind([step, tokenInfo, pool.pageTable, queries, pool.buffer(layer), ...others])
   })
   return (recorder, { tokens }) => recorder.dispatch(kernel, group(), config.numHeads / heads, tokens, splits)
+}
+
+/** Who computes a tile's scores: two keys of a thread share what it loads of queries, where there is memory for as many parts. */
+function scoreThreads({ device }: GpuContext, { headDim }: HeadSizes, heads: number): { PARTS: number; KEYS: number } {
+  const PARTS = 8
+  const bytes = heads * 4 * (headDim + (PARTS + 1) * TILE + 3)
+  return bytes <= device.limits.maxComputeWorkgroupStorageSize ? { PARTS, KEYS: 2 } : { PARTS: 4, KEYS: 1 }
 }

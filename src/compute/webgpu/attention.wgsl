@@ -2,13 +2,12 @@
 // head, and a range of pages: all of them (prefill; the output is final, by its gate where there is one), or one of SPLITS ranges (decode; the parts are
 // put together by attentionReduce). Tiles of TILE positions lie at absolute multiples, and a masked position adds
 // exactly nothing, so a token's result does not depend on the tokens beside it. WINDOW: a token sees that many positions, its
-// own the last of them; 0: all. FIRST_ROW: what is before a token's firstRow was never written. SINKS: one more logit per head, which has weight and no value.
+// own the last of them; 0: all. PARTS threads share the scores of KEYS positions. FIRST_ROW: what is before a token's firstRow was never written. SINKS: one more logit per head, which has weight and no value.
 #include activations
 #include step
 const HEADS_PER_KV = HEADS / KV_HEADS;
 const ROWS = HEADS_TILE * QUERIES; // softmax rows per workgroup
 const WG = 128u;
-const PARTS = 4u; // threads that share a position's scores
 const QUADS = HEAD_DIM / 4u;
 const KV_WIDTH = KV_HEADS * HEAD_DIM;
 
@@ -85,24 +84,30 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let page = pageTable[last.pages + position / PAGE_TOKENS];
     let keys = ((page * 2u) * PAGE_TOKENS + position % PAGE_TOKENS) * (KV_WIDTH / 4u) + kvHead * QUADS;
     let values = keys + PAGE_TOKENS * (KV_WIDTH / 4u);
-    // Scores: a thread takes every PARTS-th quad of one key, against all rows.
-    for (var i = thread; i < PARTS * TILE; i += WG) {
+    // Scores: a thread takes every PARTS-th quad of KEYS keys, against all rows.
+    for (var i = thread; i < PARTS * TILE / KEYS; i += WG) {
       let part = i % PARTS;
       let column = i / PARTS;
       let key = keys + column * (KV_WIDTH / 4u);
-      var totals = array<f32, ROWS>(); // said aloud: Dawn clears a variable without a value once, not each time around a loop
-      // Four keys at a time: their loads overlap.
+      const nextKey = TILE / KEYS * (KV_WIDTH / 4u);
+      var totals = array<f32, ROWS * KEYS>(); // said aloud: Dawn clears a variable without a value once, not each time around a loop
+      // Four quads of each key at a time: their loads overlap.
       for (var d = part; d < QUADS; d += 4u * PARTS) {
-        var k: array<vec4<f32>, 4>;
-        for (var n = 0u; n < 4u; n++) { k[n] = pages[key + min(d + n * PARTS, QUADS - 1u)]; }
+        var k: array<vec4<f32>, 4u * KEYS>;
+        for (var n = 0u; n < 4u * KEYS; n++) { k[n] = pages[key + n / 4u * nextKey + min(d + n % 4u * PARTS, QUADS - 1u)]; }
         for (var n = 0u; n < 4u; n++) {
           let at = d + n * PARTS;
           if (at < QUADS) {
-            for (var row = 0u; row < ROWS; row++) { totals[row] += dot(q[row * QUADS + at], k[n]); }
+            for (var row = 0u; row < ROWS; row++) {
+              let query = q[row * QUADS + at];
+              for (var own = 0u; own < KEYS; own++) { totals[own * ROWS + row] += dot(query, k[own * 4u + n]); }
+            }
           }
         }
       }
-      for (var row = 0u; row < ROWS; row++) { partScores[(part * ROWS + row) * TILE + column] = totals[row]; }
+      for (var n = 0u; n < ROWS * KEYS; n++) {
+        partScores[(part * ROWS + n % ROWS) * TILE + column + n / ROWS * (TILE / KEYS)] = totals[n];
+      }
     }
     workgroupBarrier();
     for (var i = thread; i < ROWS * TILE; i += WG) {

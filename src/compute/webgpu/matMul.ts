@@ -63,7 +63,7 @@ export async function matMulOp(
 interface Tile {
   readonly ROWS: number
   readonly TOKENS: number
-  readonly EXACT_STAGE: number // units of columns that are in workgroup memory at once, of float32
+  readonly TEAMS: number // that share the columns of a float32 product
 }
 
 // Small matrices get small tiles, so that they reach more of the GPU. A matrix's choice never changes while it is loaded:
@@ -72,9 +72,12 @@ function tileOf(gpu: GpuContext, part: MatrixPart, fast: boolean, { maxTokens, m
   const tiles = (rows: number) => part.segments.reduce((sum, segment) => sum + Math.ceil(segment.rows / rows), 0)
   let TOKENS = Math.min(gpu.tuning.TILE_TOKENS, mostTile ?? Number.POSITIVE_INFINITY)
   while (TOKENS > 16 && tiles(ROWS) * Math.ceil(maxTokens / TOKENS) < WANTED_WORKGROUPS) TOKENS /= 2
-  // A router's product is small, and waits for memory most of the time: half the rows, and twice the columns at a time.
+  // A router's product is small, and waits for memory most of the time: half the rows, and several teams.
   const isSmall = !fast && TOKENS === 16 && tiles(ROWS) * Math.ceil(maxTokens / TOKENS) < WANTED_WORKGROUPS
-  return isSmall ? { ROWS: ROWS / 2, TOKENS, EXACT_STAGE: 2 } : { ROWS, TOKENS, EXACT_STAGE: 1 }
+  if (!isSmall) return { ROWS, TOKENS, TEAMS: 1 }
+  const teamBytes = (ROWS / 2 + TOKENS) * 32 * 4
+  const TEAMS = 4 * teamBytes <= gpu.device.limits.maxComputeWorkgroupStorageSize ? 4 : 2
+  return { ROWS: ROWS / 2, TOKENS, TEAMS }
 }
 
 async function onePart(
@@ -143,7 +146,7 @@ export async function groupedMatMulOp(
     SINGLE: segments.length === 1,
     ROWS,
     TOKENS: options.pairTile,
-    EXACT_STAGE: 1,
+    TEAMS: 1,
     PAIRS_AT: options.pairsAt,
     ROWS_SHARE: options.pairsPerRow,
     ...(bias && { BIAS: true, ...floatConstants(bias) }),

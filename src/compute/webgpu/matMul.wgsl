@@ -1,7 +1,8 @@
 // Y = X W^T for many tokens, by tiles of ROWS rows and TOKENS tokens through workgroup memory; a thread computes 4 x 4.
 // Each output element is one sum over units of 32 columns in order, whatever the tile holds besides: the result of a
 // token does not depend on the tokens around it. GROUPED: the tokens of one expert, by the pair list of groupTokens.
-// BIAS: by column of the output row, or of the expert, in its slot.
+// BIAS: by column of the output row, or of the expert, in its slot. TEAMS: of float32 products, that take units by turns and add up
+// what they have at the end: small ones wait for memory most of the time.
 #include weightWords
 #include dot4
 #include segments
@@ -11,7 +12,12 @@
 
 const ROW_QUADS = ROWS / 4u;
 const TOKEN_QUADS = TOKENS / 4u;
-const WG = ROW_QUADS * TOKEN_QUADS;
+const TEAM = ROW_QUADS * TOKEN_QUADS; // threads of a tile
+#if FAST
+const WG = TEAM;
+#else
+const WG = TEAM * TEAMS;
+#endif
 
 struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 
@@ -46,7 +52,7 @@ var<workgroup> xScale: array<vec4<f32>, STAGE * TOKEN_QUADS>;
 var<workgroup> xSum: array<vec4<f32>, STAGE * TOKEN_QUADS>;
 const WORDS_AT_ONCE = 8u / BITS; // packed words that one weight word gives
 #else
-const STAGE = EXACT_STAGE;
+const STAGE = TEAMS; // each team has a unit of its own
 var<workgroup> wTile: array<vec4<f32>, STAGE * 32u * ROW_QUADS>; // [column][row quad]
 var<workgroup> xTile: array<vec4<f32>, STAGE * 32u * TOKEN_QUADS>; // [column][token quad]
 #endif
@@ -78,7 +84,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
   let rowWords = units * UNIT_WORDS;
   let tx = thread % ROW_QUADS;
+#if FAST
   let ty = thread / ROW_QUADS;
+#else
+  let ty = thread % TEAM / ROW_QUADS;
+  let team = thread / TEAM;
+#endif
   let isBusy = ty * 4u < tokens;
   var sum0 = vec4<f32>();
   var sum1 = vec4<f32>();
@@ -240,8 +251,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       xTile[(column + 3u) * TOKEN_QUADS + quad] = columns[3];
     }
     workgroupBarrier();
-    if (isBusy) {
-      for (var column = 0u; column < staged * 32u; column++) {
+    if (isBusy && team < staged) {
+      for (var column = team * 32u; column < team * 32u + 32u; column++) {
         let w = wTile[column * ROW_QUADS + tx];
         let a = xTile[column * TOKEN_QUADS + ty];
         sum0 += w * a.x;
@@ -254,6 +265,26 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
   }
 
+#if TEAMS > 1
+  // The others' sums to the first team, in order.
+  for (var other = 1u; other < TEAMS; other++) {
+    if (team == other) {
+      wTile[thread % TEAM] = sum0;
+      wTile[TEAM + thread % TEAM] = sum1;
+      wTile[2u * TEAM + thread % TEAM] = sum2;
+      wTile[3u * TEAM + thread % TEAM] = sum3;
+    }
+    workgroupBarrier();
+    if (team == 0u) {
+      sum0 += wTile[thread];
+      sum1 += wTile[TEAM + thread];
+      sum2 += wTile[2u * TEAM + thread];
+      sum3 += wTile[3u * TEAM + thread];
+    }
+    workgroupBarrier();
+  }
+  if (team > 0u) { return; }
+#endif
 #if BIAS
   var added = vec4<f32>();
   for (var j = 0u; j < 4u; j++) {

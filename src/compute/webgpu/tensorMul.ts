@@ -7,7 +7,6 @@ import type { Op } from './op.js'
 import { segmentTable } from './segments.js'
 
 const STAGE_COLS = 64
-const WANTED_WORKGROUPS = 200
 
 /** How a tile is shared out: subgroups by tokens and rows, matrices of 16 x 16 of each. */
 interface Tile {
@@ -17,10 +16,13 @@ interface Tile {
   readonly FRAG_ROWS: number
 }
 
-/** 128 x 128 */
-const LARGE: Tile = { SUB_TOKENS: 4, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }
-/** 64 x 128: reads more, and reaches more of the GPU where a matrix is small. */
-const SMALL: Tile = { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }
+/** From large to small: small ones read more, and reach more of the GPU. With how many workgroups one is large enough. */
+const TILES: readonly { readonly tile: Tile; readonly least: number }[] = [
+  { tile: { SUB_TOKENS: 4, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }, least: 200 }, // 128 x 128
+  { tile: { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }, least: 100 }, // 64 x 128
+  { tile: { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 2 }, least: 0 }, // 64 x 64
+]
+const MOST_TOKENS = 128 // of a tile
 
 const tokensOf = ({ SUB_TOKENS, FRAG_TOKENS }: Tile) => SUB_TOKENS * FRAG_TOKENS * 16
 const rowsOf = ({ SUB_ROWS, FRAG_ROWS }: Tile) => SUB_ROWS * FRAG_ROWS * 16
@@ -32,7 +34,7 @@ const rowsOf = ({ SUB_ROWS, FRAG_ROWS }: Tile) => SUB_ROWS * FRAG_ROWS * 16
 export function isForTensors(gpu: GpuContext, { format, cols }: MatrixPart, maxTokens: number): boolean {
   const { bits, group, block } = format
   const isApt = bits === 4 && block === undefined && cols % (8 * group) === 0
-  return gpu.tensors && gpu.fast && isApt && maxTokens % tokensOf(LARGE) === 0
+  return gpu.tensors && gpu.fast && isApt && maxTokens % MOST_TOKENS === 0
 }
 
 /** halves [tokens, cols] -> out [tokens, outStride], up to a multiple of a tile's tokens. */
@@ -44,9 +46,9 @@ export async function tensorMulOp(
   options: { readonly maxTokens: number; readonly outStride: number; readonly label: string },
 ): Promise<Op> {
   const { segments, cols } = part
-  const rowTiles = (tile: Tile) => segments.reduce((sum, { rows }) => sum + Math.ceil(rows / rowsOf(tile)), 0)
-  const workgroups = rowTiles(LARGE) * (options.maxTokens / tokensOf(LARGE))
-  const tile = workgroups >= WANTED_WORKGROUPS ? LARGE : SMALL
+  const workgroups = (tile: Tile) =>
+    segments.reduce((sum, { rows }) => sum + Math.ceil(rows / rowsOf(tile)), 0) * (options.maxTokens / tokensOf(tile))
+  const { tile } = TILES.find(({ tile, least }) => workgroups(tile) >= least) as (typeof TILES)[number]
   const threads = 32 * tile.SUB_TOKENS * tile.SUB_ROWS
   const kernel = await gpu.kernels.get('tensorMul', {
     TENSOR: true,
