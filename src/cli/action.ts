@@ -43,6 +43,7 @@ export function action<Args extends unknown[]>(
     process.on('SIGINT', interrupt)
     process.stdout.on('error', outputFailed)
     try {
+      process.cwd() // threads do not start where the folder is gone, and say nothing of it
       const code = await handler(cli, ...args)
       process.exitCode = controller.signal.aborted ? report(cli, controller.signal.reason) : (code ?? 0)
     } catch (error) {

@@ -2,6 +2,7 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { MoefluxError } from '../errors.js'
 import { parseByteSize } from '../model/byteSize.js'
+import { parseDuration } from '../model/duration.js'
 
 const INTEGER = /^[+-]?\d+$/
 const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i
@@ -42,11 +43,11 @@ export function positiveByteSizeOption(text: string): number {
   return bytes
 }
 
-/** Milliseconds of '200ms', '5s', '10m', '1h'; a number alone is seconds. */
+/** Milliseconds of '200ms', '5s', '10m', '1h30m'; a number alone is seconds. */
 export function durationOption(text: string): number {
-  const match = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h)?$/.exec(text.trim())
-  if (match === null) throw new InvalidArgumentError('Want a time like 200ms, 5s or 10m.')
-  return Number(match[1]) * { ms: 1, s: 1000, m: 60_000, h: 3_600_000 }[(match[2] ?? 's') as 'ms']
+  const ms = parseDuration(text)
+  if (ms === null) throw new InvalidArgumentError('Want a time like 200ms, 5s or 1h30m.')
+  return ms
 }
 
 /** A size, or a share of something. */

@@ -15,7 +15,8 @@ const WORDS = new Map([
 
 /** Null: it is no error of the system about a path, or not one that has words. */
 export function systemErrorInWords(error: unknown): string | null {
-  const { code, path } = (error ?? {}) as NodeJS.ErrnoException
+  const { code, path, syscall } = (error ?? {}) as NodeJS.ErrnoException
+  if (syscall === 'uv_cwd') return 'the folder that this was started in is gone: start it in another one'
   const words = WORDS.get(code ?? '')
   return words === undefined || path === undefined ? null : `${path}: ${words}`
 }

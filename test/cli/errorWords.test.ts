@@ -1,11 +1,12 @@
 // What the system refuses comes as one line in words, with the path that it is about.
+import { spawnSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { listenAddresses } from '#moeflux/cli/listenAddresses.js'
 import { encodeTrace } from '#moeflux/experts/routingTrace.js'
 import { demoSource, temporaryFolder } from '../support/packedFiles.js'
-import { moeflux } from './moeflux.js'
+import { MAIN, moeflux } from './moeflux.js'
 
 describe('in words', () => {
   test.each([
@@ -26,6 +27,14 @@ describe('in words', () => {
     expect(stderr.trimEnd()).toMatch(line)
     expect(stderr).not.toMatch(/E[A-Z]{4,}/)
   })
+})
+
+test('a folder that is gone', () => {
+  const script = 'rmdir "$PWD" && exec "$@"'
+  const command = ['-c', script, 'sh', process.execPath, MAIN, 'run', 'Hi']
+  const { status, stdout, stderr } = spawnSync('sh', command, { cwd: temporaryFolder(), encoding: 'utf8' })
+  const line = 'error: the folder that this was started in is gone: start it in another one\n'
+  expect({ status, stdout, stderr }).toEqual({ status: 1, stdout: '', stderr: line })
 })
 
 test('simulate refuses a budget that the engine would refuse', async () => {

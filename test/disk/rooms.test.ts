@@ -44,6 +44,7 @@ const ANYBODYS = [
   'errors.ts',
   'compute/plannedTokens.ts',
   'model/byteSize.ts',
+  'model/duration.ts',
   'model/presetNames.ts',
   'storage/regularFile.ts',
 ]
