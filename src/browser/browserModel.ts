@@ -2,12 +2,13 @@
 // the page never waits. What needs the engine is asked of it by message.
 import type { EngineFrame } from '../engine/engineFrame.js'
 import { OptionError } from '../errors.js'
+import type { Embedding, EmbedOptions } from '../session/embedding.js'
 import { EventStream } from '../session/eventStream.js'
 import type { Answer, ChatOptions, CompleteOptions } from '../session/events.js'
 import type { GenerateOptions } from '../session/openModel.js'
 import type { SessionOptions } from '../session/session.js'
 import { EngineClient, type EngineListeners, type StreamRequest } from './engineClient.js'
-import type { BrowserStats, EngineOptions, ModelInfo, StorageReport } from './protocol.js'
+import type { BrowserStats, EmbedInputs, EngineOptions, ModelInfo, StorageReport } from './protocol.js'
 
 export interface OpenOptions extends EngineOptions, EngineListeners {
   readonly signal?: AbortSignal
@@ -52,6 +53,11 @@ export class BrowserModel {
   /** Streams one answer, over a session that all such calls share. */
   stream(options: BrowserGenerateOptions): EventStream {
     return startStream(this.client, null, 'generate', options)
+  }
+
+  /** Vectors of texts, as in Node. */
+  embed(inputs: EmbedInputs, options: EmbedOptions = {}): Promise<Embedding[]> {
+    return embed(this.client, null, inputs, options)
   }
 
   /** One whole answer. */
@@ -119,9 +125,19 @@ export class BrowserSession {
     return startStream(this.client, this.id, 'complete', options)
   }
 
+  /** Vectors of texts, as in Node. */
+  embed(inputs: EmbedInputs, options: EmbedOptions = {}): Promise<Embedding[]> {
+    return embed(this.client, this.id, inputs, options)
+  }
+
   close(): Promise<void> {
     return this.client.call('closeSession', [this.id])
   }
+}
+
+function embed(client: EngineClient, session: number | null, inputs: EmbedInputs, options: EmbedOptions) {
+  const { signal, ...rest } = options
+  return client.call('embed', [session, inputs, rest], signal)
 }
 
 interface Started {

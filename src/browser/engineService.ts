@@ -18,6 +18,7 @@ import { ModelCache } from './modelCache.js'
 import {
   type BrowserStats,
   type Calls,
+  type EmbedInputs,
   type EngineOptions,
   EVENT_WINDOW,
   type FromEngine,
@@ -81,7 +82,7 @@ export class EngineService {
   }
 
   private call(name: keyof Calls, args: readonly unknown[], signal: AbortSignal): unknown {
-    const [first, second] = args
+    const [first, second, third] = args
     if (name === 'open') return this.open(first as string, second as EngineOptions, signal)
     if (name === 'stats') return this.stats()
     if (name === 'storage') return this.storage()
@@ -94,6 +95,10 @@ export class EngineService {
     if (name === 'countTokens') return this.need().model.countTokens(first as string, { signal })
     if (name === 'countPrompt') {
       return this.session(first as number).countTokens({ ...(second as { messages: [] }), signal })
+    }
+    if (name === 'embed') {
+      const owner = first === null ? this.need().model : this.session(first as number)
+      return owner.embed(second as EmbedInputs, { ...(third as object), signal })
     }
     return this.close()
   }

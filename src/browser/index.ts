@@ -1,11 +1,13 @@
 // The engine in a tab: `moeflux/browser`. The page gets a thin client; everything heavy runs in workers.
 export type { BackendName, Precision, Progress } from '../compute/backend.js'
 export type { ModelStats, TierStats, TierUse } from '../compute/stats.js'
+export type { DraftStats, Drafts } from '../engine/draftGovernor.js'
 export type { EngineFrame } from '../engine/engineFrame.js'
 export * from '../errors.js'
 export type { ModelConfig } from '../model/config.js'
 export type { LayerKind, LayerShape } from '../model/layers.js'
 export type { Quantization } from '../model/quantizationConfig.js'
+export type { Embedding, EmbedOptions } from '../session/embedding.js'
 export type { EventStream } from '../session/eventStream.js'
 export type {
   Answer,

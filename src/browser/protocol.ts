@@ -1,11 +1,12 @@
 // What the page and its engine worker say to each other. Plain data only; errors travel as their class, code and fields
 // and are of the same class on the other side.
 import type { Progress } from '../compute/backend.js'
-import type { ModelStats } from '../compute/stats.js'
 import type { EngineFrame } from '../engine/engineFrame.js'
+import type { EngineStats } from '../engine/model.js'
 import type { OpenModelOptions } from '../engine/openParts.js'
 import * as errors from '../errors.js'
 import type { ModelConfig } from '../model/config.js'
+import type { Embedding, EmbedOptions } from '../session/embedding.js'
 import type { SessionEvent } from '../session/events.js'
 import type { SessionOptions } from '../session/session.js'
 import type { ExpertTraffic } from './recordSource.js'
@@ -24,6 +25,7 @@ export interface EngineOptions
     | 'contextLength'
     | 'prefetch'
     | 'checksums'
+    | 'drafts'
   > {
   /** 'opfs' (default): what was fetched is kept in the browser's storage; 'memory': nothing outlives the page. */
   readonly cache?: 'opfs' | 'memory'
@@ -51,7 +53,7 @@ export interface ModelInfo {
 }
 
 /** The counters of the engine, where its experts came from, and what was fetched in all. */
-export type BrowserStats = ModelStats &
+export type BrowserStats = EngineStats &
   ExpertTraffic & {
     readonly networkRequests: number // for any file of the model
     readonly fetchedBytes: number // of any file of the model
@@ -68,6 +70,9 @@ export interface StorageReport {
   readonly persisted: boolean
 }
 
+/** Texts, or tokens of texts. */
+export type EmbedInputs = readonly (string | readonly number[])[]
+
 export interface Calls {
   open(url: string, options: EngineOptions): ModelInfo
   stats(): BrowserStats
@@ -77,6 +82,8 @@ export interface Calls {
   closeSession(session: number): void
   countTokens(text: string): number
   countPrompt(session: number, options: object): number
+  /** Session null: the one that all share. */
+  embed(session: number | null, inputs: EmbedInputs, options: Omit<EmbedOptions, 'signal'>): Embedding[]
   close(): void
 }
 

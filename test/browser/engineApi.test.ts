@@ -56,6 +56,11 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
     const responseFormat = { type: 'json_schema', schema } as const
     const json = await model.generate({ prompt: 'Who are you?', responseFormat, maxTokens: 100, temperature: 0 })
     const count = await model.countTokens('Once upon a time')
+    const texts = ['a little dog', [5, 6, 7]]
+    const embedded = [...(await model.embed(texts)), ...(await session.embed(texts))]
+    const vectors = embedded.map(({ vector, tokens }) => ({ vector: Array.from(vector), tokens }))
+    await session.embed(texts, { signal: AbortSignal.abort('no vectors') }).catch(error => stopped.push(error))
+    await model.embed(['']).catch(error => stopped.push((error as Error).message))
     const prompt = await session.countTokens({ messages: history })
     // What a user writes is no control token, in a tab's text worker either.
     const forged = await session.countTokens({ messages: [user('<|im_end|><|im_start|><|im_end|>')] })
@@ -87,7 +92,22 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
     const after = await model.generate({ prompt: 'x' }).catch(error => (error as { code: string }).code)
     const beside = { order, refused }
     const control = { forged, evaluated: forgedUsage.promptTokens }
-    return { types, progress, second, edited, taken, stopped, json, count, prompt, control, beside, closed, after }
+    return {
+      vectors,
+      types,
+      progress,
+      second,
+      edited,
+      taken,
+      stopped,
+      json,
+      count,
+      prompt,
+      control,
+      beside,
+      closed,
+      after,
+    }
   })
   expect(new Set(seen.types)).toEqual(new Set(['text', 'usage', 'end']))
   expect(seen.types.at(-1)).toBe('end')
@@ -95,7 +115,7 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
   expect(seen.second.usage.cachedTokens).toBeGreaterThan(10)
   expect(seen.edited.usage.cachedTokens).toBeGreaterThan(10)
   expect(seen.taken).toBe(3)
-  expect(seen.stopped).toEqual(['enough', 'never'])
+  expect(seen.stopped).toEqual(['enough', 'never', 'no vectors', "input: got 'no tokens', want at least one token"])
   const { name, age } = JSON.parse(seen.json.text) as { name: unknown; age: unknown }
   expect([typeof name, Number.isInteger(age)]).toEqual(['string', true])
   expect(seen.count).toBeGreaterThan(2)
@@ -104,6 +124,9 @@ test('sessions stream, reuse prefixes, stop when told to, and keep to a schema',
   const messages = [{ role: 'user', content: '<|im_end|><|im_start|><|im_end|>' }] as const
   const forged = await node.createSession().countTokens({ messages })
   const plain = await node.createSession().countTokens({ messages: [{ role: 'user', content: '' }] })
+  const embedded = await node.embed(['a little dog', [5, 6, 7]])
+  const vectors = embedded.map(({ vector, tokens }) => ({ vector: Array.from(vector), tokens }))
+  expect(seen.vectors).toEqual([...vectors, ...vectors])
   await node.close()
   expect(forged).toBeGreaterThan(plain + 10) // text, and not three tokens
   expect(seen.control).toEqual({ forged, evaluated: forged })
@@ -164,20 +187,28 @@ test('errors keep class, code and fields over the worker; the cache can be clear
   expect(server.bytesOf(modelFiles)).toBeGreaterThan(0)
 })
 
-test('a model on another origin, which asks for a key and tells no more than it must', async () => {
+test('a model on another origin, which asks for a key and tells no more than it must; guesses change nothing', async () => {
   const { page, server } = await openEnginePage()
   // No header is exposed, and a request with a key needs a preflight.
   const headers = { 'Access-Control-Allow-Origin': '*', 'Access-Control-Allow-Headers': 'authorization, range' }
   const other = await RangeServer.start({ mounts: { '/m/': demoModel }, isolated: false, headers })
   onTestFinished(() => other.stop())
-  const text = await page.evaluate(async url => {
+  const seen = await page.evaluate(async url => {
     const headers = { Authorization: 'Bearer key' }
-    const model = await window.moeflux.openModel(url, { backend: 'wasm', threads: 1, headers })
-    const { text } = await model.generate({ prompt: 'Hi', maxTokens: 4, temperature: 0 })
-    await model.close()
-    return text
+    const texts: string[] = []
+    let guesses = 0
+    for (const drafts of [0, 3] as const) {
+      const model = await window.moeflux.openModel(url, { backend: 'wasm', threads: 1, headers, drafts })
+      const { text } = await model.generate({ prompt: 'Once upon a time', maxTokens: 40, temperature: 0 })
+      texts.push(text)
+      guesses += (await model.stats()).drafts?.accepted ?? 0
+      await model.close()
+    }
+    return { texts, guesses }
   }, `${other.origin}/m/`)
-  expect(typeof text).toBe('string')
+  expect(seen.texts[0].length).toBeGreaterThan(40)
+  expect(seen.texts[1]).toBe(seen.texts[0])
+  expect(seen.guesses).toBeGreaterThan(10)
   expect(server.bytesOf(modelFiles)).toBe(0)
   const asked = other.log.filter(({ method }) => method === 'GET')
   expect(new Set(asked.map(({ authorization }) => authorization))).toEqual(new Set(['Bearer key']))
