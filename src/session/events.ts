@@ -40,7 +40,10 @@ export interface ChatOptions extends AnswerOptions {
   readonly parallelToolCalls?: boolean
   /** Let the model think before it answers; a word says how much, where the model knows that. */
   readonly thinking?: ChatRequest['thinking']
-  /** The beginning of the answer, which the events go on from. Not with thinking or a guaranteed form. */
+  /**
+   * The beginning of the answer, which the events go on from. Not with a guaranteed form; with thinking only where that is given,
+   * whole, by `thinkingPrefill`.
+   */
   readonly prefill?: string
   /** The beginning of the answer's thinking, which the events go on from; the model thinks, whatever `thinking` says. */
   readonly thinkingPrefill?: string

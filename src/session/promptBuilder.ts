@@ -170,7 +170,8 @@ export function promptTooLong(promptTokens: number, contextLength: number, isAtL
 }
 
 function checkPrefill({ insideThinking }: RenderedChat, prefill: string): void {
-  if (insideThinking && prefill !== '') throw new OptionError('prefill', prefill, 'an answer without thinking')
+  if (insideThinking && prefill !== '')
+    throw new OptionError('prefill', prefill, 'an answer without thinking, or a thinkingPrefill')
 }
 
 /**

@@ -119,10 +119,12 @@ export class Session {
     return this.stream(options, async signal => {
       const { messages, breakpoints } = plainMessages(options.messages)
       const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
-      const { thinkingPrefill, prefill } = options
-      if (thinkingPrefill && (prefill || this.dialect.thinking === null)) {
-        const want = prefill ? 'no prefill beside it' : 'a model that thinks'
-        throw new OptionError('thinkingPrefill', thinkingPrefill, want)
+      const { prefill } = options
+      const thinks = this.dialect.thinking !== null
+      // A thought that is over, of another model: as templates do with those of earlier answers.
+      const thinkingPrefill = prefill && !thinks ? '' : options.thinkingPrefill
+      if (thinkingPrefill && !thinks) {
+        throw new OptionError('thinkingPrefill', thinkingPrefill, 'a model that thinks')
       }
       const thinking = thinkingPrefill ? options.thinking || true : options.thinking
       const request = {
@@ -147,7 +149,7 @@ export class Session {
       if (prefill && asksForForm(options)) {
         throw new OptionError('prefill', prefill, 'no responseFormat and no required tools beside it')
       }
-      const mayThink = !!thinking && !prompt.insideThinking && this.dialect.thinking !== null
+      const mayThink = !!thinking && !prompt.insideThinking && thinks
       const wanted = {
         responseFormat: options.responseFormat,
         tools: tools.map(tool => tool.function as ToolSchema),

@@ -31,7 +31,7 @@ export interface RenderOptions {
   readonly turns?: number
   /** What the answer begins with: put behind the opening of the answer. */
   readonly prefill?: string
-  /** What its thinking begins with, in place of that. */
+  /** What its thinking begins with; with a prefill beside it, all of its thinking. */
   readonly thinkingPrefill?: string
   /** A prompt that certainly has more tokens need not be rendered to the end. */
   readonly maxTokens?: number
@@ -69,6 +69,8 @@ export interface RenderJob {
   readonly thinkingOpen: string | null
   /** What stands between the opening of an answer and its text. */
   readonly textOpen: string
+  /** What stands between a thought and the text after it. */
+  readonly afterThinking: string
   readonly maxOutput: number // characters
 }
 
@@ -93,8 +95,8 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
   // The engine has no answer to a prompt without tokens.
   if (opened.text === '') return { error: 'rendered nothing from the messages' }
   const opensThinking = thinkingOpen !== null && opened.text.trimEnd().endsWith(thinkingOpen)
-  const { before, begun } = beginning(job, opensThinking)
-  const text = opened.text + before + begun
+  const begun = beginning(job, opensThinking)
+  const text = opened.text + begun.map(piece => piece.text).join('')
   if (text.length > COUNTED_CHARACTERS && maxTokens !== Number.POSITIVE_INFINITY) {
     const atLeast = encoder.leastTokens(text)
     if (atLeast > maxTokens) return { atLeast }
@@ -105,11 +107,7 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
   const offsets = places.length > 0 ? pinOffsets(opened.text, withPins, pin, places) : []
   const goesOn = nextTurn ? commonLength(opened.text, render(job, withNextTurn(request))) : 0
   const earlier = answersOf(request.messages, turns).map(index => earlierTurn(job, request, index, opened.text))
-  const pieces = [
-    ...opened.pieces,
-    { length: before.length, origin: Origin.template },
-    { length: begun.length, origin: Origin.trusted },
-  ]
+  const pieces = [...opened.pieces, ...begun.map(({ text, origin }) => ({ length: text.length, origin }))]
   const origins = new OriginReader(pieces)
   const marked = added.protect(text, mark, ({ at, end, token }) => {
     return origins.weakest(at, end) < (token.special ? Origin.template : Origin.trusted)
@@ -120,15 +118,19 @@ function renderOnce(job: RenderJob, added: AddedTokens, encoder: Encoder): Rende
     offsets: offsets.map(offset => marked.offset(offset)),
     nextTurn: marked.offset(goesOn),
     turns: earlier.map(turn => ({ ...turn, opening: marked.offset(turn.opening), end: marked.offset(turn.end) })),
-    insideThinking: opensThinking || !!options.thinkingPrefill,
+    insideThinking: options.thinkingPrefill ? !options.prefill : opensThinking,
   }
 }
 
-/** What there is of the answer already, and what stands between the template's opening and that. */
-function beginning({ options, thinkingOpen, textOpen }: RenderJob, opensThinking: boolean) {
+/** What there is of the answer already, with what stands between the template's opening and that. */
+function beginning({ options, thinkingOpen, textOpen, afterThinking }: RenderJob, opensThinking: boolean) {
   const { prefill = '', thinkingPrefill = '' } = options
-  if (thinkingPrefill !== '') return { before: opensThinking ? '' : (thinkingOpen ?? ''), begun: thinkingPrefill }
-  return { before: prefill === '' ? '' : textOpen, begun: prefill }
+  const own = (text: string) => ({ text, origin: Origin.template })
+  const said = (text: string) => ({ text, origin: Origin.trusted })
+  if (thinkingPrefill === '') return prefill === '' ? [] : [own(textOpen), said(prefill)]
+  const opening = own(opensThinking ? '' : (thinkingOpen ?? ''))
+  if (prefill === '') return [opening, said(thinkingPrefill)]
+  return [opening, said(thinkingPrefill.trimEnd()), own(afterThinking), said(prefill)]
 }
 
 function render({ source, constants, maxOutput }: RenderJob, request: ChatRequest): Rendering {

@@ -35,7 +35,8 @@ export class ChatTemplate {
     const { thinking, layout } = this.dialect
     const thinkingOpen = thinking?.open ?? null
     const textOpen = layout.kind === 'channels' ? layout.text : ''
-    const job = { source, constants, request, options, thinkingOpen, textOpen }
+    const afterThinking = layout.kind === 'channels' ? layout.thinking.close + layout.text : layout.afterThinking
+    const job = { source, constants, request, options, thinkingOpen, textOpen, afterThinking }
     const reply = await this.workers.render(job, signal)
     if ('error' in reply) throw new TemplateError(`chat template: ${reply.error}`)
     return reply

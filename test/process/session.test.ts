@@ -72,8 +72,13 @@ describe('events', () => {
       expect([`${thinkingPrefill}${rest.thinking}`, rest.text]).toEqual([whole.thinking, whole.text])
       expect(rest.usage.cachedTokens).toBeGreaterThan(0)
     }
-    const both = session.chat({ messages: hello, thinkingPrefill: 'First', prefill: 'Done' }).answer()
-    await expect(both).rejects.toThrow(/^thinkingPrefill: got 'First', want no prefill/)
+    const over = { messages: hello, thinkingPrefill: whole.thinking, prefill: 'D' }
+    const rest = await session.chat(over).answer()
+    expect([rest.thinking, rest.text]).toEqual(['', 'one.'])
+    expect(rest.usage.cachedTokens).toBeGreaterThan(rest.usage.promptTokens / 2)
+    await expect(session.chat({ messages: hello, thinking: true, prefill: 'Do' }).answer()).rejects.toThrow(
+      /thinkingPrefill$/,
+    )
     await model.close()
   })
 

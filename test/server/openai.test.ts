@@ -113,9 +113,13 @@ describe('chat completions', () => {
     expect(message.content?.slice(0, 20)).toBe(thought.choices[0].message.content?.slice(0, 20))
     await expect(goOn(story)).rejects.toMatchObject({ status: 400, message: expect.stringContaining('last message') })
     const thinking = { chat_template_kwargs: { enable_thinking: true } }
-    await expect(goOn([...story, { role: 'assistant', content: begun }], thinking)).rejects.toMatchObject({
-      status: 400,
-    })
+    const text = await goOn([...story, { role: 'assistant', content: begun }], thinking) // without any, then
+    expect(text.choices[0].message).toEqual(rest.choices[0].message)
+    const answer = thought.choices[0].message
+    const both = { role: 'assistant', reasoning_content: reason(answer), content: 'Once upon a time' }
+    const after = (await goOn([...story, both], { ...thinks, max_tokens: 4 })).choices[0].message
+    expect(reason(after)).toBeUndefined()
+    expect(answer.content?.startsWith(`Once upon a time${after.content}`)).toBe(true)
   })
 
   test('repeat a seed and give n choices', async () => {

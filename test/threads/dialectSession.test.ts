@@ -93,6 +93,7 @@ describe('a chat with a model that speaks harmony', () => {
       `<|channel|>analysis<|message|>${'word '.repeat(50)}`,
       ' cold.',
       ' snow.<|end|><|start|>assistant<|channel|>final<|message|>Yes.',
+      ' does.',
     ])
     const cut = await ask({ messages: [user('Hi')], thinking: true, thinkingBudget: 5, maxTokens: 20 })
     expect(cut.thinking.length).toBeGreaterThan(4)
@@ -103,6 +104,10 @@ describe('a chat with a model that speaks harmony', () => {
     const rest = await ask({ messages: [user('Hi')], thinkingPrefill: 'It may' })
     expect([rest.thinking, rest.text]).toEqual([' snow.', 'Yes.'])
     expect(prompts[2].endsWith('<|start|>assistant<|channel|>analysis<|message|>It may')).toBe(true)
+    const after = await ask({ messages: [user('Hi')], thinkingPrefill: 'It <|end|> may\n', prefill: 'It' })
+    expect([after.thinking, after.text]).toEqual(['', ' does.'])
+    const begun = '<|channel|>analysis<|message|>It <|end|> may<|end|><|start|>assistant<|channel|>final<|message|>It'
+    expect(prompts[3].endsWith(begun)).toBe(true)
     await close()
   })
 })

@@ -281,7 +281,7 @@ test('an answer that was cut off in its thinking goes on there, and in its text 
   expect(asked.map(({ begun, begunThinking }) => [begun, begunThinking])).toEqual([
     ['', ''],
     ['', 'First'],
-    ['So', ''],
+    ['So', 'First this'],
   ])
 })
 

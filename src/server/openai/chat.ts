@@ -51,7 +51,6 @@ export function chatOptions(request: ChatRequest, service: Served, signal: Abort
   const messages = withoutImages(request.messages as readonly ChatMessage[], service.images)
   return {
     ...samplingOptions(request, service.model.vocabSize),
-    ...(request.continue_final_message ? goingOn(messages) : { messages }),
     tools: request.tools ?? undefined,
     toolChoice: toolChoice(request.tool_choice),
     parallelToolCalls: request.parallel_tool_calls ?? undefined,
@@ -62,23 +61,27 @@ export function chatOptions(request: ChatRequest, service: Served, signal: Abort
     thinking: thinkingOption(request),
     thinkingBudget: request.thinking_budget ?? undefined,
     templateVariables: request.chat_template_kwargs ?? undefined,
+    ...(request.continue_final_message ? goingOn(messages) : { messages }),
     signal,
   }
 }
 
-/** The last message is the beginning of the answer, or where it has thinking alone, of that. */
-function goingOn(messages: readonly ChatMessage[]): Pick<ChatOptions, 'messages' | 'prefill' | 'thinkingPrefill'> {
+/** The last message is the beginning of the answer: of its thinking, or of its text, when the thinking is over. */
+function goingOn(
+  messages: readonly ChatMessage[],
+): Pick<ChatOptions, 'messages' | 'prefill'> & Partial<Pick<ChatOptions, 'thinking' | 'thinkingPrefill'>> {
   const last = messages.at(-1)
   const { content, reasoning_content: thought } = last ?? {}
-  const isThinking = !content && typeof thought === 'string' && thought !== ''
+  const hasThought = typeof thought === 'string' && thought !== ''
+  const isThinking = !content && hasThought
   if (last?.role !== 'assistant' || last.tool_calls?.length || (typeof content !== 'string' && !isThinking)) {
     throw new ApiError(
       'invalid_request',
       'continue_final_message: want a last message of the assistant, of plain text or thinking and without tool calls',
     )
   }
-  const begun = isThinking ? { thinkingPrefill: thought } : { prefill: content as string }
-  return { messages: messages.slice(0, -1), ...begun }
+  const begun = hasThought ? { thinkingPrefill: thought } : { thinking: false }
+  return { messages: messages.slice(0, -1), prefill: isThinking ? '' : (content as string), ...begun }
 }
 
 interface Head {

@@ -33,10 +33,11 @@ export interface Around {
 
 /**
  * `tags`: thinking, text and calls follow each other, and each call stands between two tokens. `channels`: an answer is
- * thinking, as often as the model likes, and then one message, which is text or a call; `text` opens one of text.
+ * thinking, as often as the model likes, and then one message, which is text or a call; `text` opens one of text. `afterThinking`
+ * stands between a thought and the text after it.
  */
 export type AnswerLayout =
-  | { readonly kind: 'tags'; readonly call: Around }
+  | { readonly kind: 'tags'; readonly call: Around; readonly afterThinking: string }
   | { readonly kind: 'channels'; readonly thinking: Around; readonly text: string }
 
 /** The texts around a call's name and arguments, from the end of what opens it to the beginning of what closes it. */

@@ -11,7 +11,7 @@ export const glm4: Dialect = {
   name: 'glm4',
   isSpokenBy: template => template.includes('<arg_key>'),
   thinking,
-  layout: { kind: 'tags', call },
+  layout: { kind: 'tags', call, afterThinking: `${thinking.close}\n` },
   call: {
     open: '',
     name: 'bare',

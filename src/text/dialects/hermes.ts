@@ -6,7 +6,7 @@ export const hermes: Dialect = {
   name: 'hermes',
   isSpokenBy: template => template.includes(`${CALL.open}\\n{`) || template.includes(`${CALL.open}\n{`),
   thinking: THINKING,
-  layout: { kind: 'tags', call: CALL },
+  layout: { kind: 'tags', call: CALL, afterThinking: `\n${THINKING.close}\n\n` },
   call: JSON_CALL,
   marks: [THINKING.open, THINKING.close, CALL.open, CALL.close],
   endTokens: [],

@@ -6,7 +6,7 @@ export const qwen3_5: Dialect = {
   name: 'qwen3_5',
   isSpokenBy: template => template.includes('<function=') && template.includes(THINKING.open),
   thinking: THINKING,
-  layout: { kind: 'tags', call: CALL },
+  layout: { kind: 'tags', call: CALL, afterThinking: `\n${THINKING.close}\n\n` },
   call: FUNCTION_CALL,
   marks: [THINKING.open, THINKING.close, CALL.open, CALL.close],
   endTokens: [],

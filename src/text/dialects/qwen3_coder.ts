@@ -6,7 +6,7 @@ export const qwen3_coder: Dialect = {
   name: 'qwen3_coder',
   isSpokenBy: template => template.includes('<function=') && !template.includes(THINKING.open),
   thinking: null,
-  layout: { kind: 'tags', call: CALL },
+  layout: { kind: 'tags', call: CALL, afterThinking: '' },
   call: FUNCTION_CALL,
   marks: [CALL.open, CALL.close],
   endTokens: [],

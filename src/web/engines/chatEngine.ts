@@ -20,9 +20,9 @@ export interface EngineShape {
 export interface ChatRequest {
   readonly messages: readonly { readonly role: 'system' | 'user' | 'assistant'; readonly content: string }[]
   readonly settings: Settings
-  /** What there is of the answer already: the events go on from there, without thinking. Empty: nothing. */
+  /** What there is of the answer already: the events go on from there, without more thinking. Empty: nothing. */
   readonly begun: string
-  /** What there is of its thinking, where there is no text yet: the events go on with that. */
+  /** What there is of its thinking: where there is no text yet, the events go on with that. */
   readonly begunThinking: string
 }
 

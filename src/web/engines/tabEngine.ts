@@ -80,7 +80,7 @@ export class TabEngine implements ChatEngine {
         minP: minP ?? undefined,
         seed: seed ?? undefined,
         maxTokens: maxTokens ?? undefined,
-        thinking: thinking && begun === '',
+        thinking: thinking && (begun === '' || begunThinking !== ''),
         prefill: begun,
         thinkingPrefill: begunThinking,
         signal,

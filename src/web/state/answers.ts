@@ -101,8 +101,7 @@ export class Answers {
         })),
       ]
       let end: Message['end'] = 'stop'
-      const begunThinking = begun === '' ? thinking : ''
-      const request = { messages, settings: this.settings.value, begun, begunThinking }
+      const request = { messages, settings: this.settings.value, begun, begunThinking: thinking }
       for await (const event of engine.chat(request, controller.signal)) {
         if (event.type === 'text') draft.addText(event.text)
         else if (event.type === 'thinking') draft.addThinking(event.text)
