@@ -10,6 +10,7 @@ import { attentionOp } from '#moeflux/compute/webgpu/attention.js'
 import { attentionInputOp } from '#moeflux/compute/webgpu/attentionInput.js'
 import { attentionReduceOp } from '#moeflux/compute/webgpu/attentionReduce.js'
 import { attentionColumns, attentionPartsBytes } from '#moeflux/compute/webgpu/attentionShape.js'
+import { attentionStepOp } from '#moeflux/compute/webgpu/attentionStep.js'
 import { combineOp } from '#moeflux/compute/webgpu/combine.js'
 import { expertDownOp } from '#moeflux/compute/webgpu/expertDown.js'
 import { groupsBytes, groupTokensOp, maxTiles, pairsAt } from '#moeflux/compute/webgpu/groupTokens.js'
@@ -177,12 +178,14 @@ describe.each(devices)('kernels of other kinds, $name', ({ options }) => {
       const parts = arena.poisoned(attentionPartsBytes(config, tokens, splits) / 4)
       const [whole, split] = [arena.poisoned(want.length), arena.poisoned(want.length)]
       const sinkBuffer = shape.sinks ? arena.put(sinks) : null
-      const buffers = { step, tokenInfo, inputs: mixerIn, queries, parts, sinks: sinkBuffer }
-      await arena.run(await attentionOp(arena.exact, config, shape, { ...buffers, out: whole }, kv, 0, 1), { tokens })
+      const buffers = { step, tokenInfo, inputs: mixerIn, queries, sinks: sinkBuffer, out: whole }
+      await arena.run(await attentionOp(arena.exact, config, shape, buffers, kv, 0), { tokens })
       expectClose(await arena.floats(whole, want.length), want, KERNEL, 'whole')
-      const reduced = { ...buffers, out: split }
-      await arena.run(await attentionOp(arena.exact, config, shape, reduced, kv, 0, splits), { tokens })
-      await arena.run(await attentionReduceOp(arena.exact, config, shape, reduced, splits), { tokens })
+      const normBuffer = shape.qkNorm ? arena.put(norms) : null
+      const given = { norms: normBuffer, tokenInfo, angles, inputs: mixerIn, parts, sinks: sinkBuffer, out: split }
+      const how = { splits, longestRun: tokens }
+      await arena.run(await attentionStepOp(arena.exact, config, shape, given, kv, 0, how), { tokens })
+      await arena.run(await attentionReduceOp(arena.exact, config, shape, given, splits), { tokens })
       expectClose(await arena.floats(split, want.length), want, KERNEL, 'split')
     })
     // As gpt_oss has them, and what it has not.

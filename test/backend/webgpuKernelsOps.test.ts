@@ -22,6 +22,7 @@ import { attentionOp } from '#moeflux/compute/webgpu/attention.js'
 import { attentionInputOp } from '#moeflux/compute/webgpu/attentionInput.js'
 import { attentionReduceOp } from '#moeflux/compute/webgpu/attentionReduce.js'
 import { attentionColumns, attentionPartsBytes } from '#moeflux/compute/webgpu/attentionShape.js'
+import { attentionStepOp } from '#moeflux/compute/webgpu/attentionStep.js'
 import { combineOp } from '#moeflux/compute/webgpu/combine.js'
 import { conv1dOp } from '#moeflux/compute/webgpu/conv1d.js'
 import { embedOp } from '#moeflux/compute/webgpu/embed.js'
@@ -332,7 +333,7 @@ describe.each(devices)('operations, $name', ({ options }) => {
     await fc.assert(property, { numRuns: 5, examples: [[keys], [values]] })
   })
 
-  test('attention: norms, RoPE, pages; whole and split over the sequence', async () => {
+  test('attention: norms, RoPE, pages; by prompts and by single tokens, split over the sequence', async () => {
     const shapes = fc.record({
       kvHeads: upTo(3),
       share: upTo(5),
@@ -375,21 +376,51 @@ describe.each(devices)('operations, $name', ({ options }) => {
       }
       if (past > 0) await feed(0, past)
       const { mixerIn, queries } = await feed(past, tokens)
-      const parts = arena.poisoned(attentionPartsBytes(config, tokens, splits) / 4)
-      const [whole, split] = [arena.poisoned(want.length), arena.poisoned(want.length)]
-      const buffers = { step, tokenInfo, inputs: mixerIn, queries, parts, sinks: null }
-      await arena.run(await attentionOp(gpu, config, gatedAttention, { ...buffers, out: whole }, kv, 0, 1), { tokens })
-      expectClose(await arena.floats(whole, want.length), want, KERNEL, 'whole')
-      await arena.run(await attentionOp(gpu, config, gatedAttention, { ...buffers, out: split }, kv, 0, splits), {
-        tokens,
-      })
-      await arena.run(await attentionReduceOp(gpu, config, gatedAttention, { ...buffers, out: split }, splits), {
-        tokens,
-      })
-      expectClose(await arena.floats(split, want.length), want, KERNEL, 'split')
+      const whole = arena.poisoned(want.length)
+      const buffers = { step, tokenInfo, inputs: mixerIn, queries, sinks: null, out: whole }
+      await arena.run(await attentionOp(gpu, config, gatedAttention, buffers, kv, 0), { tokens })
+      expectClose(await arena.floats(whole, want.length), want, KERNEL, 'a prompt')
+
+      // The same tokens by the kernel of single ones, all at once and then one after the other: the same bits, in pages too.
+      const shape = { ...gatedAttention, rope: config.rope }
+      const attend = async (first: number, count: number): Promise<Float32Array> => {
+        const run = { tokens: new Array(count).fill(0), position: past + first, pages, stateIn: 0, stateOut: 0 }
+        info.write([run])
+        const own = inputs.slice((past + first) * stride, (past + first + count) * stride)
+        const parts = arena.poisoned(attentionPartsBytes(config, count, splits) / 4)
+        const out = arena.poisoned(count * config.numHeads * headDim)
+        const given = { norms: normBuffer, tokenInfo, angles, inputs: arena.put(own), parts, sinks: null, out }
+        const how = { splits, longestRun: tokens }
+        await arena.run(await attentionStepOp(gpu, config, shape, given, kv, 0, how), { tokens: count })
+        await arena.run(await attentionReduceOp(gpu, config, shape, given, splits), { tokens: count })
+        return arena.floats(out, count * config.numHeads * headDim)
+      }
+      const rowBytes = kvHeads * headDim * 4
+      const places = Array.from({ length: tokens }, (_, t) => {
+        const position = past + t
+        const page = pages[Math.floor(position / PAGE_TOKENS)]
+        const row = page * 2 * PAGE_TOKENS + (position % PAGE_TOKENS)
+        return [row * rowBytes, (row + PAGE_TOKENS) * rowBytes] // key, value
+      }).flat()
+      const pageRows = async () => {
+        const all = await arena.floats(kv.buffer(0), kv.buffer(0).size / 4)
+        return places.map(from => all.slice(from / 4, (from + rowBytes) / 4))
+      }
+      const written = await pageRows()
+      const nobodys = new Float32Array(rowBytes / 4).fill(Number.NaN)
+      for (const from of places) arena.device.queue.writeBuffer(kv.buffer(0), from, nobodys)
+      const together = await attend(0, tokens)
+      expectClose(together, want, KERNEL, 'tokens of a run')
+      const rows = await pageRows()
+      for (const [i, row] of rows.entries()) expectClose(row, written[i], KERNEL, 'keys and values')
+      for (let t = 0; t < tokens; t++) {
+        const width = config.numHeads * headDim
+        expectSameBits(await attend(t, 1), together.slice(t * width, (t + 1) * width))
+      }
+      for (const [i, row] of (await pageRows()).entries()) expectSameBits(row, rows[i])
     })
-    // More quads than threads, and one head more than what a tile of queries is made for.
-    const wide = [516, 2052].map(headDim => ({
+    // More quads than threads, and of a head and its keys as many as fit into the least of workgroup memories.
+    const wide = [516, 1028].map(headDim => ({
       kvHeads: 1,
       share: 2,
       headDim,
@@ -421,8 +452,8 @@ test('shapes that a workgroup has no room for are refused by name, and who can r
       gatedDeltaOp(gpu, linearConfig(1, 1, 1024, 16), { ...space, ...linear }, states, 0),
     )
     await refused('attention', attentionConfig(1, 1, 16384), ({ space, kv }) => {
-      const buffers = { ...space, inputs: buffer, parts: buffer, sinks: null, out: buffer }
-      return attentionOp(gpu, attentionConfig(1, 1, 16384), gatedAttention, buffers, kv, 0, 1)
+      const buffers = { ...space, inputs: buffer, sinks: null, out: buffer }
+      return attentionOp(gpu, attentionConfig(1, 1, 16384), gatedAttention, buffers, kv, 0)
     })
     const shape = { experts: 5000, k: 1, maxTokens: 1, logitsStride: 5001, pairTile: 32 }
     await refused('groupTokens', attentionConfig(1, 1, 16), () =>

@@ -1,4 +1,4 @@
-// Attention over paged keys and values: whole for prompts, split over the sequence for decoding.
+// Attention of a prompt's tokens over paged keys and values. Single tokens have attentionStep.
 import type { AttentionShape } from '../../model/layers.js'
 import { attentionConstants, type HeadSizes, headsPerTile } from './attentionShape.js'
 import type { GpuContext } from './gpuContext.js'
@@ -10,7 +10,6 @@ export interface AttentionBuffers {
   readonly tokenInfo: GPUBuffer
   readonly inputs: GPUBuffer // [tokens, stride of attentionColumns]
   readonly queries: GPUBuffer // [tokens, heads * headDim]
-  readonly parts: GPUBuffer // [tokens, heads, splits, headDim + 2]; any buffer where splits is 1
   readonly sinks: GPUBuffer | null // [heads]
   readonly out: GPUBuffer // [tokens, heads * headDim]
 }
@@ -24,11 +23,9 @@ export async function attentionOp(
   buffers: AttentionBuffers,
   pool: KvPool,
   layer: number,
-  splits: number,
   isHead = false, // of the head for drafts, which may not have seen a sequence from its beginning
 ): Promise<Op> {
   const heads = headsPerTile(config, 1)
-  const isWhole = splits === 1
   const kernel = await gpu.kernels.get('attention', {
     ...attentionConstants(config, shape),
     HEADS_TILE: heads,
@@ -36,17 +33,17 @@ export async function attentionOp(
     TILE,
     ...scoreThreads(gpu, config, heads),
     OWNED: Math.ceil((heads * config.headDim) / 4 / 128),
-    SPLITS: splits,
     SCALE: config.headDim ** -0.5,
     ...(isHead ? { FIRST_ROW: true } : { WINDOW: shape.window ?? 0 }),
-    ...(isWhole ? { GATED: shape.outputGate, SINKS: shape.sinks } : {}), // else attentionReduce sees to them
+    GATED: shape.outputGate,
+    SINKS: shape.sinks,
   })
-  const { step, tokenInfo, inputs, queries, parts, sinks, out } = buffers
-  const others = isWhole ? [out, shape.outputGate ? inputs : null, sinks] : [parts]
+  const { step, tokenInfo, inputs, queries, sinks, out } = buffers
+  const gate = shape.outputGate ? inputs : null
   const group = rebound(pool, () => {
-    return kernel.bind([step, tokenInfo, pool.pageTable, queries, pool.buffer(layer), ...others])
+    return kernel.bind([step, tokenInfo, pool.pageTable, queries, pool.buffer(layer), out, gate, sinks])
   })
-  return (recorder, { tokens }) => recorder.dispatch(kernel, group(), config.numHeads / heads, tokens, splits)
+  return (recorder, { tokens }) => recorder.dispatch(kernel, group(), config.numHeads / heads, tokens)
 }
 
 /** Who computes a tile's scores: two keys of a thread share what it loads of queries, where there is memory for as many parts. */

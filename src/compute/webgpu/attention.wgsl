@@ -1,6 +1,5 @@
 // Softmax attention over paged keys and values. One workgroup takes QUERIES query tokens, HEADS_TILE heads of one kv
-// head, and a range of pages: all of them (prefill; the output is final, by its gate where there is one), or one of SPLITS ranges (decode; the parts are
-// put together by attentionReduce). Tiles of TILE positions lie at absolute multiples, and a masked position adds
+// head, and all positions that they see; the output is final, by its gate where there is one. Tiles of TILE positions lie at absolute multiples, and a masked position adds
 // exactly nothing, so a token's result does not depend on the tokens beside it. WINDOW: a token sees that many positions, its
 // own the last of them; 0: all. PARTS threads share the scores of KEYS positions. FIRST_ROW: what is before a token's firstRow was never written. SINKS: one more logit per head, which has weight and no value.
 #include activations
@@ -17,16 +16,12 @@ struct Step { tokens: u32, runs: u32, pad0: u32, pad1: u32 }
 @group(0) @binding(2) var<storage, read> pageTable: array<u32>;
 @group(0) @binding(3) var<storage, read> queries: array<vec4<f32>>; // [tokens, heads, headDim]
 @group(0) @binding(4) var<storage, read> pages: array<vec4<f32>>; // [pages][key, value][PAGE_TOKENS][kvHeads * headDim]
-#if SPLITS > 1
-@group(0) @binding(5) var<storage, read_write> parts: array<f32>; // [tokens, heads, SPLITS, headDim + 2]
-#else
 @group(0) @binding(5) var<storage, read_write> out: array<f32>; // [tokens, heads, headDim]
 #if GATED
 @group(0) @binding(6) var<storage, read> inputs: array<f32>; // [tokens, IN_STRIDE]: per head query, gate
 #endif
 #if SINKS
 @group(0) @binding(7) var<storage, read> sinks: array<f32>; // [heads]
-#endif
 #endif
 
 var<workgroup> q: array<vec4<f32>, ROWS * QUADS>;
@@ -55,14 +50,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #else
   const oldest = 0u;
 #endif
-#if SPLITS > 1
-  let perSplit = (tiles - oldest + SPLITS - 1u) / SPLITS;
-  let firstTile = min(oldest + group.z * perSplit, tiles);
-  let endTile = min(firstTile + perSplit, tiles);
-#else
-  let firstTile = oldest;
-  let endTile = tiles;
-#endif
   for (var i = thread; i < ROWS * QUADS; i += WG) {
     let row = i / QUADS;
     q[i] = queries[(queryToken(first, row) * HEADS + firstHead + row % HEADS_TILE) * QUADS + i % QUADS];
@@ -79,7 +66,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   // Thread t owns quads t, t + WG, … of the ROWS * QUADS output values.
   var sums: array<vec4<f32>, OWNED>;
   workgroupBarrier();
-  for (var tile = firstTile; tile < endTile; tile++) {
+  for (var tile = oldest; tile < tiles; tile++) {
     let position = tile * TILE;
     let page = pageTable[last.pages + position / PAGE_TOKENS];
     let keys = ((page * 2u) * PAGE_TOKENS + position % PAGE_TOKENS) * (KV_WIDTH / 4u) + kvHead * QUADS;
@@ -178,14 +165,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let token = first + row / HEADS_TILE;
     if (i < ROWS * QUADS && token < step.tokens) {
       let head = firstHead + row % HEADS_TILE;
-#if SPLITS > 1
-      let at = ((token * HEADS + head) * SPLITS + group.z) * (HEAD_DIM + 2u);
-      for (var c = 0u; c < 4u; c++) { parts[at + (i % QUADS) * 4u + c] = sums[own][c]; }
-      if (i % QUADS == 0u) {
-        parts[at + HEAD_DIM] = rowMax[row];
-        parts[at + HEAD_DIM + 1u] = rowSum[row];
-      }
-#else
       let value = sums[own] / rowSum[row];
       let column = (i % QUADS) * 4u;
       for (var c = 0u; c < 4u; c++) {
@@ -196,7 +175,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         out[(token * HEADS + head) * HEAD_DIM + column + c] = value[c];
 #endif
       }
-#endif
     }
   }
 }

@@ -1,6 +1,6 @@
 // Query and key norms, RoPE, and the K/V rows into their pages.
 import type { AttentionShape } from '../../model/layers.js'
-import { attentionColumns, attentionConstants, type HeadSizes } from './attentionShape.js'
+import { attentionConstants, type HeadSizes, inputConstants } from './attentionShape.js'
 import type { GpuContext } from './gpuContext.js'
 import type { KvPool } from './kvPool.js'
 import { type Op, rebound } from './op.js'
@@ -21,15 +21,9 @@ export async function attentionInputOp(
   pool: KvPool,
   layer: number,
 ): Promise<Op> {
-  const columns = attentionColumns(config, shape)
   const kernel = await gpu.kernels.get('attentionInput', {
     ...attentionConstants(config, shape),
-    K_AT: columns.k,
-    V_AT: columns.v,
-    Q_STRIDE: (shape.outputGate ? 2 : 1) * config.headDim,
-    QK_NORM: shape.qkNorm,
-    ROTARY_DIM: shape.rope.dims,
-    EPS: config.rmsNormEps,
+    ...inputConstants(config, shape),
   })
   const { norms, tokenInfo, angles, inputs, queries } = buffers
   const group = rebound(pool, () =>

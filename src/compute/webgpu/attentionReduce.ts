@@ -1,21 +1,27 @@
 // Puts the ranges of a split attention together.
 import type { AttentionShape } from '../../model/layers.js'
-import type { AttentionBuffers } from './attention.js'
 import { attentionConstants, type HeadSizes } from './attentionShape.js'
 import { type GpuContext, workgroupFor } from './gpuContext.js'
 import type { Op } from './op.js'
+
+export interface AttentionReduceBuffers {
+  readonly parts: GPUBuffer // [tokens, heads, splits, headDim + 4]
+  readonly inputs: GPUBuffer // [tokens, stride of attentionColumns]
+  readonly sinks: GPUBuffer | null // [heads]
+  readonly out: GPUBuffer // [tokens, heads * headDim]
+}
 
 export async function attentionReduceOp(
   gpu: GpuContext,
   config: HeadSizes,
   shape: AttentionShape,
-  { parts, inputs, sinks, out }: Pick<AttentionBuffers, 'parts' | 'inputs' | 'sinks' | 'out'>,
+  { parts, inputs, sinks, out }: AttentionReduceBuffers,
   splits: number,
 ): Promise<Op> {
   const kernel = await gpu.kernels.get('attentionReduce', {
     ...attentionConstants(config, shape),
     SPLITS: splits,
-    WG: workgroupFor(gpu, config.headDim, 256),
+    WG: workgroupFor(gpu, Math.max(config.headDim / 4, gpu.tuning.WG), 256),
     GATED: shape.outputGate,
     SINKS: shape.sinks,
   })

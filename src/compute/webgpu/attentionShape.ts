@@ -28,6 +28,22 @@ export function attentionConstants(config: HeadSizes, shape: AttentionShape): Sh
   }
 }
 
+/** What norms, rotation and the way into pages need beside that. */
+export function inputConstants(
+  config: HeadSizes & { readonly rmsNormEps: number },
+  shape: AttentionShape,
+): ShaderConstants {
+  const columns = attentionColumns(config, shape)
+  return {
+    K_AT: columns.k,
+    V_AT: columns.v,
+    Q_STRIDE: (shape.outputGate ? 2 : 1) * config.headDim,
+    QK_NORM: shape.qkNorm,
+    ROTARY_DIM: shape.rope.dims,
+    EPS: config.rmsNormEps,
+  }
+}
+
 /** The largest share of a kv head's query heads whose queries fit into workgroup memory. */
 export function headsPerTile(config: HeadSizes, queries: number): number {
   const perKv = config.numHeads / config.numKvHeads
@@ -39,5 +55,5 @@ export function headsPerTile(config: HeadSizes, queries: number): number {
 
 /** Bytes of the parts that a split attention leaves for its reduction. */
 export function attentionPartsBytes(config: HeadSizes, tokens: number, splits: number): number {
-  return tokens * config.numHeads * splits * (config.headDim + 2) * 4
+  return tokens * config.numHeads * splits * (config.headDim + 4) * 4
 }

@@ -1,12 +1,11 @@
 // The ops of layers for single tokens. Norms are part of the products that need them, the residual adds part of those
 // that make them, and the shared expert is one more expert where it has their shape: a linear layer is seven dependent
-// dispatches, a full-attention layer nine. Where every expert is in a slot, the choice is part of the experts' first product, and they are
-// six and eight.
+// dispatches, a full-attention layer eight. Where every expert is in a slot, the choice is part of the experts' first product, and they are
+// six and seven.
 import type { Activation } from '../../model/layers.js'
-import { attentionOp } from './attention.js'
-import { attentionInputOp } from './attentionInput.js'
 import { attentionReduceOp } from './attentionReduce.js'
 import { attentionColumns } from './attentionShape.js'
+import { attentionStepOp } from './attentionStep.js'
 import { expertDownOp } from './expertDown.js'
 import type { BlockWeights, LayerWeights, MoeWeights } from './layerWeights.js'
 import { linearColumns } from './linearShape.js'
@@ -18,6 +17,7 @@ import { expertsOf, type LayerParts } from './promptLayer.js'
 import type { ResidentWeights } from './residentWeights.js'
 import { choiceConstants, routerOp } from './router.js'
 import type { SlotMatrix } from './slotLayout.js'
+import { LONGEST_RUN } from './workspace.js'
 
 /** A layer with experts. */
 export interface DecodeLayer {
@@ -45,7 +45,7 @@ export interface Routing {
 
 export interface DecodeOptions {
   readonly splits: number
-  readonly attentionParts: GPUBuffer // [tokens, heads, splits, headDim + 2]
+  readonly attentionParts: GPUBuffer // [tokens, heads, splits, headDim + 4]
   readonly ahead: number // layers whose choice is guessed
 }
 
@@ -219,7 +219,7 @@ async function routingOps(
 /** The mixer, added to hidden. */
 function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, options: DecodeOptions): Promise<Op> {
   const { gpu, config, space, states, kv } = parts
-  const { step, status, tokenInfo, runInfo, hidden, mixerIn, queries, angles, mixed } = space
+  const { status, tokenInfo, runInfo, hidden, mixerIn, angles, mixed } = space
   const { mixer } = weights
   const norm = { weight: weights.inputNorm, eps: config.rmsNormEps }
   const project = (outStride: number, bias: GPUBuffer | null) =>
@@ -242,12 +242,13 @@ function mixerOps(parts: LayerParts, weights: LayerWeights, layer: number, optio
   }
   const { shape, sinks } = mixer
   const { splits, attentionParts } = options
-  const input = { norms: mixer.qkNorms, tokenInfo, angles, inputs: mixerIn, queries }
-  const attend = { step, tokenInfo, inputs: mixerIn, queries, parts: attentionParts, sinks, out: mixed.values }
+  const input = { norms: mixer.qkNorms, tokenInfo, angles, inputs: mixerIn }
+  const attend = { ...input, parts: attentionParts, sinks, out: mixed.values }
+  const longestRun = config.draftHead === null ? 1 : LONGEST_RUN
+  const how = { splits, longestRun, isHead: layer === config.numLayers }
   return all([
     project(attentionColumns(config, shape).stride, mixer.inBias),
-    attentionInputOp(gpu, config, shape, input, kv, layer),
-    attentionOp(gpu, config, shape, attend, kv, layer, splits, layer === config.numLayers),
+    attentionStepOp(gpu, config, shape, attend, kv, layer, how),
     attentionReduceOp(gpu, config, shape, attend, splits),
     outProject(mixer.outBias),
   ])

@@ -37,7 +37,7 @@ export const HARDWARE_TUNING: Tuning = {
   ROWS: 4,
   WORKGROUPS: 128, // a large GPU has some 130 multiprocessors
   LOADS: 8,
-  SPLITS: 32,
+  SPLITS: 128,
   GROWTH: 3,
   TILE_TOKENS: 64,
   PAIR_TILE: 32,

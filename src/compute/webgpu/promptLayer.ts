@@ -162,11 +162,11 @@ function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: numb
   const { shape, inBias: bias, qkNorms: norms, sinks } = weights
   const product = { ...productOf(space, attentionColumns(config, shape).stride, 'inProj'), bias }
   const input = { norms, tokenInfo, angles, inputs: mixerIn, queries }
-  const attend = { step, tokenInfo, inputs: mixerIn, queries, parts: queries, sinks, out: mixed }
+  const attend = { step, tokenInfo, inputs: mixerIn, queries, sinks, out: mixed }
   return all([
     matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
     attentionInputOp(gpu, config, shape, input, kv, layer),
-    attentionOp(gpu, config, shape, attend, kv, layer, 1, layer === config.numLayers),
+    attentionOp(gpu, config, shape, attend, kv, layer, layer === config.numLayers),
   ])
 }
 

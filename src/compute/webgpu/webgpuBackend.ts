@@ -44,7 +44,7 @@ import type { StatePool } from './statePool.js'
 import { type PlannedRun, StepInfo } from './stepInfo.js'
 import { type ActiveRun, SubmittedAhead } from './submittedAhead.js'
 import { streamerStats, tierStats } from './tierStats.js'
-import { MAX_DECODE_BATCH, type Workspace } from './workspace.js'
+import { LONGEST_RUN, MAX_DECODE_BATCH, type Workspace } from './workspace.js'
 
 /** Tokens without guesses before the next is decoded ahead: more than it takes to compare them with tokens with guesses. */
 const DRAFTING_PATIENCE = 4
@@ -361,7 +361,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.slots.tick()
     for (const i of decodes) rows[i] = this.emptyRows(runs[i], options)
     const counts = decodes.map(i => runs[i].tokens.length)
-    const longest = this.drafts === null ? 1 : MAX_DECODE_BATCH // kernels for several tokens of a run come with the head
+    const longest = this.drafts === null ? 1 : LONGEST_RUN // kernels for several tokens of a run come with the head
     const alone = runs.length === 1 && this.ahead.isFor(runs[0]) ? runs[0] : null
     for (const batch of decodeBatches(counts, this.decodeBatch, longest)) {
       const own = batch.map(piece => ({ ...piece, run: decodes[piece.run] }))

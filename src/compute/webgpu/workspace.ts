@@ -1,6 +1,7 @@
 // The buffers that a step's kernels pass rows through, made once for the most tokens that a step takes. Layers use the
 // same ones in turn.
 import type { ModelConfig } from '../../model/config.js'
+import { MOST_GUESSES } from '../backend.js'
 import { type ActivationBuffers, layActivations } from './activationBuffers.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
@@ -11,6 +12,9 @@ import type { ChoiceShape } from './router.js'
 
 /** Tokens that decode together. */
 export const MAX_DECODE_BATCH = 8
+
+/** Of one run: a token and guesses after it. */
+export const LONGEST_RUN = 1 + MOST_GUESSES
 
 interface WorkspaceBuffers<B> {
   readonly tokenInfo: B // [tokens, 8]
