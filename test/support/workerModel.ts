@@ -5,7 +5,7 @@
 // that comes to another end than the others, and a job that is posted while somebody is still in the one before.
 import { type BoardShape, JobBoard, WAVE } from '#moeflux/compute/wasm/jobBoard.js'
 import { type LayerRange, type Share, serveJobs } from '#moeflux/compute/wasm/jobCourse.js'
-import { Team } from '#moeflux/compute/wasm/team.js'
+import { ARRIVED, GENERATION, Team } from '#moeflux/compute/wasm/team.js'
 import { DIED, type Exploration, type Notes, ScheduleExplorer } from './scheduleExplorer.js'
 
 export interface Plan {
@@ -89,14 +89,14 @@ export function exploreWorkers(plan: Plan, { Board, Team: TeamPart }: Parts = { 
     job = 0 // that this worker was given
 
     /** How a worker waited for its job does not matter later, nor what it did before. */
-    override next(worker: number, last: number): number {
+    override next(worker: number, last: number, isPatient: boolean): number {
       explorer.restart(last)
-      this.job = explorer.scope(() => super.next(worker, last))
+      this.job = explorer.scope(() => super.next(worker, last, isPatient))
       return this.job
     }
 
-    protected override awaitBell(bell: number, last: number): void {
-      if (plan.detail === 'waits') super.awaitBell(bell, last)
+    protected override awaitBell(bell: number, last: number, spins: number): void {
+      if (plan.detail === 'waits') super.awaitBell(bell, last, spins)
       else explorer.until(bell, last)
     }
   }
@@ -113,7 +113,7 @@ export function exploreWorkers(plan: Plan, { Board, Team: TeamPart }: Parts = { 
     protected override meet(): void {
       explorer.scope(() => {
         if (plan.detail === 'waits') super.meet()
-        else explorer.meet(board.teamBase, board.teamBase + 1, this.size)
+        else explorer.meet(board.teamBase + ARRIVED, board.teamBase + GENERATION, this.size)
         return 0
       })
     }

@@ -4,7 +4,7 @@
 import { describe, expect, test } from 'vitest'
 import { JobBoard, WAVE } from '#moeflux/compute/wasm/jobBoard.js'
 import type { Words } from '#moeflux/compute/wasm/sharedWords.js'
-import { Team } from '#moeflux/compute/wasm/team.js'
+import { TEAM_WORDS, Team } from '#moeflux/compute/wasm/team.js'
 import { exploreBarrier, exploreWorkers, type Parts, type Plan } from '../support/workerModel.js'
 
 const plans: Plan[] = [
@@ -204,7 +204,7 @@ test('a team stays within its ring of counters, however long it runs, and says w
   const team = new Team(0, words, 0)
   for (let job = 0; job < 100; job++) {
     team.start(1)
-    for (let phase = 0; phase < 7; phase++) expect(team.begin()).toBeLessThan(16 + 64 * 16)
+    for (let phase = 0; phase < 7; phase++) expect(team.begin()).toBeLessThan(TEAM_WORDS)
     team.leave()
   }
   expect(words.get(3)).toBe((100 * 7) % 64) // not more from job to job: a word has 31 bits

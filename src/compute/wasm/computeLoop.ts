@@ -14,7 +14,7 @@ import { instantiateKernels } from './kernels.js'
 import { Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
 import { gatedParts } from './stepGate.js'
-import { Team } from './team.js'
+import { defaultLimits, Team } from './team.js'
 import type { PostedFailure, WorkerReport, WorkerSetup } from './workerMessages.js'
 
 /** How the leader gets experts. */
@@ -28,6 +28,7 @@ export interface ComputeSetup extends WorkerSetup {
   readonly task: 'model'
   readonly model: PlacedModel
   readonly experts: ExpertSetting | null // null: the model has none
+  readonly processors: number // that the workers share with others
   readonly gate?: SharedArrayBuffer // for tests: of a StepGate
 }
 
@@ -46,10 +47,11 @@ export async function runComputeLoop(setup: AnySetup, report: (report: WorkerRep
   serveJobs(board, team, forward)
 }
 
-function openParts({ index, gate, boardShape, board }: ComputeSetup) {
-  if (gate) return gatedParts(gate, index, boardShape, board)
+function openParts({ index, gate, boardShape, board, processors }: ComputeSetup) {
+  if (gate) return gatedParts(gate, index, boardShape, board, processors)
   const words = new JobBoard(boardShape, board)
-  return { board: words, team: new Team(index, words.words, words.teamBase), openRing }
+  const team = new Team(index, words.words, words.teamBase, { ...defaultLimits, processors })
+  return { board: words, team, openRing }
 }
 
 function openRing(ring: ArrayBufferLike): ReadRing {

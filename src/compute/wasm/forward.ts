@@ -7,6 +7,7 @@
 // needs; a need is a form in a bank. A wave is some experts that are in memory, which the feed has put on the board.
 import { blockFormat } from '../../model/blockFormats.js'
 import { type RopeFrequencies, ropeFrequencies } from '../../model/ropeFrequencies.js'
+import { BestTokens } from './bestTokens.js'
 import { Dense } from './dense.js'
 import type { ExpertFeed } from './expertFeed.js'
 import { FullMixer } from './fullMixer.js'
@@ -28,6 +29,7 @@ export class Forward implements Share {
   private readonly blocks: readonly Block[]
   private readonly headNeeds: readonly Need[]
   private readonly headInput: HeadInput | null // of a head for drafts
+  private readonly best: BestTokens
   private readonly rope: RopeFrequencies
   private layer = 0 // of the present job
   private pass = 0 // of the present job: guesses before this one
@@ -43,6 +45,7 @@ export class Forward implements Share {
     this.blocks = makeBlocks(lane, feed)
     this.rope = ropeFrequencies(model.config.rope)
     this.headNeeds = needsOf(model.lmHead)
+    this.best = new BestTokens(lane)
     this.headInput = model.draftHead && new HeadInput(lane, model.draftHead, (row, out) => this.embedRow(row, out))
   }
 
@@ -118,7 +121,7 @@ export class Forward implements Share {
 
   /** Of the wanted rows. Every worker norms them for itself: they are few. */
   private logits(): void {
-    const { lane } = this
+    const { lane, best } = this
     const { board, model } = lane
     const { hidden, logits } = lane.scratch
     const { lmHead, config } = model
@@ -136,9 +139,12 @@ export class Forward implements Share {
       { stage, first: 0, list: 0 },
       { rows: logits, first: 0, list: 0 },
     ]
+    best.begin()
     lane.team.ranges(lmHead.rows, lane.rowGrain(lmHead.rows, lmHead.cols * count), (begin, end) => {
       lane.products.compute(lmHead, null, input, output, count, begin, end)
+      if (board.argmax) best.see(count, begin, end)
     })
+    best.show(count)
   }
 
   conclude(isFinished: boolean): void {
@@ -152,12 +158,8 @@ export class Forward implements Share {
   }
 
   private argmax(): void {
-    const { board, scratch, kernels, model } = this.lane
-    const { address, stride } = scratch.logits
-    for (let i = 0; i < board.headCount; i++) {
-      const best = kernels[model.lmHead.bank].argmax(address + i * stride, model.config.vocabSize)
-      board.setArgmax(i, best, this.pass)
-    }
+    const { board } = this.lane
+    for (let i = 0; i < board.headCount; i++) board.setArgmax(i, this.best.ofAll(i), this.pass)
   }
 
   private count(phase: (typeof PHASES)[number]): void {

@@ -89,8 +89,11 @@ const ENTRY_WORDS = 4
 const BELL_WORDS = 16 // one cache line per worker: the job that it was given last, and whether it sleeps
 const ASLEEP = 1
 
-/** How long a worker watches for the next job before it sleeps: a decode loop comes back within it. */
+/** How long a worker watches for the next job before it sleeps: about 100 µs. */
 const JOB_SPINS = 20_000
+
+/** About two milliseconds: a decode loop comes back within it, even one that samples. To wake many takes as long as half a layer. */
+const PATIENT_JOB_SPINS = 400_000
 
 export class JobBoard {
   readonly words: Words
@@ -107,6 +110,7 @@ export class JobBoard {
   private readonly stateList: number
   private readonly headList: number
   private readonly argmaxList: number
+  private readonly bestList: number
   private readonly entryList: number
   private readonly pageList: number
 
@@ -131,6 +135,7 @@ export class JobBoard {
     this.stateList = list(shape.chunkTokens * shape.layers * 2)
     this.headList = list(shape.headRows)
     this.argmaxList = list(shape.headRows * MOST_GUESSES)
+    this.bestList = list(shape.threads * shape.headRows)
     this.entryList = list(shape.experts * ENTRY_WORDS)
     this.pageList = list(boardPages(shape) * shape.fullLayers)
     const doublesAt = at + (at % 2)
@@ -252,15 +257,15 @@ export class JobBoard {
   // --- workers -------------------------------------------------------------------------------------------------------
 
   /** Waits for a job other than `last` to be given to this worker; it, or 0 when the worker should end. */
-  next(worker: number, last: number): number {
+  next(worker: number, last: number, isPatient: boolean): number {
     const bell = this.bellList + worker * BELL_WORDS
-    this.awaitBell(bell, last)
+    this.awaitBell(bell, last, isPatient ? Math.max(this.jobSpins, PATIENT_JOB_SPINS) : this.jobSpins)
     return this.words.load(STOP) === 1 ? 0 : this.words.load(bell)
   }
 
-  protected awaitBell(bell: number, last: number): void {
+  protected awaitBell(bell: number, last: number, spins: number): void {
     const { words } = this
-    for (let spin = 0; spin < this.jobSpins; spin++) {
+    for (let spin = 0; spin < spins; spin++) {
       if (words.load(bell) !== last) return
     }
     words.store(bell + ASLEEP, 1)
@@ -342,6 +347,15 @@ export class JobBoard {
 
   setArgmax(headRow: number, token: number, pass: number): void {
     this.words.set(this.argmaxList + pass * this.shape.headRows + headRow, token)
+  }
+
+  /** The best token of those that a worker has computed. */
+  setBestOf(worker: number, headRow: number, token: number): void {
+    this.words.set(this.bestList + worker * this.shape.headRows + headRow, token)
+  }
+
+  bestOf(worker: number, headRow: number): number {
+    return this.words.get(this.bestList + worker * this.shape.headRows + headRow)
   }
 
   token(row: number): number {

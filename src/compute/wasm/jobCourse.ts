@@ -33,7 +33,9 @@ export type Halt = 'layer' | 'experts'
 
 /** Job after job, until the worker is told to end. `last`: the job that it had before. */
 export function serveJobs(board: JobBoard, team: Team, share: Share, last = 0): void {
-  for (let job = board.next(team.index, last); job !== 0; job = board.next(team.index, job)) {
+  for (let job = last; ; ) {
+    job = board.next(team.index, job, team.isPatient)
+    if (job === 0) return
     const course = runJob(board, team, share)
     while (!course.next().done);
   }

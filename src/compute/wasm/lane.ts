@@ -238,6 +238,11 @@ export class Lane<M extends LaneModel = PlacedModel> {
     return this.floats[HOME].subarray(at, at + count)
   }
 
+  /** One float of the scratch memory of a bank. */
+  float(bank: number, address: number): number {
+    return this.floats[bank][address / 4]
+  }
+
   /** Copies columns [begin, end) of rows [first, last) from one bank to the same place in another. */
   copyColumns(from: number, to: number, rows: Rows, first: number, last: number, begin: number, end: number): void {
     const source = this.floats[from]

@@ -202,6 +202,7 @@ export async function openRuntime(
       board: buffer,
       boardShape,
       model,
+      processors: host.processors,
       experts: files && readers && { streamer: streamerPlan(config, files, plan, options), ring: readers.ring },
       gate: internals.gate,
     }

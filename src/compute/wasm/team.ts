@@ -9,11 +9,12 @@
 // protocol of the workers")
 import type { Words } from './sharedWords.js'
 
-const ARRIVED = 0
-const GENERATION = 1
-const SLEEPERS = 2
+// A cache line each: who arrives would take the line away from all those who watch the generation.
+export const ARRIVED = 0
 const PHASE = 3 // where in the ring the last job ended
-const COUNTERS = 16 // a cache line apart from the barrier's words
+export const GENERATION = 16
+const SLEEPERS = 32
+const COUNTERS = 48
 const COUNTER_STRIDE = 16 // i32: one cache line each
 const RING = 64
 
@@ -22,9 +23,16 @@ export const TEAM_WORDS = COUNTERS + RING * COUNTER_STRIDE
 /** About 30 µs: longer than any phase's imbalance, shorter than waking a sleeping thread twice. */
 const SPINS = 4000
 
+/**
+ * About 300 µs: the most where the members do not take every processor. One of many is put aside for a moment in most phases; if the others
+ * sleep meanwhile, those who wake up late make them sleep at the next barrier, too.
+ */
+const PATIENT_SPINS = 64_000
+
 export interface TeamLimits {
   readonly ring: number // counters, an even number
   readonly spins: number // looks at a barrier before sleeping
+  readonly processors?: number // that the members share with others; absent: no more than there are members
 }
 
 export const defaultLimits: TeamLimits = { ring: RING, spins: SPINS }
@@ -34,6 +42,9 @@ export class Team {
   size = 1
   /** Seconds that this member has waited for others so far. */
   waited = 0
+  /** Whether the present job leaves a processor to those who would otherwise wait for one that a member watches a word with. */
+  isPatient = false
+  private spins: number // looks at a barrier before sleeping, now
   private phase = 0
   private phaseLimit = 0 // the first phase that may only begin after another barrier
 
@@ -42,7 +53,9 @@ export class Team {
     private readonly words: Words, // shared between the members
     private readonly base: number, // of TEAM_WORDS
     private readonly limits: TeamLimits = defaultLimits,
-  ) {}
+  ) {
+    this.spins = limits.spins
+  }
 
   get isLeader(): boolean {
     return this.index === 0
@@ -50,7 +63,10 @@ export class Team {
 
   /** Every member of a job begins it with this, and ends it with `leave`. */
   start(size: number): void {
+    const { spins, processors = 0 } = this.limits
     this.size = size
+    this.isPatient = size > 1 && size < processors
+    this.spins = this.isPatient ? Math.min(PATIENT_SPINS, 2 * this.spins) : spins
     this.phase = this.words.get(this.base + PHASE)
     this.phaseLimit = this.phase + this.limits.ring / 2
   }
@@ -87,9 +103,11 @@ export class Team {
 
   private waitFor(generation: number): void {
     const { words, base, limits } = this
-    for (let spin = 0; spin < limits.spins; spin++) {
+    for (let spin = 0; spin < this.spins; spin++) {
       if (words.load(base + GENERATION) !== generation) return
     }
+    // It was in vain. A step that waits for reads has many such barriers, and readers want processors; so do others on a busy machine.
+    this.spins = Math.max(limits.spins, this.spins >> 1)
     words.add(base + SLEEPERS, 1)
     while (words.load(base + GENERATION) === generation) words.wait(base + GENERATION, generation)
     words.add(base + SLEEPERS, -1)

@@ -72,7 +72,7 @@ export class WorkerPool implements ComputePool {
     signal?.throwIfAborted()
     const abort = () => this.board.abort()
     signal?.addEventListener('abort', abort)
-    this.setRef(true)
+    this.threads[0].setRef(true) // one is enough for the process to wait, and every call takes its time
     const done = this.begin(workers)
     try {
       await done
@@ -80,7 +80,7 @@ export class WorkerPool implements ComputePool {
       throw error === ABORTED ? (signal?.reason ?? new ClosedError('model')) : error
     } finally {
       signal?.removeEventListener('abort', abort)
-      this.setRef(false)
+      this.threads[0].setRef(false)
     }
   }
 
