@@ -2,9 +2,10 @@
 // How many threads compute fastest, and whether the engine finds that out: one model in one process, whose teams of every size
 // and whose own choice take turns of a few tokens, so that all meet the same machine.
 //
-//   node scripts/benchThreads.mjs FOLDER [--threads 16] [--sizes 1,2,4,8] [--turns 6] [--turn 8] [--prompt 128]
+//   node scripts/benchThreads.mjs FOLDER [--threads 16] [--sizes 1,2,4,8] [--turns 6] [--turn 8] [--prompt 128] [--warm 3] [--settle 384]
 //
 // FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`. `--prompt`: prompts of so many tokens as well.
+// `--warm`: prompts of 512 tokens at first, which bring experts into memory. `--settle`: tokens that the engine's own choice has for itself.
 import { readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
@@ -19,6 +20,8 @@ const { values: options, positionals } = parseArgs({
     turns: { type: 'string', default: '6' },
     turn: { type: 'string', default: '8' },
     prompt: { type: 'string', default: '0' },
+    warm: { type: 'string', default: '3' },
+    settle: { type: 'string', default: '384' },
   },
 })
 const [folder] = positionals
@@ -36,7 +39,7 @@ await model.loaded()
 
 const sizes = options.sizes?.split(',').map(Number) ?? Array.from({ length: all }, (_, i) => i + 1)
 const sides = [
-  ...sizes.map(size => ({ name: String(size), size, governor: { size, stepDone() {} } })),
+  ...sizes.map(size => ({ name: String(size), size, governor: { size, stepDone() {}, interrupt() {} } })),
   { name: 'own choice', size: all, governor },
 ].map(side => ({ ...side, decode: [], prompt: [] }))
 
@@ -45,17 +48,18 @@ let token = 0
 await context.evaluate([1, 2, 3, 4])
 const next = () => (token = (token * 7919 + 104729) % model.vocabSize)
 
+for (let i = 0; i < Number(options.warm); i++) await evaluatePrompt(512)
+
 // The engine looks for its number in the first tokens of a process, and these alone.
 const started = performance.now()
-const first = []
-for (let i = 0; i < 96; i++) {
-  const from = performance.now()
+const settle = Number(options.settle)
+const tried = []
+for (let i = 0; i < settle; i++) {
+  if (governor.size !== tried.at(-1)) tried.push(governor.size)
   await context.evalTokenGreedy(next())
-  first.push(performance.now() - from)
 }
-console.log(
-  `first 96 tokens: ${(96000 / (performance.now() - started)).toFixed(1)} tok/s, then on ${governor.size} threads`,
-)
+const rate = ((1000 * settle) / (performance.now() - started)).toFixed(1)
+console.log(`first ${settle} tokens: ${rate} tok/s, then on ${governor.size} threads (${tried.join(' ')})`)
 
 for (let round = 0; round < turns; round++) {
   const order = round % 2 === 0 ? sides : [...sides].reverse()
@@ -67,16 +71,22 @@ for (let round = 0; round < turns; round++) {
     side.decode.push((1000 * turn) / (performance.now() - from))
     if (promptTokens === 0 || round >= 3 || 2 * side.size < all) continue // of few threads they take long
     Object.assign(runtime, { threads: side.size })
-    const other = model.createContext({ maxCheckpoints: 0 })
-    const prompt = Array.from({ length: promptTokens }, next)
-    const begun = performance.now()
-    await other.evaluate(prompt, { logits: 'none' })
-    side.prompt.push((1000 * promptTokens) / (performance.now() - begun))
-    await other.close()
+    side.prompt.push(await evaluatePrompt(promptTokens))
     Object.assign(runtime, { threads: all })
   }
 }
 Object.assign(backend, { governor })
+
+/** Tokens a second. */
+async function evaluatePrompt(tokens) {
+  const other = model.createContext({ maxCheckpoints: 0 })
+  const prompt = Array.from({ length: tokens }, next)
+  const begun = performance.now()
+  await other.evaluate(prompt, { logits: 'none' })
+  const seconds = (performance.now() - begun) / 1000
+  await other.close()
+  return tokens / seconds
+}
 
 const middle = values => [...values].sort((a, b) => a - b)[values.length >> 1]
 const fixed = sides.filter(({ name }) => name !== 'own choice')

@@ -31,9 +31,9 @@ test('takes all workers, without a trial, where they do not wait for each other'
 })
 
 test('tries fewer once where there are many, and finds the number that leaves processors to others', () => {
-  expect(shareOf(16, drive(new TeamGovernor(16), 5000, bigModel))).toBeGreaterThan(0.99)
+  expect(shareOf(16, drive(new TeamGovernor(16), 5000, bigModel))).toBeGreaterThan(0.97)
   const crowded = { seconds: (size: number) => (size > 12 ? 1.6 : 1) / size, waited: () => 0.1 }
-  expect(shareOf(12, drive(new TeamGovernor(16), 5000, crowded))).toBeGreaterThan(0.98)
+  expect(shareOf(12, drive(new TeamGovernor(16), 5000, crowded))).toBeGreaterThan(0.97)
 })
 
 test('keeps all workers where they wait and are faster nevertheless', () => {
@@ -101,14 +101,14 @@ test('does not choose by steps that wait for experts which are on their way into
     ),
     'cold',
   ).toBeGreaterThan(0.95)
-  used(80, () => false)
+  used(200, () => false)
   expect(
     shareOf(
       14,
       used(400, () => false),
     ),
   ).toBeGreaterThan(0.85)
-  used(80, () => true)
+  used(200, () => true)
   expect(
     shareOf(
       8,
@@ -116,6 +116,130 @@ test('does not choose by steps that wait for experts which are on their way into
     ),
     'always streaming',
   ).toBeGreaterThan(0.5)
+})
+
+interface Team {
+  readonly ms: number // a step
+  readonly hangs: number // share of the steps in which the system puts a member aside
+}
+
+interface Processors {
+  readonly teams: ReadonlyMap<number, Team>
+  readonly hangMs: number
+}
+
+/** Sixteen processors as they were measured: when nobody else used the machine, and when somebody did. */
+const QUIET: Processors = {
+  hangMs: 8,
+  teams: new Map([
+    [8, { ms: 15.3, hangs: 0.01 }],
+    [10, { ms: 11.9, hangs: 0.01 }],
+    [12, { ms: 10.5, hangs: 0.02 }],
+    [14, { ms: 9.6, hangs: 0.1 }],
+    [15, { ms: 9.4, hangs: 0.25 }],
+    [16, { ms: 9.3, hangs: 0.5 }],
+  ]),
+}
+const CROWDED: Processors = {
+  hangMs: 20,
+  teams: new Map([
+    [8, { ms: 14, hangs: 0.02 }],
+    [10, { ms: 11.6, hangs: 0.05 }],
+    [12, { ms: 10.2, hangs: 0.04 }],
+    [14, { ms: 9.6, hangs: 0.2 }],
+    [15, { ms: 9.4, hangs: 0.6 }],
+    [16, { ms: 9.3, hangs: 0.8 }],
+  ]),
+}
+
+/** Milliseconds that a step on so many takes there; `left` is the share of the processors that others leave. */
+function sixteen({ teams, hangMs }: Processors, random: () => number, left = () => 1): (size: number) => number {
+  return size => {
+    const { ms, hangs } = teams.get(size) ?? { ms: 110 / size, hangs: 0.01 }
+    const busy = size > 16 * left() ? 3 : 1 // somebody waits for a processor at each barrier
+    const outlier = random() < 0.005 ? 60 : 0 // whatever the size
+    return busy * ms * (0.92 + 0.16 * random()) + (random() < hangs ? hangMs : 0) + outlier
+  }
+}
+
+/** Its speed from step `from` on, over that of the best size that keeps to one. */
+function shareOfBest(
+  processors: Processors,
+  seed: number,
+  [from, to]: readonly [number, number],
+  between?: (governor: TeamGovernor) => void,
+): number {
+  const random = seededRandom(seed)
+  const machine = sixteen(processors, random)
+  const governor = new TeamGovernor(16)
+  let ms = 0
+  for (let i = 0; i < to; i++) {
+    if (i % 37 === 36) between?.(governor)
+    const { size } = governor
+    const own = machine(size)
+    if (i >= from) ms += own
+    governor.stepDone({ seconds: own / 1000, waited: waitedOf(size), rows: 1, isStalled: false })
+  }
+  const fixed = [...processors.teams.keys()].map(size => {
+    let sum = 0
+    for (let i = from; i < to; i++) sum += machine(size)
+    return sum
+  })
+  return Math.min(...fixed) / ms
+}
+
+const WAITED = new Map([
+  [8, 0.08],
+  [10, 0.1],
+  [12, 0.13],
+  [14, 0.22],
+  [15, 0.35],
+  [16, 0.42],
+])
+const waitedOf = (size: number) => WAITED.get(size) ?? 0.05
+
+const meanOf = (values: readonly number[]) => values.reduce((a, b) => a + b) / values.length
+const seeds = Array.from({ length: 30 }, (_, seed) => seed + 1)
+
+test.each([
+  { name: 'quiet', processors: QUIET, least: 0.97, worst: 0.92, first: 0.92 },
+  { name: 'crowded', processors: CROWDED, least: 0.94, worst: 0.84, first: 0.8 },
+])('counts what hangs cost, and little is lost in looking for the best: a $name machine', each => {
+  const later = seeds.map(seed => shareOfBest(each.processors, seed, [200, 1500]))
+  expect(meanOf(later)).toBeGreaterThan(each.least)
+  expect(Math.min(...later)).toBeGreaterThan(each.worst)
+  expect(meanOf(seeds.map(seed => shareOfBest(each.processors, seed, [0, 200])))).toBeGreaterThan(each.first)
+})
+
+test('prompts between tokens do not count', () => {
+  // The step after a prompt takes four times as long, as if the size of the moment were to blame.
+  const after = (governor: TeamGovernor) => {
+    governor.interrupt()
+    governor.stepDone({ seconds: 0.04, waited: 0.2, rows: 1, isStalled: false })
+  }
+  expect(meanOf(seeds.map(seed => shareOfBest(QUIET, seed, [200, 1500], after)))).toBeGreaterThan(0.96)
+})
+
+test('gives way to others who come, and takes the processors back when they have gone', () => {
+  for (const seed of seeds.slice(0, 10)) {
+    const random = seededRandom(seed)
+    let left = 1
+    const machine = sixteen(QUIET, random, () => left)
+    const governor = new TeamGovernor(16)
+    const used = (steps: number) =>
+      Array.from({ length: steps }, () => {
+        const { size } = governor
+        governor.stepDone({ seconds: machine(size) / 1000, waited: waitedOf(size), rows: 1, isStalled: false })
+        return size
+      })
+    used(600)
+    left = 0.5
+    const busy = used(1200).slice(600)
+    expect(busy.filter(size => size <= 8).length / busy.length, 'busy').toBeGreaterThan(0.8)
+    left = 1
+    const free = used(6000).slice(4000)
+    expect(free.filter(size => size >= 10).length / free.length, 'free').toBeGreaterThan(0.8)
+  }
 })
 
 test('one worker needs no trial', () => {

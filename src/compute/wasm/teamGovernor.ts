@@ -1,24 +1,24 @@
 // Decides how many workers a small step runs on. More are not always faster: a small model spends its time at barriers,
 // and on a busy machine a barrier waits for whoever the system has put aside. All workers are taken as long as they do
 // not wait for each other much. When they do, or when steps are so short that a trial costs nobody anything, the next smaller
-// team is tried against them for a few steps; when there are fewer than all, now and then the next larger one. Where there are
+// team is tried against them (teamTrial.ts); when there are fewer than all, now and then the next larger one. Where there are
 // many, the first trial is a survey from half of them to all: readers and the thread that asks for tokens want processors, too, who lacks
-// one makes all others wait, and two processors may be one core. The faster by median is kept for a while, longer each
-// time nothing changes.
+// one makes all others wait, and two processors may be one core. The faster is kept for a while, longer each time nothing changes.
 // Steps are compared with their like alone: one with guesses takes longer on any team, and so does one that waits for experts. A model
 // whose experts are on their way into memory says nothing of how it will run when they are there, so steps that wait have a survey of
 // their own, when they have gone on for long.
 // A state machine without a clock of its own. Results never depend on it.
 
 import { middleOf } from '../../experts/middleOf.js'
+import { TeamTrial } from './teamTrial.js'
 
-const TRIAL_STEPS = 2 // of one size before the next
-const TRIAL_ROUNDS = 4 // each size that often
-const FIRST_HOLD = 64 // steps between trials
+const FIRST_HOLD = 128 // steps between trials
+const SOON = 64 // the same when steps have become slower
 const AFTER_CHANGE = 16 // the same when the last trial changed the size
-const LONGEST_HOLD = 2048
-const CHANGE_MARGIN = 0.96 // another size must be faster by this much
+const LONGEST_HOLD = 4096
+const SURVEY_HOLD = 512 // steps between a survey and the next one, twice as many each time
 const MUCH_WAITING = 0.2 // share of a step
+const SOME_WAITING = 0.1 // the same of many: a trial of one or two fewer costs them little
 const SHORT_STEP = 0.005 // seconds
 const SLOWER = 1.5 // steps this much slower than they were end a hold
 const WINDOW = 8 // steps
@@ -35,47 +35,57 @@ export interface TeamStep {
 }
 
 export class TeamGovernor {
-  /** Workers that the coming step should run on. */
-  size: number
   private chosen: number
-  private trial: { readonly size: number; readonly seconds: number[] }[] = [] // empty: holding
-  private kind: TeamStep | null = null // of steps that the last trial has compared: one of them
+  private trial: TeamTrial | null = null // null: holding
+  private kind: TeamStep | null = null // of steps that the present trial compares: one of them
   private others = 0 // steps of another kind, in a row
-  private steps = 0 // in this trial or hold
+  private steps = 0 // in this hold
   private hold = WINDOW
-  private expected = Number.POSITIVE_INFINITY // seconds per step of the chosen size
+  private usual: { readonly seconds: number; readonly kind: TeamStep | null } | null = null // of the chosen size, by the last trial
   private recent: TeamStep[] = [] // of the last one's kind
   private readonly sizes: readonly number[] // of teams, ascending
   private readonly unsurveyed: Set<boolean> // of steps that are not stalled, and of those that are
   private age = 0 // steps
+  private nextSurvey = 0 // the age from which on there may be one
+  private surveyHold = SURVEY_HOLD
 
   constructor(private readonly most: number) {
     this.sizes = teamSizes(most)
     this.unsurveyed = new Set(most >= MANY ? [false, true] : [])
     this.chosen = most >= MANY ? most - SPARE : most
-    this.size = this.chosen
+  }
+
+  /** Workers that the coming step should run on. */
+  get size(): number {
+    return this.trial?.size ?? this.chosen
   }
 
   /** A step on `size` workers has ended. */
   stepDone(step: TeamStep): void {
     if (this.most === 1) return
     this.age++
-    if (this.trial.length > 0) this.trialStep(step)
+    if (this.trial) this.trialStep(step, this.trial)
     else this.holdStep(step)
   }
 
-  private trialStep(step: TeamStep): void {
-    const { trial } = this
+  /** A prompt came between: the step after it finds other things in the caches. */
+  interrupt(): void {
+    this.trial?.interrupt()
+  }
+
+  private trialStep(step: TeamStep, trial: TeamTrial): void {
     if (!isLike(step, this.kind)) {
       if (++this.others >= PATIENCE) this.end(this.chosen, WINDOW)
       return
     }
     this.others = 0
-    const turn = Math.floor(this.steps++ / TRIAL_STEPS)
-    trial[turn % trial.length].seconds.push(step.seconds)
-    const next = Math.floor(this.steps / TRIAL_STEPS)
-    if (next < TRIAL_ROUNDS * trial.length) this.size = trial[next % trial.length].size
-    else this.decide()
+    trial.stepDone(step.seconds)
+    if (!trial.result) return
+    const { size, seconds } = trial.result
+    if (this.isSlow(step, seconds)) this.surveyAgain(step)
+    this.usual = { seconds, kind: this.kind }
+    const changed = size !== this.chosen
+    this.end(size, changed ? AFTER_CHANGE : Math.min(LONGEST_HOLD, Math.max(FIRST_HOLD, this.hold * 2)))
   }
 
   private holdStep(step: TeamStep): void {
@@ -85,49 +95,50 @@ export class TeamGovernor {
     if (this.recent.length <= WINDOW) return
     this.recent.shift()
     const seconds = middleOf(this.recent.map(each => each.seconds))
-    if (isLike(step, this.kind) && seconds > SLOWER * this.expected) this.hold = Math.min(this.hold, FIRST_HOLD)
+    if (this.isSlow(step, seconds)) {
+      this.hold = Math.min(this.hold, SOON)
+      if (this.steps >= SOON) this.surveyAgain(step)
+    }
     if (this.unsurveyed.has(step.isStalled) ? step.isStalled && this.age < COLD : this.steps < this.hold) return
-    const waitsMuch = middleOf(this.recent.map(each => each.waited)) > MUCH_WAITING
-    const sizes = this.rivals(step, waitsMuch || seconds < SHORT_STEP)
-    if (sizes.length > 1) this.begin(sizes, step)
+    const waited = middleOf(this.recent.map(each => each.waited))
+    const waitsMuch = waited > (this.chosen >= MANY ? SOME_WAITING : MUCH_WAITING)
+    const rivals = this.rivals(step, waitsMuch || seconds < SHORT_STEP)
+    if (rivals.length === 0) return
+    this.trial = new TeamTrial(this.chosen, rivals)
+    this.kind = step
+    this.others = 0
   }
 
-  /** The present size and those to try it against. */
+  /** Whether steps of this kind have become much slower than they were. */
+  private isSlow(step: TeamStep, seconds: number): boolean {
+    return this.usual !== null && isLike(step, this.usual.kind) && seconds > SLOWER * this.usual.seconds
+  }
+
+  /** Somebody else wants the processors: any other number may be better now, not only the next one. */
+  private surveyAgain({ isStalled }: TeamStep): void {
+    if (this.most < MANY || this.age < this.nextSurvey) return
+    this.unsurveyed.add(isStalled)
+  }
+
+  /** Sizes to try the present one against. */
   private rivals({ isStalled }: TeamStep, mayBeFewer: boolean): number[] {
     const { sizes, chosen, most } = this
     if (this.unsurveyed.delete(isStalled)) {
-      return [chosen, ...sizes.filter(size => size !== chosen && 2 * size >= most)]
+      this.nextSurvey = this.age + this.surveyHold
+      this.surveyHold = Math.min(LONGEST_HOLD, 2 * this.surveyHold)
+      return surveySizes(most).filter(size => size !== chosen)
     }
     const at = sizes.indexOf(chosen)
-    const rivals = [chosen]
+    const rivals: number[] = []
     if (at > 0 && mayBeFewer) rivals.push(sizes[at - 1])
     if (chosen < most) rivals.push(sizes[at + 1])
     return rivals
   }
 
-  private begin(sizes: readonly number[], kind: TeamStep): void {
-    this.trial = sizes.map(size => ({ size, seconds: [] }))
-    this.kind = kind
-    this.others = 0
-    this.steps = 0
-  }
-
-  private decide(): void {
-    const results = this.trial.map(({ size, seconds }) => ({ size, seconds: middleOf(seconds) }))
-    let best = results[0]
-    for (const result of results.slice(1)) {
-      if (result.seconds < best.seconds * (best === results[0] ? CHANGE_MARGIN : 1)) best = result
-    }
-    const changed = best.size !== this.chosen
-    this.expected = best.seconds
-    this.end(best.size, changed ? AFTER_CHANGE : Math.min(LONGEST_HOLD, Math.max(FIRST_HOLD, this.hold * 2)))
-  }
-
   private end(chosen: number, hold: number): void {
     this.chosen = chosen
-    this.size = chosen
     this.hold = hold
-    this.trial = []
+    this.trial = null
     this.recent = []
     this.others = 0
     this.steps = 0
@@ -138,10 +149,14 @@ function isLike(step: TeamStep, other: TeamStep | null | undefined): boolean {
   return !other || (step.rows === other.rows && step.isStalled === other.isStalled)
 }
 
-/** 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20 and so on, all, and where there are many all but two. */
+/** All, all but one, two and four, three quarters, half. */
+function surveySizes(most: number): number[] {
+  return [...new Set([most, most - 1, most - 2, most - 4, Math.round((most * 3) / 4), most >> 1])]
+}
+
+/** 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20 and so on, all, and where there are many what a survey tries. */
 function teamSizes(most: number): number[] {
-  const sizes = new Set([most])
-  if (most >= MANY) sizes.add(most - SPARE)
+  const sizes = new Set(most >= MANY ? surveySizes(most) : [most])
   for (let octave = 1; octave < most; octave *= 2) {
     const parts = octave >= MANY ? 4 : octave > 1 ? 2 : 1
     for (let part = 0; part < parts; part++) sizes.add(octave + (octave * part) / parts)

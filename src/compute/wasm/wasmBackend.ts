@@ -198,7 +198,7 @@ export class WasmBackend implements Backend, WasmSteps {
       const waited = (board.waited[0] - waitedBefore) / seconds
       const isStalled = board.counters[STALLS] - stalledBefore > STALLED_SHARE * seconds
       this.governor.stepDone({ seconds, waited, rows, isStalled })
-    }
+    } else this.governor.interrupt()
     return runs.map((_, run) => ({ logits: logits[run], argmax: argmax[run] }))
   }
 
