@@ -4,6 +4,7 @@
 //   node scripts/checkTensors.mjs [--dist DIR]
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { checkExperts } from './harness/checkTensorExperts.mjs'
 import { syntheticModel } from './harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
@@ -46,6 +47,20 @@ for (const [group, cols] of [
 // The larger tiles, which products of a whole chunk take.
 for (const tokens of [1, 129, 512]) await checkDense(64, 512, 12000, tokens, 512)
 await checkNotFinite()
+await checkExperts(args.dist, {
+  gpu,
+  put,
+  run,
+  read,
+  step,
+  lay,
+  randomMatrix,
+  randomFloats,
+  random,
+  matVec,
+  difference,
+  report,
+})
 opened.close()
 await checkModel()
 process.exit(failures === 0 ? 0 : 1)

@@ -51,10 +51,12 @@ console.log(`experts loaded in ${seconds(began)} s`)
 const prefill = async prompt => {
   await sequence.clear()
   const start = performance.now()
-  for (let at = 0; at < prompt.length; at += backend.chunkTokens) {
-    const tokens = prompt.slice(at, at + backend.chunkTokens)
+  for (let at = 0; at < prompt.length; ) {
+    const { chunkTokens } = backend // which changes
+    const tokens = prompt.slice(at, at + chunkTokens - (at % chunkTokens))
     const output = at + tokens.length < prompt.length ? 'none' : 'argmax' // as the engine asks
     await backend.step([{ sequence, tokens, phase: 'prompt', output }])
+    at += tokens.length
   }
   return performance.now() - start
 }

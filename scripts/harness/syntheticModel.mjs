@@ -40,7 +40,7 @@ export async function syntheticModel(dist, name, layers, { drafts = false, chang
     )
     const scale = 2 / (Math.sqrt(spec.cols) * 2 ** bits)
     add(`${spec.name}.scales`, [spec.rows, spec.cols / 64], 'BF16', groups * 2, halves(scale))
-    add(`${spec.name}.biases`, [spec.rows, spec.cols / 64], 'BF16', groups * 2, halves(-scale * 2 ** (bits - 1)))
+    add(`${spec.name}.biases`, [spec.rows, spec.cols / 64], 'BF16', groups * 2, halves((-scale * (2 ** bits - 1)) / 2))
   }
   const weights = {
     name: 'synthetic weights',
@@ -60,7 +60,7 @@ export async function syntheticModel(dist, name, layers, { drafts = false, chang
       const cols = part.projection === 'down' ? config.moeIntermediateSize : config.hiddenSize
       const scale = 2 / (Math.sqrt(cols) * 16)
       if (part.kind === 'weight') randomBytes(range)
-      else halves(part.kind === 'scales' ? scale : -scale * 8)(range)
+      else halves(part.kind === 'scales' ? scale : -scale * 7.5)(range)
     }
     return record
   })

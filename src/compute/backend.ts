@@ -63,8 +63,10 @@ export interface Backend {
   readonly config: ModelConfig
   /** For people: 'wasm, 2 threads, relaxed SIMD, fast'. */
   readonly description: string
-  /** The most tokens that one step takes over all its runs. Prompts are cut at absolute multiples of it. */
+  /** The most tokens that one step takes over all its runs, at present. Prompts are cut at absolute multiples of it. */
   readonly chunkTokens: number
+  /** The same where tokens of others wait for the end of the step; `chunkTokens` is a multiple of it. Absent: no less than that. */
+  readonly shortChunkTokens?: number
   /** Why nothing can be evaluated any more (a worker died, the GPU went away), from the moment on when that is so. */
   readonly failure: MoefluxError | null
   createSequence(): SequenceState

@@ -1,6 +1,7 @@
 // Decides what the backend evaluates next, for all contexts of a model. One step at a time. Prompts are cut at absolute
 // multiples of the backend's chunk, so that how a prompt is cut does not depend on the calls it came by. Prompts take
-// turns chunk by chunk, with a step of everyone's decodes between two chunks; decodes that are ready together are one step.
+// turns chunk by chunk, with a step of everyone's decodes between two chunks, which are shorter then where a backend says so; decodes
+// that are ready together are one step.
 // A step is atomic, so when one run of a merged step fails or is aborted, the others are simply tried again.
 import type { Backend, DraftRequest, SequenceState, StepOptions, StepOutput, StepRun } from '../compute/backend.js'
 import { nextTurn } from '../compute/breather.js'
@@ -54,6 +55,7 @@ export class Scheduler {
   private readonly exclusives: Exclusive[] = []
   private closed = false
   private decodedLast = false
+  private othersDecode = false // between the chunks of prompts
   private loop: Promise<void> | null = null
 
   constructor(
@@ -130,6 +132,7 @@ export class Scheduler {
     this.refuseAborted(this.decodes)
     this.refuseAborted(this.prompts)
     const decodesTurn = this.decodes.length > 0 && (this.prompts.length === 0 || !this.decodedLast)
+    this.othersDecode = this.decodes.length > 0 || this.decodedLast
     this.decodedLast = decodesTurn
     if (!decodesTurn) return this.prompts.splice(0, 1)
     const suspect = this.decodes.findIndex(job => job.alone)
@@ -197,8 +200,9 @@ export class Scheduler {
   private nextRun({ request, done }: Job): StepRun {
     const { sequence, tokens, phase, output, into, keep, hidden } = request
     if (keep) return { sequence, tokens, phase, output, keep }
-    const { chunkTokens } = this.backend
-    const room = chunkTokens - (sequence.length % chunkTokens)
+    const { chunkTokens, shortChunkTokens = chunkTokens } = this.backend
+    const chunk = this.othersDecode ? shortChunkTokens : chunkTokens
+    const room = chunk - (sequence.length % chunk)
     const part = tokens.slice(done, done + room)
     const isLast = done + part.length === tokens.length
     return { sequence, tokens: part, phase, output: isLast || output === 'all' ? output : 'none', into, hidden }

@@ -448,8 +448,8 @@ test('shapes that a workgroup has no room for are refused by name, and who can r
     await refused('linearStep', linearConfig(1, 1, 16, 260), ({ space, states }) =>
       linearStepOp(gpu, linearConfig(1, 1, 16, 260), { ...space, ...linear }, states, 0),
     )
-    await refused('gatedDelta', linearConfig(1, 1, 1024, 16), ({ space, states }) =>
-      gatedDeltaOp(gpu, linearConfig(1, 1, 1024, 16), { ...space, ...linear }, states, 0),
+    await refused('gatedDelta', linearConfig(1, 1, 4096, 16), ({ space, states }) =>
+      gatedDeltaOp(gpu, linearConfig(1, 1, 4096, 16), { ...space, ...linear }, states, 0),
     )
     await refused('attention', attentionConfig(1, 1, 16384), ({ space, kv }) => {
       const buffers = { ...space, inputs: buffer, sinks: null, out: buffer }

@@ -13,6 +13,7 @@ class FakeSequence {
 
 class FakeBackend {
   readonly chunkTokens = CHUNK
+  shortChunkTokens?: number
   readonly steps: string[] = [] // 'a2 b1': two tokens of a with one of b
   busy = false
 
@@ -91,6 +92,17 @@ describe('scheduler', () => {
     }
     await Promise.all([evaluate(a, tokens(16)), evaluate(b, tokens(16)), decode()])
     expect(backend.steps).toEqual(['c1', 'a8', 'c1', 'b8', 'c1', 'a8', 'c1', 'b8'])
+  })
+
+  test('chunks are short while tokens of others wait for them, and long again', async () => {
+    const { backend, evaluate } = setUp()
+    backend.shortChunkTokens = 2
+    const [a, b] = ['a', 'b'].map(name => new FakeSequence(name))
+    const decode = async () => {
+      for (let i = 0; i < 3; i++) await evaluate(b, [i])
+    }
+    await Promise.all([evaluate(a, tokens(23)), decode()])
+    expect(backend.steps).toEqual(['b1', 'a2', 'b1', 'a2', 'b1', 'a2', 'a2', 'a8', 'a7'])
   })
 
   test('a run that fails does not fail the others of its step', async () => {

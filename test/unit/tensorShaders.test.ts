@@ -9,6 +9,10 @@ const TILES = [
   { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4, ROW_TASKS: 2, TOKEN_TASKS: 4 },
   { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 2, ROW_TASKS: 1, TOKEN_TASKS: 4 },
 ]
+const EXPERTS = [
+  { SINGLE: false, GATHER: true, ROWS_SHARE: 8 },
+  { SINGLE: true, GATHER: false, ROWS_SHARE: 1 },
+].map(each => ({ ...each, SUB_ROWS: 4, FRAG_ROWS: 2, FRAG_TOKENS: 4, ROW_TASKS: 2, TOKEN_TASKS: 4, PAIRS_AT: 4096 }))
 
 test('loops of a shader are written out', () => {
   const code = shaderSource('tensorMul', { ...FORMAT, SINGLE: true, ...TILES[1] })
@@ -30,6 +34,11 @@ test('Dawn accepts them where the feature is there', async () => {
       const { messages } = await module.getCompilationInfo()
       expect(messages.map(({ message }) => message)).toEqual([])
     }
+  }
+  for (const grouped of EXPERTS) {
+    const module = device.createShaderModule({ code: shaderSource('tensorExperts', { ...FORMAT, ...grouped }) })
+    const { messages } = await module.getCompilationInfo()
+    expect(messages.map(({ message }) => message)).toEqual([])
   }
   device.destroy()
   expect(gpu).toBeDefined() // Dawn lives as long as it is held

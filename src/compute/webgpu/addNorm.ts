@@ -8,15 +8,18 @@ export interface AddNormBuffers {
   readonly delta: GPUBuffer | null // [tokens, width]
   readonly hidden: GPUBuffer // [tokens, width]
   readonly out: GPUBuffer // [tokens, width]
+  readonly halves?: GPUBuffer | null // [tokens, width] half floats, where products on matrix units take them
 }
 
 export async function addNormOp(gpu: GpuContext, buffers: AddNormBuffers, width: number, eps: number): Promise<Op> {
+  const { weight, delta, hidden, out, halves = null } = buffers
   const kernel = await gpu.kernels.get('addNorm', {
-    ADD: buffers.delta !== null,
+    ADD: delta !== null,
     EPS: eps,
     WG: workgroupFor(gpu, width / 4, 256),
+    ...(halves && { HALVES: true }),
   })
   const shape = uniformBuffer(gpu.device, [width, 0, 0, 0], 'addNorm shape')
-  const group = kernel.bind([shape, buffers.weight, buffers.delta ?? buffers.weight, buffers.hidden, buffers.out])
+  const group = kernel.bind([shape, weight, delta ?? weight, hidden, out, halves])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, tokens)
 }

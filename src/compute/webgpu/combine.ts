@@ -2,13 +2,14 @@
 
 import type { MoeShape } from '../../model/layers.js'
 import type { GpuContext } from './gpuContext.js'
+import { placesAt } from './groupTokens.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
 import type { ChoiceShape } from './router.js'
 import { sharedBindings, sharedConstant } from './sharedExpert.js'
 
 export interface CombineBuffers {
-  readonly expertRows: GPUBuffer // [tokens, K, width]
+  readonly expertRows: GPUBuffer // [tokens, K, width], or [places, width] in the order of `groups`
   readonly mixing: GPUBuffer // [tokens, K]
   readonly sharedRows: GPUBuffer // [tokens, width]
   readonly logits: GPUBuffer // [tokens, experts + 1], the shared gate last
@@ -21,15 +22,18 @@ export async function combineOp(
   shared: MoeShape['shared'],
   buffers: CombineBuffers,
   width: number,
+  sorted: { readonly groups: GPUBuffer } | null = null,
 ): Promise<Op> {
   const kernel = await gpu.kernels.get('combine', {
     K: shape.k,
     SHARED: sharedConstant(shared),
     GATE_AT: shape.experts,
     GATE_STRIDE: shape.logitsStride,
+    ...(sorted && { PLACES_AT: placesAt(shape) }),
   })
   const { expertRows, mixing, sharedRows, logits, out } = buffers
   const size = uniformBuffer(gpu.device, [width, 0, 0, 0], 'combine shape')
-  const group = kernel.bind([size, expertRows, mixing, out, ...sharedBindings(shared, sharedRows, logits)])
+  const shares = sharedBindings(shared, sharedRows, logits)
+  const group = kernel.bind([size, expertRows, mixing, out, ...shares, sorted?.groups ?? null])
   return (recorder, { tokens }) => recorder.dispatch(kernel, group, Math.ceil(width / 128), tokens)
 }

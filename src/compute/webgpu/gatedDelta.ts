@@ -5,7 +5,7 @@ import { linearColumns, linearConstants } from './linearShape.js'
 import { type Op, rebound } from './op.js'
 import type { StatePool } from './statePool.js'
 
-/** Tokens whose inputs are brought at once; two such chunks are in workgroup memory. */
+/** Tokens whose inputs are brought at once, where workgroup memory has room for two such chunks. */
 const CHUNK = 4
 
 export interface GatedDeltaBuffers {
@@ -24,13 +24,19 @@ export async function gatedDeltaOp(
   layer: number,
 ): Promise<Op> {
   const columns = linearColumns(config)
-  // Threads beside each other share a row of the state where they can add up what they have without meeting.
-  const isShared = gpu.subgroups !== null && config.linearKeyDim % 16 === 0 && config.linearValueDim % 4 === 0
-  const parts = isShared ? 4 : 1
+  const { linearKeyDim: keyDim, linearValueDim: valueDim } = config
+  // Threads beside each other share a row of the state where they can add up what they have without meeting. Eight need subgroups
+  // that are known to be large, as those of matrix units are.
+  const parts = [8, 4, 1].find(count => {
+    const areTogether = count === 1 || (gpu.subgroups !== null && (count === 4 || gpu.tensors))
+    return areTogether && keyDim % (4 * count) === 0 && valueDim % count === 0
+  }) as number
+  const tokenBytes = 2 * (2 * keyDim * 4 + 8)
+  const room = Math.floor(gpu.device.limits.maxComputeWorkgroupStorageSize / tokenBytes)
   const kernel = await gpu.kernels.get('gatedDelta', {
     ...linearConstants(config),
     PARTS: parts,
-    CHUNK,
+    CHUNK: Math.max(1, Math.min(CHUNK, room)),
     B_AT: columns.b,
     A_AT: columns.a,
   })

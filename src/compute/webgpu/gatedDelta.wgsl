@@ -20,13 +20,13 @@ const CHANNELS = 2u * KEY_WIDTH + VALUE_HEADS * VALUE_DIM;
 const QK = 2u * KEY_QUADS; // quads of a token's q | k
 const LOADS = (CHUNK * QK + WG - 1u) / WG; // of a chunk that a thread brings
 var<workgroup> qk: array<vec4<f32>, 2u * CHUNK * QK>; // two chunks of tokens: one in use, one being brought
+var<workgroup> gating: array<vec2<f32>, 2u * CHUNK>; // decay, beta
 
 // What a thread needs of a chunk of tokens.
 struct Chunk {
   qk: array<vec4<f32>, LOADS>,
   value: array<f32, CHUNK>,
-  beta: array<f32, CHUNK>,
-  decay: array<f32, CHUNK>,
+  gating: vec2<f32>, // a and b of one token
 }
 
 fn bring(first: u32, last: u32, head: u32, row: u32, thread: u32) -> Chunk {
@@ -42,18 +42,24 @@ fn bring(first: u32, last: u32, head: u32, row: u32, thread: u32) -> Chunk {
   for (var t = 0u; t < CHUNK; t++) {
     let token = min(first + t, last);
     chunk.value[t] = convolved[token * (CHANNELS / 4u) + channel / 4u][channel % 4u];
-    chunk.beta[t] = inputs[token * IN_STRIDE + B_AT + head];
-    chunk.decay[t] = inputs[token * IN_STRIDE + A_AT + head];
   }
+  let at = min(first + min(thread, CHUNK - 1u), last) * IN_STRIDE + head;
+  chunk.gating = vec2<f32>(inputs[at + A_AT], inputs[at + B_AT]);
   return chunk;
 }
 
 // Of the threads that share a row.
 fn rowSum(four: vec4<f32>) -> f32 {
   var sum = four.x + four.y + four.z + four.w;
-#if PARTS == 4
+#if PARTS > 1
   sum += subgroupShuffleXor(sum, 1u);
   sum += subgroupShuffleXor(sum, 2u);
+#endif
+#if PARTS > 4
+  sum += subgroupShuffleXor(sum, 4u);
+#endif
+#if PARTS > 8
+  sum += subgroupShuffleXor(sum, 8u);
 #endif
   return sum;
 }
@@ -77,6 +83,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let i = thread + n * WG;
       if (i < CHUNK * QK) { qk[buffer + i] = next.qk[n]; }
     }
+    let gatings = first / CHUNK % 2u * CHUNK;
+    if (thread < CHUNK) {
+      let ab = next.gating;
+      gating[gatings + thread] = vec2<f32>(exp(gate.x * softplus(ab.x + gate.y)), sigmoid(ab.y));
+    }
     let now = next;
     workgroupBarrier();
     next = bring(run.first + min(first + CHUNK, run.count - 1u), last, head, row, thread);
@@ -84,14 +95,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       if (first + t < run.count) {
         let q = buffer + t * QK + part;
         let k = q + KEY_QUADS;
-        let beta = sigmoid(now.beta[t]);
-        let decay = exp(gate.x * softplus(now.decay[t] + gate.y));
+        let decay = gating[gatings + t].x;
+        let beta = gating[gatings + t].y;
+        var keys: array<vec4<f32>, OWN>;
         var memory = vec4<f32>();
-        for (var i = 0u; i < OWN; i++) { memory += state[i] * qk[k + i * PARTS]; }
+        for (var i = 0u; i < OWN; i++) {
+          keys[i] = qk[k + i * PARTS];
+          memory += state[i] * keys[i];
+        }
         let delta = (now.value[t] - decay * rowSum(memory)) * beta;
         var sum = vec4<f32>();
         for (var i = 0u; i < OWN; i++) {
-          state[i] = decay * state[i] + delta * qk[k + i * PARTS];
+          state[i] = decay * state[i] + delta * keys[i];
           sum += state[i] * qk[q + i * PARTS];
         }
         let value = rowSum(sum);

@@ -9,7 +9,7 @@ import { residentWeightsBytes } from './residentWeights.js'
 import { sharedMoves, slotLayouts } from './slotLayout.js'
 
 export type GpuModelOptions = Pick<BackendOptions, 'expertsPerToken' | 'precision' | 'planned'> &
-  Pick<GpuModel, 'maxBufferBytes' | 'chunkTokens' | 'tuning'>
+  Pick<GpuModel, 'maxBufferBytes' | 'chunkTokens' | 'tensors' | 'tuning'>
 
 export function gpuModelOf(packed: PackedModel, options: GpuModelOptions): GpuModel {
   const { config, tensors, experts } = packed

@@ -16,6 +16,8 @@ import { MAX_DECODE_BATCH, workspaceBytes } from './workspace.js'
 
 /** Tokens of a prompt in one step. */
 export const CHUNK_TOKENS = 512
+/** The same at most on a GPU that is fast and has room: experts are loaded less often. */
+export const LONG_CHUNK_TOKENS = 2048
 
 /** Many small buffers with constants of kernels, which a driver lays into few large ones. */
 const CONSTANTS_PER_LAYER = 64 * 1024
@@ -33,6 +35,7 @@ export interface GpuModel {
   readonly planned: PlannedState
   readonly maxBufferBytes: number // of a buffer, and of what a kernel sees of it
   readonly chunkTokens?: number
+  readonly tensors?: boolean // experts may go to matrix units
   readonly tuning?: Pick<Tuning, 'SPLITS' | 'AHEAD' | 'PAIR_TILE'>
 }
 
@@ -47,6 +50,7 @@ export function gpuParts(model: GpuModel): BudgetPart[] {
     maxTokens: model.chunkTokens ?? CHUNK_TOKENS,
     logitsStride: logitsStride(numExperts, 0),
     pairTile: tuning.PAIR_TILE,
+    isPadded: model.tensors === true,
   }
   const tables = 2 * expertLayers.length * numExperts * 4
   return [

@@ -29,10 +29,25 @@ export interface MatMulOptions {
   readonly mostTile?: number
   /** float32 activations even in fast precision: for routers. */
   readonly exact?: boolean
+  /** The input is there as half floats already, where these are what it is wanted as. */
+  readonly hasHalves?: boolean
   readonly label: string
 }
 
 const HALVES = -1 // the order of half floats, where others are bits
+
+/** What a product takes: half floats, as float32 (0), or as bytes in the order of weights of some bits. */
+function orderFor(gpu: GpuContext, part: MatrixPart, { exact = false, bias = null, maxTokens }: ProductKind): number {
+  if (!gpu.fast || exact || part.format.bits >= 16) return 0
+  return bias === null && isForTensors(gpu, part, maxTokens) ? HALVES : part.format.bits
+}
+
+type ProductKind = Pick<MatMulOptions, 'exact' | 'bias' | 'maxTokens'>
+
+/** Whether all of a product's input is wanted as half floats. */
+export function takesHalves(gpu: GpuContext, parts: readonly MatrixPart[], kind: ProductKind): boolean {
+  return parts.every(part => orderFor(gpu, part, kind) === HALVES)
+}
 
 /** Packs the input once per format that wants it packed, then one product per part. */
 export async function matMulOp(
@@ -42,16 +57,12 @@ export async function matMulOp(
   out: GPUBuffer,
   options: MatMulOptions,
 ): Promise<Op> {
-  const { exact = false, bias = null, maxTokens } = options
-  const orderOf = (part: MatrixPart) => {
-    if (!gpu.fast || exact || part.format.bits >= 16) return 0
-    return bias === null && isForTensors(gpu, part, maxTokens) ? HALVES : part.format.bits
-  }
+  const orderOf = (part: MatrixPart) => orderFor(gpu, part, options)
   const ops: Promise<Op>[] = []
   for (const order of new Set(parts.map(orderOf))) {
     const [{ cols: width }] = parts
-    if (order === HALVES) ops.push(halfRowsOp(gpu, input, width))
-    else if (order !== 0) ops.push(quantizeOp(gpu, input, width, order))
+    if (order === HALVES && !options.hasHalves) ops.push(halfRowsOp(gpu, input, width))
+    else if (order > 0) ops.push(quantizeOp(gpu, input, width, order))
     for (const part of parts.filter(each => orderOf(each) === order)) {
       if (order === HALVES) ops.push(tensorMulOp(gpu, part, input, out, options))
       else ops.push(onePart(gpu, part, order !== 0, input, out, options))

@@ -6,6 +6,8 @@ import { kvLayers, layersOfKind } from '../../model/sizes.js'
 import { type PackedModel, withoutHead } from '../../storage/packedModel.js'
 import type { TierWay } from '../tierRates.js'
 import type { HostedOptions } from '../wasm/host.js'
+import { ChunkPace } from './chunkPace.js'
+import { takeRoomForChunks } from './chunkRoom.js'
 import { DecodePass } from './decodePass.js'
 import { DraftByPrompt } from './draftByPrompt.js'
 import { DraftChain } from './draftChain.js'
@@ -14,9 +16,8 @@ import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from '
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { makeChecked } from './gpuMemory.js'
 import { gpuModelOf } from './gpuModel.js'
-import { CHUNK_TOKENS } from './gpuParts.js'
+import { CHUNK_TOKENS, LONG_CHUNK_TOKENS } from './gpuParts.js'
 import { allExperts } from './gpuPlan.js'
-import { takeRoom } from './gpuRoom.js'
 import { Head } from './head.js'
 import { KernelError, KernelSet } from './kernel.js'
 import { KvPool, plannedPages } from './kvPool.js'
@@ -144,6 +145,13 @@ function kindOf({ tensors, checks, subgroups, packedDot }: GpuDevice): KernelKin
   return subgroups === null && !packedDot ? 'portable' : 'subgroups'
 }
 
+/** Tokens of a step of a prompt at most, from what may be too much to what must do. */
+function chunkLengths({ chunkTokens }: WebgpuOptions, isSoftware: boolean, hasTensors: boolean): number[] {
+  if (chunkTokens !== undefined) return [chunkTokens]
+  if (isSoftware) return [SOFTWARE_CHUNK_TOKENS]
+  return hasTensors ? [LONG_CHUNK_TOKENS, CHUNK_TOKENS] : [CHUNK_TOKENS]
+}
+
 async function openParts(
   opened: GpuDevice,
   packed: PackedModel,
@@ -169,20 +177,22 @@ async function openParts(
   const { subgroups, tensors } = opened
   const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups, tensors, tuning }
   const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
-  const chunkTokens = gpuOptions.chunkTokens ?? (description.software ? SOFTWARE_CHUNK_TOKENS : CHUNK_TOKENS)
   const { expertsPerToken, precision } = options
-  const model = gpuModelOf(packed, {
-    ...{ expertsPerToken, precision, planned: options.planned, maxBufferBytes: maxBytes, chunkTokens, tuning },
-  })
-  const { planned } = model
+  const usesTensors = gpu.tensors && gpu.fast
   const place = await tierPlace(packed, options)
-  const room = await takeRoom(device, {
-    ...{ model, refusals, gpuMemory: options.gpuMemory, expertMemory: options.expertMemory },
+  const lengths = chunkLengths(gpuOptions, description.software, usesTensors && refusals === 0)
+  const { chunkTokens, room, model } = await takeRoomForChunks(device, lengths, chunkTokens => ({
+    model: gpuModelOf(packed, {
+      ...{ expertsPerToken, precision, planned: options.planned, maxBufferBytes: maxBytes, chunkTokens, tuning },
+      tensors: usesTensors,
+    }),
+    ...{ refusals, gpuMemory: options.gpuMemory, expertMemory: options.expertMemory },
     isShared: gpuOptions.isShared ?? !description.ownMemory,
     reserve: gpuOptions.reserve,
     memory: (place?.host ?? options.wasmHost)?.memory() ?? null,
     host: place && (memory => hostSideOf(packed, options, chunkTokens, memory, place)),
-  })
+  }))
+  const { planned } = model
   const { plan } = room
   const holdsAll = plan.gpuSlots >= allExperts(model)
   if (options.drafts === 'auto' && config.draftHead !== null && !holdsAll) throw new NoRoomForHead()
@@ -198,6 +208,7 @@ async function openParts(
     maxTokens: chunkTokens,
     logitsStride: logitsStride(config.numExperts, 0),
     pairTile: tuning.PAIR_TILE,
+    isPadded: usesTensors,
   }
   const space = await makeChecked(device, 'workspace', () => createWorkspace(gpu, config, shape))
   const isSoftware = description.software
@@ -239,6 +250,7 @@ async function openParts(
   if (experts !== null && tier !== null && readsAhead) fills.push(experts.slots.fillEmpty(tier))
   // Who cannot be read now is read, or found unreadable, when it is wanted.
   const filling = Promise.allSettled(fills).then(() => {})
-  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, drafts, profiler, chunkTokens, filling }
+  const pace = new ChunkPace(lengths[lengths.length - 1], chunkTokens)
+  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, drafts, profiler, pace, filling }
   return new WebgpuBackend(opened, packed, options, made)
 }

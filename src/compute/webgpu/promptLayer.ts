@@ -10,20 +10,21 @@ import { conv1dOp } from './conv1d.js'
 import type { ExpertSlots } from './expertSlots.js'
 import { gatedDeltaOp } from './gatedDelta.js'
 import type { GpuContext } from './gpuContext.js'
-import { groupTokensOp, maxTiles, pairsAt } from './groupTokens.js'
+import { halfGluOp } from './halfRows.js'
 import type { HostExperts } from './hostExperts.js'
 import type { KvPool } from './kvPool.js'
-import type { BlockWeights, LayerWeights, MoeWeights } from './layerWeights.js'
+import type { BlockWeights, LayerWeights } from './layerWeights.js'
 import { linearColumns } from './linearShape.js'
-import { groupedMatMulOp, matMulOp } from './matMul.js'
+import { matMulOp, takesHalves } from './matMul.js'
 import type { StepSlots } from './noExperts.js'
 import { type Op, sequence } from './op.js'
-import { quantizeOp } from './quantize.js'
+import { promptExpertsOp } from './promptExperts.js'
 import { rmsNormGatedOp } from './rmsNormGated.js'
 import { routerOp } from './router.js'
-import type { SlotLayout, SlotMatrix } from './slotLayout.js'
+import type { SlotLayout } from './slotLayout.js'
 import type { StatePool } from './statePool.js'
 import { swiGluOp } from './swiGlu.js'
+import { areForTensors } from './tensorExperts.js'
 import type { Workspace } from './workspace.js'
 
 export interface PromptLayer {
@@ -78,39 +79,57 @@ export function expertsOf({ experts }: LayerParts): SlotExperts {
 
 export async function promptLayer(parts: LayerParts, weights: LayerWeights, layer: number): Promise<PromptLayer> {
   const { gpu, config, space } = parts
-  const { hiddenSize, rmsNormEps } = config
-  const norm = (weight: GPUBuffer, delta: GPUBuffer | null) =>
-    addNormOp(gpu, { weight, delta, hidden: space.hidden, out: space.normed.values }, hiddenSize, rmsNormEps)
+  const { hiddenSize } = config
   const { mixer } = weights
   const isFirst = layer === 0 || layer === config.numLayers // the head for drafts has an input of its own
+  const inBias = mixer.kind === 'full_attention' ? mixer.inBias : null
+  const hasHalves = takesHalves(gpu, mixer.inProj, { bias: inBias, maxTokens: space.shape.maxTokens })
   const [mixerOp, feedForward] = await Promise.all([
     all([
-      norm(weights.inputNorm, isFirst ? null : space.mlpOut),
-      mixerOps(parts, mixer, layer),
+      normOf(parts, weights.inputNorm, isFirst ? null : space.mlpOut, hasHalves),
+      mixerOps(parts, mixer, layer, hasHalves),
       matMulOp(gpu, mixer.outProj, space.mixed, space.mixerOut, {
         ...productOf(space, hiddenSize, 'outProj'),
         bias: mixer.kind === 'full_attention' ? mixer.outBias : null,
       }),
     ]),
-    feedForwardOps(parts, weights, norm(weights.postNorm, space.mixerOut), norm(weights.postNorm, null)),
+    feedForwardOps(parts, weights),
   ])
   return { mixer: mixerOp, feedForward }
 }
 
+/** hidden += delta, and its norm: as half floats too where all who take it want these. */
+function normOf({ gpu, config, space }: LayerParts, weight: GPUBuffer, delta: GPUBuffer | null, hasHalves: boolean) {
+  const { hidden, normed } = space
+  const buffers = { weight, delta, hidden, out: normed.values, halves: hasHalves ? normed.packed : null }
+  return addNormOp(gpu, buffers, config.hiddenSize, config.rmsNormEps)
+}
+
 async function feedForwardOps(
   parts: LayerParts,
-  { feedForward }: LayerWeights,
-  norm: Promise<Op>, // after adding mixerOut
-  normAlone: Promise<Op>,
+  { feedForward, postNorm }: LayerWeights,
 ): Promise<PromptMoe | PromptDense> {
   const { gpu, config, space } = parts
+  const { maxTokens } = space.shape
   if (feedForward.kind === 'dense') {
     const { block, shape } = feedForward
-    return { kind: 'dense', block: await all([norm, blockOps(parts, block, shape.activation, space.mlpOut)]) }
+    const hasHalves = takesHalves(gpu, block.gateUp, { maxTokens })
+    const norm = normOf(parts, postNorm, space.mixerOut, hasHalves)
+    return {
+      kind: 'dense',
+      block: await all([norm, blockOps(parts, block, shape.activation, space.mlpOut, hasHalves)]),
+    }
   }
   const { place, shape, shared, selectionBias } = feedForward
-  const { slots } = expertsOf(parts)
-  const product = productOf(space, space.shape.logitsStride, 'router')
+  const { slots, layouts } = expertsOf(parts)
+  const { activation } = shape
+  const layout = layouts[place]
+  const onTensors = areForTensors(gpu, layout)
+  const hasHalves = onTensors && (shared === null || takesHalves(gpu, shared.gateUp, { maxTokens }))
+  const own = { gpu, config, space, layout, pool: slots.pool(place), place, activation, hasHalves }
+  const norm = normOf(parts, postNorm, space.mixerOut, hasHalves)
+  const normAlone = normOf(parts, postNorm, null, hasHalves)
+  const product = productOf(space, space.shape.logitsStride, 'routerLogits')
   const choose = all([
     matMulOp(gpu, feedForward.router, space.normed, space.logits, {
       ...product,
@@ -119,19 +138,20 @@ async function feedForwardOps(
     }),
     routerOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: slots.table }, place, null),
   ])
-  const sharedExpert = shared === null ? [] : [blockOps(parts, shared, shape.activation, space.sharedOut)]
+  const sharedExpert = shared === null ? [] : [blockOps(parts, shared, activation, space.sharedOut, hasHalves)]
   const [router, early, routerAfterEarly, experts, expertsOfWave, combine] = await Promise.all([
     all([norm, choose, ...sharedExpert]),
     all([norm, choose]),
     all([normAlone, choose, ...sharedExpert]),
-    expertOps(parts, feedForward, slots.table),
-    expertOps(parts, feedForward, slots.waveTable),
+    promptExpertsOp(own, slots.table),
+    promptExpertsOp(own, slots.waveTable),
     combineOp(
       gpu,
       space.shape,
       shape.shared,
       { ...space, sharedRows: space.sharedOut, out: space.mlpOut },
       config.hiddenSize,
+      onTensors ? space : null,
     ),
   ])
   return { kind: 'moe', place, router, early, routerAfterEarly, experts, expertsOfWave, combine }
@@ -145,13 +165,13 @@ function productOf({ step, shape }: Workspace, outStride: number, label: string)
   return { step, maxTokens: shape.maxTokens, outStride, label }
 }
 
-function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: number): Promise<Op> {
+function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: number, hasHalves: boolean): Promise<Op> {
   const { gpu, config, space, states, kv } = parts
   const { step, tokenInfo, runInfo, mixerIn, convolved, queries, angles } = space
   const mixed = space.mixed.values
   if (weights.kind === 'linear_attention') {
     const { taps, gates, norm } = weights
-    const product = productOf(space, linearColumns(config).stride, 'inProj')
+    const product = { ...productOf(space, linearColumns(config).stride, 'inProj'), hasHalves }
     return all([
       matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
       conv1dOp(gpu, config, { taps, tokenInfo, runInfo, inputs: mixerIn, out: convolved }, states, layer),
@@ -160,7 +180,7 @@ function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: numb
     ])
   }
   const { shape, inBias: bias, qkNorms: norms, sinks } = weights
-  const product = { ...productOf(space, attentionColumns(config, shape).stride, 'inProj'), bias }
+  const product = { ...productOf(space, attentionColumns(config, shape).stride, 'inProj'), bias, hasHalves }
   const input = { norms, tokenInfo, angles, inputs: mixerIn, queries }
   const attend = { step, tokenInfo, inputs: mixerIn, queries, sinks, out: mixed }
   return all([
@@ -176,54 +196,15 @@ function blockOps(
   { gateUp, down, width }: BlockWeights,
   activation: Activation,
   out: GPUBuffer,
+  hasHalves: boolean, // of `normed`
 ): Promise<Op> {
-  const { denseGateUp, denseAct } = space
+  const { denseGateUp, denseAct, shape } = space
+  const isHalf = takesHalves(gpu, down, { maxTokens: shape.maxTokens })
   return all([
-    matMulOp(gpu, gateUp, space.normed, denseGateUp, productOf(space, 2 * width, 'dense')),
-    swiGluOp(gpu, denseGateUp, denseAct.values, width, 1, activation),
-    matMulOp(gpu, down, denseAct, out, productOf(space, config.hiddenSize, 'dense')),
+    matMulOp(gpu, gateUp, space.normed, denseGateUp, { ...productOf(space, 2 * width, 'dense'), hasHalves }),
+    isHalf
+      ? halfGluOp(gpu, denseGateUp, denseAct.packed, width, activation)
+      : swiGluOp(gpu, denseGateUp, denseAct.values, width, 1, activation),
+    matMulOp(gpu, down, denseAct, out, { ...productOf(space, config.hiddenSize, 'dense'), hasHalves: isHalf }),
   ])
-}
-
-/** Every expert of `table` applied to its tokens: gate and up, activation, down → expertRows. */
-async function expertOps(parts: LayerParts, weights: MoeWeights, table: GPUBuffer): Promise<Op> {
-  const { gpu, config, space } = parts
-  const { shape, step, groups, choice, normed, expertGateUp, expertAct, expertRows } = space
-  const { place } = weights
-  const { activation } = weights.shape
-  const { slots, layouts } = expertsOf(parts)
-  const layout = layouts[place]
-  const { gate, up, down } = layout
-  const pool = slots.pool(place)
-  const width = config.moeIntermediateSize
-  const k = shape.k
-  const common = {
-    step,
-    groups,
-    pairsAt: pairsAt(shape),
-    pairTile: shape.pairTile,
-    slotStride: layout.stride,
-    maxTiles: (tokens: number) => maxTiles(shape, tokens),
-    label: 'experts',
-  }
-  const segment = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
-  const isFast = (matrix: SlotMatrix) => gpu.fast && matrix.format.bits < 16
-  const ops: Promise<Op>[] = [groupTokensOp(gpu, shape, step, table, choice, groups, place)]
-  const sameFormat = JSON.stringify(gate.format) === JSON.stringify(up.format)
-  for (const segments of sameFormat
-    ? [[segment(gate, 0), segment(up, width)]]
-    : [[segment(gate, 0)], [segment(up, width)]]) {
-    const [{ format, cols }] = segments
-    if (isFast(segments[0])) ops.push(quantizeOp(gpu, normed, config.hiddenSize, format.bits))
-    const options = { ...common, outStride: 2 * width, pairsPerRow: k }
-    ops.push(groupedMatMulOp(gpu, pool, format, cols, segments, normed, expertGateUp, options))
-  }
-  ops.push(
-    isFast(down)
-      ? quantizeOp(gpu, expertAct, width, down.format.bits, k, { gateUp: expertGateUp, activation })
-      : swiGluOp(gpu, expertGateUp, expertAct.values, width, k, activation),
-  )
-  const options = { ...common, outStride: config.hiddenSize, pairsPerRow: 1 }
-  ops.push(groupedMatMulOp(gpu, pool, down.format, down.cols, [segment(down, 0)], expertAct, expertRows, options))
-  return all(ops)
 }

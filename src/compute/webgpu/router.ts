@@ -22,6 +22,8 @@ export interface ChoiceShape {
   readonly maxTokens: number
   readonly logitsStride: number // columns of a row of router logits
   readonly pairTile: number // pairs of a tile of the experts' products
+  /** Experts may go to matrix units, which want their pairs in sixteens. */
+  readonly isPadded?: boolean
 }
 
 export interface DecodeChoice {

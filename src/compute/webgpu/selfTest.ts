@@ -14,8 +14,6 @@ import { rmsNorm } from '../reference/rmsNorm.js'
 import { rmsNormGated } from '../reference/rmsNormGated.js'
 import { router } from '../reference/router.js'
 import { readMatrix, readVector } from '../reference/weights.js'
-import { bufferUsage } from './gpuFlags.js'
-import { readMapped } from './gpuMemory.js'
 import type { LayerWeights } from './layerWeights.js'
 import { linearColumns } from './linearShape.js'
 import { linearStepOp } from './linearStep.js'
@@ -24,16 +22,15 @@ import { formatOf } from './matrixWeights.js'
 import { matVecOp } from './matVec.js'
 import type { Op } from './op.js'
 import { expertsOf, type LayerParts } from './promptLayer.js'
-import { Recorder } from './recorder.js'
 import type { ResidentWeights } from './residentWeights.js'
 import { routerOp } from './router.js'
+import { checkExperts } from './selfTestExperts.js'
+import { differs, EXACT, FAST, noise, runAndRead } from './selfTestTools.js'
 import { EMPTY_STATE } from './statePool.js'
 import { StepInfo } from './stepInfo.js'
 
 const ROWS = 16 // of a matrix that are compared
 const TOKENS = 3
-const EXACT = 1e-3 // largest difference, of the largest value
-const FAST = 0.05 // with int8 activations
 
 /** What is wrong, in a few words; null where all is well. `error`: for tests, added to what the GPU gives. */
 export async function selfTest(
@@ -57,7 +54,8 @@ export async function selfTest(
     (await checkRouter(check, weights.layers)) ??
     (await checkProducts(check, weights.layers[0])) ??
     (await checkOutput(check, weights.layers[0])) ??
-    (await checkLinear(check, weights.layers))
+    (await checkLinear(check, weights.layers)) ??
+    (await checkExperts(parts, x, TOKENS, run))
   )
 }
 
@@ -211,34 +209,4 @@ async function firstRows(
         : { ...matrix, rows, weight, scales: cut(matrix.scales), biases: cut(matrix.biases) }
   const added = bias && (await readVector(bias, packed.weights)).subarray(0, rows)
   return addBias(matVec(await readMatrix(part, packed.weights), x), added)
-}
-
-/** Compares as many values as are wanted. NaN is never within the limit. */
-function differs(what: string, got: Float32Array, want: Float32Array, most: number): string | null {
-  const largest = want.reduce((max, value) => Math.max(max, Math.abs(value)), 1e-30)
-  for (const [i, value] of want.entries()) {
-    if (!(Math.abs(got[i] - value) <= most * largest)) return `${what} gives ${got[i]}, want ${value}`
-  }
-  return null
-}
-
-function noise(length: number): Float32Array {
-  let state = 1
-  return Float32Array.from({ length }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-    return state / 2 ** 31 - 1
-  })
-}
-
-async function runAndRead(device: GPUDevice, op: Op, tokens: number, from: GPUBuffer, length: number) {
-  const size = length * 4
-  const usage = bufferUsage.mapRead | bufferUsage.copyDst
-  const readback = device.createBuffer({ label: 'self-test', size, usage })
-  const recorder = new Recorder(device, null)
-  op(recorder, { tokens, runs: 1 })
-  recorder.copy(from, 0, readback, 0, size)
-  recorder.submit()
-  const values = new Float32Array(await readMapped(readback, size))
-  readback.destroy()
-  return values
 }

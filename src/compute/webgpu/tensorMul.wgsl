@@ -1,11 +1,9 @@
 // Y = X W^T for many tokens by a GPU's matrix units: subgroup matrices of 16 x 16, half floats multiplied, float32 added up. A
-// workgroup has TOKENS x ROWS of the output, a subgroup FRAG_TOKENS x FRAG_ROWS matrices of it. Weights of 4 bits become half
-// floats on their way into workgroup memory, 64 columns at a time, and inputs (halfRows.wgsl) go there beside them, both by
-// rows, so that columns beside each other are loaded together. Inputs are a 16th of what they stand for and weights 16 times: so
-// sums are right as they are, and neither is too large or too small for half floats. Matrices in arrays are not kept in
-// registers: loops over them are written out. Each output element is one sum over columns in order, whatever the tile holds besides.
-// Rows past the last token are computed from whatever is there, and written: buffers have them, and nobody reads them.
-#include halves
+// workgroup has TOKENS x ROWS of the output, a subgroup FRAG_TOKENS x FRAG_ROWS matrices of it. Weights of 4 bits become half floats
+// on their way into workgroup memory (tensorTiles.wgsl), inputs (halfRows.wgsl) go there beside them. Matrices in arrays are not kept
+// in registers: loops over them are written out. Each output element is one sum over columns in order, whatever the tile holds
+// besides. Rows past the last token are computed from whatever is there, and written: buffers have them, and nobody reads them.
+#include tensorTiles
 #include segments
 
 const SUBGROUP = 32u;
@@ -13,52 +11,13 @@ const SUBGROUPS_USED = SUB_TOKENS * SUB_ROWS;
 const WG = SUBGROUP * SUBGROUPS_USED;
 const TOKENS = SUB_TOKENS * FRAG_TOKENS * 16u;
 const ROWS = SUB_ROWS * FRAG_ROWS * 16u;
-const STAGE = 64u; // columns
-const STRIDE = STAGE + 8u; // rows that do not begin in the same banks
 
 @group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>; // and scales and biases
 @group(0) @binding(1) var<uniform> segments: Segments;
 @group(0) @binding(2) var<storage, read> x: array<vec4<u32>>; // [tokens, cols / 8] half floats, in the order of their codes
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // [tokens, outStride]
 
-alias Left = subgroup_matrix_left<f16, 16, 16>;
-alias Right = subgroup_matrix_right<f16, 16, 16>;
-alias Sums = subgroup_matrix_result<f32, 16, 16>;
-
-var<workgroup> rowTile: array<f16, ROWS * STRIDE>;
-var<workgroup> tokenTile: array<f16, TOKENS * STRIDE>;
 var<workgroup> aside: array<f32, SUBGROUPS_USED * 256u>; // a matrix of each subgroup on its way out, where rows end within a tile
-
-// One of eight scales or biases, 16 times as large.
-fn scaleOf(eight: vec4<u32>, index: u32) -> f16 {
-  let low = select(eight.x, eight.y, (index & 2u) != 0u);
-  let high = select(eight.z, eight.w, (index & 2u) != 0u);
-  return f16(16.0 * halfOf(select(low, high, (index & 4u) != 0u), index));
-}
-
-// 32 codes of a row, w = scale * code + bias: a code in the lowest bits of 1024 as a half float is 1024 more than itself.
-fn putWeights(at: u32, codes: vec4<u32>, scale: vec2<f16>, bias: vec2<f16>) {
-#for word 4
-#for pair 4
-  {
-    let code = bitcast<vec2<f16>>(((codes[$(word)] >> (4u * $(pair)u)) & 0x000f000fu) | 0x64006400u) - vec2<f16>(1024.0h);
-    let value = fma(code, scale, bias);
-    rowTile[at + $(word)u * 8u + $(pair)u * 2u] = value.x;
-    rowTile[at + $(word)u * 8u + $(pair)u * 2u + 1u] = value.y;
-  }
-#endfor
-#endfor
-}
-
-fn putInputs(at: u32, eight: vec4<u32>) {
-#for pair 4
-  {
-    let value = bitcast<vec2<f16>>(eight[$(pair)]);
-    tokenTile[at + $(pair)u * 2u] = value.x;
-    tokenTile[at + $(pair)u * 2u + 1u] = value.y;
-  }
-#endfor
-}
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
@@ -104,11 +63,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       let index = (column + unit_$(i) * 32u) / GROUP;
       let scale = vec2<f16>(scaleOf(scales_$(i), index));
       let bias = vec2<f16>(scaleOf(biases_$(i), index));
-      putWeights(row_$(i) * STRIDE + unit_$(i) * 32u, codes_$(i), scale, bias);
+      putWeights(row_$(i) * STRIDE + unit_$(i) * 4u, codes_$(i), scale, bias);
     }
 #endfor
 #for i TOKEN_TASKS
-    putInputs(token_$(i) * STRIDE + thread % 8u * 8u, inputs_$(i));
+    tokenTile[token_$(i) * STRIDE + thread % 8u] = inputs_$(i);
 #endfor
     workgroupBarrier();
     // What comes next is on its way while this is multiplied.
@@ -122,10 +81,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for k 4
     {
 #for m FRAG_TOKENS
-      let left_$(m) = subgroupMatrixLoad<Left, row_major>(&tokenTile, (tokenAt + $(m)u * 16u) * STRIDE + $(k)u * 16u, STRIDE);
+      let left_$(m) = subgroupMatrixLoad<Left, row_major>(&tokenTile, (tokenAt + $(m)u * 16u) * STRIDE + $(k)u * 2u, STRIDE);
 #endfor
 #for n FRAG_ROWS
-      let right_$(n) = subgroupMatrixLoad<Right, col_major>(&rowTile, (rowAt + $(n)u * 16u) * STRIDE + $(k)u * 16u, STRIDE);
+      let right_$(n) = subgroupMatrixLoad<Right, col_major>(&rowTile, (rowAt + $(n)u * 16u) * STRIDE + $(k)u * 2u, STRIDE);
 #for m FRAG_TOKENS
       sums_$(m)_$(n) = subgroupMatrixMultiplyAccumulate(left_$(m), right_$(n), sums_$(m)_$(n));
 #endfor

@@ -22,6 +22,7 @@ import { PAGE_TOKENS } from '../kvPages.js'
 import type { ModelStats } from '../stats.js'
 import { Turns } from '../turns.js'
 import { NOT_FINITE } from './argmax.js'
+import type { ChunkPace } from './chunkPace.js'
 import { type DecodePiece, decodeBatches } from './decodeBatches.js'
 import type { DecodePass, DecodeResult } from './decodePass.js'
 import type { GpuDevice } from './gpuDevice.js'
@@ -62,7 +63,7 @@ export interface BackendParts {
   readonly head: Head
   readonly drafts: DraftWays | null // null: no head for drafts is loaded
   readonly profiler: Profiler | null
-  readonly chunkTokens: number
+  readonly pace: ChunkPace
   readonly filling: Promise<void> // of empty slots, behind everything else
 }
 
@@ -80,7 +81,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
   readonly device: GPUDevice
   readonly config: ModelConfig
   readonly description: string
-  readonly chunkTokens: number
   readonly plan: GpuPlan
   readonly states: StatePool
   readonly kv: KvPool
@@ -98,6 +98,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private readonly ahead: LookAhead
   private readonly rounds: RoundAhead
   private readonly profiler: Profiler | null
+  private readonly pace: ChunkPace
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   private readonly turns = new Turns()
   private readonly filling: Promise<void>
@@ -108,7 +109,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.packed = packed
     this.device = opened.device
     this.config = packed.config
-    this.chunkTokens = parts.chunkTokens
+    this.pace = parts.pace
     this.plan = parts.plan
     this.states = parts.states
     this.kv = parts.kv
@@ -133,6 +134,14 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (opened.tensors) paths.push('matrix units')
     if (opened.checks) paths.push('checked')
     this.description = `webgpu on ${description.name}, ${paths.join(', ')}, ${options.precision}`
+  }
+
+  get chunkTokens(): number {
+    return this.pace.tokens
+  }
+
+  get shortChunkTokens(): number {
+    return this.pace.least
   }
 
   createSequence(): SequenceState {
@@ -246,8 +255,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
     let stateIn = own.state
     const taken: number[] = []
     try {
-      for (let start = 0; start < count; start += this.chunkTokens) {
-        const end = Math.min(count, start + this.chunkTokens)
+      const { chunkTokens } = this
+      for (let start = 0; start < count; start += chunkTokens) {
+        const end = Math.min(count, start + chunkTokens)
         const tokens = 'tokens' in request ? request.tokens.slice(start, end) : new Array<number>(end - start).fill(0)
         await this.states.reserve(1)
         const stateOut = this.states.take()
@@ -449,6 +459,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   }
 
   private async evaluatePrompts(runs: readonly StepRun[], active: readonly ActiveRun[], options: StepOptions) {
+    const began = performance.now()
     this.info.write(active)
     const size = { tokens: active.reduce((sum, run) => sum + run.tokens.length, 0), runs: active.length }
     const recorder = this.prompt.recorder()
@@ -465,6 +476,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (!allFinite) throw new NonFiniteError()
     options.signal?.throwIfAborted()
     this.prompt.addHeadRows(size)
+    this.pace.took(size.tokens, performance.now() - began)
     return outputs
   }
 

@@ -5,7 +5,7 @@ import { MOST_GUESSES } from '../backend.js'
 import { type ActivationBuffers, layActivations } from './activationBuffers.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
-import { groupsBytes } from './groupTokens.js'
+import { groupsBytes, mostPlaces } from './groupTokens.js'
 import { countBytes, type MakeBuffer, storageBuffer } from './kernel.js'
 import { layerWidths } from './layerWidths.js'
 import type { ChoiceShape } from './router.js'
@@ -35,7 +35,7 @@ interface WorkspaceBuffers<B> {
   readonly denseGateUp: B // [tokens, 2 * width] of a shared expert or a dense layer
   readonly denseAct: ActivationBuffers<B> // [tokens, width]
   readonly sharedOut: B // [tokens, hidden]
-  readonly expertGateUp: B // [tokens * K, 2 * intermediate]
+  readonly expertGateUp: B // [tokens * K, 2 * intermediate]; rows of pairs in sixteens where they go to matrix units
   readonly expertAct: ActivationBuffers<B> // [tokens * K, intermediate]
   readonly expertRows: B // [tokens * K, hidden]
   readonly mlpOut: B // [tokens, hidden]
@@ -73,6 +73,7 @@ function layWorkspace<B>(
   const activations = (rows: number, width: number, label: string) => layActivations(make, fast, rows, width, label)
   const { hiddenSize, moeIntermediateSize } = config
   const widths = layerWidths(config)
+  const places = mostPlaces(shape, tokens)
   return {
     tokenInfo: floats(tokens, 8, 'token info'),
     runInfo: floats(tokens, 4, 'run info'),
@@ -92,9 +93,9 @@ function layWorkspace<B>(
     denseGateUp: floats(tokens, 2 * widths.dense, 'dense gate up'),
     denseAct: activations(tokens, widths.dense, 'dense act'),
     sharedOut: floats(tokens, hiddenSize, 'shared out'),
-    expertGateUp: floats(tokens * k + MAX_DECODE_BATCH, 2 * moeIntermediateSize, 'expert gate up'),
-    expertAct: activations(tokens * k, moeIntermediateSize, 'expert act'),
-    expertRows: floats(tokens * k, hiddenSize, 'expert rows'),
+    expertGateUp: floats(places + MAX_DECODE_BATCH, 2 * moeIntermediateSize, 'expert gate up'),
+    expertAct: activations(places, moeIntermediateSize, 'expert act'),
+    expertRows: floats(places, hiddenSize, 'expert rows'),
     mlpOut: floats(tokens, hiddenSize, 'mlp out'),
     joined: activations(config.draftHead === null ? 0 : tokens, 2 * hiddenSize, 'joined'),
   }

@@ -1,0 +1,124 @@
+// Experts on matrix units against sums in float64: some without tokens, some with more than a tile, a prompt's tokens alone and
+// among others, one that is not finite. For checkTensors.mjs, whose tools these are.
+const HIDDEN = 1024
+const WIDTH = 512
+const EXPERTS = 24
+const K = 3
+
+export async function checkExperts(dist, tools) {
+  const { gpu, put, run, read, step, lay, randomMatrix, randomFloats, random, matVec, difference, report } = tools
+  const load = name => import(`${dist}/compute/webgpu/${name}.js`)
+  const { activationBuffers } = await load('activationBuffers')
+  const { combineOp } = await load('combine')
+  const { groupsBytes, groupTokensOp, maxTiles, mostPlaces, pairsAt } = await load('groupTokens')
+  const { halfGluOp, halfRowsOp } = await load('halfRows')
+  const { areForTensors, TENSOR_PAIRS, tensorExpertsOp } = await load('tensorExperts')
+  const experts = Array.from({ length: EXPERTS }, () => {
+    const [gate, up, down] = [
+      randomMatrix(WIDTH, HIDDEN, 64),
+      randomMatrix(WIDTH, HIDDEN, 64),
+      randomMatrix(HIDDEN, WIDTH, 64),
+    ]
+    return { gate, up, down, ...lay([gate, up, down]) }
+  })
+  const stride = experts[0].bytes.length
+  const slots = new Uint8Array(EXPERTS * stride)
+  for (const [i, { bytes }] of experts.entries()) slots.set(bytes, (EXPERTS - 1 - i) * stride) // slots are not experts
+  const pool = { generation: 0, buffer: put(slots) }
+  const format = { bits: 4, group: 64, f16: false }
+  const [gate, up, down] = experts[0].places.map((place, i) => ({
+    ...place,
+    ...{ format, out: i === 1 ? WIDTH : 0, rows: i === 2 ? HIDDEN : WIDTH, cols: i === 2 ? WIDTH : HIDDEN },
+  }))
+  if (!areForTensors(gpu, { stride, gate, up, down })) throw new Error('not for matrix units')
+  const table = put(Uint32Array.from({ length: EXPERTS }, (_, i) => (i === 5 ? 0xffffffff : EXPERTS - 1 - i)))
+
+  for (const tokens of [1, 40, 300]) {
+    const x = randomFloats(tokens * HIDDEN, 3)
+    // Most go to a few experts; one of them is not in a slot, and its rank has no weight.
+    const choice = Array.from({ length: tokens }, () => {
+      const chosen = new Set()
+      while (chosen.size < K) chosen.add(Math.floor(random() ** 3 * EXPERTS))
+      return [...chosen]
+    }).flat()
+    const weights = choice.map(expert => (expert === 5 ? 0 : random()))
+    const got = await mlp(x, choice, weights, tokens)
+    const again = await mlp(x, choice, weights, tokens)
+    const last = tokens - 1
+    const alone = await mlp(x.subarray(last * HIDDEN), choice.slice(last * K), weights.slice(last * K), 1)
+    let worst = 0
+    for (const token of new Set([0, tokens >> 1, last]))
+      worst = Math.max(worst, difference(rowOf(got, token), want(token)))
+    const same = (a, b) => a.every((value, i) => Object.is(value, b[i]))
+    const problem = !same(got, again)
+      ? 'differs from run to run'
+      : same(rowOf(got, last), alone)
+        ? ''
+        : 'depends on others'
+    report(`experts of ${tokens} tokens`, worst, problem)
+    if (tokens === 1) continue
+    x[HIDDEN + 7] = Number.NaN
+    const wrong = await mlp(x, choice, weights, tokens)
+    const others = Array.from({ length: tokens }, (_, t) => t).filter(t => t !== 1)
+    const isKept = others.every(t => same(rowOf(wrong, t), rowOf(got, t)))
+    const isSeen = rowOf(wrong, 1).every(Number.isNaN)
+    report(`experts of ${tokens} tokens, one of them NaN`, 0, isKept && isSeen ? '' : `kept ${isKept}, seen ${isSeen}`)
+
+    function want(token) {
+      const sum = new Float32Array(HIDDEN)
+      for (let rank = 0; rank < K; rank++) {
+        const pair = token * K + rank
+        if (weights[pair] === 0) continue
+        const { gate, up, down } = experts[choice[pair]]
+        const row = x.subarray(token * HIDDEN, (token + 1) * HIDDEN)
+        const [g, u] = [matVec(gate, row), matVec(up, row)]
+        const y = matVec(
+          down,
+          g.map((value, i) => (value / (1 + Math.exp(-value))) * u[i]),
+        )
+        for (const [i, value] of y.entries()) sum[i] += weights[pair] * value
+      }
+      return sum
+    }
+  }
+
+  function rowOf(rows, token) {
+    return rows.subarray(token * HIDDEN, (token + 1) * HIDDEN)
+  }
+
+  async function mlp(x, choice, weights, tokens) {
+    const shape = { experts: EXPERTS, k: K, maxTokens: 512, logitsStride: EXPERTS + 1, pairTile: 32, isPadded: true }
+    const places = mostPlaces(shape, 512)
+    const input = activationBuffers(gpu, 512, HIDDEN, 'x')
+    const act = activationBuffers(gpu, places, WIDTH, 'act')
+    const poisoned = words => put(new Uint32Array(words).fill(0x7fc5a5a5))
+    const [gateUp, rows, groups] = [
+      poisoned(places * 2 * WIDTH),
+      poisoned(places * HIDDEN),
+      poisoned(groupsBytes(shape) / 4),
+    ]
+    gpu.device.queue.writeBuffer(input.values, 0, x)
+    const tile = TENSOR_PAIRS
+    const common = { groups, pairsAt: pairsAt(shape), slotStride: stride, label: 'check' }
+    const options = { ...common, maxTiles: count => maxTiles(shape, count, tile) }
+    const inner = { ...options, outStride: 2 * WIDTH, pairsPerRow: K, gathers: true }
+    const outer = { ...options, outStride: HIDDEN, pairsPerRow: 1, gathers: false }
+    const listed = { groups, rows: count => mostPlaces(shape, count) }
+    const mixing = put(new Uint32Array(new Float32Array(weights.flatMap(weight => [0, weight])).buffer))
+    const out = poisoned(tokens * HIDDEN)
+    const ops = [
+      groupTokensOp(gpu, shape, step(tokens), table, put(Uint32Array.from(choice)), groups, 0, { tile }),
+      halfRowsOp(gpu, input, HIDDEN),
+      tensorExpertsOp(gpu, pool, format, HIDDEN, [gate, up], input.packed, gateUp, inner),
+      halfGluOp(gpu, gateUp, act.packed, WIDTH, { kind: 'silu' }, listed),
+      tensorExpertsOp(gpu, pool, format, WIDTH, [down], act.packed, rows, outer),
+      combineOp(gpu, shape, 'none', { expertRows: rows, mixing, sharedRows: rows, logits: rows, out }, HIDDEN, {
+        groups,
+      }),
+    ]
+    for (const op of await Promise.all(ops)) await run(op, tokens)
+    const got = await read(out, tokens * HIDDEN)
+    for (const buffer of [gateUp, rows, groups, out, ...Object.values(input), ...Object.values(act)]) buffer.destroy()
+    return got
+  }
+}

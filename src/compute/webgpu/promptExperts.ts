@@ -1,0 +1,93 @@
+// The experts of one layer for any number of tokens: pairs sorted by expert, gate and up, activation, down → expertRows.
+import type { ModelConfig } from '../../model/config.js'
+import type { Activation } from '../../model/layers.js'
+import type { GpuContext } from './gpuContext.js'
+import { groupTokensOp, maxTiles, mostPlaces, pairsAt } from './groupTokens.js'
+import { halfGluOp, halfRowsOp } from './halfRows.js'
+import { groupedMatMulOp } from './matMul.js'
+import { type Op, sequence } from './op.js'
+import { quantizeOp } from './quantize.js'
+import type { SlotLayout, SlotMatrix } from './slotLayout.js'
+import type { PoolBuffer } from './slotPools.js'
+import { swiGluOp } from './swiGlu.js'
+import { areForTensors, TENSOR_PAIRS, tensorExpertsOp } from './tensorExperts.js'
+import type { Workspace } from './workspace.js'
+
+export interface PromptExperts {
+  readonly gpu: GpuContext
+  readonly config: ModelConfig
+  readonly space: Workspace
+  readonly layout: SlotLayout
+  readonly pool: PoolBuffer
+  readonly place: number // of the layer, among those with experts
+  readonly activation: Activation
+  readonly hasHalves: boolean // the rows are there as half floats already
+}
+
+/** Every expert of `table` applied to its tokens. */
+export async function promptExpertsOp(parts: PromptExperts, table: GPUBuffer): Promise<Op> {
+  const make = areForTensors(parts.gpu, parts.layout) ? onTensors : byProducts
+  return sequence(await Promise.all(make(parts, table)))
+}
+
+const segment = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
+
+/** Rows of pairs stay in the order of their list, which `combine` is told. */
+function onTensors(parts: PromptExperts, table: GPUBuffer) {
+  const { gpu, config, space, layout, pool, place, activation, hasHalves } = parts
+  const { shape, step, groups, choice, normed, expertGateUp, expertAct, expertRows } = space
+  const { hiddenSize, moeIntermediateSize: width } = config
+  const { gate, up, down } = layout
+  const common = {
+    groups,
+    pairsAt: pairsAt(shape),
+    slotStride: layout.stride,
+    maxTiles: (tokens: number) => maxTiles(shape, tokens, TENSOR_PAIRS),
+  }
+  const inner = { ...common, outStride: 2 * width, pairsPerRow: shape.k, gathers: true, label: 'experts' }
+  const outer = { ...common, outStride: hiddenSize, pairsPerRow: 1, gathers: false, label: 'expertsDown' }
+  const both = [segment(gate, 0), segment(up, width)]
+  const listed = { groups, rows: (tokens: number) => mostPlaces(shape, tokens) }
+  return [
+    groupTokensOp(gpu, shape, step, table, choice, groups, place, { tile: TENSOR_PAIRS }),
+    ...(hasHalves ? [] : [halfRowsOp(gpu, normed, hiddenSize)]),
+    tensorExpertsOp(gpu, pool, gate.format, gate.cols, both, normed.packed, expertGateUp, inner),
+    halfGluOp(gpu, expertGateUp, expertAct.packed, width, activation, listed),
+    tensorExpertsOp(gpu, pool, down.format, down.cols, [segment(down, 0)], expertAct.packed, expertRows, outer),
+  ]
+}
+
+function byProducts({ gpu, config, space, layout, pool, place, activation }: PromptExperts, table: GPUBuffer) {
+  const { shape, step, groups, choice, normed, expertGateUp, expertAct, expertRows } = space
+  const { gate, up, down } = layout
+  const { hiddenSize, moeIntermediateSize: width } = config
+  const k = shape.k
+  const common = {
+    step,
+    groups,
+    pairsAt: pairsAt(shape),
+    pairTile: shape.pairTile,
+    slotStride: layout.stride,
+    maxTiles: (tokens: number) => maxTiles(shape, tokens),
+    label: 'experts',
+  }
+  const isFast = (matrix: SlotMatrix) => gpu.fast && matrix.format.bits < 16
+  const ops: Promise<Op>[] = [groupTokensOp(gpu, shape, step, table, choice, groups, place)]
+  const sameFormat = JSON.stringify(gate.format) === JSON.stringify(up.format)
+  for (const segments of sameFormat
+    ? [[segment(gate, 0), segment(up, width)]]
+    : [[segment(gate, 0)], [segment(up, width)]]) {
+    const [{ format, cols }] = segments
+    if (isFast(segments[0])) ops.push(quantizeOp(gpu, normed, hiddenSize, format.bits))
+    const options = { ...common, outStride: 2 * width, pairsPerRow: k }
+    ops.push(groupedMatMulOp(gpu, pool, format, cols, segments, normed, expertGateUp, options))
+  }
+  ops.push(
+    isFast(down)
+      ? quantizeOp(gpu, expertAct, width, down.format.bits, k, { gateUp: expertGateUp, activation })
+      : swiGluOp(gpu, expertGateUp, expertAct.values, width, k, activation),
+  )
+  const options = { ...common, outStride: hiddenSize, pairsPerRow: 1 }
+  ops.push(groupedMatMulOp(gpu, pool, down.format, down.cols, [segment(down, 0)], expertAct, expertRows, options))
+  return ops
+}

@@ -1,0 +1,115 @@
+// The products of experts with the rows of their tokens on matrix units, as tensorMul does it for resident matrices. A workgroup has
+// up to TOKENS tokens of one expert (a tile of groupTokens), and as many rows of its matrix as its subgroups have between them, each
+// FRAG_ROWS matrices of 16; of tokens it multiplies no more sixteens than there are. Outputs lie in the order of the list of pairs,
+// where each expert begins with a sixteen: what is past its last token is nobody's. GATHER: inputs are rows of tokens, else they lie
+// in that order, too. Each output element is one sum over columns in order, whatever the tile holds besides.
+#include tensorTiles
+#include segments
+
+const SUBGROUP = 32u;
+const WG = SUBGROUP * SUB_ROWS;
+const TOKENS = FRAG_TOKENS * 16u;
+const ROWS = SUB_ROWS * FRAG_ROWS * 16u;
+
+@group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>; // of all slots, and their scales and biases
+@group(0) @binding(1) var<uniform> segments: Segments;
+@group(0) @binding(2) var<storage, read> x: array<vec4<u32>>; // [rows, cols / 8] half floats, in the order of their codes
+@group(0) @binding(3) var<storage, read_write> y: array<f32>; // [places, outStride]
+@group(0) @binding(4) var<storage, read> groups: array<u32>; // [0] tiles; 4 per tile: slot, first, count; pairs at PAIRS_AT
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+  if (group.y >= groups[0]) { return; }
+  let slot = groups[4u + group.y * 4u];
+  let first = groups[4u + group.y * 4u + 1u]; // a place of the list of pairs
+  let count = groups[4u + group.y * 4u + 2u];
+  let sixteens = (count + 15u) / 16u;
+  let segment = segments.list[segmentOf(group.x)];
+  let firstRow = (group.x - segment.firstTile) * ROWS;
+  let cols = segments.cols;
+  let units = cols / 32u;
+  let eights = cols / GROUP / 8u; // of scales
+  let weightBase = (segment.weight + slot * segments.expertWords) / 4u;
+  let scaleBase = (segment.scales + slot * segments.expertWords * 2u) / 8u;
+  let biasBase = (segment.biases + slot * segments.expertWords * 2u) / 8u;
+  let rowAt = thread / SUBGROUP * FRAG_ROWS * 16u;
+#for m FRAG_TOKENS
+#for n FRAG_ROWS
+  var sums_$(m)_$(n): Sums;
+#endfor
+#endfor
+  // A thread brings the same units of the same rows in each stage, and its scales eight groups at a time.
+#for i ROW_TASKS
+  let unit_$(i) = (thread + $(i)u * WG) % 2u;
+  let row_$(i) = (thread + $(i)u * WG) / 2u;
+  let from_$(i) = firstRow + row_$(i);
+  let codesAt_$(i) = weightBase + from_$(i) * units + unit_$(i);
+  var codes_$(i) = weights[codesAt_$(i)];
+  var scales_$(i) = weights[scaleBase + from_$(i) * eights];
+  var biases_$(i) = weights[biasBase + from_$(i) * eights];
+#endfor
+#for i TOKEN_TASKS
+  let token_$(i) = (thread + $(i)u * WG) / 8u;
+  let isIn_$(i) = token_$(i) < sixteens * 16u;
+#if GATHER
+  let input_$(i) = groups[PAIRS_AT + first + min(token_$(i), count - 1u)] / ROWS_SHARE;
+#else
+  let input_$(i) = first + min(token_$(i), count - 1u);
+#endif
+  let inputAt_$(i) = input_$(i) * (cols / 8u) + thread % 8u;
+  var inputs_$(i) = vec4<u32>();
+  if (isIn_$(i)) { inputs_$(i) = x[inputAt_$(i)]; }
+#endfor
+  for (var column = 0u; column < cols; column += STAGE) {
+    if (column > 0u && column % (8u * GROUP) == 0u) {
+#for i ROW_TASKS
+      scales_$(i) = weights[scaleBase + from_$(i) * eights + column / (8u * GROUP)];
+      biases_$(i) = weights[biasBase + from_$(i) * eights + column / (8u * GROUP)];
+#endfor
+    }
+#for i ROW_TASKS
+    {
+      let index = (column + unit_$(i) * 32u) / GROUP;
+      let scale = vec2<f16>(scaleOf(scales_$(i), index));
+      let bias = vec2<f16>(scaleOf(biases_$(i), index));
+      putWeights(row_$(i) * STRIDE + unit_$(i) * 4u, codes_$(i), scale, bias);
+    }
+#endfor
+#for i TOKEN_TASKS
+    if (isIn_$(i)) { tokenTile[token_$(i) * STRIDE + thread % 8u] = inputs_$(i); }
+#endfor
+    workgroupBarrier();
+    // What comes next is on its way while this is multiplied.
+    let next = min(column + STAGE, cols - STAGE);
+#for i ROW_TASKS
+    codes_$(i) = weights[codesAt_$(i) + next / 32u];
+#endfor
+#for i TOKEN_TASKS
+    if (isIn_$(i)) { inputs_$(i) = x[inputAt_$(i) + next / 8u]; }
+#endfor
+#for k 4
+    {
+#for n FRAG_ROWS
+      let right_$(n) = subgroupMatrixLoad<Right, col_major>(&rowTile, (rowAt + $(n)u * 16u) * STRIDE + $(k)u * 2u, STRIDE);
+#endfor
+#for m FRAG_TOKENS
+      if ($(m)u < sixteens) {
+        let left = subgroupMatrixLoad<Left, row_major>(&tokenTile, $(m)u * 16u * STRIDE + $(k)u * 2u, STRIDE);
+#for n FRAG_ROWS
+        sums_$(m)_$(n) = subgroupMatrixMultiplyAccumulate(left, right_$(n), sums_$(m)_$(n));
+#endfor
+      }
+#endfor
+    }
+#endfor
+    workgroupBarrier();
+  }
+  let outAt = first * segments.outStride + segment.out + firstRow + rowAt;
+#for m FRAG_TOKENS
+  if ($(m)u < sixteens) {
+#for n FRAG_ROWS
+    subgroupMatrixStore<row_major>(&y, outAt + $(m)u * 16u * segments.outStride + $(n)u * 16u, sums_$(m)_$(n), segments.outStride);
+#endfor
+  }
+#endfor
+}
