@@ -95,9 +95,10 @@ export function exploreWorkers(plan: Plan, { Board, Team: TeamPart }: Parts = { 
       return this.job
     }
 
-    protected override awaitBell(bell: number, last: number, spins: number): void {
-      if (plan.detail === 'waits') super.awaitBell(bell, last, spins)
-      else explorer.until(bell, last)
+    protected override awaitBell(bell: number, last: number, spins: number): boolean {
+      if (plan.detail === 'waits') return super.awaitBell(bell, last, spins)
+      explorer.until(bell, last)
+      return false
     }
   }
 

@@ -24,10 +24,13 @@ export const TEAM_WORDS = COUNTERS + RING * COUNTER_STRIDE
 const SPINS = 4000
 
 /**
- * About 300 µs: the most where the members do not take every processor. One of many is put aside for a moment in most phases; if the others
+ * About 300 µs: the most where the members leave processors to others. One of many is put aside for a moment in most phases; if the others
  * sleep meanwhile, those who wake up late make them sleep at the next barrier, too.
  */
 const PATIENT_SPINS = 64_000
+
+/** Processors that a patient team leaves free: the main thread's, and one for whoever else comes. */
+const SPARE = 2
 
 export interface TeamLimits {
   readonly ring: number // counters, an even number
@@ -42,7 +45,7 @@ export class Team {
   size = 1
   /** Seconds that this member has waited for others so far. */
   waited = 0
-  /** Whether the present job leaves a processor to those who would otherwise wait for one that a member watches a word with. */
+  /** Whether a member may watch a word for long in the present job: nobody waits for the processor. */
   isPatient = false
   private spins: number // looks at a barrier before sleeping, now
   private phase = 0
@@ -65,7 +68,7 @@ export class Team {
   start(size: number): void {
     const { spins, processors = 0 } = this.limits
     this.size = size
-    this.isPatient = size > 1 && size < processors
+    this.isPatient = size > 1 && size + SPARE <= processors
     this.spins = this.isPatient ? Math.min(PATIENT_SPINS, 2 * this.spins) : spins
     this.phase = this.words.get(this.base + PHASE)
     this.phaseLimit = this.phase + this.limits.ring / 2
