@@ -1,9 +1,10 @@
-// Compares products on a GPU's matrix units with sums in float64, on the GPU of this machine: SwiftShader, which all other kernels
-// are tested on, has none. Random formats and shapes, tokens alone and among others, numbers that are not finite; then a
-// whole model with and without. Prints a line per check and fails where one is outside its band.
+// Compares products and attention on a GPU's matrix units with sums in float64, on the GPU of this machine: SwiftShader, which all
+// other kernels are tested on, has none. Random formats and shapes, tokens alone and among others, numbers that are not finite; then
+// a whole model with and without. Prints a line per check and fails where one is outside its band.
 //   node scripts/checkTensors.mjs [--dist DIR]
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { checkAttention } from './harness/checkTensorAttention.mjs'
 import { checkExperts } from './harness/checkTensorExperts.mjs'
 import { syntheticModel } from './harness/syntheticModel.mjs'
 
@@ -61,6 +62,7 @@ await checkExperts(args.dist, {
   difference,
   report,
 })
+await checkAttention({ load, gpu, put, step, run, read, randomFloats, report, difference })
 opened.close()
 await checkModel()
 process.exit(failures === 0 ? 0 : 1)
@@ -149,8 +151,8 @@ async function checkModel() {
   }
 }
 
-function report(what, worst, problem) {
-  const isWrong = !(worst <= BAND) || problem !== ''
+function report(what, worst, problem, band = BAND) {
+  const isWrong = !(worst <= band) || problem !== ''
   if (isWrong) failures++
   console.log(`${isWrong ? 'WRONG' : 'ok   '} ${what}: ${worst.toExponential(1)} ${problem}`)
 }
@@ -231,15 +233,15 @@ function put(values) {
   return buffer
 }
 
-function step(tokens) {
+function step(tokens, runs = 1) {
   const buffer = device.createBuffer({ size: 16, usage: 0x40 | 8 })
-  device.queue.writeBuffer(buffer, 0, new Uint32Array([tokens, 1, 0, 0]))
+  device.queue.writeBuffer(buffer, 0, new Uint32Array([tokens, runs, 0, 0]))
   return buffer
 }
 
-async function run(op, tokens) {
+async function run(op, tokens, runs = 1) {
   const recorder = new Recorder(device, null)
-  op(recorder, { tokens, runs: 1 })
+  op(recorder, { tokens, runs })
   recorder.submit()
 }
 

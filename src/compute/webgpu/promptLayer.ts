@@ -1,8 +1,8 @@
 // The ops of one layer for any number of tokens: prompts, probes, and everything else that is not decoding.
 import type { ModelConfig } from '../../model/config.js'
-import type { Activation } from '../../model/layers.js'
+import type { Activation, AttentionShape } from '../../model/layers.js'
 import { addNormOp } from './addNorm.js'
-import { attentionOp } from './attention.js'
+import { type AttentionBuffers, attentionOp } from './attention.js'
 import { attentionInputOp } from './attentionInput.js'
 import { attentionColumns } from './attentionShape.js'
 import { combineOp } from './combine.js'
@@ -24,6 +24,7 @@ import { routerOp } from './router.js'
 import type { SlotLayout } from './slotLayout.js'
 import type { StatePool } from './statePool.js'
 import { swiGluOp } from './swiGlu.js'
+import { isForTensorAttention, tensorAttentionOp } from './tensorAttention.js'
 import { areForTensors } from './tensorExperts.js'
 import type { Workspace } from './workspace.js'
 
@@ -186,8 +187,21 @@ function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: numb
   return all([
     matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
     attentionInputOp(gpu, config, shape, input, kv, layer),
-    attentionOp(gpu, config, shape, attend, kv, layer, layer === config.numLayers),
+    promptAttentionOp(parts, shape, attend, layer),
   ])
+}
+
+/** The head for drafts may not have seen a sequence from its beginning, which matrix units know nothing of. */
+export function promptAttentionOp(
+  { gpu, config, space, kv }: Pick<LayerParts, 'gpu' | 'config' | 'space' | 'kv'>,
+  shape: AttentionShape,
+  buffers: AttentionBuffers,
+  layer: number,
+): Promise<Op> {
+  const isHead = layer === config.numLayers
+  return !isHead && isForTensorAttention(gpu, config)
+    ? tensorAttentionOp(gpu, config, shape, { ...buffers, runInfo: space.runInfo }, kv, layer)
+    : attentionOp(gpu, config, shape, buffers, kv, layer, isHead)
 }
 
 /** A feed-forward block that all tokens go through: a shared expert, or a dense layer's. */

@@ -24,6 +24,7 @@ import type { Op } from './op.js'
 import { expertsOf, type LayerParts } from './promptLayer.js'
 import type { ResidentWeights } from './residentWeights.js'
 import { routerOp } from './router.js'
+import { checkAttention } from './selfTestAttention.js'
 import { checkExperts } from './selfTestExperts.js'
 import { differs, EXACT, FAST, noise, runAndRead } from './selfTestTools.js'
 import { EMPTY_STATE } from './statePool.js'
@@ -55,7 +56,8 @@ export async function selfTest(
     (await checkProducts(check, weights.layers[0])) ??
     (await checkOutput(check, weights.layers[0])) ??
     (await checkLinear(check, weights.layers)) ??
-    (await checkExperts(parts, x, TOKENS, run))
+    (await checkExperts(parts, x, TOKENS, run)) ??
+    (await checkAttention(parts, packed, weights.layers, TOKENS, run))
   )
 }
 
