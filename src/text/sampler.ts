@@ -1,7 +1,8 @@
 // Chooses the next token from logits. The order of things is that of `transformers`: penalties and biases, grammar
 // mask, temperature, top-k, top-p, min-p. Selection is partial: a vocabulary of 248,320 is never sorted. Nothing here
 // knows what a token means or where logits come from; the given logits are not changed.
-import { OptionError, SamplingError } from '../errors.js'
+import { OptionError } from '../errors.js'
+import { argmax, decay, finiteTokens, likelyTokens, nothingToChoose, sorted, sum, topTokens } from './logitScan.js'
 import { Random } from './random.js'
 
 export interface SamplerOptions {
@@ -30,11 +31,6 @@ export interface Candidates {
   readonly tokens: Int32Array
   readonly weights: Float64Array // exp(logit - best), same order
 }
-
-const DEEPEST = 50 // e^-50 times any vocabulary is nothing beside 1
-const BUCKETS = 2048
-const STEPS = 64
-const DECAY = Float64Array.from({ length: DEEPEST * STEPS + 1 }, (_, i) => Math.exp(-i / STEPS))
 
 export class Sampler {
   private readonly temperature: number
@@ -252,135 +248,9 @@ export function tokenLogprobs(logits: Float32Array, token: number, count: number
   return { token, logprob: logprob(token), top }
 }
 
-/** The index of the highest logit, the lowest such index. NaN never wins. */
-export function argmax(logits: Float32Array): number {
-  let best = -1
-  let bestLogit = Number.NEGATIVE_INFINITY
-  for (let token = 0; token < logits.length; token++) {
-    if (logits[token] > bestLogit) {
-      bestLogit = logits[token]
-      best = token
-    }
-  }
-  if (best < 0) throw nothingToChoose()
-  return best
-}
-
-function nothingToChoose(): SamplingError {
-  return new SamplingError('no token can be chosen: every logit is NaN or -Infinity, or the grammar allows none')
-}
-
 function totalWeight(logits: Float32Array, best: number, scale: number): number {
   if (best === Number.POSITIVE_INFINITY) return 1
   let total = 0
   for (let token = 0; token < logits.length; token++) total += decay((best - logits[token]) * scale)
-  return total
-}
-
-/** e^-depth for depth >= 0 to nine digits, several times faster than Math.exp; 0 for NaN and beyond DEEPEST. */
-function decay(depth: number): number {
-  if (!(depth < DEEPEST)) return 0
-  const step = (depth * STEPS) | 0
-  const rest = depth - step / STEPS
-  return DECAY[step] * (1 - rest * (1 - rest * (0.5 - rest * (1 / 6))))
-}
-
-/** The `count` highest finite logits, best first; among equals the lower index. A min-heap that most tokens only touch. */
-function topTokens(logits: Float32Array, count: number): Int32Array {
-  const heap = new Int32Array(Math.min(count, logits.length))
-  let size = 0
-  let floor = Number.NEGATIVE_INFINITY
-  const worse = (a: number, b: number) => logits[a] < logits[b] || (logits[a] === logits[b] && a > b)
-  for (let token = 0; token < logits.length; token++) {
-    if (!(logits[token] > floor)) continue
-    let i: number
-    if (size < heap.length) {
-      i = size++
-      while (i > 0 && worse(token, heap[(i - 1) >> 1])) {
-        heap[i] = heap[(i - 1) >> 1]
-        i = (i - 1) >> 1
-      }
-    } else {
-      i = 0
-      for (;;) {
-        let child = 2 * i + 1
-        if (child >= size) break
-        if (child + 1 < size && worse(heap[child + 1], heap[child])) child++
-        if (!worse(heap[child], token)) break
-        heap[i] = heap[child]
-        i = child
-      }
-    }
-    heap[i] = token
-    if (size === heap.length) floor = logits[heap[0]]
-  }
-  return sorted(heap.subarray(0, size), logits)
-}
-
-function finiteTokens(logits: Float32Array): Int32Array {
-  const tokens = new Int32Array(logits.length)
-  let count = 0
-  for (let token = 0; token < logits.length; token++) if (logits[token] > -Infinity) tokens[count++] = token
-  return tokens.subarray(0, count)
-}
-
-/** What top-p, then min-p, keep of all tokens, in no order, in `tokens`. A histogram of logits finds the depth that top-p
- *  reaches, so that only the tokens of one bucket need an order. */
-function likelyTokens(
-  logits: Float32Array,
-  best: number,
-  scale: number,
-  topP: number,
-  minP: number,
-  tokens: Int32Array, // [vocab]
-): Int32Array {
-  let count = 0
-  if (best === Number.POSITIVE_INFINITY) {
-    for (let token = 0; token < logits.length; token++) if (logits[token] === best) tokens[count++] = token
-    return tokens.subarray(0, count)
-  }
-  const deepest = minP > 0 ? Math.min(DEEPEST, -Math.log(minP)) : DEEPEST
-  if (topP === 1) {
-    for (let token = 0; token < logits.length; token++) {
-      if ((best - logits[token]) * scale <= deepest) tokens[count++] = token
-    }
-    return tokens.subarray(0, count)
-  }
-  const bucketsPerUnit = BUCKETS / DEEPEST
-  const weights = new Float64Array(BUCKETS)
-  for (let token = 0; token < logits.length; token++) {
-    const depth = (best - logits[token]) * scale
-    if (depth < DEEPEST) weights[(depth * bucketsPerUnit) | 0] += decay(depth)
-  }
-  const wanted = topP * sum(weights)
-  let covered = 0
-  let last = 0
-  while (last < BUCKETS - 1 && covered + weights[last] < wanted) covered += weights[last++]
-  const edge: number[] = []
-  for (let token = 0; token < logits.length; token++) {
-    const depth = (best - logits[token]) * scale
-    if (!(depth <= deepest)) continue
-    const bucket = (depth * bucketsPerUnit) | 0
-    if (bucket < last) tokens[count++] = token
-    else if (bucket === last) edge.push(token)
-  }
-  for (const token of sorted(Int32Array.from(edge), logits)) {
-    if (covered >= wanted && count > 0) break
-    covered += decay((best - logits[token]) * scale)
-    tokens[count++] = token
-  }
-  return tokens.subarray(0, count)
-}
-
-function sorted(tokens: Int32Array, logits: Float32Array, count = tokens.length): Int32Array {
-  return tokens
-    .slice()
-    .sort((a, b) => logits[b] - logits[a] || a - b)
-    .subarray(0, count)
-}
-
-function sum(values: Float64Array): number {
-  let total = 0
-  for (let i = 0; i < values.length; i++) total += values[i]
   return total
 }

@@ -1,7 +1,8 @@
 // The sampler against plain code: filters in their order, seeds, penalties, log-probabilities.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { argmax, Sampler, type SamplerOptions, tokenLogprobs } from '#moeflux/text/sampler.js'
+import { argmax, topTokens } from '#moeflux/text/logitScan.js'
+import { Sampler, type SamplerOptions, tokenLogprobs } from '#moeflux/text/sampler.js'
 import { processorMs } from '../support/processorMs.js'
 
 const logits = (...values: number[]) => Float32Array.from(values)
@@ -64,6 +65,33 @@ describe('sampling', () => {
     const given = logits(1, 1.2, 0.8, -9, 1.1)
     for (let i = 0; i < 200; i++) drawn.add(sampler.sample(given))
     expect(drawn).toEqual(new Set([0, 1, 2, 4]))
+  })
+
+  test('finds the best, and what min-p keeps, among numbers of any kind', () => {
+    const value = fc.oneof(
+      fc.constantFrom(Number.NaN, -Infinity, 0, -0, 1e-42, -1e-42, 3, 3, -3),
+      fc.float({ min: -8, max: 8, noNaN: true }),
+    )
+    const setting = fc.record({
+      values: fc.array(value, { minLength: 1, maxLength: 40 }),
+      shift: fc.constantFrom(0, 9, -9), // all of them above zero, or below
+      count: fc.integer({ min: 1, max: 12 }),
+    })
+    fc.assert(
+      fc.property(setting, ({ values, shift, count }) => {
+        // Others lie before and behind.
+        const memory = Float32Array.from([99, ...values.map(each => each + shift), 99])
+        const given = memory.subarray(1, values.length + 1)
+        const order = [...given.keys()].filter(i => given[i] > -Infinity).sort((a, b) => given[b] - given[a] || a - b)
+        fc.pre(order.length > 0)
+        expect(argmax(given)).toBe(order[0])
+        expect([...topTokens(given, count)]).toEqual(order.slice(0, count))
+        const minP = 0.3
+        const kept = order.filter(i => given[order[0]] - given[i] <= -Math.log(minP))
+        expect([...new Sampler({ minP }).weigh(given).tokens].sort((a, b) => a - b)).toEqual(kept.sort((a, b) => a - b))
+      }),
+      { numRuns: 500 },
+    )
   })
 
   test.each([{ topK: 0 }, { topK: 6 }, { topP: 0.999999 }])('draws with the right frequencies (%j)', options => {
