@@ -97,6 +97,11 @@ export class PageTable {
     while (this.list.length < needed) this.list.push(this.pool.allocate())
   }
 
+  /** The next page, which was allocated for this table before its rows were asked for. */
+  add(page: number): void {
+    this.list.push(page)
+  }
+
   /** Gives up pages that hold nothing before row `length`. */
   trim(length: number): void {
     const needed = Math.ceil(length / this.pool.pageTokens)

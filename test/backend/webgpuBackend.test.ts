@@ -3,6 +3,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend, Precision, SequenceState, StepRun } from '#moeflux/compute/backend.js'
+import { PAGE_TOKENS } from '#moeflux/compute/kvPages.js'
 import { openReferenceBackend } from '#moeflux/compute/reference/referenceBackend.js'
 import { openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
 import { createChecked } from '#moeflux/compute/webgpu/gpuMemory.js'
@@ -164,10 +165,14 @@ describe.each(['exact', 'fast'] as const)(
  * Whoever goes on with the best token finds it computed already. Whatever is done instead, at whatever token, finds what it would
  * find without: tokens and logits are those of a chain that asks for logits, which nothing is computed ahead for.
  */
-async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly number[]): Promise<void> {
+async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly number[], most = 9): Promise<void> {
+  const prompted = backend.createSequence()
+  const [{ argmax }] = await backend.step([{ sequence: prompted, tokens: prompt, phase: 'prompt', output: 'argmax' }])
+  const start = await prompted.hold()
+  prompted.release()
   const begin = async () => {
     const sequence = backend.createSequence()
-    const [{ argmax }] = await backend.step([{ sequence, tokens: prompt, phase: 'prompt', output: 'argmax' }])
+    await sequence.restore(start)
     return { sequence, token: argmax as number }
   }
   const logitsAfter = async (sequence: SequenceState, token: number) =>
@@ -184,14 +189,25 @@ async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly nu
     tokens.push(logits[i].reduce((best, value, at, all) => (value > all[best] ? at : best), 0))
   }
   const other = tokens[0] + 1
-  await plain.sequence.clear()
-  await backend.step([{ sequence: plain.sequence, tokens: prompt, phase: 'prompt', output: 'none' }])
+  await plain.sequence.restore(start)
   const otherLogits = await logitsAfter(plain.sequence, other)
   plain.sequence.release()
 
   const instead: Record<string, (sequence: SequenceState, at: number) => Promise<void>> = {
     'goes on': async (sequence, at) => expect(await greedy(sequence, tokens[at])).toBe(tokens[at + 1]),
     'asks for logits': async (sequence, at) => expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at]),
+    'is called off': async (sequence, at) => {
+      const { length } = sequence
+      const signal = AbortSignal.abort()
+      const run: StepRun = { sequence, tokens: [tokens[at]], phase: 'decode', output: 'argmax' }
+      await expect(backend.step([run], { signal })).rejects.toThrow()
+      const late = new AbortController()
+      const stepping = backend.step([run], { signal: late.signal })
+      queueMicrotask(() => late.abort())
+      await expect(stepping).rejects.toThrow()
+      expect(sequence.length).toBe(length)
+      expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
+    },
     'is looked into first': async (sequence, at) => {
       await backend.probe(sequence, { tokens: [other, other], layers: [] })
       expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
@@ -208,29 +224,17 @@ async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly nu
       await sequence.restore(held)
       held.release()
       await greedy(sequence, other)
-      await sequence.clear()
-      await backend.step([{ sequence, tokens: prompt, phase: 'prompt', output: 'none' }])
+      await sequence.restore(start)
       expectSameBits(await logitsAfter(sequence, other), otherLogits)
     },
-    'is called off': async (sequence, at) => {
-      const { length } = sequence
-      const signal = AbortSignal.abort()
-      const run: StepRun = { sequence, tokens: [tokens[at]], phase: 'decode', output: 'argmax' }
-      await expect(backend.step([run], { signal })).rejects.toThrow()
-      const late = new AbortController()
-      const stepping = backend.step([run], { signal: late.signal })
-      queueMicrotask(() => late.abort())
-      await expect(stepping).rejects.toThrow()
-      expect(sequence.length).toBe(length)
-      expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
-    },
   }
-  for (const [what, act] of Object.entries(instead)) {
+  for (const [what, act] of Object.entries(instead).slice(0, most)) {
     const { sequence } = await begin()
     for (let i = 0; i < steps; i++) expect(await greedy(sequence, tokens[i]), `${what}: token ${i}`).toBe(tokens[i + 1])
     await act(sequence, steps)
     sequence.release()
   }
+  start.release()
 }
 
 describe('all experts on the GPU', () => {
@@ -256,18 +260,24 @@ describe('all experts on the GPU', () => {
   }, timeout)
 
   test('the token after the best one is computed before it is asked for, and leaves no trace', async () => {
-    const before = submissions
-    const sequence = backend.createSequence()
-    let token = 5
-    const counts: number[] = []
-    for (let i = 0; i < 5; i++) {
-      const [{ argmax }] = await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }])
-      token = argmax as number
-      counts.push(submissions - before)
+    const pages = backend.kv.pages.pagesInUse
+    const edge = Array.from({ length: PAGE_TOKENS - 4 }, (_, i) => 5 + (i % 20)) // the tokens after four steps are in another page
+    for (const [prompt, most] of [[[5, 6, 7]], [edge, 3]] as [number[], number?][]) {
+      const sequence = backend.createSequence()
+      await backend.step([{ sequence, tokens: prompt, phase: 'prompt', output: 'none' }])
+      const before = submissions
+      let token = 5
+      const counts: number[] = []
+      for (let i = 0; i < 6; i++) {
+        const [{ argmax }] = await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }])
+        token = argmax as number
+        counts.push(submissions - before)
+      }
+      expect(counts, 'one ahead, from the second on').toEqual([1, 3, 4, 5, 6, 7])
+      sequence.release()
+      await expectNoTraceOfLookingAhead(backend, prompt, most)
+      expect(backend.kv.pages.pagesInUse, 'pages').toBe(pages)
     }
-    expect(counts, 'one ahead, from the second on').toEqual([1, 3, 4, 5, 6])
-    sequence.release()
-    await expectNoTraceOfLookingAhead(backend, [5, 6, 7])
   })
 
   test('logits come back with their token, into the memory that is given, whoever else is in the step', async () => {

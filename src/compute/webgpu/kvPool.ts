@@ -84,6 +84,12 @@ export class KvPool implements PageMemory {
     }
   }
 
+  /** A page, where nothing has to grow for it and a table of `words` fits; null: none. */
+  takeSpare(words: number): number | null {
+    if (words > this.tableWords || this.pages.pagesInUse >= this.pool.cells) return null
+    return this.pages.allocate()
+  }
+
   allocate(page: number): void {
     if (page >= this.pool.cells) throw new Error(`page ${page} of ${this.pool.cells} was not reserved`)
   }

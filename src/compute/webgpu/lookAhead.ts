@@ -1,7 +1,7 @@
 // Whoever takes the best token each time asks next for exactly what the GPU has found. So the token after the present one is
 // submitted before the present one has come back, its id copied on the GPU, and the GPU never waits for the host. The next step
 // takes what is computed already, or else it is dropped (submittedAhead.ts). Begun when a sequence has taken the best token `patience` times in a row: who may draft next would
-// wait for a token that is dropped. Only where every expert is in a slot, and within a page, so that no memory is asked for.
+// wait for a token that is dropped. Only where every expert is in a slot, and where no memory has to grow for it.
 // Knows one run at a time.
 import type { StepRun } from '../backend.js'
 import { PAGE_TOKENS } from '../kvPages.js'
@@ -78,10 +78,16 @@ export class LookAhead {
 
   private begin({ sequence, position, pages, stateOut: stateIn, firstRow }: ActiveRun): void {
     const next = position + 1
-    if (next >= pages.length * PAGE_TOKENS) return
+    const isEdge = next >= pages.length * PAGE_TOKENS
+    const page = isEdge ? this.submitted.takePage(pages.length) : null
+    if (isEdge && page === null) return
     const states = this.submitted.takeStates(1)
-    if (states === null) return
-    const run = { sequence, tokens: [0], position: next, pages, stateIn, stateOut: states[0], firstRow }
-    this.submitted.submit(run, () => this.pass.submitNext())
+    if (states === null) {
+      this.submitted.release([], page)
+      return
+    }
+    const own = page === null ? pages : [...pages, page]
+    const run = { sequence, tokens: [0], position: next, pages: own, stateIn, stateOut: states[0], firstRow }
+    this.submitted.submit(run, () => this.pass.submitNext(), page)
   }
 }

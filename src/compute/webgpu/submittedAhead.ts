@@ -1,7 +1,8 @@
 // One step that was submitted before anybody asked for it. The step that wants just this takes it; whatever else comes drops it,
-// which leaves no trace: it has written recurrent states of its own and rows past the committed length, which nobody reads.
+// which leaves no trace: it has written recurrent states of its own and rows past the committed length, which nobody reads, or which are in a page of its own.
 import type { DecodeResult } from './decodePass.js'
 import type { GpuSequence } from './gpuSequence.js'
+import type { KvPool } from './kvPool.js'
 import type { StatePool } from './statePool.js'
 import type { PlannedRun, StepInfo } from './stepInfo.js'
 
@@ -14,6 +15,7 @@ export interface ActiveRun extends PlannedRun {
 interface Submitted {
   readonly run: ActiveRun
   readonly reading: Promise<DecodeResult>
+  readonly page: number | null // the last of the run's, which its sequence has not got yet
 }
 
 export class SubmittedAhead {
@@ -22,6 +24,7 @@ export class SubmittedAhead {
 
   constructor(
     private readonly states: StatePool,
+    private readonly kv: KvPool,
     private readonly info: StepInfo,
   ) {}
 
@@ -35,20 +38,28 @@ export class SubmittedAhead {
     const taken: number[] = []
     while (taken.length < count && this.states.hasFree) taken.push(this.states.take())
     if (taken.length === count) return taken
-    this.release(taken)
+    this.release(taken, null)
     return null
   }
 
-  /** The run has states that were taken here; `submit` gives null where it cannot be submitted now. */
-  submit(run: ActiveRun, submit: () => Promise<DecodeResult> | null): void {
+  /** A page after so many, where nothing has to grow for it. */
+  takePage(pages: number): number | null {
+    return this.kv.takeSpare(pages + 1)
+  }
+
+  /**
+   * The run has states that were taken here, and maybe a last page that was; `submit` gives null where it cannot be submitted
+   * now.
+   */
+  submit(run: ActiveRun, submit: () => Promise<DecodeResult> | null, page: number | null = null): void {
     this.info.write([run])
     const reading = submit()
     if (reading === null) {
-      this.release(statesOf(run))
+      this.release(statesOf(run), page)
       return
     }
     reading.catch(() => {}) // whoever takes it hears of it; the device's end is heard of elsewhere, too
-    this.next = { run, reading }
+    this.next = { run, reading, page }
   }
 
   /** Gives it to a step that wants it; null, and nothing waits any more, where it wants something else. */
@@ -58,6 +69,7 @@ export class SubmittedAhead {
     if (next === null) return null
     this.next = null
     this.claimed = next
+    if (next.page !== null) next.run.sequence.table.add(next.page)
     return next.run
   }
 
@@ -72,12 +84,14 @@ export class SubmittedAhead {
   drop(sequence?: GpuSequence): void {
     const { next } = this
     if (next === null || (sequence !== undefined && next.run.sequence !== sequence)) return
-    this.release(statesOf(next.run))
+    this.release(statesOf(next.run), next.page)
     this.next = null
   }
 
-  private release(states: readonly number[]): void {
+  /** What was taken for a run that nobody will ask for. */
+  release(states: readonly number[], page: number | null): void {
     for (const slot of states) this.states.release(slot)
+    if (page !== null) this.kv.pages.release(page)
   }
 }
 

@@ -126,7 +126,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.filling = parts.filling
     this.info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
     const patience = parts.drafts === null ? 1 : DRAFTING_PATIENCE
-    const submitted = () => new SubmittedAhead(parts.states, this.info)
+    const submitted = () => new SubmittedAhead(parts.states, parts.kv, this.info)
     this.ahead = new LookAhead(submitted(), this.info, parts.decode, patience)
     this.rounds = new RoundAhead(submitted(), parts.decode)
     const { description } = opened
