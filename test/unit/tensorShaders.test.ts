@@ -11,9 +11,9 @@ const TILES = [
   { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 2, ROW_TASKS: 1, TOKEN_TASKS: 4 },
 ]
 const EXPERTS = [
-  { SINGLE: false, GATHER: true, ROWS_SHARE: 8 },
-  { SINGLE: true, GATHER: false, ROWS_SHARE: 1 },
-].map(each => ({ ...each, SUB_ROWS: 4, FRAG_ROWS: 2, FRAG_TOKENS: 4, ROW_TASKS: 2, TOKEN_TASKS: 4, PAIRS_AT: 4096 }))
+  { SINGLE: false, GATHER: true, ROWS_SHARE: 8, SUB_ROWS: 8, FRAG_TOKENS: 4, TOKEN_TASKS: 2 },
+  { SINGLE: true, GATHER: false, ROWS_SHARE: 1, SUB_ROWS: 4, FRAG_TOKENS: 2, TOKEN_TASKS: 2 },
+].map(each => ({ ...each, FRAG_ROWS: 2, ROW_TASKS: 2, PAIRS_AT: 4096 }))
 
 const ATTENTION = { SUBGROUPS: true, PACKED_DOT: true, IN_STRIDE: 9216, PAGE_TOKENS: 64, SCALE: 0.1, SINKS: false }
 const HEADS = [

@@ -18,6 +18,8 @@ import { isForTensors, tensorMulOp } from './tensorMul.js'
 
 const ROWS = 64
 const WANTED_WORKGROUPS = 400
+const FEW_TILES = 8 // of rows: no more than a router has
+const SMALL_ROWS = 32
 
 export interface MatMulOptions {
   readonly step: GPUBuffer
@@ -81,14 +83,16 @@ interface Tile {
 // the same kernel serves prompts of any length, and no element depends on the tile it is in.
 function tileOf(gpu: GpuContext, part: MatrixPart, fast: boolean, { maxTokens, mostTile }: MatMulOptions): Tile {
   const tiles = (rows: number) => part.segments.reduce((sum, segment) => sum + Math.ceil(segment.rows / rows), 0)
-  let TOKENS = Math.min(gpu.tuning.TILE_TOKENS, mostTile ?? Number.POSITIVE_INFINITY)
+  const most = Math.min(gpu.tuning.TILE_TOKENS, mostTile ?? Number.POSITIVE_INFINITY)
+  let TOKENS = most
   while (TOKENS > 16 && tiles(ROWS) * Math.ceil(maxTokens / TOKENS) < WANTED_WORKGROUPS) TOKENS /= 2
   // A router's product is small, and waits for memory most of the time: half the rows, and several teams.
-  const isSmall = !fast && TOKENS === 16 && tiles(ROWS) * Math.ceil(maxTokens / TOKENS) < WANTED_WORKGROUPS
+  const isSmall = !fast && (tiles(ROWS) <= FEW_TILES || tiles(ROWS) * Math.ceil(maxTokens / 16) < WANTED_WORKGROUPS)
   if (!isSmall) return { ROWS, TOKENS, TEAMS: 1 }
-  const teamBytes = (ROWS / 2 + TOKENS) * 32 * 4
+  const few = Math.min(SMALL_ROWS, most)
+  const teamBytes = (SMALL_ROWS + few) * 32 * 4
   const TEAMS = 4 * teamBytes <= gpu.device.limits.maxComputeWorkgroupStorageSize ? 4 : 2
-  return { ROWS: ROWS / 2, TOKENS, TEAMS }
+  return { ROWS: SMALL_ROWS, TOKENS: few, TEAMS }
 }
 
 async function onePart(

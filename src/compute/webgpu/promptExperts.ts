@@ -10,7 +10,7 @@ import { quantizeOp } from './quantize.js'
 import type { SlotLayout, SlotMatrix } from './slotLayout.js'
 import type { PoolBuffer } from './slotPools.js'
 import { swiGluOp } from './swiGlu.js'
-import { areForTensors, TENSOR_PAIRS, tensorExpertsOp } from './tensorExperts.js'
+import { areForTensors, EXPERT_TILES, type ExpertTile, expertTile, tensorExpertsOp } from './tensorExperts.js'
 import type { Workspace } from './workspace.js'
 
 export interface PromptExperts {
@@ -26,30 +26,42 @@ export interface PromptExperts {
 
 /** Every expert of `table` applied to its tokens. */
 export async function promptExpertsOp(parts: PromptExperts, table: GPUBuffer): Promise<Op> {
-  const make = areForTensors(parts.gpu, parts.layout) ? onTensors : byProducts
-  return sequence(await Promise.all(make(parts, table)))
+  if (!areForTensors(parts.gpu, parts.layout)) return all(byProducts(parts, table))
+  const { shape } = parts.space
+  const ways = await Promise.all(
+    EXPERT_TILES.map(async tile => ({ tile, op: await all(onTensors(parts, table, tile)) })),
+  )
+  return (recorder, size) => {
+    const wanted = expertTile(shape, size.tokens)
+    ways.find(({ tile }) => tile === wanted)?.op(recorder, size)
+  }
+}
+
+async function all(ops: readonly Promise<Op>[]): Promise<Op> {
+  return sequence(await Promise.all(ops))
 }
 
 const segment = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
 
 /** Rows of pairs stay in the order of their list, which `combine` is told. */
-function onTensors(parts: PromptExperts, table: GPUBuffer) {
+function onTensors(parts: PromptExperts, table: GPUBuffer, tile: ExpertTile) {
   const { gpu, config, space, layout, pool, place, activation, hasHalves } = parts
   const { shape, step, groups, choice, normed, expertGateUp, expertAct, expertRows } = space
   const { hiddenSize, moeIntermediateSize: width } = config
   const { gate, up, down } = layout
   const common = {
+    tile,
     groups,
     pairsAt: pairsAt(shape),
     slotStride: layout.stride,
-    maxTiles: (tokens: number) => maxTiles(shape, tokens, TENSOR_PAIRS),
+    maxTiles: (tokens: number) => maxTiles(shape, tokens, tile.pairs),
   }
   const inner = { ...common, outStride: 2 * width, pairsPerRow: shape.k, gathers: true, label: 'experts' }
   const outer = { ...common, outStride: hiddenSize, pairsPerRow: 1, gathers: false, label: 'expertsDown' }
   const both = [segment(gate, 0), segment(up, width)]
   const listed = { groups, rows: (tokens: number) => mostPlaces(shape, tokens) }
   return [
-    groupTokensOp(gpu, shape, step, table, choice, groups, place, { tile: TENSOR_PAIRS }),
+    groupTokensOp(gpu, shape, step, table, choice, groups, place, { tile: tile.pairs }),
     ...(hasHalves ? [] : [halfRowsOp(gpu, normed, hiddenSize)]),
     tensorExpertsOp(gpu, pool, gate.format, gate.cols, both, normed.packed, expertGateUp, inner),
     halfGluOp(gpu, expertGateUp, expertAct.packed, width, activation, listed),

@@ -9,7 +9,8 @@ import type { Op } from './op.js'
 import type { LayerParts } from './promptLayer.js'
 import { differs, FAST, noise, runAndRead } from './selfTestTools.js'
 import type { SlotLayout, SlotMatrix } from './slotLayout.js'
-import { areForTensors, TENSOR_PAIRS, tensorExpertsOp } from './tensorExperts.js'
+import type { PoolBuffer } from './slotPools.js'
+import { areForTensors, EXPERT_TILES, type ExpertTile, tensorExpertsOp } from './tensorExperts.js'
 
 const ROWS = 16 // of a matrix that are compared
 const SLOT = 1 // where the expert is
@@ -18,17 +19,15 @@ const [SCALE, BIAS] = [0x3c, 0xbd] // the upper bytes of a positive and of a neg
 
 /** What is wrong; null where all is well, or where no layer's experts go to matrix units. `x`: [tokens, hidden], in `normed`. */
 export async function checkExperts(
-  { gpu, config, space, experts }: LayerParts,
+  parts: LayerParts,
   x: Float32Array,
   tokens: number,
   run: (op: Op, tokens: number, buffer: GPUBuffer, length: number) => Promise<Float32Array>,
 ): Promise<string | null> {
+  const { gpu, space, experts } = parts
   const layout = experts?.layouts.find(each => areForTensors(gpu, each))
   if (layout === undefined) return null
   const { device } = gpu
-  const { step, groups, normed, expertGateUp, expertAct, expertRows, shape } = space
-  const { hiddenSize, moeIntermediateSize: width } = config
-  const { gate, up, down } = layout
   const record = noiseRecord(layout)
   const made: GPUBuffer[] = []
   const put = (values: Uint8Array | Uint32Array, size = values.byteLength, at = 0) => {
@@ -37,14 +36,45 @@ export async function checkExperts(
     device.queue.writeBuffer(buffer, at, values)
     return buffer
   }
-  const buffer = put(record, (SLOT + 1) * layout.stride, SLOT * layout.stride)
-  const pool = { generation: 0, buffer }
-  const table = put(new Uint32Array(shape.experts).fill(MISSING).fill(SLOT, 0, 1))
+  const { experts: count, maxTokens, k } = space.shape
+  const expert = {
+    ...{ layout, record, x, tokens, run },
+    pool: { generation: 0, buffer: put(record, (SLOT + 1) * layout.stride, SLOT * layout.stride) },
+    table: put(new Uint32Array(count).fill(MISSING).fill(SLOT, 0, 1)),
+    choice: put(new Uint32Array(maxTokens * k)),
+  }
+  try {
+    device.queue.writeBuffer(space.step, 0, new Uint32Array([tokens, 1, 0, 0]))
+    for (const tile of EXPERT_TILES) {
+      const wrong = await checkTile(parts, expert, tile)
+      if (wrong !== null) return wrong
+    }
+    return null
+  } finally {
+    for (const each of made) each.destroy()
+  }
+}
+
+interface TestExpert {
+  readonly layout: SlotLayout
+  readonly record: Uint8Array
+  readonly pool: PoolBuffer
+  readonly table: GPUBuffer // in which it is the only one
+  readonly choice: GPUBuffer // it alone
+  readonly x: Float32Array // [tokens, hidden]
+  readonly tokens: number
+  run(op: Op, tokens: number, buffer: GPUBuffer, length: number): Promise<Float32Array>
+}
+
+async function checkTile({ gpu, config, space }: LayerParts, expert: TestExpert, tile: ExpertTile) {
+  const { step, groups, normed, expertGateUp, expertAct, expertRows, shape } = space
+  const { layout, record, pool, table, choice, x, tokens, run } = expert
+  const { hiddenSize, moeIntermediateSize: width } = config
+  const { gate, up, down } = layout
   const pairs = tokens * shape.k
-  const choice = put(new Uint32Array(shape.maxTokens * shape.k))
   const common = {
-    ...{ groups, pairsAt: pairsAt(shape), slotStride: layout.stride, label: 'experts' },
-    maxTiles: (count: number) => maxTiles(shape, count, TENSOR_PAIRS),
+    ...{ tile, groups, pairsAt: pairsAt(shape), slotStride: layout.stride, label: 'experts' },
+    maxTiles: (count: number) => maxTiles(shape, count, tile.pairs),
   }
   const inner = { ...common, outStride: 2 * width, pairsPerRow: shape.k, gathers: true }
   const outer = { ...common, outStride: hiddenSize, pairsPerRow: 1, gathers: false }
@@ -53,36 +83,30 @@ export async function checkExperts(
     { ...up, out: width },
   ]
   const act = noise(pairs * width)
-  device.queue.writeBuffer(expertAct.values, 0, act)
-  try {
-    device.queue.writeBuffer(step, 0, new Uint32Array([tokens, 1, 0, 0]))
-    const ops = await Promise.all([
-      groupTokensOp(gpu, shape, step, table, choice, groups, 0, { tile: TENSOR_PAIRS }),
-      halfRowsOp(gpu, normed, hiddenSize),
-      tensorExpertsOp(gpu, pool, gate.format, gate.cols, both, normed.packed, expertGateUp, inner),
-      halfRowsOp(gpu, expertAct, width),
-      tensorExpertsOp(gpu, pool, down.format, down.cols, [{ ...down, out: 0 }], expertAct.packed, expertRows, outer),
-    ])
-    const [group, halve, first, halveAct, second] = ops
-    const list = new Uint32Array((await runAndRead(device, group, tokens, groups, common.pairsAt + pairs)).buffer)
-    // Which pair of an expert comes first is left open.
-    const token = Math.floor(list[common.pairsAt + pairs - 1] / shape.k)
-    if (!(token < tokens)) return `pairs sorted by expert end with token ${token} of ${tokens}`
-    await run(halve, tokens, normed.packed, 4)
-    const rows = await run(first, tokens, expertGateUp, pairs * 2 * width)
-    const input = x.subarray(token * hiddenSize, (token + 1) * hiddenSize)
-    const last = rows.subarray((pairs - 1) * 2 * width)
-    const wrong =
-      differs("an expert's first product", last, productOf(gate, record, input), FAST) ??
-      differs("an expert's second product", last.subarray(width), productOf(up, record, input), FAST)
-    if (wrong !== null) return wrong
-    await run(halveAct, pairs, expertAct.packed, 4)
-    const out = await run(second, tokens, expertRows, pairs * hiddenSize)
-    const want = productOf(down, record, act.subarray((pairs - 1) * width))
-    return differs("an expert's last product", out.subarray((pairs - 1) * hiddenSize), want, FAST)
-  } finally {
-    for (const each of made) each.destroy()
-  }
+  gpu.device.queue.writeBuffer(expertAct.values, 0, act)
+  const [group, halve, first, halveAct, second] = await Promise.all([
+    groupTokensOp(gpu, shape, step, table, choice, groups, 0, { tile: tile.pairs }),
+    halfRowsOp(gpu, normed, hiddenSize),
+    tensorExpertsOp(gpu, pool, gate.format, gate.cols, both, normed.packed, expertGateUp, inner),
+    halfRowsOp(gpu, expertAct, width),
+    tensorExpertsOp(gpu, pool, down.format, down.cols, [{ ...down, out: 0 }], expertAct.packed, expertRows, outer),
+  ])
+  const list = new Uint32Array((await runAndRead(gpu.device, group, tokens, groups, common.pairsAt + pairs)).buffer)
+  // Which pair of an expert comes first is left open.
+  const token = Math.floor(list[common.pairsAt + pairs - 1] / shape.k)
+  if (!(token < tokens)) return `pairs sorted by expert end with token ${token} of ${tokens}`
+  await run(halve, tokens, normed.packed, 4)
+  const rows = await run(first, tokens, expertGateUp, pairs * 2 * width)
+  const input = x.subarray(token * hiddenSize, (token + 1) * hiddenSize)
+  const last = rows.subarray((pairs - 1) * 2 * width)
+  const wrong =
+    differs("an expert's first product", last, productOf(gate, record, input), FAST) ??
+    differs("an expert's second product", last.subarray(width), productOf(up, record, input), FAST)
+  if (wrong !== null) return wrong
+  await run(halveAct, pairs, expertAct.packed, 4)
+  const out = await run(second, tokens, expertRows, pairs * hiddenSize)
+  const want = productOf(down, record, act.subarray((pairs - 1) * width))
+  return differs("an expert's last product", out.subarray((pairs - 1) * hiddenSize), want, FAST)
 }
 
 /** An expert's bytes: any codes, scales and biases of some size. */

@@ -5,18 +5,32 @@ import { PAIRS_STEP } from './groupTokens.js'
 import type { GroupedMatMulOptions } from './matMul.js'
 import { formatConstants, type GpuFormat, type MatrixSegment } from './matrixWeights.js'
 import { type Op, rebound } from './op.js'
+import type { ChoiceShape } from './router.js'
 import { segmentTable } from './segments.js'
 import type { SlotLayout, SlotMatrix } from './slotLayout.js'
 import type { PoolBuffer } from './slotPools.js'
 
-/** Pairs of an expert per tile. */
-export const TENSOR_PAIRS = 64
+/** Pairs of an expert per tile, and subgroups of a workgroup. */
+export interface ExpertTile {
+  readonly pairs: number
+  readonly subgroups: number
+}
+
+/** For experts with few tokens each: small workgroups wait for weights side by side. */
+const SHORT_TILE: ExpertTile = { pairs: 32, subgroups: 4 }
+/** For experts with many: more is done with weights once they are there. */
+const LONG_TILE: ExpertTile = { pairs: 64, subgroups: 8 }
+export const EXPERT_TILES = [SHORT_TILE, LONG_TILE]
+
 const STAGE_COLS = 64
 const FRAG_ROWS = 2 // matrices of 16 rows that a subgroup has
-/** Subgroups of a workgroup, from many to few: many bring inputs for more rows at once. */
-const SUBGROUPS = [8, 4]
 
 const rowsOf = (subgroups: number) => subgroups * FRAG_ROWS * 16
+
+/** By how many tokens an expert has on average. Results do not depend on it. */
+export function expertTile({ k, experts }: Pick<ChoiceShape, 'k' | 'experts'>, tokens: number): ExpertTile {
+  return (tokens * k) / experts < SHORT_TILE.pairs ? SHORT_TILE : LONG_TILE
+}
 
 /** Whether a layer's experts go there: tiles end where matrices do, and a thread brings 16 bytes at a time. */
 export function areForTensors(gpu: GpuContext, { stride, gate, up, down }: SlotLayout): boolean {
@@ -24,7 +38,7 @@ export function areForTensors(gpu: GpuContext, { stride, gate, up, down }: SlotL
     format.bits === 4 &&
     format.block === undefined &&
     bias === undefined &&
-    SUBGROUPS.some(count => rows % rowsOf(count) === 0) &&
+    rows % rowsOf(SHORT_TILE.subgroups) === 0 &&
     cols % (8 * format.group) === 0 &&
     [stride, weight, scales, biases].every(offset => offset % 16 === 0)
   const isAlike = JSON.stringify(gate.format) === JSON.stringify(up.format)
@@ -32,6 +46,7 @@ export function areForTensors(gpu: GpuContext, { stride, gate, up, down }: SlotL
 }
 
 export interface TensorExpertsOptions extends Omit<GroupedMatMulOptions, 'step' | 'pairTile'> {
+  readonly tile: ExpertTile
   /** Inputs are rows of tokens; else they lie in the order of pairs. */
   readonly gathers: boolean
 }
@@ -45,9 +60,10 @@ export async function tensorExpertsOp(
   segments: readonly MatrixSegment[],
   halves: GPUBuffer,
   out: GPUBuffer,
-  options: TensorExpertsOptions,
+  { tile, ...options }: TensorExpertsOptions,
 ): Promise<Op> {
-  const subgroups = SUBGROUPS.find(count => segments.every(({ rows }) => rows % rowsOf(count) === 0)) as number
+  const isApt = segments.every(segment => segment.rows % rowsOf(tile.subgroups) === 0)
+  const { subgroups } = isApt ? tile : SHORT_TILE
   const rows = rowsOf(subgroups)
   const threads = 32 * subgroups
   const kernel = await gpu.kernels.get('tensorExperts', {
@@ -56,9 +72,9 @@ export async function tensorExpertsOp(
     SINGLE: segments.length === 1,
     SUB_ROWS: subgroups,
     FRAG_ROWS,
-    FRAG_TOKENS: TENSOR_PAIRS / PAIRS_STEP,
+    FRAG_TOKENS: tile.pairs / PAIRS_STEP,
     ROW_TASKS: (rows * STAGE_COLS) / 32 / threads, // units that a thread brings per stage
-    TOKEN_TASKS: (TENSOR_PAIRS * STAGE_COLS) / 8 / threads,
+    TOKEN_TASKS: (tile.pairs * STAGE_COLS) / 8 / threads,
     GATHER: options.gathers,
     PAIRS_AT: options.pairsAt,
     ROWS_SHARE: options.pairsPerRow,

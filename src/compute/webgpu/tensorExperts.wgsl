@@ -6,6 +6,7 @@
 #include tensorTiles
 #include segments
 
+const STAGE = 64u; // columns
 const SUBGROUP = 32u;
 const WG = SUBGROUP * SUB_ROWS;
 const TOKENS = FRAG_TOKENS * 16u;
@@ -45,6 +46,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let from_$(i) = firstRow + row_$(i);
   let codesAt_$(i) = weightBase + from_$(i) * units + unit_$(i);
   var codes_$(i) = weights[codesAt_$(i)];
+  var after_$(i) = weights[codesAt_$(i) + min(STAGE, cols - STAGE) / 32u];
   var scales_$(i) = weights[scaleBase + from_$(i) * eights];
   var biases_$(i) = weights[biasBase + from_$(i) * eights];
 #endfor
@@ -61,12 +63,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (isIn_$(i)) { inputs_$(i) = x[inputAt_$(i)]; }
 #endfor
   for (var column = 0u; column < cols; column += STAGE) {
-    if (column > 0u && column % (8u * GROUP) == 0u) {
-#for i ROW_TASKS
-      scales_$(i) = weights[scaleBase + from_$(i) * eights + column / (8u * GROUP)];
-      biases_$(i) = weights[biasBase + from_$(i) * eights + column / (8u * GROUP)];
-#endfor
-    }
 #for i ROW_TASKS
     {
       let index = (column + unit_$(i) * 32u) / GROUP;
@@ -79,11 +75,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (isIn_$(i)) { tokenTile[token_$(i) * STRIDE + thread % 8u] = inputs_$(i); }
 #endfor
     workgroupBarrier();
-    // What comes next is on its way while this is multiplied.
+    // What comes next is on its way while this is multiplied; weights, which come from far, for two stages.
     let next = min(column + STAGE, cols - STAGE);
 #for i ROW_TASKS
-    codes_$(i) = weights[codesAt_$(i) + next / 32u];
+    codes_$(i) = after_$(i);
+    after_$(i) = weights[codesAt_$(i) + min(column + 2u * STAGE, cols - STAGE) / 32u];
 #endfor
+    if (next % (8u * GROUP) == 0u) {
+#for i ROW_TASKS
+      scales_$(i) = weights[scaleBase + from_$(i) * eights + next / (8u * GROUP)];
+      biases_$(i) = weights[biasBase + from_$(i) * eights + next / (8u * GROUP)];
+#endfor
+    }
 #for i TOKEN_TASKS
     if (isIn_$(i)) { inputs_$(i) = x[inputAt_$(i) + next / 8u]; }
 #endfor

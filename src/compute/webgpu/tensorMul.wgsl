@@ -6,6 +6,7 @@
 #include tensorTiles
 #include segments
 
+const STAGE = 64u; // columns
 const SUBGROUP = 32u;
 const SUBGROUPS_USED = SUB_TOKENS * SUB_ROWS;
 const WG = SUBGROUP * SUBGROUPS_USED;
@@ -52,12 +53,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var inputs_$(i) = x[inputAt_$(i)];
 #endfor
   for (var column = 0u; column < cols; column += STAGE) {
-    if (column > 0u && column % (8u * GROUP) == 0u) {
-#for i ROW_TASKS
-      scales_$(i) = weights[segment.scales / 8u + from_$(i) * eights + column / (8u * GROUP)];
-      biases_$(i) = weights[segment.biases / 8u + from_$(i) * eights + column / (8u * GROUP)];
-#endfor
-    }
 #for i ROW_TASKS
     {
       let index = (column + unit_$(i) * 32u) / GROUP;
@@ -75,6 +70,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for i ROW_TASKS
     codes_$(i) = weights[codesAt_$(i) + next / 32u];
 #endfor
+    if (next % (8u * GROUP) == 0u) {
+#for i ROW_TASKS
+      scales_$(i) = weights[segment.scales / 8u + from_$(i) * eights + next / (8u * GROUP)];
+      biases_$(i) = weights[segment.biases / 8u + from_$(i) * eights + next / (8u * GROUP)];
+#endfor
+    }
 #for i TOKEN_TASKS
     inputs_$(i) = x[inputAt_$(i) + next / 8u];
 #endfor

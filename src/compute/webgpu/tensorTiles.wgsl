@@ -1,9 +1,8 @@
-// What products on matrix units have in workgroup memory, 64 columns at a time: weights of 4 bits as half floats, and inputs beside
+// What products on matrix units have in workgroup memory, STAGE columns at a time: weights of 4 bits as half floats, and inputs beside
 // them, both by rows, so that columns beside each other are loaded together. Tiles are made of eight half floats at a time. Inputs
 // are a 16th of what they stand for and weights 16 times: so sums are right as they are, and neither is too large or too small.
 #include halves
 
-const STAGE = 64u; // columns
 const STRIDE = STAGE / 8u + 1u; // eights from one row to the next: rows do not begin in the same banks
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
