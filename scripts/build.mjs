@@ -1,5 +1,5 @@
 // Builds dist/ from nothing, by npm alone. Each step is a function; `node scripts/build.mjs ts` runs just that one.
-import { execFileSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
@@ -13,8 +13,21 @@ import { writeChanged } from './writeChanged.mjs'
 const root = join(dirname(fileURLToPath(import.meta.url)), '..')
 const require = createRequire(import.meta.url)
 
+const running = new Set()
+
+/** Runs a program of its own. Resolves when it has ended well; when one has not, the others are ended, too. */
 function node(...args) {
-  execFileSync(process.execPath, args, { cwd: root, stdio: 'inherit' })
+  return new Promise((resolve, reject) => {
+    const program = spawn(process.execPath, args, { cwd: root, stdio: 'inherit' })
+    running.add(program)
+    program.once('error', reject)
+    program.once('close', (code, signal) => {
+      running.delete(program)
+      if (code === 0) return resolve()
+      for (const other of running) other.kill()
+      reject(new Error(`${args[0]} ${code === null ? `was ended by ${signal}` : `failed with ${code}`}`))
+    })
+  })
 }
 
 /** Whether `output` is there and made after the last change of all `inputs`. */
@@ -25,7 +38,7 @@ function isNewer(output, inputs) {
 /** Compiles AssemblyScript; modules take addresses and sizes only: no runtime, no data segments. */
 function assemble(source, outFile, ...options) {
   const asc = join(dirname(require.resolve('assemblyscript/package.json')), 'bin', 'asc.js')
-  node(
+  return node(
     ...[asc, source, '--outFile', outFile, '--runtime', 'stub', '--noAssert', '--optimizeLevel', '3'],
     ...['--shrinkLevel', '0', '--importMemory', '--noExportMemory', '--initialMemory', '1', ...options],
   )
@@ -67,16 +80,18 @@ const steps = {
     writeChanged(target, module)
   },
   /** The checksum's two modules, for shared and for plain memory, as text: every thread and worker has them at once. */
-  checksum() {
+  async checksum() {
     const source = join(root, 'src/storage/assembly/blockHash.ts')
     const target = join(root, 'src/storage/blockHash.generated.ts')
     if (isNewer(target, [source, fileURLToPath(import.meta.url)])) return
     const folder = mkdtempSync(join(tmpdir(), 'moeflux-build-'))
-    const entries = Object.entries({ shared: sharedMemory, plain: [] }).map(([name, options]) => {
-      const file = join(folder, `${name}.wasm`)
-      assemble(source, file, '--enable', 'simd', ...options)
-      return `  ${name}: '${readFileSync(file).toString('base64')}',\n`
-    })
+    const entries = await Promise.all(
+      Object.entries({ shared: sharedMemory, plain: [] }).map(async ([name, options]) => {
+        const file = join(folder, `${name}.wasm`)
+        await assemble(source, file, '--enable', 'simd', ...options)
+        return `  ${name}: '${readFileSync(file).toString('base64')}',\n`
+      }),
+    )
     rmSync(folder, { recursive: true })
     const comment = '// Made by scripts/build.mjs from assembly/blockHash.ts.'
     writeFileSync(target, `${comment}\nexport const blockHashModules = {\n${entries.join('')}} as const\n`)
@@ -84,29 +99,32 @@ const steps = {
   /** The sources, compiled one by one, and threads and the command made of them. */
   async ts() {
     steps.wgsl()
-    steps.checksum()
+    await steps.checksum()
     mkdirSync(join(root, 'dist'), { recursive: true })
     // An incremental build believes its notes and not the folder: without output they must go.
     if (!existsSync(join(root, 'dist/index.js'))) rmSync(join(root, 'dist/.tsbuildinfo'), { force: true })
     const typescript = dirname(require.resolve('typescript/package.json'))
-    node(join(typescript, 'bin', 'tsc'), '-p', 'tsconfig.json')
+    await node(join(typescript, 'bin', 'tsc'), '-p', 'tsconfig.json')
     removeOrphans()
     await bundleThreads()
     await bundleCommand()
   },
-  wasm() {
+  async wasm() {
     const sources = join(root, 'src/compute/wasm/assembly')
     const inputs = [...readdirSync(sources).map(name => join(sources, name)), fileURLToPath(import.meta.url)]
     const builds = { baseline: [], relaxed: ['--enable', 'relaxed-simd'] }
-    for (const [name, features] of Object.entries(builds)) {
-      const outFile = `dist/compute/wasm/kernels.${name}.wasm`
-      if (isNewer(join(root, outFile), inputs)) continue
-      assemble(join(sources, 'index.ts'), outFile, '--enable', 'simd', ...sharedMemory, ...features)
-    }
+    mkdirSync(join(root, 'dist/compute/wasm'), { recursive: true })
+    await Promise.all(
+      Object.entries(builds).map(async ([name, features]) => {
+        const outFile = `dist/compute/wasm/kernels.${name}.wasm`
+        if (isNewer(join(root, outFile), inputs)) return
+        await assemble(join(sources, 'index.ts'), outFile, '--enable', 'simd', ...sharedMemory, ...features)
+      }),
+    )
   },
   /** The built-in model, packed by the converter of this very build. */
   demo() {
-    node(join(root, 'scripts/packDemo.mjs'))
+    return node(join(root, 'scripts/packDemo.mjs'))
   },
   /**
    * The workers of moeflux/browser, each one file beside its entry with all it imports: pages need no bundler for them,
@@ -151,7 +169,7 @@ const steps = {
     const isNew = isNewer(join(root, 'dist/web/index.html'), [...inputs, lock, fileURLToPath(import.meta.url)])
     if (isNew && isNoted('web')) return
     const vite = join(dirname(require.resolve('vite/package.json')), 'bin', 'vite.js')
-    node(vite, 'build', '--config', 'src/web/vite.config.mjs')
+    return node(vite, 'build', '--config', 'src/web/vite.config.mjs')
   },
   /** The licences of all that was bundled: with the package, and with the site that `moeflux web` makes of it. */
   licences() {
@@ -171,7 +189,12 @@ if (wanted[0] === 'clean') {
   clean()
   if (wanted.length === 0) process.exit()
 }
-for (const name of wanted.length > 0 ? wanted : Object.keys(steps)) {
+// The kernels take longest to compile, and nothing needs them before the built-in model is packed.
+if (wanted.length === 0) {
+  await Promise.all([steps.wasm(), steps.ts()])
+  wanted.push('demo', 'browser', 'web', 'licences')
+}
+for (const name of wanted) {
   if (!(name in steps)) throw new Error(`no build step '${name}'; there are: ${Object.keys(steps).join(', ')}`)
   await steps[name]()
 }
