@@ -46,7 +46,7 @@ const sides = []
 for (const word of options.drafts.split(',')) {
   const drafts = word === 'auto' ? word : Number(word)
   const model = shared ?? (await open(drafts))
-  const governor = shared === null ? model.drafts : new DraftGovernor(drafts)
+  const governor = shared === null ? model.drafts : new DraftGovernor(drafts, 3, 0.15)
   sides.push({ drafts, model, governor, milliseconds: [], processor: [] })
 }
 const { vocabSize } = sides[0].model
@@ -80,6 +80,7 @@ async function round(context, governor, token, left) {
 async function takeTurn(side, number) {
   const context = side.model.createContext({ maxCheckpoints: 0 })
   let { argmax: token } = await context.evaluate(prompt ?? stream(number, 16))
+  side.governor?.answerBegins()
   const used = process.cpuUsage()
   const from = performance.now()
   for (let left = turn; left > 0; ) {

@@ -183,6 +183,7 @@ async function oneRun(
     tick(prompt.length)
     const into = logits === null ? undefined : new Float32Array(logits.length)
     const { drafts } = model
+    drafts?.answerBegins()
     for (let i = 0; drafts !== null && i < options.decodeTokens; ) {
       const round = await draftRound(context, drafts, argmax as number, options.decodeTokens - i, options)
       argmax = round.next

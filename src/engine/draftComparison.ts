@@ -1,127 +1,189 @@
 // Two numbers of guesses by turns: some rounds with the number in use, some with its rival, and how much longer the rival's took, turn by
 // turn, so that what slows down both says nothing. Rounds with the number in use go on for as long as nobody asks for the rival; the
-// last of them are what it is compared with. The first rounds of each side do not count: what was done ahead for the other side is thrown
-// away in them, and a GPU decodes ahead only after a few tokens without guesses.
+// last of them are what it is compared with. Changing over has its price, so a turn is long, and it ends in its middle where the difference
+// is clear. Where nothing was guessed before, the rounds that do not count have one guess, but for the last: they cost least, and
+// show whether a rival with more can be any good.
 import { middleOf } from '../experts/middleOf.js'
+import { SteadyRounds } from './steadyRounds.js'
 
-const COUNTED = 2 // rounds of a side, in a turn
-const SETTLING = { without: 4, guessing: 1 } // rounds before them
-const LEAST_TURNS = 5
-const LEAST_TO_REFUSE = 3 // a rival that is clearly worse
-const MOST_TURNS = { toRefuse: 12, toTake: 48 } // a rival that seems better costs nothing
+export const BASE_ROUNDS = 6 // of the number in use that count in a turn
+const RIVAL_ROUNDS = 8 // the same of the rival
+const LEAST = { toRefuse: 3, toTake: 4 } // rounds of the rival that count
+const MOST_TURNS = { toRefuse: 8, toTake: 24 } // a rival that seems better costs nothing
+const FEW_TURNS = 4 // where guesses are in use: others hardly differ from them, and doing without costs
+const MOST_COST = 6 // rounds: what takes longer was put aside by the system
+const NOT_ITS_OWN = 1.3 // times what rounds of a kind take: more is the price of changing over, or of other programs
 const DISTURBED = 0.7 // more guesses take longer: where they took so much less, the others were put aside by the system
-const SURE = 2 // times what turns differ by
+export const MARGIN = 1.03 // another number must be so much better to take over
+const SURE = 2.5 // times the standard error
+const LEAST_SPREAD = 0.02 // of rounds, where they seem to take the same time
+const DRIFT = 0.04 // by what the machine may be slower or faster from one side of a turn to the other
+
+interface Turn {
+  readonly base: readonly number[] // seconds of rounds, each
+  readonly rival: readonly number[]
+}
 
 export class DraftComparison {
-  /** What the rival's rounds take, in rounds with the number in use, by all there were: of few the shortest, since one may have been put aside. */
-  cost: number | null = null
-  private readonly turns: { readonly base: number; readonly rival: number }[] = [] // seconds of a round, each
-  private readonly costs: number[] = [] // of the rival's rounds, in rounds with the number in use
-  private base: number[] = [] // seconds of its rounds since the rival's last one
-  private trial: number[] | null = null // seconds of the rival's in this turn
+  private readonly turns: Turn[] = []
+  private readonly costs = new Map<number, number[]>() // of rounds that were tried, in rounds with the number in use, by guesses
+  private tokens = 0 // that these gave
+  private trial: SteadyRounds | null = null // the rival's in this turn
 
-  /** Numbers of guesses: the one in use, and another. */
+  /** Numbers of guesses: the one in use, and another. `base`: the last rounds of the one in use. */
   constructor(
     readonly inUse: number,
-    readonly rival: number,
+    public rival: number,
+    private readonly base: SteadyRounds,
   ) {}
 
   /** What the next round should have. */
   get count(): number {
-    return this.trial === null ? this.inUse : this.rival
+    const { trial, inUse, rival } = this
+    if (trial === null) return inUse
+    return inUse === 0 && trial.unsettled > 1 ? Math.min(rival, 1) : rival
+  }
+
+  get isTrial(): boolean {
+    return this.trial !== null
   }
 
   /** Rounds with the number in use that must come before the rival's. */
   get roundsToRival(): number {
-    return this.trial === null ? Math.max(0, settling(this.inUse) + COUNTED - this.base.length) : 0
+    return this.trial === null ? this.base.missing : 0
   }
 
   /** From here on the rival's rounds. Call when `roundsToRival` is 0. */
   beginTrial(): void {
-    this.trial ??= []
+    this.trial ??= new SteadyRounds(this.rival, RIVAL_ROUNDS)
   }
 
-  /** A round with `count` guesses took so long. True: a turn has ended with it. */
-  add(seconds: number): boolean {
-    const { trial } = this
+  /** A round with `count` guesses took so long and gave so many tokens. True: a turn has ended with it. */
+  add(seconds: number, tokens: number): boolean {
+    const { trial, count } = this
     if (trial === null) {
-      this.base.push(seconds)
-      if (this.base.length > settling(this.inUse) + COUNTED) this.base.shift()
+      this.base.add(seconds)
       return false
     }
-    trial.push(seconds)
-    const cost = seconds / this.baseSeconds
-    this.costs.push(this.rival > this.inUse ? Math.max(1, cost) : cost)
-    this.cost = this.costs.length < 3 ? Math.min(...this.costs) : middleOf(this.costs)
-    return trial.length === settling(this.rival) + COUNTED && this.endTrial()
+    const cost = Math.min(MOST_COST, seconds / this.baseSeconds)
+    const costs = this.costs.get(count) ?? []
+    costs.push(count > this.inUse ? Math.max(1, cost) : cost)
+    this.costs.set(count, costs)
+    this.tokens += tokens
+    trial.add(seconds)
+    if (trial.missing > 0) return false
+    this.endTrial()
+    return true
   }
 
-  /** No more rounds of the rival in this turn: what there is counts. False: there were none. */
-  endTrial(): boolean {
-    const hadRounds = this.trial !== null && this.trial.length > 0
-    if (this.trial !== null && this.trial.length > 0) {
-      const turn = { base: this.baseSeconds, rival: mean(this.trial.slice(-COUNTED)) }
-      const [fewer, more] = this.rival > this.inUse ? [turn.base, turn.rival] : [turn.rival, turn.base]
-      if (more > DISTURBED * fewer) this.turns.push(turn)
-    }
+  /** Something else came in between: the next rounds say little. */
+  unsettle(): void {
+    this.base.unsettle()
+    this.trial?.unsettle()
+  }
+
+  /** No more rounds of the rival in this turn: what there is counts. */
+  endTrial(): void {
+    this.turns.splice(0, this.turns.length, ...this.allTurns)
     this.trial = null
-    this.base = []
-    return hadRounds
+    this.base.restart()
   }
 
-  get rivalRounds(): number {
-    return this.costs.length
+  /**
+   * What rounds with so many guesses took, in rounds with the number in use, where there were `least` of them: a quarter took less. The others
+   * may have been put aside, or were the first after rounds without.
+   */
+  cost(guesses: number, least = 1): number | null {
+    const costs = this.costs.get(guesses) ?? []
+    return costs.length < least ? null : [...costs].sort((a, b) => a - b)[costs.length >> 2]
+  }
+
+  /** Tokens that could have been made with the number in use, in the time of what was tried, less those that were. */
+  get loss(): number {
+    let spent = 0
+    for (const costs of this.costs.values()) {
+      const most = NOT_ITS_OWN * (costs.length < 4 ? Math.min(...costs) : middleOf(costs))
+      for (const cost of costs) spent += Math.min(most, cost)
+    }
+    return spent - this.tokens
   }
 
   /** `tokens`: what a round of the rival gives, in those of one with the number in use; with the standard error of its logarithm. */
   isDone(tokens: number, doubt: number): boolean {
-    const { length } = this.turns
-    if (this.trial !== null || length < LEAST_TO_REFUSE) return false
+    const turns = this.allTurns
+    if (turns.length === 0) return false
     const isBetter = tokens > this.ratio
-    if (length < (isBetter ? LEAST_TURNS : LEAST_TO_REFUSE)) return false
-    return length >= (isBetter ? MOST_TURNS.toTake : MOST_TURNS.toRefuse) || this.isClear(tokens, doubt)
+    const rounds = turns.reduce((sum, { rival }) => sum + rival.length, 0)
+    if (rounds >= (isBetter ? LEAST.toTake : LEAST.toRefuse) && this.isClear(tokens, doubt)) return true
+    const couldBe = Math.log(tokens / this.ratio) + Math.hypot(this.doubt, doubt)
+    if (rounds > LEAST.toTake && couldBe < Math.log(MARGIN)) return true
+    const most = isBetter ? MOST_TURNS.toTake : MOST_TURNS.toRefuse
+    return this.turns.length >= (this.inUse > 0 ? FEW_TURNS : most)
   }
 
-  /** Whether the difference is larger than what turns differ by and what guesses may come to. */
-  isClear(tokens: number, doubt: number): boolean {
-    return Math.abs(Math.log(tokens / this.ratio)) > SURE * Math.hypot(this.doubt, doubt)
+  /** Whether the difference is so many times larger than what turns differ by and what guesses may come to. */
+  isClear(tokens: number, doubt: number, times: number = SURE): boolean {
+    return Math.abs(Math.log(tokens / this.ratio)) > times * Math.hypot(this.doubt, doubt)
   }
 
   /** Whether there is anything to compare. */
   get hasTurns(): boolean {
-    return this.turns.length > 0
+    return this.allTurns.length > 0
   }
 
   /** How much longer a round of the rival takes. */
   get ratio(): number {
-    return Math.exp(middleOf(this.logRatios))
+    return Math.exp(middleOrMean(logRatios(this.allTurns)))
   }
 
   /** Seconds of a round with the number in use. */
   get seconds(): number {
-    return middleOf(this.turns.map(({ base }) => base))
+    return middleOf(this.allTurns.map(({ base }) => middleOf(base)))
   }
 
-  private get logRatios(): number[] {
-    return this.turns.map(({ base, rival }) => Math.log(rival / base))
+  /** The same, in this turn. */
+  get baseSeconds(): number {
+    return middleOf(this.base.seconds)
   }
 
-  /** The standard error of the ratio's logarithm. */
+  /** With the turn that has not ended, where the rival had some rounds that count. */
+  private get allTurns(): readonly Turn[] {
+    const rival = this.trial?.seconds ?? []
+    if (rival.length < LEAST.toRefuse) return this.turns
+    const turn = { base: [...this.base.seconds], rival: [...rival] }
+    const longer = (this.rival > this.inUse ? 1 : -1) * logRatio(turn, turn)
+    return longer > Math.log(DISTURBED) ? [...this.turns, turn] : this.turns
+  }
+
+  /** The standard error of the ratio's logarithm, by what rounds of a side differ by and by what turns do. */
   private get doubt(): number {
-    const ratios = this.logRatios
-    const middle = middleOf(ratios)
-    return (1.86 * middleOf(ratios.map(ratio => Math.abs(ratio - middle)))) / Math.sqrt(ratios.length)
-  }
-
-  private get baseSeconds(): number {
-    return mean(this.base.slice(-COUNTED))
+    const turns = this.allTurns
+    const offs = turns.flatMap(({ base, rival }) => [...off(base.map(Math.log)), ...off(rival.map(Math.log))])
+    const spread = Math.max(LEAST_SPREAD, 1.48 * middleOf(offs))
+    const variances = turns.map(
+      ({ base, rival }) => 1.6 * spread ** 2 * (1 / base.length + 1 / rival.length) + DRIFT ** 2,
+    )
+    const byRounds = Math.sqrt(variances.reduce((a, b) => a + b)) / turns.length
+    if (turns.length < 3) return byRounds
+    return Math.max(byRounds, (1.86 * middleOf(off(logRatios(turns)))) / Math.sqrt(turns.length))
   }
 }
 
-function settling(guesses: number): number {
-  return guesses === 0 ? SETTLING.without : SETTLING.guessing
+/** Of each turn, between the rounds with the number in use before it and after it, since the machine may be on its way from slow to fast. */
+function logRatios(turns: readonly Turn[]): number[] {
+  return turns.map((turn, i) => logRatio(turn, turns[i + 1] ?? turn))
 }
 
-function mean(values: readonly number[]): number {
-  return values.reduce((a, b) => a + b) / values.length
+function logRatio({ base, rival }: Turn, next: Turn): number {
+  return Math.log(middleOf(rival)) - (Math.log(middleOf(base)) + Math.log(middleOf(next.base))) / 2
+}
+
+/** How far values are from their middle. */
+function off(values: readonly number[]): number[] {
+  const middle = middleOf(values)
+  return values.map(value => Math.abs(value - middle))
+}
+
+function middleOrMean(values: readonly number[]): number {
+  return values.length < 3 ? values.reduce((a, b) => a + b, 0) / values.length : middleOf(values)
 }

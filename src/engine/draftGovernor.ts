@@ -1,13 +1,17 @@
 // How many tokens to guess ahead of each step: what pays, by how long rounds take with 0 to 3 guesses and how often guesses
-// come true. A round is drafting and the step that checks. The number in use is compared with a rival in turns of a few rounds, so that
-// both meet the same machine, caches and text, and until the difference is larger than what times vary by. Where nothing is guessed, a
-// budget says when another trial may be made (draftBudget.ts): however bad guesses are, hardly anything is lost. Where nothing will be
-// guessed for a while, the head need not be kept up to date. Pure: knows no clock, no model.
+// come true. A round is drafting and the step that checks. The number in use is compared with a rival in turns of some rounds, so that
+// both meet the same machine, caches and text, and until the difference is larger than what times vary by. The first rival is the largest
+// number: its rounds say how often fewer guesses would come true, too. Where nothing is guessed, a budget says when another trial may be
+// made (draftBudget.ts): however bad guesses are, hardly anything is lost. Where nothing will be guessed for a while, the head need not be
+// kept up to date. Pure: knows no clock, no model.
 import { MOST_GUESSES } from '../compute/backend.js'
 import { middleOf } from '../experts/middleOf.js'
 import { DraftBudget, HEAD_COST } from './draftBudget.js'
-import { DraftComparison } from './draftComparison.js'
-import { DraftRates } from './draftRates.js'
+import { BASE_ROUNDS, DraftComparison, MARGIN } from './draftComparison.js'
+import { DraftOutlook } from './draftOutlook.js'
+import { draftReason, type Measured, measuredBy } from './draftReason.js'
+import { SteadyRounds } from './steadyRounds.js'
+import { Warmth } from './warmth.js'
 
 export type Drafts = 'auto' | 0 | 1 | 2 | 3
 
@@ -26,51 +30,50 @@ export interface DraftStats {
   readonly reason: string // in a few words
 }
 
-/** What a comparison with doing without has come to. */
-interface Measured {
-  readonly guesses: number
-  readonly seconds: number // of a round without
-  readonly cost: number // of one with guesses, in those without
-}
-
-const WARM_UP = 8 // rounds before the first comparison
-const FIRST_PAUSE = 64 // rounds from one to the next
-const AFTER_CHANGE = 24 // the same when the last one changed the number
-const AFTER_GAIN = 2 // the same when more guesses turned out better: still more may be
-const LONGEST_PAUSE = { without: 8192, guessing: 512 } // who guesses has something to lose
-const HOPE = 0.85 // of the speed without, for which more guesses are tried before the pause
-const MARGIN = 1.03 // another number must be so much better to take over
+const PAUSE = 64 // rounds from one comparison to the next
+const AFTER_GAIN = 4 // the same when another number may be better still
+const LONGEST_PAUSE = { without: 8192, guessing: 1024 } // who guesses has something to lose
+const TRIAL = 4 // rounds of a rival that are worth changing over
 const FELL = 0.98 // of the speed without: guesses that come true less often than they did
-const SLOWER = 1.3 // rounds that take so much longer than they did are compared again
-const WATCHED = 9 // rounds
+const CHANGED = 1.3 // rounds that take so much longer or shorter than they did are compared again
+const WATCH = 32 // rounds after which this is looked at
 const SIGHT = 32 // tokens that the head must have seen to guess nearly as well as if it had seen all
+const STEADY = { without: 6, guessing: 5 } // rounds that get no faster, of code that is warm
 
 export class DraftGovernor {
-  private readonly rates = new DraftRates()
-  private readonly budget = new DraftBudget()
+  private readonly outlook: DraftOutlook
+  private readonly budget: DraftBudget
+  private readonly warmths: readonly Warmth[]
   private readonly totals = { guesses: 0, accepted: 0, rounds: 0 }
-  private readonly costs = new Float64Array(MOST_GUESSES + 1).fill(1) // of a round, in rounds without guesses, as measured last
   private best = 0
+  private recent = new SteadyRounds(0, BASE_ROUNDS) // with the number in use
   private comparison: DraftComparison | null = null
-  private trialTokens = 0 // made in the rival's rounds of this comparison
   private sight = SIGHT // tokens that the head has seen, 0: it is not kept up to date
   private told: Measured | null = null
-  private rivals: number[] = [1] // to come, before the next long pause
+  private rivals: number[] // to come, before the next long pause
   private checks = 0
-  private recent: number[] = [] // seconds of the last rounds with the number in use
-  private expected = Number.POSITIVE_INFINITY // their middle when it was compared
-  private pause = FIRST_PAUSE
-  private left = WARM_UP // rounds to the next comparison
+  private expected = Number.NaN // seconds of a round with the number in use when it was compared
+  private pause = PAUSE
+  private left = 0 // rounds to the next comparison
 
+  /** `most`: that there is memory for. `coldSeconds`: what trials may cost while their code is being compiled. */
   constructor(
     readonly choice: Drafts,
-    private readonly most: number = MOST_GUESSES, // that there is memory for
-  ) {}
+    private readonly most: number = MOST_GUESSES,
+    coldSeconds = 0,
+  ) {
+    this.outlook = new DraftOutlook(most)
+    this.budget = new DraftBudget(coldSeconds)
+    this.rivals = [most]
+    this.warmths = Array.from({ length: MOST_GUESSES + 1 }, (_, guesses) => {
+      return new Warmth(guesses === 0 ? STEADY.without : coldSeconds === 0 ? 0 : STEADY.guessing)
+    })
+  }
 
   /** Guesses for the next round, which can have so many at most. */
   next(most: number): number {
     if (this.choice !== 'auto') return Math.min(this.choice, most)
-    const wanted = this.comparison?.count ?? this.best
+    const { wanted } = this
     return wanted <= most ? wanted : Math.min(this.best, most)
   }
 
@@ -79,17 +82,29 @@ export class DraftGovernor {
     return this.choice === 'auto' ? this.sight > 0 : this.choice > 0
   }
 
+  /** The next round is the first after a prompt. */
+  answerBegins(): void {
+    this.recent.unsettle()
+    this.comparison?.unsettle()
+  }
+
   roundDone({ guesses, right, seconds }: DraftRound): void {
     const { totals } = this
     totals.guesses += guesses
     totals.accepted += right
     if (guesses > 0) totals.rounds++
-    this.rates.roundDone(guesses, right)
+    this.outlook.rates.roundDone(guesses, right)
     if (this.choice !== 'auto') return
     this.budget.tokensMade(right + 1)
     if (this.best === 0 && this.sight > 0) this.budget.headKept()
-    if (this.comparison === null) this.hold(guesses, seconds)
-    else this.compare(this.comparison, guesses, right, seconds)
+    // Else there was no room for as many, or another answer's round is late.
+    if (guesses === this.wanted) {
+      const warmth = this.warmths[guesses]
+      const wasWarm = warmth.isWarm || this.budget.isColdUp
+      warmth.roundDone(seconds)
+      if (this.comparison === null) this.hold(seconds)
+      else this.compare(this.comparison, seconds, right + 1, wasWarm)
+    }
     this.look()
   }
 
@@ -98,143 +113,160 @@ export class DraftGovernor {
     return { ...this.totals, now, reason: this.reason() }
   }
 
+  private get wanted(): number {
+    return this.comparison?.count ?? this.best
+  }
+
   /** Wakes the head in time for the next trial, where that can be afforded; else it sleeps. */
   private look(): void {
     const { comparison, sight } = this
     const rounds = comparison === null ? this.left : comparison.roundsToRival
     const waking = sight > 0 ? 0 : SIGHT * HEAD_COST
     this.sight = this.best > 0 || (rounds <= SIGHT && this.canTry(waking)) ? sight + 1 : 0
+    if (this.sight === 0 && comparison?.isTrial) comparison.endTrial()
   }
 
-  /** Whether the budget allows another round of the rival, and `more`. */
+  /** Whether the budget allows a trial, or another round of the one that goes on, and `more`. */
   private canTry(more: number): boolean {
-    const { comparison } = this
-    const rival = comparison?.rival ?? this.rivals[0] ?? 1
-    return this.budget.affords(rival, more + (comparison === null ? 0 : this.openLoss(comparison)))
+    const { comparison, outlook } = this
+    const rival = comparison?.rival ?? this.rivals[0] ?? outlook.promising(this.best)
+    const others = (comparison?.loss ?? 0) + more
+    if (comparison?.isTrial)
+      return this.budget.affords(outlook.lossOf(comparison.count) + others, outlook.mayPay(rival))
+    return this.budget.affordsTrial(2 * outlook.lossOf(1) + TRIAL * outlook.lossOf(rival), others)
   }
 
-  private hold(guesses: number, seconds: number): void {
+  private hold(seconds: number): void {
     const { best, recent } = this
+    recent.add(seconds)
+    this.left--
     // Guesses that come true less often than they did pay less, though rounds take as long as before.
-    if (best > 0 && this.gain(best) < FELL) this.become(0)
-    else if (best > 0 && guesses === best) {
-      recent.push(seconds)
-      if (recent.length > WATCHED) recent.shift()
-      if (recent.length === WATCHED && middleOf(recent) > SLOWER * this.expected) this.left = 0
+    if (best > 0 && this.outlook.gain(best) < FELL) {
+      this.become(0)
+      return
     }
-    if (--this.left > 0) return
-    this.comparison = new DraftComparison(this.best, this.nextRival())
-    this.trialTokens = 0
+    if (recent.missing > 0 || !this.warmths[best].isWarm) return
+    const hasChanged = this.left > 0 && this.left % WATCH === 0 && this.hasChanged(middleOf(recent.seconds))
+    if ((this.left > 0 && !hasChanged) || (best === 0 && (this.sight < SIGHT || !this.canTry(0)))) return
+    if (hasChanged) this.rivals = [best > 0 ? 0 : this.most]
+    this.comparison = new DraftComparison(best, this.nextRival(), recent)
     this.budget.trialBegins()
+    this.comparison.beginTrial()
   }
 
-  private compare(comparison: DraftComparison, guesses: number, right: number, seconds: number): void {
-    if (guesses !== comparison.count) return // there was no room for as many, or another answer's round is late
-    const isRivals = comparison.count === comparison.rival
-    let hasTurnEnded = comparison.add(seconds)
-    if (isRivals) {
-      this.trialTokens += right + 1
-      const { inUse, rival, cost } = comparison
-      if (cost !== null) this.budget.roundLoses(rival, cost * this.costs[inUse] - this.rates.tokens(rival))
-    }
-    if (!hasTurnEnded && comparison.roundsToRival === 0) hasTurnEnded = this.endsTurn(comparison)
-    if (hasTurnEnded && comparison.isDone(...this.tokenRatio(comparison))) this.conclude(comparison)
+  /** Whether rounds take longer or shorter than when they were compared. */
+  private hasChanged(seconds: number): boolean {
+    return seconds > CHANGED * this.expected || this.expected > CHANGED * seconds
   }
 
-  /** Goes on with the rival where the budget allows it; else the turn ends with what there is. */
-  private endsTurn(comparison: DraftComparison): boolean {
-    const isReady = this.sight >= SIGHT && this.canTry(0)
-    if (comparison.rival !== 0 && !isReady) return comparison.endTrial()
-    comparison.beginTrial()
-    return false
+  private compare(comparison: DraftComparison, seconds: number, tokens: number, wasWarm: boolean): void {
+    const { inUse, isTrial, count, baseSeconds } = comparison
+    if (!isTrial || inUse > 0 || wasWarm) comparison.add(seconds, tokens)
+    else this.budget.coldRound(seconds - tokens * baseSeconds, baseSeconds)
+    if (isTrial && inUse === 0) this.glance(comparison, count)
+    if (isTrial && (comparison.isDone(...this.tokenRatio(comparison)) || this.isOutdone(comparison)))
+      this.conclude(comparison)
+    else if (comparison.roundsToRival === 0) this.goOn(comparison)
   }
 
-  /** Tokens that a comparison has lost so far, beside doing without. */
-  private openLoss({ inUse, rival, cost, rivalRounds }: DraftComparison): number {
-    return rival === 0 || cost === null ? 0 : cost * this.costs[inUse] * rivalRounds - this.trialTokens
+  /** What rounds of a trial say before it is over. */
+  private glance(comparison: DraftComparison, guesses: number): void {
+    const cost = comparison.cost(guesses, 2)
+    if (cost !== null) this.outlook.costs.glance(guesses, cost)
+  }
+
+  /** Goes on with the rival where the budget allows it and there is hope; else the turn ends with what there is. */
+  private goOn(comparison: DraftComparison): void {
+    const { inUse, isTrial, hasTurns } = comparison
+    const firstCost = inUse === 0 && !hasTurns ? comparison.cost(1, 2) : null
+    const isHopeless = firstCost !== null && this.outlook.isHopeless(firstCost)
+    const canGoOn = inUse > 0 || (this.sight >= SIGHT && this.canTry(0))
+    if (canGoOn && !isHopeless) comparison.beginTrial()
+    else if (isTrial) this.cut(comparison)
+  }
+
+  /** What was tried so far is all that can be afforded. It is gone on with later, if this rival is still the best. */
+  private cut(comparison: DraftComparison): void {
+    const { best, outlook } = this
+    const promising = outlook.promising(best)
+    if (promising === comparison.rival && outlook.gain(promising) > 1) comparison.endTrial()
+    else this.conclude(comparison)
+  }
+
+  /** Whether the rounds of a turn that has ended show that another rival is better. */
+  private isOutdone({ inUse, rival, isTrial, hasTurns, ratio }: DraftComparison): boolean {
+    if (inUse > 0 || isTrial || !hasTurns) return false
+    const other = this.outlook.promising(this.best)
+    return other !== rival && this.outlook.gain(other) > (MARGIN * this.outlook.rates.tokens(rival)) / ratio
   }
 
   /** What a round of the rival gives in place of one with the number in use, and how far that is to be doubted. */
   private tokenRatio({ inUse, rival }: DraftComparison): [number, number] {
-    const { rates } = this
+    const { rates } = this.outlook
     return [rates.tokens(rival) / rates.tokens(inUse), rates.doubt(Math.max(inUse, rival))]
   }
 
   private nextRival(): number {
-    if (this.rivals.length > 0) return this.rivals.shift() as number
-    const { best } = this
-    if (best === 0) return 1
-    // Every second time doing without, and the neighbours in between.
-    const others = [best + 1, best - 1].filter(count => count > 0 && count <= this.most)
+    const next = this.rivals.shift()
+    if (next !== undefined) return next
+    const { best, most } = this
     const check = this.checks++
+    // The largest number says most, the most promising one costs least.
+    if (best === 0) return check % 2 === 0 ? most : this.outlook.promising(this.best)
+    const others = [best + 1, best - 1].filter(count => count > 0 && count <= most)
     return check % 2 === 0 || others.length === 0 ? 0 : others[(check >> 1) % others.length]
   }
 
   private conclude(comparison: DraftComparison): void {
-    const { inUse, rival, ratio, seconds } = comparison
-    this.budget.trialEnded(this.openLoss(comparison))
+    const { inUse, rival, hasTurns } = comparison
+    this.told = measuredBy(comparison) ?? this.told
+    if (inUse === 0) this.budget.trialEnded(comparison.loss)
     this.comparison = null
-    if (rival === 0) this.costs[inUse] = 1 / ratio
-    else this.costs[rival] = this.costs[inUse] * ratio
-    this.told = measured(comparison) ?? this.told
-    this.expected = seconds
-    const gain = this.gain(rival) / this.gain(inUse)
-    const isSure = comparison.isClear(...this.tokenRatio(comparison))
-    // Nobody can be blamed for doing without.
-    if (rival === 0 ? gain > 1 : gain > MARGIN && isSure) this.become(rival)
-    else this.stay(rival)
+    let isTaken = false
+    if (hasTurns) {
+      const { ratio } = comparison
+      if (rival === 0) this.outlook.costs.set(inUse, 1 / ratio)
+      else this.outlook.costs.set(rival, this.outlook.costs.of(inUse) * ratio)
+      const gain = this.outlook.gain(rival) / this.outlook.gain(inUse)
+      // Nobody can be blamed for doing without.
+      isTaken = rival === 0 ? gain > 1 : gain > MARGIN && comparison.isClear(...this.tokenRatio(comparison), 1)
+      this.expected = comparison.seconds * (isTaken ? ratio : 1)
+    }
+    if (comparison.isTrial) comparison.endTrial()
+    if (!isTaken) this.stay()
+    else this.become(rival)
   }
 
-  private stay(refused: number): void {
-    const { best } = this
-    this.recent = []
-    if (best === 0 && refused < this.most && this.gain(refused) > HOPE) {
-      this.rivals = [refused + 1]
-      this.left = FIRST_PAUSE
+  private stay(): void {
+    if (this.planRival()) {
+      this.left = AFTER_GAIN
       return
     }
-    this.rivals = []
     this.left = this.pause
-    this.pause = Math.min(best > 0 ? LONGEST_PAUSE.guessing : LONGEST_PAUSE.without, this.pause * 2)
+    this.pause = Math.min(this.best > 0 ? LONGEST_PAUSE.guessing : LONGEST_PAUSE.without, this.pause * 2)
   }
 
   private become(best: number): void {
-    const isMore = best > this.best
     this.best = best
-    this.recent = []
-    this.expected = Number.POSITIVE_INFINITY
-    this.pause = FIRST_PAUSE
+    this.recent = new SteadyRounds(best, BASE_ROUNDS)
+    this.pause = PAUSE
     this.checks = 0
-    this.rivals = isMore && best < this.most ? [best + 1] : []
-    this.left = this.rivals.length > 0 ? AFTER_GAIN : AFTER_CHANGE
+    this.rivals = []
+    this.left = best > 0 && this.planRival() ? AFTER_GAIN : PAUSE
   }
 
-  /** Tokens per second with so many guesses, over those without. */
-  private gain(guesses: number): number {
-    return this.rates.tokens(guesses) / this.costs[guesses]
+  /** Whether a number that was never measured seems better than the one in use: it will be tried next. */
+  private planRival(): boolean {
+    const { best, outlook } = this
+    const rival = outlook.promising(best)
+    const isBetter = outlook.gain(rival) > (best > 0 ? MARGIN : 1) * outlook.gain(best)
+    this.rivals = isBetter && !outlook.costs.isMeasured(rival) ? [rival] : []
+    return this.rivals.length > 0
   }
 
   private reason(): string {
     if (this.choice !== 'auto') return 'as asked for'
-    const told = this.told ?? (this.comparison && measured(this.comparison))
-    if (told === null) return 'not measured yet'
-    const { guesses, seconds, cost } = told
-    const tokens = this.rates.tokens(guesses)
-    const percent = Math.round((tokens / cost - 1) * 100)
-    const times = `${milliseconds(seconds * cost)} for ${tokens.toFixed(2)} tokens, ${milliseconds(seconds)} for one without`
-    const what = percent > 0 ? `${percent}% faster` : percent < 0 ? `${-percent}% slower` : 'as fast'
-    return `${what} with ${guesses}: ${times}`
+    const told = this.told ?? (this.comparison?.hasTurns ? measuredBy(this.comparison) : null)
+    return told === null ? 'not measured yet' : draftReason(told, this.outlook.rates.tokens(told.guesses))
   }
-}
-
-function measured(comparison: DraftComparison): Measured | null {
-  const { inUse, rival, hasTurns, ratio, seconds } = comparison
-  if (!hasTurns || (inUse > 0 && rival > 0)) return null
-  return inUse === 0
-    ? { guesses: rival, seconds, cost: ratio }
-    : { guesses: inUse, seconds: seconds * ratio, cost: 1 / ratio }
-}
-
-function milliseconds(seconds: number): string {
-  return `${(seconds * 1000).toPrecision(3)} ms`
 }

@@ -19,23 +19,25 @@ export class DraftRates {
 
   /** Tokens that a round with so many guesses gives. */
   tokens(guesses: number): number {
-    let tokens = 1
-    let all = 1
-    for (let i = 0; i < guesses; i++) {
-      all *= this.rate(i)
-      tokens += all
-    }
-    return tokens
+    return this.tokensFrom(0, guesses)
   }
 
-  /** The standard error of the logarithm of `tokens`, as if each place had told nothing of the others. */
+  /** The standard error of the logarithm of `tokens`: what each place may be wrong by, and what hangs on it. */
   doubt(guesses: number): number {
     let variance = 0
+    let reached = 1 // how often a round comes so far
     for (let i = 0; i < guesses; i++) {
       const rate = this.rate(i)
-      variance += (rate * (1 - rate)) / Math.min(this.tried[i], 2 / FORGET)
+      const weight = reached * this.tokensFrom(i + 1, guesses)
+      variance += (weight ** 2 * rate * (1 - rate)) / Math.min(this.tried[i], 2 / FORGET)
+      reached *= rate
     }
     return Math.sqrt(variance) / this.tokens(guesses)
+  }
+
+  /** A token, and what right guesses from this place on add to it. */
+  private tokensFrom(place: number, guesses: number): number {
+    return place < guesses ? 1 + this.rate(place) * this.tokensFrom(place + 1, guesses) : 1
   }
 
   /** Of a guess that was never made, as often as the one before it. */

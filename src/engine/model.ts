@@ -14,6 +14,9 @@ import { EngineMonitor } from './engineMonitor.js'
 import { locateNonFinite } from './locateNonFinite.js'
 import { Scheduler } from './scheduler.js'
 
+/** What first rounds with guesses may cost while V8 compiles what they run; kernels of a GPU are compiled when it is opened. */
+const COLD_SECONDS = 0.15
+
 /** What opening a model finds. */
 export interface ModelParts {
   readonly packed: PackedModel
@@ -56,7 +59,8 @@ export class EngineModel {
     this.compute = backend
     const watched = { config: backend.config, residency: () => backend.residency(), stats: () => this.stats() }
     this.monitor = new EngineMonitor(watched, expertsPerToken)
-    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts, backend.mostGuesses)
+    const coldSeconds = backend.name === 'wasm' ? COLD_SECONDS : 0
+    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts, backend.mostGuesses, coldSeconds)
     this.scheduler = new Scheduler(backend, this.monitor, this.drafts)
     this.config = packed.config
     this.name = packed.name

@@ -31,6 +31,7 @@ interface Row {
 export async function* answerLoop(run: AnswerRun, progress: AnswerProgress): AsyncGenerator<SessionEvent, void> {
   const { drafts } = run
   const answer = new GrowingAnswer(run, progress)
+  drafts?.answerBegins()
   let goesOn = run.limit > 0 && (await answer.choose({ logits: run.logits, argmax: -1 }))
   yield* answer.writer.flush()
   while (goesOn) {
