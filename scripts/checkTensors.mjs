@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { checkAttention } from './harness/checkTensorAttention.mjs'
 import { checkExperts } from './harness/checkTensorExperts.mjs'
+import { difference } from './harness/difference.mjs'
 import { syntheticModel } from './harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
@@ -62,7 +63,7 @@ await checkExperts(args.dist, {
   difference,
   report,
 })
-await checkAttention({ load, gpu, put, step, run, read, randomFloats, report, difference })
+await checkAttention({ load, gpu, put, step, run, read, randomFloats, report })
 opened.close()
 await checkModel()
 process.exit(failures === 0 ? 0 : 1)
@@ -155,14 +156,6 @@ function report(what, worst, problem, band = BAND) {
   const isWrong = !(worst <= band) || problem !== ''
   if (isWrong) failures++
   console.log(`${isWrong ? 'WRONG' : 'ok   '} ${what}: ${worst.toExponential(1)} ${problem}`)
-}
-
-function difference(got, want) {
-  const largest = want.reduce((max, value) => Math.max(max, Math.abs(value)), 1e-30)
-  return want.reduce((max, value, i) => {
-    const off = Math.abs(got[i] - value) / largest
-    return off <= max ? max : off // NaN stays
-  }, 0)
 }
 
 function cosine(a, b) {

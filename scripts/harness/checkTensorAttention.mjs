@@ -1,5 +1,7 @@
 // Attention on matrix units beside the reference: heads of several sizes, windows and sinks, runs that begin anywhere in pages
 // in any order, rows that nobody has written, scores that grow along the way, and numbers that are not finite.
+import { difference } from './difference.mjs'
+
 const PAGE = 64
 const BAND = 2e-3 // of the largest value
 const STEEP_BAND = 1e-2 // scores of some hundred have fewer bits left
@@ -21,15 +23,20 @@ const RUNS = [
   [{ past: 1500, count: 100 }],
 ]
 
-export async function checkAttention({ load, gpu, put, step, run, read, randomFloats, report, difference }) {
+/** `plans`: runs that are evaluated together, once several; tokens of the first of these are spoilt. */
+export async function checkAttention(
+  { load, gpu, put, step, run, read, randomFloats, report },
+  { shapes, plans, wrongs } = { shapes: SHAPES, plans: RUNS, wrongs: [Number.NaN, Number.POSITIVE_INFINITY] },
+) {
   const { tensorAttentionOp, isForTensorAttention } = await load('webgpu/tensorAttention.js')
   const { attention } = await load('reference/attention.js')
 
-  for (const sizes of SHAPES) {
+  for (const sizes of shapes) {
     if (!isForTensorAttention(gpu, sizes)) throw new Error(`heads of ${sizes.headDim} are not for matrix units`)
-    for (const plan of RUNS) await checkRuns(sizes, plan, 1, BAND)
-    await checkRuns(sizes, RUNS[2], 12, STEEP_BAND)
-    await checkNotFinite(sizes)
+    for (const plan of plans) await checkRuns(sizes, plan, 1, BAND)
+    const several = plans.find(({ length }) => length > 1)
+    await checkRuns(sizes, several, 12, STEEP_BAND)
+    await checkNotFinite(sizes, several)
   }
 
   async function checkRuns(sizes, plan, steepness, band) {
@@ -58,13 +65,12 @@ export async function checkAttention({ load, gpu, put, step, run, read, randomFl
   }
 
   /** A number that is not finite reaches its own token, and no other that does not see it. */
-  async function checkNotFinite(sizes) {
-    const plan = RUNS[2]
+  async function checkNotFinite(sizes, plan) {
     const data = makeData(sizes, plan, 1)
     const want = await attend(data, data.tokens)
     const spoilt = 10 // of the first run
     const others = data.tokens.filter(({ run, index }) => run > 0 || index < spoilt)
-    for (const wrong of [Number.NaN, Number.POSITIVE_INFINITY]) {
+    for (const wrong of wrongs) {
       for (const where of ['keys', 'values', 'queries']) {
         const restore = data.spoil(where, spoilt, wrong)
         forgetPages(data)

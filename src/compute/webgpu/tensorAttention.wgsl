@@ -2,6 +2,7 @@
 // takes one kv head and ROWS rows, a row being a token with one of the kv head's query heads, and all tokens being of one run. Keys
 // and values become half floats on their way into workgroup memory, TILE positions at a time, once for all rows; the next ones are on
 // their way meanwhile. Queries stay in matrices of the subgroups, by the scale of a score in powers of two.
+// Keys and values are taken as they are: one above 65,504 becomes infinite, and what is not finite fails the step.
 //
 // A row's weights are powers of two over what its largest score was when it last grew by more than GROWTH: matrices cannot be scaled
 // by rows where they are, so sums go through workgroup memory for that, which is seldom. Weights are then no larger than
