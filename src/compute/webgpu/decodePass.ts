@@ -11,6 +11,7 @@ import type { ModelConfig } from '../../model/config.js'
 import { addRowsOp } from './addRows.js'
 import { argmaxOp } from './argmax.js'
 import { attentionPartsBytes } from './attentionShape.js'
+import type { CommandList } from './commandList.js'
 import { type DecodeLayer, type DecodeOptions, decodeLayers } from './decodeLayer.js'
 import { embedOp } from './embed.js'
 import type { GpuContext } from './gpuContext.js'
@@ -108,10 +109,13 @@ export class DecodePass {
   private missRate = 1 // per layer, fading
   private readonly helpTimes = new HelpTimes()
   private readonly prepared: PreparedCommands<GPUCommandBuffer[]>
+  private readonly lists: PreparedCommands<readonly CommandList[]> // what whole steps are encoded from
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null, prefetch: boolean) {
     this.gpu = parts.gpu
-    this.prepared = new PreparedCommands([parts.states, parts.kv, parts.slots])
+    const pools = [parts.states, parts.kv, parts.slots]
+    this.prepared = new PreparedCommands(pools)
+    this.lists = new PreparedCommands(pools)
     this.config = parts.config
     this.slots = parts.slots
     this.head = head
@@ -286,7 +290,12 @@ export class DecodePass {
 
   /** A whole step whose experts are all in slots. `from`: each has a token that the GPU knows; they are the step's last ones. */
   private recordResident(size: ResidentStep, side: number, from: readonly GPUBuffer[] = []): GPUCommandBuffer[] {
-    const pieces = this.pieces(1, from.length > 0 || this.profiler !== null)
+    const kind = kindOf(size, side)
+    const lists = this.lists.get(kind)
+    if (lists !== null) return lists.map(list => list.encode(this.gpu.device))
+    // In timing mode each command is measured.
+    const isKept = this.profiler === null
+    const pieces = this.pieces(1, from.length > 0 || !isKept, isKept)
     for (const [i, token] of from.entries()) {
       const row = size.tokens - from.length + i
       pieces.recorder.copy(token, 0, this.space.tokenInfo, row * TOKEN_WORDS * 4, 4)
@@ -298,12 +307,14 @@ export class DecodePass {
       pieces.layerDone()
     }
     this.recordEnd(pieces.recorder, size, side)
-    return pieces.finish()
+    const commands = pieces.finish()
+    if (isKept) this.lists.put(kind, pieces.lists)
+    return commands
   }
 
   /** `isWhole`: in one, because the GPU is busy with something else yet. */
-  private pieces(first: number, isWhole = this.profiler !== null): Pieces {
-    return new Pieces(this.gpu, isWhole ? 0 : this.gpu.tuning.GROWTH, first, this.profiler)
+  private pieces(first: number, isWhole = this.profiler !== null, keepsLists = false): Pieces {
+    return new Pieces(this.gpu, isWhole ? 0 : this.gpu.tuning.GROWTH, first, this.profiler, keepsLists)
   }
 
   private async runStreaming(size: StepSize, { signal, takeLogits }: DecodeOrders): Promise<DecodeResult> {

@@ -1,5 +1,6 @@
 // The commands of a token in several submissions: the GPU begins with a little while the rest is submitted, in ever larger
 // pieces, since each costs it a pause.
+import { CommandList } from './commandList.js'
 import type { GpuContext } from './gpuContext.js'
 import { type Profiler, Recorder } from './recorder.js'
 
@@ -11,14 +12,19 @@ export class Pieces {
   private readonly commands: GPUCommandBuffer[] = []
   private layers = 0 // in this piece
   private most: number
+  private list: CommandList | null = null // of this piece
+  /** All pieces as lists, where they are kept. */
+  readonly lists: CommandList[] = []
+  private readonly keepsLists: boolean
 
   /** `growth`: layers of a piece, over those of the one before; 0: all in one. `first`: of the first one. */
-  constructor(gpu: GpuContext, growth: number, first: number, profiler: Profiler | null = null) {
+  constructor(gpu: GpuContext, growth: number, first: number, profiler: Profiler | null = null, keepsLists = false) {
+    this.keepsLists = keepsLists
     this.gpu = gpu
     this.growth = growth
     this.profiler = profiler
     this.most = growth === 0 ? Number.POSITIVE_INFINITY : first
-    this.recorder = new Recorder(gpu.device, profiler)
+    this.recorder = this.begin()
   }
 
   /** A layer is recorded, and others follow. */
@@ -27,7 +33,7 @@ export class Pieces {
     this.end()
     this.layers = 0
     this.most *= this.growth
-    this.recorder = new Recorder(this.gpu.device, this.profiler)
+    this.recorder = this.begin()
   }
 
   finish(): GPUCommandBuffer[] {
@@ -35,8 +41,15 @@ export class Pieces {
     return this.commands
   }
 
+  private begin(): Recorder {
+    this.list = this.keepsLists ? new CommandList() : null
+    return new Recorder(this.gpu.device, this.profiler, this.list)
+  }
+
   private end(): void {
     const commands = this.recorder.finish()
-    if (commands !== null) this.commands.push(commands)
+    if (commands === null) return
+    this.commands.push(commands)
+    if (this.list !== null) this.lists.push(this.list)
   }
 }

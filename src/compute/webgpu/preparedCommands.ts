@@ -1,5 +1,5 @@
-// Commands that were recorded before they are wanted, while the GPU was busy with others like them: each list is good for one
-// submission, and as long as no buffer that it uses was replaced. Several kinds at once, since who compares steps of one token with
+// Commands that were recorded before they are wanted, while the GPU was busy with others like them, and lists that they are made
+// of again: good as long as no buffer that they use was replaced. Several kinds at once, since who compares steps of one token with
 // steps of several takes turns.
 
 const MOST = 16 // kinds: the oldest goes
@@ -28,10 +28,15 @@ export class PreparedCommands<T> {
   }
 
   take(kind: string): T | null {
-    this.forgetOld()
-    const commands = this.made.get(kind) ?? null
+    const commands = this.get(kind)
     this.made.delete(kind)
     return commands
+  }
+
+  /** To use without taking it. */
+  get(kind: string): T | null {
+    this.forgetOld()
+    return this.made.get(kind) ?? null
   }
 
   private forgetOld(): void {

@@ -1,5 +1,6 @@
 // Records dispatches into command buffers. In timing mode every dispatch gets a compute pass of its own with two
 // timestamps; otherwise one pass holds all of them, which is what makes a dispatch cheap.
+import type { CommandList } from './commandList.js'
 import { bufferUsage, mapMode } from './gpuFlags.js'
 import type { Kernel } from './kernel.js'
 
@@ -16,10 +17,13 @@ export class Recorder {
   private readonly profiler: Profiler | null
   private encoder: GPUCommandEncoder | null = null
   private pass: GPUComputePassEncoder | null = null
+  private readonly list: CommandList | null
 
-  constructor(device: GPUDevice, profiler: Profiler | null) {
+  /** `list`: gets all that is recorded. */
+  constructor(device: GPUDevice, profiler: Profiler | null, list: CommandList | null = null) {
     this.device = device
     this.profiler = profiler
+    this.list = list
   }
 
   dispatch(kernel: Kernel, group: GPUBindGroup, x: number, y = 1, z = 1, label = kernel.name): void {
@@ -34,6 +38,7 @@ export class Recorder {
       pass.end()
       return
     }
+    this.list?.dispatch({ pipeline: kernel.pipeline, group, x, y, z })
     this.pass ??= this.encoder.beginComputePass()
     this.pass.setPipeline(kernel.pipeline)
     this.pass.setBindGroup(0, group)
@@ -42,6 +47,7 @@ export class Recorder {
 
   copy(from: GPUBuffer, fromOffset: number, to: GPUBuffer, toOffset: number, size: number): void {
     this.endPass()
+    this.list?.copy({ from, fromOffset, to, toOffset, size })
     this.encoder ??= this.device.createCommandEncoder()
     this.encoder.copyBufferToBuffer(from, fromOffset, to, toOffset, size)
   }
