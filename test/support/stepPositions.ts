@@ -18,7 +18,8 @@ export interface GatedWasm {
 
 /** Workers that small steps run on from now on. */
 export function setWorkers({ backend }: Pick<GatedWasm, 'backend'>, count: number): void {
-  Object.assign(backend, { governor: { size: count, stepDone() {} } satisfies Partial<TeamGovernor> })
+  const governor: Pick<TeamGovernor, 'size' | 'stepDone' | 'interrupt'> = { size: count, stepDone() {}, interrupt() {} }
+  Object.assign(backend, { governor })
 }
 
 /** Resolves when `work` is over, or when a worker stands at the gate: whether it does. */
