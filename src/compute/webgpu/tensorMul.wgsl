@@ -54,12 +54,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endfor
   for (var column = 0u; column < cols; column += STAGE) {
 #for i ROW_TASKS
-    {
-      let index = (column + unit_$(i) * 32u) / GROUP;
-      let scale = vec2<f16>(scaleOf(scales_$(i), index));
-      let bias = vec2<f16>(scaleOf(biases_$(i), index));
-      putWeights(row_$(i) * STRIDE + unit_$(i) * 4u, codes_$(i), scale, bias);
-    }
+    putWeights(row_$(i), unit_$(i), column, codes_$(i), scales_$(i), biases_$(i));
 #endfor
 #for i TOKEN_TASKS
     tokenTile[token_$(i) * STRIDE + thread % 8u] = inputs_$(i);

@@ -31,9 +31,12 @@ fn weightsOf(codes: u32, scale: vec2<f16>, bias: vec2<f16>) -> vec4<u32> {
   return eight;
 }
 
-// 32 codes of a row.
-fn putWeights(at: u32, codes: vec4<u32>, scale: vec2<f16>, bias: vec2<f16>) {
+// A unit of 32 codes of a row, of a stage that begins with `column`, by the eight scales and biases that its own are among.
+fn putWeights(row: u32, unit: u32, column: u32, codes: vec4<u32>, scales: vec4<u32>, biases: vec4<u32>) {
+  let index = (column + unit * 32u) / GROUP;
+  let scale = vec2<f16>(scaleOf(scales, index));
+  let bias = vec2<f16>(scaleOf(biases, index));
 #for word 4
-  rowTile[at + $(word)u] = weightsOf(codes[$(word)], scale, bias);
+  rowTile[row * STRIDE + unit * 4u + $(word)u] = weightsOf(codes[$(word)], scale, bias);
 #endfor
 }
