@@ -18,7 +18,6 @@ import type {
 } from '../backend.js'
 import { nextTurn } from '../breather.js'
 import { joinProbes } from '../joinProbes.js'
-import { PAGE_TOKENS } from '../kvPages.js'
 import type { ModelStats } from '../stats.js'
 import { Turns } from '../turns.js'
 import { NOT_FINITE } from './argmax.js'
@@ -41,8 +40,9 @@ import type { PromptPass } from './promptPass.js'
 import { readBuffer } from './readBuffer.js'
 import type { KernelTime, Profiler } from './recorder.js'
 import { RoundAhead } from './roundAhead.js'
+import { partOf, RunPlans } from './runPlans.js'
 import type { StatePool } from './statePool.js'
-import { type PlannedRun, StepInfo } from './stepInfo.js'
+import { StepInfo } from './stepInfo.js'
 import { type ActiveRun, SubmittedAhead } from './submittedAhead.js'
 import { streamerStats, tierStats } from './tierStats.js'
 import { LONGEST_RUN, MAX_DECODE_BATCH, type Workspace } from './workspace.js'
@@ -99,6 +99,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private readonly rounds: RoundAhead
   private readonly profiler: Profiler | null
   private readonly pace: ChunkPace
+  private readonly runs: RunPlans
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   private readonly turns = new Turns()
   private readonly filling: Promise<void>
@@ -110,6 +111,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.device = opened.device
     this.config = packed.config
     this.pace = parts.pace
+    this.runs = new RunPlans(parts.states, parts.kv)
     this.plan = parts.plan
     this.states = parts.states
     this.kv = parts.kv
@@ -198,7 +200,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     const began = performance.now()
     const token = this.ahead.claim(runs)
     const claimed = this.rounds.claim(runs) ?? token
-    const active = claimed === null ? await this.planRuns(runs) : [claimed]
+    const active = claimed === null ? await this.runs.plan(runs) : [claimed]
     try {
       const rows = await this.evaluate(runs, active, options)
       // Nothing can fail from here on.
@@ -210,7 +212,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
         return { ...inside, argmax: runs[i].output === 'none' ? null : argmax[at], kept: kept[i] }
       })
     } catch (error) {
-      this.release(active)
+      this.runs.release(active)
       throw error
     }
   }
@@ -230,7 +232,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     signal?.throwIfAborted()
     const wanted = requests.map(({ sequence, count }) => ({ sequence: sequence as GpuSequence, tokens: count }))
     try {
-      await this.reservePages(wanted)
+      await this.runs.reservePages(wanted)
       for (const { sequence, tokens } of wanted) sequence.table.reserve(sequence.length, tokens)
       const [first] = requests
       const begin: OnGuessing = tokens => this.rounds.begin(first, tokens, this.decodeBatch)
@@ -262,7 +264,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
         await this.states.reserve(1)
         const stateOut = this.states.take()
         taken.push(stateOut)
-        await this.reservePages([{ sequence: own, tokens: end }])
+        await this.runs.reservePages([{ sequence: own, tokens: end }])
         own.table.reserve(own.length, end)
         const run = { tokens, position: own.length + start, pages: own.table.pages, stateIn, stateOut }
         this.info.write([run])
@@ -532,48 +534,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
     return own
   }
 
-  /** Takes pages and state slots for all runs, or nothing: a slot for each token where some are guesses. */
-  private async planRuns(runs: readonly StepRun[]): Promise<ActiveRun[]> {
-    const slotsOf = ({ keep, tokens }: StepRun) => (keep ? tokens.length : 1)
-    await this.states.reserve(runs.reduce((sum, run) => sum + slotsOf(run), 0))
-    const wanted = runs.map(({ sequence, tokens }) => ({ sequence: sequence as GpuSequence, tokens: tokens.length }))
-    await this.reservePages(wanted)
-    return runs.map(run => {
-      const sequence = run.sequence as GpuSequence
-      const { length, draft } = sequence
-      sequence.table.reserve(length, run.tokens.length)
-      const states = Array.from({ length: slotsOf(run) }, () => this.states.take())
-      return {
-        sequence,
-        tokens: run.tokens,
-        position: length,
-        pages: [...sequence.table.pages],
-        stateIn: sequence.state,
-        stateOut: states[states.length - 1],
-        ...(run.keep && { states }),
-        firstRow: draft?.firstRow ?? length + 1, // nothing is known of the token before the first
-      }
-    })
-  }
-
-  private async reservePages(runs: readonly { sequence: GpuSequence; tokens: number }[]): Promise<void> {
-    let wanted = 0
-    let words = 0
-    for (const { sequence, tokens } of runs) {
-      const pages = Math.ceil((sequence.length + tokens) / PAGE_TOKENS)
-      wanted += pages - sequence.table.pages.length + 1 // one more where the last page must be copied
-      words += pages
-    }
-    await this.kv.reserve(Math.max(0, wanted), words)
-  }
-
-  private release(active: readonly ActiveRun[]): void {
-    for (const { sequence, stateOut, states } of active) {
-      sequence.table.trim(sequence.length)
-      for (const slot of states ?? [stateOut]) this.states.release(slot)
-    }
-  }
-
   private count(runs: readonly StepRun[], kept: readonly number[], ms: number): void {
     this.counts.steps++
     this.counts.seconds += ms / 1000
@@ -586,20 +546,6 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (this.closed) throw new ClosedError('model')
     this.opened.check()
     if (this.tier?.failure) throw this.tier.failure
-  }
-}
-
-/** Some tokens of a run, as a run of their own: it begins where the tokens before have ended. */
-function partOf(run: ActiveRun, { first, count }: DecodePiece): PlannedRun {
-  if (count === run.tokens.length) return run
-  const states = run.states?.slice(first, first + count)
-  return {
-    ...run,
-    tokens: run.tokens.slice(first, first + count),
-    position: run.position + first,
-    stateIn: first === 0 ? run.stateIn : (run.states?.[first - 1] ?? run.stateIn),
-    stateOut: states?.at(-1) ?? run.stateOut,
-    states,
   }
 }
 
