@@ -66,7 +66,7 @@ const BUSY = ['test/browser/*.test.ts', 'test/server/{soak,replicas,life}.test.t
 const GPU = [
   'test/model/*.test.ts',
   'test/backend/webgpu*.test.ts',
-  'test/backend/{faultWalk,gpuSizes,leastExperts,readFaults,smallGpu}.test.ts',
+  'test/backend/{chunkRoom,faultWalk,gpuSizes,leastExperts,readFaults,smallGpu}.test.ts',
 ]
 
 class LongestFirst extends BaseSequencer {
