@@ -7,6 +7,7 @@ import { parseArgs } from 'node:util'
 import { checkAttention } from './harness/checkTensorAttention.mjs'
 import { checkExperts } from './harness/checkTensorExperts.mjs'
 import { difference } from './harness/difference.mjs'
+import { lay, randomMatrix } from './harness/randomMatrices.mjs'
 import { syntheticModel } from './harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
@@ -49,28 +50,15 @@ for (const [group, cols] of [
 // The larger tiles, which products of a whole chunk take.
 for (const tokens of [1, 129, 512]) await checkDense(64, 512, 12000, tokens, 512)
 await checkNotFinite()
-await checkExperts(args.dist, {
-  gpu,
-  put,
-  run,
-  read,
-  step,
-  lay,
-  randomMatrix,
-  randomFloats,
-  random,
-  matVec,
-  difference,
-  report,
-})
+await checkExperts({ load, gpu, put, run, read, step, random, matVec, report })
 await checkAttention({ load, gpu, put, step, run, read, randomFloats, report })
 opened.close()
 await checkModel()
 process.exit(failures === 0 ? 0 : 1)
 
 async function checkDense(group, cols, rows, tokens, most = Math.ceil(tokens / 128) * 128) {
-  const weights = randomMatrix(rows, cols, group)
-  const { part } = resident([weights, randomMatrix(40, cols, group)])
+  const weights = randomMatrix(random, rows, cols, group)
+  const { part } = resident([weights, randomMatrix(random, 40, cols, group)])
   const x = randomFloats(tokens * cols, 3)
   const [got, again] = [await product(part, x, tokens, cols, most), await product(part, x, tokens, cols, most)]
   const alone = await product(part, x.subarray((tokens - 1) * cols), 1, cols, most)
@@ -89,7 +77,7 @@ async function checkDense(group, cols, rows, tokens, most = Math.ceil(tokens / 1
 }
 
 async function checkNotFinite() {
-  const { part } = resident([randomMatrix(64, 512, 64)])
+  const { part } = resident([randomMatrix(random, 64, 512, 64)])
   for (const wrong of [Number.NaN, Number.POSITIVE_INFINITY, 3e38]) {
     const x = randomFloats(3 * 512, 1)
     x[514] = wrong
@@ -174,41 +162,6 @@ function resident(matrices) {
   const [{ cols, bits, group }] = matrices
   const segments = places.map((place, i) => ({ ...place, rows: matrices[i].rows }))
   return { part: { buffer: put(bytes), format: { bits, group, f16: false }, cols, segments } }
-}
-
-function lay(matrices) {
-  let size = 0
-  let out = 0
-  const pieces = []
-  const place = bytes => {
-    const at = size
-    pieces.push({ at, bytes })
-    size = Math.ceil((size + bytes.length) / 256) * 256
-    return at
-  }
-  const halves = values =>
-    new Uint8Array(Uint16Array.from(values, value => new Uint32Array(Float32Array.of(value).buffer)[0] >>> 16).buffer)
-  const places = matrices.map(({ packed, scales, biases, rows }) => {
-    const weight = place(new Uint8Array(packed.buffer))
-    const made = { weight, scales: place(halves(scales)), biases: place(halves(biases)), out }
-    out += rows
-    return made
-  })
-  const bytes = new Uint8Array(size)
-  for (const piece of pieces) bytes.set(piece.bytes, piece.at)
-  return { bytes, places }
-}
-
-function randomMatrix(rows, cols, group) {
-  const bits = 4
-  const packed = Uint32Array.from({ length: (rows * cols * bits) / 32 }, () => random() * 2 ** 32)
-  const cut = value =>
-    new Float32Array(new Uint32Array(Float32Array.of(value).buffer).map(word => word & 0xffff0000).buffer)[0]
-  const scales = Float32Array.from({ length: (rows * cols) / group }, () =>
-    cut((random() + 1) / (Math.sqrt(cols) * 2 ** bits)),
-  )
-  const biases = scales.map(scale => cut(-scale * 2 ** (bits - 1)))
-  return { kind: 'quantized', rows, cols, bits, group, packed, scales, biases }
 }
 
 function randomFloats(length, scale) {

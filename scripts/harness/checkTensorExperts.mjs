@@ -1,23 +1,26 @@
 // Experts on matrix units against sums in float64: some without tokens, some with more than a tile, a prompt's tokens alone and
-// among others, one that is not finite. For checkTensors.mjs, whose tools these are.
-const HIDDEN = 1024
-const WIDTH = 512
-const EXPERTS = 24
-const K = 3
+// among others, one that is not finite. `tools`: a GPU and how to use it.
+import { difference } from './difference.mjs'
+import { lay, randomMatrix } from './randomMatrices.mjs'
 
-export async function checkExperts(dist, tools) {
-  const { gpu, put, run, read, step, lay, randomMatrix, randomFloats, random, matVec, difference, report } = tools
-  const load = name => import(`${dist}/compute/webgpu/${name}.js`)
+const MISSING = 2 // an expert that is in no slot
+const SIZES = { hidden: 1024, width: 512, group: 64, experts: 24, k: 3, counts: [1, 40, 300], most: 512 }
+
+export async function checkExperts(tools, sizes = SIZES) {
+  const { gpu, put, run, read, step, random, matVec, report } = tools
+  const { hidden: HIDDEN, width: WIDTH, group: GROUP, experts: EXPERTS, k: K, counts, most } = sizes
+  const load = name => tools.load(`webgpu/${name}.js`)
   const { activationBuffers } = await load('activationBuffers')
   const { combineOp } = await load('combine')
   const { groupsBytes, groupTokensOp, maxTiles, mostPlaces, pairsAt } = await load('groupTokens')
   const { halfGluOp, halfRowsOp } = await load('halfRows')
   const { areForTensors, EXPERT_TILES, tensorExpertsOp } = await load('tensorExperts')
+  const [tile, otherTile] = sizes.tiles ?? EXPERT_TILES
   const experts = Array.from({ length: EXPERTS }, () => {
     const [gate, up, down] = [
-      randomMatrix(WIDTH, HIDDEN, 64),
-      randomMatrix(WIDTH, HIDDEN, 64),
-      randomMatrix(HIDDEN, WIDTH, 64),
+      randomMatrix(random, WIDTH, HIDDEN, GROUP),
+      randomMatrix(random, WIDTH, HIDDEN, GROUP),
+      randomMatrix(random, HIDDEN, WIDTH, GROUP),
     ]
     return { gate, up, down, ...lay([gate, up, down]) }
   })
@@ -25,25 +28,25 @@ export async function checkExperts(dist, tools) {
   const slots = new Uint8Array(EXPERTS * stride)
   for (const [i, { bytes }] of experts.entries()) slots.set(bytes, (EXPERTS - 1 - i) * stride) // slots are not experts
   const pool = { generation: 0, buffer: put(slots) }
-  const format = { bits: 4, group: 64, f16: false }
+  const format = { bits: 4, group: GROUP, f16: false }
   const [gate, up, down] = experts[0].places.map((place, i) => ({
     ...place,
     ...{ format, out: i === 1 ? WIDTH : 0, rows: i === 2 ? HIDDEN : WIDTH, cols: i === 2 ? WIDTH : HIDDEN },
   }))
   if (!areForTensors(gpu, { stride, gate, up, down })) throw new Error('not for matrix units')
-  const table = put(Uint32Array.from({ length: EXPERTS }, (_, i) => (i === 5 ? 0xffffffff : EXPERTS - 1 - i)))
+  const table = put(Uint32Array.from({ length: EXPERTS }, (_, i) => (i === MISSING ? 0xffffffff : EXPERTS - 1 - i)))
 
-  for (const tokens of [1, 40, 300]) {
-    const x = randomFloats(tokens * HIDDEN, 3)
+  for (const tokens of counts) {
+    const x = Float32Array.from({ length: tokens * HIDDEN }, () => (random() * 2 - 1) * 3)
     // Most go to a few experts; one of them is not in a slot, and its rank has no weight.
     const choice = Array.from({ length: tokens }, () => {
       const chosen = new Set()
       while (chosen.size < K) chosen.add(Math.floor(random() ** 3 * EXPERTS))
       return [...chosen]
     }).flat()
-    const weights = choice.map(expert => (expert === 5 ? 0 : random()))
+    const weights = choice.map(expert => (expert === MISSING ? 0 : random()))
     const got = await mlp(x, choice, weights, tokens)
-    const again = await mlp(x, choice, weights, tokens, EXPERT_TILES[1])
+    const again = await mlp(x, choice, weights, tokens, otherTile)
     const last = tokens - 1
     const alone = await mlp(x.subarray(last * HIDDEN), choice.slice(last * K), weights.slice(last * K), 1)
     let worst = 0
@@ -86,10 +89,10 @@ export async function checkExperts(dist, tools) {
     return rows.subarray(token * HIDDEN, (token + 1) * HIDDEN)
   }
 
-  async function mlp(x, choice, weights, tokens, tile = EXPERT_TILES[0]) {
-    const shape = { experts: EXPERTS, k: K, maxTokens: 512, logitsStride: EXPERTS + 1, pairTile: 32, isPadded: true }
-    const places = mostPlaces(shape, 512)
-    const input = activationBuffers(gpu, 512, HIDDEN, 'x')
+  async function mlp(x, choice, weights, tokens, own = tile) {
+    const shape = { experts: EXPERTS, k: K, maxTokens: most, logitsStride: EXPERTS + 1, pairTile: 32, isPadded: true }
+    const places = mostPlaces(shape, most)
+    const input = activationBuffers(gpu, most, HIDDEN, 'x')
     const act = activationBuffers(gpu, places, WIDTH, 'act')
     const poisoned = words => put(new Uint32Array(words).fill(0x7fc5a5a5))
     const [gateUp, rows, groups] = [
@@ -98,15 +101,15 @@ export async function checkExperts(dist, tools) {
       poisoned(groupsBytes(shape) / 4),
     ]
     gpu.device.queue.writeBuffer(input.values, 0, x)
-    const common = { tile, groups, pairsAt: pairsAt(shape), slotStride: stride, label: 'check' }
-    const options = { ...common, maxTiles: count => maxTiles(shape, count, tile.pairs) }
+    const common = { tile: own, groups, pairsAt: pairsAt(shape), slotStride: stride, label: 'check' }
+    const options = { ...common, maxTiles: count => maxTiles(shape, count, own.pairs) }
     const inner = { ...options, outStride: 2 * WIDTH, pairsPerRow: K, gathers: true }
     const outer = { ...options, outStride: HIDDEN, pairsPerRow: 1, gathers: false }
     const listed = { groups, rows: count => mostPlaces(shape, count) }
     const mixing = put(new Uint32Array(new Float32Array(weights.flatMap(weight => [0, weight])).buffer))
     const out = poisoned(tokens * HIDDEN)
     const ops = [
-      groupTokensOp(gpu, shape, step(tokens), table, put(Uint32Array.from(choice)), groups, 0, { tile: tile.pairs }),
+      groupTokensOp(gpu, shape, step(tokens), table, put(Uint32Array.from(choice)), groups, 0, { tile: own.pairs }),
       halfRowsOp(gpu, input, HIDDEN),
       tensorExpertsOp(gpu, pool, format, HIDDEN, [gate, up], input.packed, gateUp, inner),
       halfGluOp(gpu, gateUp, act.packed, WIDTH, { kind: 'silu' }, listed),

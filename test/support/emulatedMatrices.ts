@@ -1,7 +1,7 @@
 // Matrix units for GPUs without them: rewrites shaders that use subgroup matrices and half floats into plain WGSL. A thread keeps
 // what it needs of a matrix by itself: a row of a left one, eight columns of a right one, and the eight sums where these meet; a
 // product then asks nobody. Half floats are rounded as they would be, and lie two to a word, so that workgroup memory is as full as
-// it would be. Knows as much of the language as webgpu/tensorAttention.wgsl speaks, and throws where something is left.
+// it would be. Knows as much of the language as webgpu/tensor*.wgsl speak, and throws where something is left.
 const HELPERS = `
 struct Left { row: array<f32, 16> }
 struct Right { columns: array<f32, 128> } // eight, one behind the other
@@ -30,7 +30,11 @@ export function emulateMatrices(device: GPUDevice): void {
 function withoutMatrices(code: string): string {
   if (!code.includes('subgroup_matrix')) return code
   const halves = [...code.matchAll(/var<workgroup> (\w+): array<f16, /g)].map(([, name]) => name)
-  const floats = [...code.matchAll(/var<workgroup> (\w+): array<f32, /g)].map(([, name]) => name)
+  const eights = [...code.matchAll(/var<workgroup> (\w+): array<vec4<u32>, /g)].map(([, name]) => name)
+  const floats = [
+    ...code.matchAll(/var<workgroup> (\w+): array<f32, /g),
+    ...code.matchAll(/var<storage, read_write> (\w+): array<f32>;/g),
+  ].map(([, name]) => name)
   let plain = code
     .replace(/^enable (f16|chromium_experimental_subgroup_matrix);$/gm, '')
     .replace(/^diagnostic\(off, chromium.*$/gm, '')
@@ -39,34 +43,52 @@ function withoutMatrices(code: string): string {
     .replace(/subgroupMatrixLoad<(\w+), (\w+)>\(&(\w+), /g, 'load$1_$2_$3(')
     .replace(/subgroupMatrixStore<row_major>\(&(\w+), /g, 'store_$1(')
     .replace(/subgroupMatrixMultiplyAccumulate/g, 'multiplyAdd')
+    .replace(/bitcast<vec2<f16>>\(/g, 'unpack2x16float(')
+    .replace(/bitcast<u32>\(fma\(/g, 'pack2x16float(fma(')
+    .replace(/\bvec2<f16>/g, 'vec2<f32>')
+    .replace(/(\d\.\d)h\b/g, '$1')
+    .replace(/-> f16 /g, '-> f32 ')
     .replace(/\bf16\(/g, 'rounded(')
     .replace(/^fn main\(.*thread: u32\) \{$/m, '$&\n  emulatedLane = thread % 32u;')
   for (const name of halves)
     plain = plain.replace(new RegExp(`\\b${name}\\[(.+)\\] = (.+);`, 'g'), `put_${name}($1, $2);`)
   if (/subgroupMatrix|\bf16\b/.test(plain)) throw new Error('a shader uses matrices in a way that is not emulated')
-  return [plain, HELPERS, ...halves.map(halfAccess), ...floats.map(floatAccess)].join('\n')
+  return [plain, HELPERS, ...halves.map(halfAccess), ...eights.map(eightsAccess), ...floats.map(floatAccess)].join('\n')
 }
 
 function halfAccess(name: string): string {
   return `
 fn get_${name}(at: u32) -> f32 { return asFloat((${name}[at / 2u] >> (at % 2u * 16u)) & 0xffffu); }
+${loads(name, 1)}
 fn put_${name}(at: u32, value: f32) {
   let shift = at % 2u * 16u;
   ${name}[at / 2u] = (${name}[at / 2u] & ~(0xffffu << shift)) | (halfBits(value) << shift);
+}`
 }
+
+/** Eight half floats to an element. */
+function eightsAccess(name: string): string {
+  return `
+fn get_${name}(at: u32) -> f32 { return asFloat((${name}[at / 8u][at % 8u / 2u] >> (at % 2u * 16u)) & 0xffffu); }
+${loads(name, 8)}`
+}
+
+/** `size`: half floats of an element, in which places and strides are counted. */
+function loads(name: string, size: number): string {
+  return `
 fn loadLeft_row_major_${name}(at: u32, stride: u32) -> Left {
   var left: Left;
-  for (var k = 0u; k < 16u; k++) { left.row[k] = get_${name}(at + emulatedRow() * stride + k); }
+  for (var k = 0u; k < 16u; k++) { left.row[k] = get_${name}((at + emulatedRow() * stride) * ${size}u + k); }
   return left;
 }
 fn loadRight_row_major_${name}(at: u32, stride: u32) -> Right {
   var right: Right;
-  for (var i = 0u; i < 128u; i++) { right.columns[i] = get_${name}(at + i % 16u * stride + emulatedColumn() + i / 16u); }
+  for (var i = 0u; i < 128u; i++) { right.columns[i] = get_${name}((at + i % 16u * stride) * ${size}u + emulatedColumn() + i / 16u); }
   return right;
 }
 fn loadRight_col_major_${name}(at: u32, stride: u32) -> Right {
   var right: Right;
-  for (var i = 0u; i < 128u; i++) { right.columns[i] = get_${name}(at + (emulatedColumn() + i / 16u) * stride + i % 16u); }
+  for (var i = 0u; i < 128u; i++) { right.columns[i] = get_${name}((at + (emulatedColumn() + i / 16u) * stride) * ${size}u + i % 16u); }
   return right;
 }`
 }
