@@ -1,8 +1,9 @@
 #!/usr/bin/env node
 // How many threads compute fastest, and whether the engine finds that out: one model in one process, whose teams of every size
-// and whose own choice take turns of a few tokens, so that all meet the same machine.
+// and whose own choice take turns of as many tokens, so that all meet the same machine. The order of turns is drawn anew in each
+// round: a machine that hangs every so often would else meet the same side each time.
 //
-//   node scripts/benchThreads.mjs FOLDER [--threads 16] [--sizes 1,2,4,8] [--turns 6] [--turn 8] [--prompt 128] [--warm 3] [--settle 384]
+//   node scripts/benchThreads.mjs FOLDER [--threads 16] [--sizes 1,2,4,8] [--turns 12] [--turn 16] [--prompt 128] [--warm 3] [--settle 256]
 //
 // FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`. `--prompt`: prompts of so many tokens as well.
 // `--warm`: prompts of 512 tokens at first, which bring experts into memory. `--settle`: tokens that the engine's own choice has for itself.
@@ -11,17 +12,19 @@ import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
 import { physicalCores } from '../dist/compute/wasm/nodeWorkers.js'
 import { openModel } from '../dist/index.js'
+import { meanRate, middle, shuffled } from './harness/decodeTurns.mjs'
+import { stealMeter } from './harness/stealMeter.mjs'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     threads: { type: 'string' },
     sizes: { type: 'string' },
-    turns: { type: 'string', default: '6' },
-    turn: { type: 'string', default: '8' },
+    turns: { type: 'string', default: '12' },
+    turn: { type: 'string', default: '16' },
     prompt: { type: 'string', default: '0' },
     warm: { type: 'string', default: '3' },
-    settle: { type: 'string', default: '384' },
+    settle: { type: 'string', default: '256' },
   },
 })
 const [folder] = positionals
@@ -33,15 +36,14 @@ const model = await openModel(folder, { backend: 'wasm', threads: options.thread
 const backend = model.compute // the engine's own parts: nobody but a measurement needs them
 const { runtime, governor } = backend
 const all = runtime.threads
-const processor = /^model name\s*: (.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1] ?? 'unknown'
-console.log(`${processor}: ${availableParallelism()} processors, ${physicalCores()} cores; ${model.backendDescription}`)
+console.log(
+  `${processor()}: ${availableParallelism()} processors, ${physicalCores()} cores; ${model.backendDescription}`,
+)
 await model.loaded()
 
 const sizes = options.sizes?.split(',').map(Number) ?? Array.from({ length: all }, (_, i) => i + 1)
-const sides = [
-  ...sizes.map(size => ({ name: String(size), size, governor: { size, stepDone() {}, interrupt() {} } })),
-  { name: 'own choice', size: all, governor },
-].map(side => ({ ...side, decode: [], prompt: [] }))
+const fixed = sizes.map(size => ({ name: String(size), size, governor: fixedGovernor(size) }))
+const sides = [...fixed, { name: 'own choice', size: all, governor }].map(side => ({ ...side, decode: [], prompt: [] }))
 
 const context = model.createContext({ maxCheckpoints: 0 })
 let token = 0
@@ -51,24 +53,17 @@ const next = () => (token = (token * 7919 + 104729) % model.vocabSize)
 for (let i = 0; i < Number(options.warm); i++) await evaluatePrompt(512)
 
 // The engine looks for its number in the first tokens of a process, and these alone.
-const started = performance.now()
 const settle = Number(options.settle)
 const tried = []
-for (let i = 0; i < settle; i++) {
-  if (governor.size !== tried.at(-1)) tried.push(governor.size)
-  await context.evalTokenGreedy(next())
-}
-const rate = ((1000 * settle) / (performance.now() - started)).toFixed(1)
-console.log(`first ${settle} tokens: ${rate} tok/s, then on ${governor.size} threads (${tried.join(' ')})`)
+const first = await decode(settle, () => governor.size !== tried.at(-1) && tried.push(governor.size))
+console.log(`first ${settle} tokens: ${first.toFixed(1)} tok/s, then on ${governor.size} threads (${tried.join(' ')})`)
 
+const stolen = stealMeter()
 for (let round = 0; round < turns; round++) {
-  const order = round % 2 === 0 ? sides : [...sides].reverse()
-  for (const side of order) {
+  for (const side of shuffled(sides)) {
     Object.assign(backend, { governor: side.governor })
     await context.evalTokenGreedy(next()) // wakes those who slept
-    const from = performance.now()
-    for (let i = 0; i < turn; i++) await context.evalTokenGreedy(next())
-    side.decode.push((1000 * turn) / (performance.now() - from))
+    side.decode.push(await decode(turn))
     if (promptTokens === 0 || round >= 3 || 2 * side.size < all) continue // of few threads they take long
     Object.assign(runtime, { threads: side.size })
     side.prompt.push(await evaluatePrompt(promptTokens))
@@ -76,6 +71,21 @@ for (let round = 0; round < turns; round++) {
   }
 }
 Object.assign(backend, { governor })
+
+/** Always the same number. */
+function fixedGovernor(size) {
+  return { size, sizeFor: () => size, isTrying: false, stepDone() {}, interrupt() {} }
+}
+
+/** Tokens a second. */
+async function decode(tokens, before = () => {}) {
+  const from = performance.now()
+  for (let i = 0; i < tokens; i++) {
+    before()
+    await context.evalTokenGreedy(next())
+  }
+  return (1000 * tokens) / (performance.now() - from)
+}
 
 /** Tokens a second. */
 async function evaluatePrompt(tokens) {
@@ -88,14 +98,25 @@ async function evaluatePrompt(tokens) {
   return tokens / seconds
 }
 
-const middle = values => [...values].sort((a, b) => a - b)[values.length >> 1]
-const fixed = sides.filter(({ name }) => name !== 'own choice')
-const best = fixed.reduce((a, b) => (middle(b.decode) > middle(a.decode) ? b : a))
+function processor() {
+  try {
+    return /^model name\s*: (.*)$/m.exec(readFileSync('/proc/cpuinfo', 'utf8'))?.[1] ?? 'unknown'
+  } catch {
+    return 'unknown'
+  }
+}
+
+const best = of => sides.slice(0, -1).reduce((most, { decode }) => Math.max(most, of(decode)), 0)
+const [bestMiddle, bestMean] = [best(middle), best(meanRate)]
+const percent = (value, of) => `${((100 * value) / of).toFixed(0)}%`
+console.log(`${turns} turns of ${turn} tokens each, in random order; steal: ${stolen()}`)
 for (const { name, decode, prompt } of sides) {
   const range = `${Math.min(...decode).toFixed(1)}–${Math.max(...decode).toFixed(1)}`
-  const share = ((100 * middle(decode)) / middle(best.decode)).toFixed(0)
   const prompts = prompt.length > 0 ? `, prompts ${middle(prompt).toFixed(0)} tok/s` : ''
-  console.log(`${name.padStart(10)}: ${middle(decode).toFixed(1)} tok/s (${range}), ${share}% of the best${prompts}`)
+  const shares = `${percent(middle(decode), bestMiddle)} and ${percent(meanRate(decode), bestMean)} of the best`
+  console.log(
+    `${name.padStart(10)}: median ${middle(decode).toFixed(1)}, mean ${meanRate(decode).toFixed(1)} tok/s (${range}), ${shares}${prompts}`,
+  )
 }
 console.log(`chosen in the end: ${governor.size}`)
 await model.close()

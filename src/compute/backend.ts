@@ -81,6 +81,8 @@ export interface Backend {
   readonly mostGuesses?: number
   /** Why there is no `draft` though the model carries a head and one was asked for, where that depends on this machine. */
   readonly noDrafts?: string | null
+  /** Whether it runs steps otherwise than usual now, to see whether they are faster so: their times say little. */
+  readonly isTrying?: boolean
   /** Evaluates without committing anything, and tells what happened inside. */
   probe(sequence: SequenceState, request: ProbeRequest): Promise<ProbeResult>
   stats(): ModelStats

@@ -89,16 +89,15 @@ export function exploreWorkers(plan: Plan, { Board, Team: TeamPart }: Parts = { 
     job = 0 // that this worker was given
 
     /** How a worker waited for its job does not matter later, nor what it did before. */
-    override next(worker: number, last: number, isPatient: boolean): number {
+    override next(worker: number, last: number): number {
       explorer.restart(last)
-      this.job = explorer.scope(() => super.next(worker, last, isPatient))
+      this.job = explorer.scope(() => super.next(worker, last))
       return this.job
     }
 
-    protected override awaitBell(bell: number, last: number, spins: number): boolean {
-      if (plan.detail === 'waits') return super.awaitBell(bell, last, spins)
-      explorer.until(bell, last)
-      return false
+    protected override awaitBell(bell: number, last: number): void {
+      if (plan.detail === 'waits') super.awaitBell(bell, last)
+      else explorer.until(bell, last)
     }
   }
 

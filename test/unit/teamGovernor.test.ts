@@ -30,10 +30,22 @@ test('takes all workers, without a trial, where they do not wait for each other'
   expect(new Set(drive(new TeamGovernor(6), 5000, bigModel))).toEqual(new Set([6]))
 })
 
-test('tries fewer once where there are many, and finds the number that leaves processors to others', () => {
-  expect(shareOf(16, drive(new TeamGovernor(16), 5000, bigModel))).toBeGreaterThan(0.97)
-  const crowded = { seconds: (size: number) => (size > 12 ? 1.6 : 1) / size, waited: () => 0.1 }
-  expect(shareOf(12, drive(new TeamGovernor(16), 5000, crowded))).toBeGreaterThan(0.97)
+test('begins with four of five where there are many, and finds all, or the number that leaves processors to others', () => {
+  for (const [processors, first] of [
+    [8, 6],
+    [12, 9],
+    [16, 13],
+    [64, 52],
+  ]) {
+    expect(new TeamGovernor(processors).size).toBe(first)
+  }
+  // Who asks for fewer leaves processors to others already.
+  expect(new TeamGovernor(12, 16).size).toBe(12)
+  expect(new TeamGovernor(8, 16).size).toBe(8)
+  expect(shareOf(20, drive(new TeamGovernor(20, 22), 5000, bigModel).slice(800))).toBeGreaterThan(0.9)
+  expect(shareOf(16, drive(new TeamGovernor(16), 5000, bigModel).slice(400))).toBeGreaterThan(0.97)
+  const crowded = { seconds: (size: number) => (size > 13 ? 1.6 : 1) / size, waited: () => 0.1 }
+  expect(shareOf(13, drive(new TeamGovernor(16), 5000, crowded))).toBeGreaterThan(0.97)
 })
 
 test('keeps all workers where they wait and are faster nevertheless', () => {
@@ -65,8 +77,8 @@ test('notices when the machine becomes busy, and when it is free again', () => {
 
 test('finds half of all where two processors are one core, and all where they are not', () => {
   const halves = { seconds: (size: number) => (size <= 8 ? 1 / size : 0.14 + size / 1000), waited: () => 0.1 }
-  expect(shareOf(8, drive(new TeamGovernor(16), 400, halves).slice(60))).toBeGreaterThan(0.8)
-  expect(shareOf(16, drive(new TeamGovernor(16), 400, bigModel).slice(60))).toBeGreaterThan(0.8)
+  expect(shareOf(8, drive(new TeamGovernor(16), 600, halves).slice(120))).toBeGreaterThan(0.8)
+  expect(shareOf(16, drive(new TeamGovernor(16), 800, bigModel).slice(300))).toBeGreaterThan(0.8)
 })
 
 test('compares steps with those of as many rows, whatever comes between', () => {
@@ -96,12 +108,12 @@ test('does not choose by steps that wait for experts which are on their way into
     })
   expect(
     shareOf(
-      14,
+      13,
       used(100, i => i < 60 || i % 3 === 0),
     ),
     'cold',
   ).toBeGreaterThan(0.95)
-  used(200, () => false)
+  used(400, () => false)
   expect(
     shareOf(
       14,
@@ -241,6 +253,99 @@ test('gives way to others who come, and takes the processors back when they have
     expect(free.filter(size => size >= 10).length / free.length, 'free').toBeGreaterThan(0.8)
   }
 })
+
+test('steps of another kind than what is tried run on as many workers as before', () => {
+  const governor = new TeamGovernor(2)
+  const sizes = { tried: new Set<number>(), other: new Set<number>() }
+  for (let step = 0; step < 40; step++) {
+    const size = governor.sizeFor(1)
+    if (governor.isTrying) {
+      sizes.tried.add(size)
+      sizes.other.add(governor.sizeFor(4))
+    } else expect(size).toBe(2)
+    governor.stepDone({ seconds: 0.001, waited: 0.3, rows: 1, isStalled: false })
+  }
+  expect(sizes).toEqual({ tried: new Set([1, 2]), other: new Set([2]) })
+})
+
+/** A machine whose processors others take: how many of them at a time, in ms, and how soon a member without one is put aside. */
+interface Visited {
+  readonly processors: number
+  readonly taken: (ms: number) => number
+  readonly hangs: number
+}
+
+/** Milliseconds that a step takes there, from the time `now` on. */
+function visitedStep({ processors, taken, hangs }: Visited, size: number, now: number, random: () => number): number {
+  const phases = 66
+  const work = (105 * (1 + 0.012 * size)) / size
+  const meeting = phases * (0.004 + 0.0012 * size)
+  const without = Math.max(0, size - (processors - taken(now) - 1)) // the thread that asks for tokens has one, too
+  let ms = 0.7 + work * (1 + 0.15 * random()) + meeting
+  for (let phase = 0; phase < phases; phase++) {
+    if (random() < hangs * without) ms -= 3 * Math.log(1 - random())
+  }
+  return ms
+}
+
+/** Steps of the governor over those of the best fixed number, between two times. */
+function shareOfSteps(machine: Visited, seed: number, from: number, to: number): number {
+  const steps = (governor: { size: number; stepDone: TeamGovernor['stepDone'] }) => {
+    const random = seededRandom(seed)
+    let count = 0
+    for (let now = 0; now < to; ) {
+      const ms = visitedStep(machine, governor.size, now, random)
+      const waited = Math.max(0, 1 - 105 / governor.size / ms)
+      governor.stepDone({ seconds: ms / 1000, waited, rows: 1, isStalled: false })
+      now += ms
+      if (now > from) count++
+    }
+    return count
+  }
+  const { processors } = machine
+  const fixed = [0.5, 0.625, 0.75, 0.875, 1].map(share => {
+    const size = Math.round(processors * share)
+    return steps({ size, stepDone() {} })
+  })
+  return steps(new TeamGovernor(processors)) / Math.max(...fixed)
+}
+
+/** Which of the levels is meant at a time: another one every `period` ms. */
+const turns = (period: number, levels: readonly number[]) => (ms: number) =>
+  levels[(Math.floor(ms / period) * 7) % levels.length]
+
+test.each([
+  {
+    name: 'a host gives some to others, now these, now those',
+    taken: turns(700, [1, 3, 1, 4, 3, 1, 1, 4]),
+    hangs: 0.036,
+    first: 0.87,
+    later: 0.92,
+  },
+  { name: 'nobody takes any', taken: () => 0, hangs: 0.012, first: 0.9, later: 0.97 },
+  {
+    name: 'a program takes four for half a minute',
+    taken: (ms: number) => (ms > 8000 && ms < 38_000 ? 4 : 0),
+    hangs: 0.012,
+    first: 0.9,
+    later: 0.94,
+  },
+  {
+    name: 'a program takes eight for half a minute',
+    taken: (ms: number) => (ms > 5000 && ms < 35_000 ? 8 : 0),
+    hangs: 0.012,
+    first: 0.9,
+    later: 0.9,
+  },
+])(
+  'sixteen processors, $name: near the best fixed number from the first seconds on',
+  ({ first, later, ...machine }) => {
+    const shares = (from: number, to: number) =>
+      seeds.slice(0, 6).map(seed => shareOfSteps({ processors: 16, ...machine }, seed + 700, from, to))
+    expect(meanOf(shares(0, 4000))).toBeGreaterThan(first)
+    expect(meanOf(shares(4000, 24_000))).toBeGreaterThan(later)
+  },
+)
 
 test('one worker needs no trial', () => {
   expect(new Set(drive(new TeamGovernor(1), 100, bigModel))).toEqual(new Set([1]))

@@ -183,12 +183,11 @@ describe('noticed:', () => {
 
   test('a worker that goes to sleep without a last look', () => {
     class BoardThatDozesOff extends JobBoard {
-      protected override awaitBell(bell: number, last: number): boolean {
-        if (this.words.load(bell) !== last) return true
+      protected override awaitBell(bell: number, last: number): void {
+        if (this.words.load(bell) !== last) return
         this.words.store(bell + 1, 1)
         this.words.wait(bell + 1, 1)
         this.words.store(bell + 1, 0)
-        return false
       }
     }
     expect(found({ detail: 'waits', workers: 2, jobs: [2] }, { Board: BoardThatDozesOff })).toMatch(/^deadlock/)

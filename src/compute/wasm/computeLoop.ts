@@ -14,7 +14,7 @@ import { instantiateKernels } from './kernels.js'
 import { Lane } from './lane.js'
 import type { PlacedModel } from './placedModel.js'
 import { gatedParts } from './stepGate.js'
-import { defaultLimits, Team } from './team.js'
+import { Team } from './team.js'
 import type { PostedFailure, WorkerReport, WorkerSetup } from './workerMessages.js'
 
 /** How the leader gets experts. */
@@ -28,7 +28,6 @@ export interface ComputeSetup extends WorkerSetup {
   readonly task: 'model'
   readonly model: PlacedModel
   readonly experts: ExpertSetting | null // null: the model has none
-  readonly processors: number // that the workers share with others
   readonly gate?: SharedArrayBuffer // for tests: of a StepGate
 }
 
@@ -47,10 +46,10 @@ export async function runComputeLoop(setup: AnySetup, report: (report: WorkerRep
   serveJobs(board, team, forward)
 }
 
-function openParts({ index, gate, boardShape, board, processors }: ComputeSetup) {
-  if (gate) return gatedParts(gate, index, boardShape, board, processors)
+function openParts({ index, gate, boardShape, board }: ComputeSetup) {
+  if (gate) return gatedParts(gate, index, boardShape, board)
   const words = new JobBoard(boardShape, board)
-  const team = new Team(index, words.words, words.teamBase, { ...defaultLimits, processors })
+  const team = new Team(index, words.words, words.teamBase)
   return { board: words, team, openRing }
 }
 

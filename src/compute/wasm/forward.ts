@@ -140,7 +140,7 @@ export class Forward implements Share {
       { rows: logits, first: 0, list: 0 },
     ]
     best.begin()
-    lane.team.ranges(lmHead.rows, lane.rowGrain(lmHead.rows, lmHead.cols * count), (begin, end) => {
+    lane.shareRows([{ rows: lmHead.rows, productsPerRow: lmHead.cols * count }], (_, begin, end) => {
       lane.products.compute(lmHead, null, input, output, count, begin, end)
       if (board.argmax) best.see(count, begin, end)
     })

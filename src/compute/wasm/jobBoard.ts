@@ -92,9 +92,6 @@ const ASLEEP = 1
 /** How long a worker watches for the next job before it sleeps: about 100 µs. */
 const JOB_SPINS = 20_000
 
-/** About two milliseconds, the most: a decode loop comes back within it, even one that samples. To wake many takes as long as half a layer. */
-const PATIENT_JOB_SPINS = 400_000
-
 export class JobBoard {
   readonly words: Words
   readonly teamBase = TEAM
@@ -104,7 +101,6 @@ export class JobBoard {
   readonly waited: Float64Array // [1]: seconds that the leader has waited for other workers
   readonly resident: Uint8Array // [layers with experts, experts], 1: in memory; written by the leader while jobs run
   private forgets = false // the main thread's: of the next job
-  private patience = PATIENT_JOB_SPINS // a worker's, for its next job
   private readonly bellList: number
   private readonly tokenList: number
   private readonly runList: number
@@ -258,30 +254,20 @@ export class JobBoard {
   // --- workers -------------------------------------------------------------------------------------------------------
 
   /** Waits for a job other than `last` to be given to this worker; it, or 0 when the worker should end. */
-  next(worker: number, last: number, isPatient: boolean): number {
+  next(worker: number, last: number): number {
     const bell = this.bellList + worker * BELL_WORDS
-    if (isPatient) this.awaitPatiently(bell, last)
-    else this.awaitBell(bell, last, this.jobSpins)
+    this.awaitBell(bell, last)
     return this.words.load(STOP) === 1 ? 0 : this.words.load(bell)
   }
 
-  /** Less so after each time in vain: jobs are few then, or the main thread is kept waiting. */
-  private awaitPatiently(bell: number, last: number): void {
-    const spins = Math.min(PATIENT_JOB_SPINS, 2 * this.patience)
-    const heard = this.awaitBell(bell, last, spins)
-    this.patience = heard ? spins : Math.max(this.jobSpins, spins >> 2)
-  }
-
-  /** Whether the bell rang before this worker slept. */
-  protected awaitBell(bell: number, last: number, spins: number): boolean {
+  protected awaitBell(bell: number, last: number): void {
     const { words } = this
-    for (let spin = 0; spin < spins; spin++) {
-      if (words.load(bell) !== last) return true
+    for (let spin = 0; spin < this.jobSpins; spin++) {
+      if (words.load(bell) !== last) return
     }
     words.store(bell + ASLEEP, 1)
     while (words.load(bell) === last) words.wait(bell, last)
     words.store(bell + ASLEEP, 0)
-    return false
   }
 
   /** How many workers take part in the job. */

@@ -34,7 +34,7 @@ export type Halt = 'layer' | 'experts'
 /** Job after job, until the worker is told to end. `last`: the job that it had before. */
 export function serveJobs(board: JobBoard, team: Team, share: Share, last = 0): void {
   for (let job = last; ; ) {
-    job = board.next(team.index, job, team.isPatient)
+    job = board.next(team.index, job)
     if (job === 0) return
     const course = runJob(board, team, share)
     while (!course.next().done);

@@ -7,22 +7,14 @@ import type { JobBoard } from './jobBoard.js'
 import type { Kernels } from './kernels.js'
 import type { PlacedModel, Weights } from './placedModel.js'
 import { BLOCKS, Products } from './products.js'
+import { cutRows, type MatrixRows, pieceAt } from './rowPieces.js'
 import { PRIVATE_ROWS, type PrivateScratch, type Rows, type Scratch, type Stage } from './scratch.js'
 import { convStateBytes } from './sequenceStore.js'
 import type { Team } from './team.js'
 
 export const HOME = 0
 
-/** Work smaller than this many multiply-adds is not worth sharing out further. */
-const LEAST_PRODUCTS = 16_384
-
-/** About 50 µs: what the last worker at a barrier may be late by. */
-const MOST_PRODUCTS = 1_048_576
-const ROW_GRAIN = 8
 const CHUNKS_PER_WORKER = 4
-
-/** With many tokens a piece has at least so many rows, over which activations in the cache are used again. */
-const MANY_TOKENS_ROWS = 32
 
 /** Where inputs must be, and in which form (-1: floats), for the matrices that take them. */
 export interface Need {
@@ -150,20 +142,23 @@ export class Lane<M extends LaneModel = PlacedModel> {
     tokens: number,
     after?: (begin: number, end: number) => void,
   ): void {
-    const counter = this.team.begin()
-    let unit = this.team.claim(counter, 1)
+    const matrices = products.map(([{ rows, cols }]) => ({ rows, productsPerRow: cols * tokens }))
+    this.shareRows(matrices, (index, begin, end) => {
+      const [weights, out] = products[index]
+      this.residentProduct(weights, stage, out, tokens, begin, end)
+      after?.(begin, end)
+    })
+  }
+
+  /** Shares out the rows of matrices, one after the other, in ascending pieces. No barrier. */
+  shareRows(matrices: readonly MatrixRows[], work: (index: number, begin: number, end: number) => void): void {
+    const { team } = this
+    const counter = team.begin()
+    let piece = team.claim(counter, 1)
     let before = 0
-    for (const [weights, out] of products) {
-      const grain = this.rowGrain(weights.rows, weights.cols * tokens)
-      const units = Math.ceil(weights.rows / grain)
-      while (unit < before + units) {
-        const begin = (unit - before) * grain
-        const end = Math.min(weights.rows, begin + grain)
-        this.residentProduct(weights, stage, out, tokens, begin, end)
-        after?.(begin, end)
-        unit = this.team.claim(counter, 1)
-      }
-      before += units
+    for (const [index, cut] of cutRows(matrices, team.size, !this.alone).entries()) {
+      for (; piece < before + cut.pieces; piece = team.claim(counter, 1)) work(index, ...pieceAt(cut, piece - before))
+      before += cut.pieces
     }
   }
 
@@ -189,14 +184,6 @@ export class Lane<M extends LaneModel = PlacedModel> {
     this.eachRow(this.rows, (begin, end) => this.prepare(stage, needs, begin, end))
     this.multiply(stage, [[weights, mixerOut]], this.rows, (begin, end) => this.addToHidden(mixerOut, begin, end))
     this.team.barrier()
-  }
-
-  /** How many rows of a matrix make one unit of work. */
-  rowGrain(rows: number, productsPerRow: number): number {
-    if (this.team.size === 1) return rows
-    const share = Math.min(rows / (this.team.size * CHUNKS_PER_WORKER), MOST_PRODUCTS / productsPerRow)
-    const least = this.alone ? LEAST_PRODUCTS / productsPerRow : MANY_TOKENS_ROWS
-    return Math.ceil(Math.max(share, least, 1) / ROW_GRAIN) * ROW_GRAIN
   }
 
   /** Columns [begin, end) of `tokens` rows of gates := what the activation makes of them and of `up`, in a bank. */

@@ -1,8 +1,11 @@
 // The gated delta net of one layer over all rows of a step. A worker takes whole key heads with the value
 // heads that use them: conv, norms, recurrence and gate of a head need nothing of other heads, so they run without a
-// barrier in between, over all tokens of a run in one call each.
+// barrier in between, over all tokens of a run in one call each. Where that makes few pieces for many workers, and rows are few, it
+// takes single value heads: whoever shares a key head makes queries and keys for itself, and writes the same bytes of its state.
 import { HOME, type Lane, type Need, needsOf } from './lane.js'
 import type { PlacedDelta, PlacedLayer } from './placedModel.js'
+
+const PIECES_PER_WORKER = 4
 
 export class LinearMixer {
   private readonly inputNeeds: readonly Need[]
@@ -29,8 +32,10 @@ export class LinearMixer {
     ])
 
     this.gates()
-    const { linearKeyHeads } = lane.model.config
-    team.ranges(linearKeyHeads, Math.max(1, Math.floor(linearKeyHeads / (team.size * 4))), (begin, end) => {
+    const { linearKeyHeads, linearValueHeads } = lane.model.config
+    const grain = Math.floor(linearKeyHeads / (team.size * PIECES_PER_WORKER))
+    const least = lane.alone ? 1 : linearValueHeads / linearKeyHeads
+    team.ranges(linearValueHeads, Math.max(least, (grain * linearValueHeads) / linearKeyHeads), (begin, end) => {
       for (let run = 0; run < lane.board.runs; run++) {
         const { rowStart, rows, guesses } = lane.board.run(run)
         // A state for each row where rows may turn out wrong.
@@ -67,8 +72,8 @@ export class LinearMixer {
     )
   }
 
-  /** Key heads [begin, end) and their value heads, for rows that follow each other. */
-  private heads(rowStart: number, rows: number, begin: number, end: number): void {
+  /** Value heads [begin, end) and the key heads that they use, for rows that follow each other. */
+  private heads(rowStart: number, rows: number, valueBegin: number, valueEnd: number): void {
     const { lane, layer, mixer } = this
     const { config, scratch } = lane.model
     const { linearKeyHeads, linearValueHeads, linearKeyDim, linearValueDim, linearConvDim, rmsNormEps } = config
@@ -76,15 +81,16 @@ export class LinearMixer {
     const kernels = lane.kernels[bank]
     const perKey = linearValueHeads / linearKeyHeads
     const keyTotal = linearKeyHeads * linearKeyDim
-    const valueBegin = begin * perKey
-    const valueEnd = end * perKey
+    const begin = Math.floor(valueBegin / perKey)
+    const end = Math.ceil(valueEnd / perKey)
     const valueColumns = [valueBegin * linearValueDim, valueEnd * linearValueDim] as const
     const channels = [
       [begin * linearKeyDim, end * linearKeyDim], // q
       [keyTotal + begin * linearKeyDim, keyTotal + end * linearKeyDim], // k
       [2 * keyTotal + valueColumns[0], 2 * keyTotal + valueColumns[1]], // v
     ]
-    const { qkv, conv, z } = scratch
+    const { qkv, z } = scratch
+    const conv = lane.alone ? lane.own.conv : scratch.conv
     const out = scratch.linearOut.x
     if (bank !== HOME) {
       for (const [from, to] of channels) lane.copyColumns(HOME, bank, qkv, rowStart, rowStart + rows, from, to)

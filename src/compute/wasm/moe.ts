@@ -19,6 +19,7 @@ export class Moe {
   private readonly shared: ResidentExpert | null
   private readonly sharedPart: SharedPart | null
   private readonly routed: RoutedExperts
+  private isFirstWave = false // of the present step: what the shared expert has begun is ended with it
 
   constructor(
     private readonly lane: Lane,
@@ -59,20 +60,23 @@ export class Moe {
       lane.prepare(input, this.inputNeeds, begin, end)
     })
     lane.multiply(input, this.logits, rows)
-    shared?.gateUp(input)
     team.barrier()
 
+    // The others begin with the shared expert while the leader chooses and asks for those that are routed to.
     this.route()
     feed?.request(this.index, rows)
     feed?.routed(startedAt)
     feed?.prefetch(this.index + 1)
-    shared?.down(lane.scratch.sharedOut)
+    shared?.gateUp(input)
     this.routed.begin()
+    this.isFirstWave = true
   }
 
   /** The experts that the leader has put on the board; after the last of them, the sum of all. */
   computeWave(isLast: boolean): void {
-    const { lane, routed } = this
+    const { lane, routed, shared } = this
+    if (this.isFirstWave) shared?.down(lane.scratch.sharedOut)
+    this.isFirstWave = false
     routed.wave()
     if (!isLast) return
     lane.team.barrier()

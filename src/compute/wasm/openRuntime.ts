@@ -33,6 +33,7 @@ type Shown =
   | 'model'
   | 'plan'
   | 'threads'
+  | 'processors'
   | 'simd'
   | 'isShared'
   | 'board'
@@ -51,6 +52,7 @@ export class WasmRuntime {
   readonly model: PlacedModel
   readonly plan: MemoryPlan
   readonly threads: number
+  readonly processors: number // that the threads share with others
   readonly simd: SimdLevel
   readonly isShared: boolean
   readonly board: JobBoard
@@ -67,6 +69,7 @@ export class WasmRuntime {
     this.model = parts.model
     this.plan = parts.plan
     this.threads = parts.threads
+    this.processors = parts.processors
     this.simd = parts.simd
     this.isShared = parts.isShared
     this.board = parts.board
@@ -202,7 +205,6 @@ export async function openRuntime(
       board: buffer,
       boardShape,
       model,
-      processors: host.processors,
       experts: files && readers && { streamer: streamerPlan(config, files, plan, options), ring: readers.ring },
       gate: internals.gate,
     }
@@ -211,7 +213,8 @@ export async function openRuntime(
       ? await WorkerPool.start(setups, board, host)
       : await LocalCompute.start(setups[0], board, readers)
     return new WasmRuntime({
-      ...{ model, plan, threads, simd: kernels.simd, isShared: host.shared, board, store, pool, banks, readers },
+      ...{ model, plan, threads, processors: host.processors, simd: kernels.simd, isShared: host.shared },
+      ...{ board, store, pool, banks, readers },
       ...{ plannedBytes: bytes, mostGuesses: opening.guesses, noDrafts: opening.noDrafts },
     })
   } catch (error) {

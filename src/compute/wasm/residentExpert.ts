@@ -26,7 +26,7 @@ export class ResidentExpert {
     const { gate, up, activation } = this.expert
     const { innerUp, innerAct } = lane.scratch
     const rows = lane.rows
-    lane.team.ranges(gate.rows, lane.rowGrain(gate.rows, 2 * gate.cols * rows), (begin, end) => {
+    lane.shareRows([{ rows: gate.rows, productsPerRow: 2 * gate.cols * rows }], (_, begin, end) => {
       lane.residentProduct(gate, input, innerAct.x, rows, begin, end)
       lane.residentProduct(up, input, innerUp, rows, begin, end)
       lane.activate(activation, HOME, innerAct.x, innerUp, 0, rows, begin, end)

@@ -61,6 +61,7 @@ export interface PrivateScratch {
   readonly attentionOut: Stage
   readonly innerAct: Stage // as wide as the widest shared expert or dense block
   readonly expertAct: Stage // PRIVATE_ROWS * K rows
+  readonly conv: Rows // [PRIVATE_ROWS, convDim]
   readonly beta: Rows // [chunk, valueHeads]
   readonly decay: Rows // [chunk, valueHeads]
   readonly keys: Rows // [PRIVATE_ROWS, kvDim]
@@ -252,6 +253,7 @@ export function layoutScratch(request: ScratchRequest): Scratch {
       attentionOut,
       innerAct: ownRecords(PRIVATE_ROWS, moe.innerAct),
       expertAct: ownRecords(PRIVATE_ROWS * k, moe.expertAct),
+      conv: cursor.rows(PRIVATE_ROWS, config.linearConvDim),
       beta: cursor.rows(chunk, config.linearValueHeads),
       decay: cursor.rows(chunk, config.linearValueHeads),
       keys: cursor.rows(PRIVATE_ROWS, kvDim),

@@ -3,7 +3,7 @@
 import { ReadRing } from '../../experts/readRing.js'
 import type { BoardShape } from './jobBoard.js'
 import { JobBoard } from './jobBoard.js'
-import { defaultLimits, Team } from './team.js'
+import { Team } from './team.js'
 
 /**
  * meet: where a worker asks for a job, has one, comes to a barrier, has passed it. wait: where the leader waits for a
@@ -103,13 +103,12 @@ export function gatedParts(
   worker: number,
   shape: BoardShape,
   buffer: ArrayBufferLike,
-  processors: number,
 ): { board: JobBoard; team: Team; openRing: (ring: ArrayBufferLike) => ReadRing } {
   const turnstile = new Turnstile(gate, worker)
   const board = new GatedBoard(turnstile, shape, buffer)
   return {
     board,
-    team: new GatedTeam(turnstile, worker, board, processors),
+    team: new GatedTeam(turnstile, worker, board),
     openRing: ring => new GatedRing(turnstile, ring),
   }
 }
@@ -123,9 +122,9 @@ class GatedBoard extends JobBoard {
     super(shape, buffer)
   }
 
-  override next(worker: number, last: number, isPatient: boolean): number {
+  override next(worker: number, last: number): number {
     this.turnstile.pass('meet')
-    return super.next(worker, last, isPatient)
+    return super.next(worker, last)
   }
 }
 
@@ -134,9 +133,8 @@ class GatedTeam extends Team {
     private readonly turnstile: Turnstile,
     index: number,
     { words, teamBase }: JobBoard,
-    processors: number,
   ) {
-    super(index, words, teamBase, { ...defaultLimits, processors })
+    super(index, words, teamBase)
   }
 
   override start(size: number): void {

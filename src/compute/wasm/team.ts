@@ -23,19 +23,9 @@ export const TEAM_WORDS = COUNTERS + RING * COUNTER_STRIDE
 /** About 30 µs: longer than any phase's imbalance, shorter than waking a sleeping thread twice. */
 const SPINS = 4000
 
-/**
- * About 300 µs: the most where the members leave processors to others. One of many is put aside for a moment in most phases; if the others
- * sleep meanwhile, those who wake up late make them sleep at the next barrier, too.
- */
-const PATIENT_SPINS = 64_000
-
-/** Processors that a patient team leaves free: the main thread's, and one for whoever else comes. */
-const SPARE = 2
-
 export interface TeamLimits {
   readonly ring: number // counters, an even number
   readonly spins: number // looks at a barrier before sleeping
-  readonly processors?: number // that the members share with others; absent: no more than there are members
 }
 
 export const defaultLimits: TeamLimits = { ring: RING, spins: SPINS }
@@ -45,9 +35,6 @@ export class Team {
   size = 1
   /** Seconds that this member has waited for others so far. */
   waited = 0
-  /** Whether a member may watch a word for long in the present job: nobody waits for the processor. */
-  isPatient = false
-  private spins: number // looks at a barrier before sleeping, now
   private phase = 0
   private phaseLimit = 0 // the first phase that may only begin after another barrier
 
@@ -56,9 +43,7 @@ export class Team {
     private readonly words: Words, // shared between the members
     private readonly base: number, // of TEAM_WORDS
     private readonly limits: TeamLimits = defaultLimits,
-  ) {
-    this.spins = limits.spins
-  }
+  ) {}
 
   get isLeader(): boolean {
     return this.index === 0
@@ -66,10 +51,7 @@ export class Team {
 
   /** Every member of a job begins it with this, and ends it with `leave`. */
   start(size: number): void {
-    const { spins, processors = 0 } = this.limits
     this.size = size
-    this.isPatient = size > 1 && size + SPARE <= processors
-    this.spins = this.isPatient ? Math.min(PATIENT_SPINS, 2 * this.spins) : spins
     this.phase = this.words.get(this.base + PHASE)
     this.phaseLimit = this.phase + this.limits.ring / 2
   }
@@ -106,11 +88,9 @@ export class Team {
 
   private waitFor(generation: number): void {
     const { words, base, limits } = this
-    for (let spin = 0; spin < this.spins; spin++) {
+    for (let spin = 0; spin < limits.spins; spin++) {
       if (words.load(base + GENERATION) !== generation) return
     }
-    // It was in vain. A step that waits for reads has many such barriers, and readers want processors; so do others on a busy machine.
-    this.spins = Math.max(limits.spins, this.spins >> 1)
     words.add(base + SLEEPERS, 1)
     while (words.load(base + GENERATION) === generation) words.wait(base + GENERATION, generation)
     words.add(base + SLEEPERS, -1)

@@ -9,7 +9,7 @@ import { middleOf } from '../../experts/middleOf.js'
 const STRETCH = 5 // steps, after one that wakes those who slept
 const ROUNDS = 6
 const HOPELESS = { first: 1.4, later: 1.15 } // even its fastest stretch is slower than the best size's usual one by this much
-const OUTLIER = 2 // a stretch this much slower than the middle one
+const OUTLIER = 4 // a stretch this much slower than the middle one
 const FASTER = { larger: 0.96, smaller: 0.98 } // what another size must need of the time
 const MOST_LOST = 2 // rounds that it may lose nevertheless
 
@@ -62,9 +62,11 @@ export class TeamTrial {
     const rounds = this.sides[0].stretches.length
     const best = Math.min(...this.sides.map(usual))
     const most = best * HOPELESS[rounds === 1 ? 'first' : 'later']
-    this.sides = this.sides.filter(
-      ({ size, stretches }) => Math.min(...stretches) <= most || (rounds === 1 && size === this.present),
-    )
+    const inUse = this.sides.find(({ size }) => size === this.present)
+    this.sides = this.sides.filter(side => {
+      if (side === inUse && rounds === 1) return true
+      return Math.min(...side.stretches) <= most && !(inUse && lostRounds(side, inUse) > MOST_LOST)
+    })
     if (this.sides.length === 1 || rounds === ROUNDS) this.result = this.decide()
   }
 
@@ -78,8 +80,13 @@ export class TeamTrial {
 }
 
 function isFaster(side: Side, inUse: Side): boolean {
-  const lost = side.stretches.filter((seconds, round) => seconds >= inUse.stretches[round]).length
-  return usual(side) < FASTER[side.size > inUse.size ? 'larger' : 'smaller'] * usual(inUse) && lost <= MOST_LOST
+  return usual(side) < FASTER[side.size > inUse.size ? 'larger' : 'smaller'] * usual(inUse)
+}
+
+/** Rounds in which a side was not faster than the size in use, which has none. */
+function lostRounds(side: Side, inUse: Side): number {
+  if (side === inUse) return 0
+  return side.stretches.filter((seconds, round) => seconds >= inUse.stretches[round]).length
 }
 
 /** The mean of the stretches, without those in which something else must have happened. */

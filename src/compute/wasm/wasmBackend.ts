@@ -68,12 +68,16 @@ export class WasmBackend implements Backend, WasmSteps {
     this.chunkTokens = model.chunkTokens
     this.mostGuesses = runtime.mostGuesses
     this.noDrafts = runtime.noDrafts
-    this.governor = new TeamGovernor(runtime.threads)
+    this.governor = new TeamGovernor(runtime.threads, runtime.processors)
     const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
     this.drafter = model.draftHead === null ? null : new WasmDrafter(this)
     const { drafter } = this
     if (drafter) this.draft = (requests, options = {}) => this.inTurn(() => drafter.guess(requests, options.signal))
     this.description = `wasm, ${threads}, ${runtime.simd} SIMD, ${model.precision}`
+  }
+
+  get isTrying(): boolean {
+    return this.governor.isTrying
   }
 
   get failure(): DeviceLostError | null {
@@ -203,7 +207,7 @@ export class WasmBackend implements Backend, WasmSteps {
   }
 
   workersFor(rows: number): number {
-    return rows <= PRIVATE_ROWS ? this.governor.size : this.runtime.threads
+    return rows <= PRIVATE_ROWS ? this.governor.sizeFor(rows) : this.runtime.threads
   }
 
   /** The rows after the last layer: a few thousand floats each, beside the megabytes of weights that made them. */
