@@ -4,10 +4,15 @@
 //
 //   node scripts/benchDrafts.mjs FOLDER [--drafts 0,1,2,3,auto] [--turns 12] [--turn 48] [--threads 2] [--expert-memory 600MB]
 //                                [--reads direct] [--accept 0.85] [--warm 1024] [--one] [--prompt TEXT] [--precision exact]
+//                                [--fresh 10] [--slice 25]
 //
 // `--accept`: guesses are right with this likelihood, by dice, and every turn has another prompt: for random weights. `--warm`: tokens of a
 // prompt that brings experts into memory first. `--one`: all take turns on one model that was opened with its head, where several would not
-// fit; then the head's keys and values are computed where there are no guesses, too. FOLDER: a packed model; the built-in one is dist/demo-model.
+// fit; then the head's keys and values are computed where there are no guesses, too. `--fresh`: so many processes one after the
+// other, whose turns are the first that they compute. `--slice`: all sides decode their turns side by side, so many tokens each at a time, so that
+// they meet the same moments. FOLDER: a packed model; the built-in one is dist/demo-model.
+import { execFileSync } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { DraftGovernor } from '../dist/engine/draftGovernor.js'
 import { openModel } from '../dist/index.js'
@@ -25,12 +30,52 @@ const { values: options, positionals } = parseArgs({
     warm: { type: 'string', default: '0' },
     one: { type: 'boolean', default: false },
     precision: { type: 'string' },
+    fresh: { type: 'string' },
+    slice: { type: 'string' },
+    child: { type: 'boolean', default: false }, // a process of --fresh: prints what its turns took
     prompt: { type: 'string', default: 'Once upon a time there was a little' },
   },
 })
 const [folder] = positionals
 const turn = Number(options.turn)
+const slice = Number(options.slice ?? turn)
 const accept = options.accept === undefined ? null : Number(options.accept)
+const part = (values, share) => [...values].sort((a, b) => a - b)[Math.floor(values.length * share)]
+const middle = values => part(values, 0.5)
+const fast = values => part(values, 0.2) // on a machine that others use, too
+
+if (options.fresh !== undefined && !options.child) {
+  benchFresh(Number(options.fresh))
+  process.exit()
+}
+
+/** Speed beside the first side's, of the first turn and of all of them. */
+function benchFresh(processes) {
+  const runs = Array.from({ length: processes }, (_, i) => {
+    const order = options.drafts.split(',')
+    if (i % 2 === 1) order.reverse() // who is opened first has an advantage
+    const args = [fileURLToPath(import.meta.url), ...process.argv.slice(2), '--drafts', order.join(','), '--child']
+    const run = JSON.parse(execFileSync(process.execPath, args, { encoding: 'utf8' }))
+    return i % 2 === 1 ? run.reverse() : run
+  })
+  const sum = values => values.reduce((a, b) => a + b, 0)
+  for (const [side, { drafts }] of runs[0].entries()) {
+    const told = [1, Number(options.turns)].map(turns => {
+      const took = (run, side) => sum(run[side].milliseconds.slice(0, turns)) / turns
+      const ratios = runs.map(run => took(run, 0) / took(run, side))
+      const all = sum(runs.map(run => took(run, 0))) / sum(runs.map(run => took(run, side)))
+      const rate = 1000 / middle(runs.map(run => took(run, side)))
+      const range = `${middle(ratios).toFixed(3)} by the median of ${processes}, ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`
+      return `${turns * turn} tokens ${rate.toFixed(1)} tok/s, ${all.toFixed(3)} times drafts ${runs[0][0].drafts} (${range})`
+    })
+    console.log(`drafts ${String(drafts).padEnd(4)} ${told.join('; ')}`)
+    for (const run of runs) if (drafts === 'auto') console.log(`  ${statsLine(run[side].stats)}`)
+  }
+}
+
+function statsLine({ accepted, guesses, now, reason }) {
+  return `${accepted} of ${guesses} right, ${now} now: ${reason}`
+}
 
 const open = drafts =>
   openModel(folder, {
@@ -46,7 +91,7 @@ const sides = []
 for (const word of options.drafts.split(',')) {
   const drafts = word === 'auto' ? word : Number(word)
   const model = shared ?? (await open(drafts))
-  const governor = shared === null ? model.drafts : new DraftGovernor(drafts, 3, 0.15)
+  const governor = shared === null ? model.drafts : new DraftGovernor(drafts, 3, { isCompiled: true })
   sides.push({ drafts, model, governor, milliseconds: [], processor: [] })
 }
 const { vocabSize } = sides[0].model
@@ -77,44 +122,55 @@ async function round(context, governor, token, left) {
   return { next, tokens }
 }
 
-async function takeTurn(side, number) {
+async function beginTurn(side, number) {
   const context = side.model.createContext({ maxCheckpoints: 0 })
-  let { argmax: token } = await context.evaluate(prompt ?? stream(number, 16))
+  const { argmax } = await context.evaluate(prompt ?? stream(number, 16))
   side.governor?.answerBegins()
-  const used = process.cpuUsage()
-  const from = performance.now()
-  for (let left = turn; left > 0; ) {
-    const { next, tokens } = await round(context, side.governor, token, left)
-    token = next
-    left -= tokens
-  }
-  const milliseconds = (performance.now() - from) / turn
-  const { user, system } = process.cpuUsage(used)
-  await context.close()
-  return { milliseconds, processor: (user + system) / 1000 / turn }
+  return { side, context, token: argmax, left: turn, milliseconds: 0, processor: 0 }
 }
 
-for (const side of sides) {
-  const context = side.model.createContext({ maxCheckpoints: 0 })
-  if (Number(options.warm) > 0) await context.evaluate(stream(99, Number(options.warm)), { logits: 'none' })
-  await context.close()
-  for (let i = 0; i < 3; i++) await takeTurn(side, i) // compilers
+async function decodeSome(begun, most) {
+  const used = process.cpuUsage()
+  const from = performance.now()
+  for (const end = begun.left - most; begun.left > Math.max(0, end); ) {
+    const { next, tokens } = await round(begun.context, begun.side.governor, begun.token, begun.left)
+    begun.token = next
+    begun.left -= tokens
+  }
+  begun.milliseconds += (performance.now() - from) / turn
+  const { user, system } = process.cpuUsage(used)
+  begun.processor += (user + system) / 1000 / turn
 }
-for (let i = 0; i < Number(options.turns); i++) {
-  for (const side of i % 2 === 0 ? sides : [...sides].reverse()) {
-    const { milliseconds, processor } = await takeTurn(side, i)
+
+/** A turn of each of these. */
+async function takeTurns(sides, number, isCounted) {
+  const begun = []
+  for (const side of sides) begun.push(await beginTurn(side, number))
+  while (begun.some(({ left }) => left > 0)) for (const each of begun) await decodeSome(each, slice)
+  for (const { side, context, milliseconds, processor } of begun) {
+    await context.close()
+    if (!isCounted) continue
     side.milliseconds.push(milliseconds)
     side.processor.push(processor)
   }
 }
-const part = (values, share) => [...values].sort((a, b) => a - b)[Math.floor(values.length * share)]
-const middle = values => part(values, 0.5)
-const fast = values => part(values, 0.2) // on a machine that others use, too
+
+for (const side of options.child ? [] : sides) {
+  const context = side.model.createContext({ maxCheckpoints: 0 })
+  if (Number(options.warm) > 0) await context.evaluate(stream(99, Number(options.warm)), { logits: 'none' })
+  await context.close()
+  for (let i = 0; i < 3; i++) await takeTurns([side], i, false) // compilers
+}
+for (let i = 0; i < Number(options.turns); i++) await takeTurns(i % 2 === 0 ? sides : [...sides].reverse(), i, true)
 const [off] = sides
-for (const { drafts, governor, milliseconds, processor } of sides) {
+if (options.child) {
+  const told = sides.map(({ drafts, milliseconds, governor }) => ({ drafts, milliseconds, stats: governor?.stats }))
+  console.log(JSON.stringify(told))
+}
+for (const { drafts, governor, milliseconds, processor } of options.child ? [] : sides) {
   const ratio = middle(milliseconds.map((time, i) => off.milliseconds[i] / time))
   const stats = governor?.stats
-  const told = stats ? `; ${stats.accepted} of ${stats.guesses} right, ${stats.now} now: ${stats.reason}` : ''
+  const told = stats ? `; ${statsLine(stats)}` : ''
   console.log(
     `drafts ${String(drafts).padEnd(4)} ${(1000 / middle(milliseconds)).toFixed(1)} tok/s, ${ratio.toFixed(3)} times drafts ${off.drafts} ` +
       `(medians of turns); of the fastest fifth ${(1000 / fast(milliseconds)).toFixed(1)} tok/s, ` +

@@ -1,22 +1,25 @@
 // What trying guesses may cost where they do not pay: a share of all tokens, and a little to begin with. Counted in tokens: a round that
 // took as long as three without guesses and gave one token has lost two. However bad guesses are, no more is lost than that, and
-// what the first round of all takes.
+// what the first round of all takes. Code that is compiled while it runs has a share of its own, of the time that has passed: what compiling
+// takes does not depend on how long tokens take.
 
 const SHARE = 0.01 // of tokens
 const TO_BEGIN_WITH = 2 // tokens
 const FOR_HOPE = 1.5 // tokens more, where guesses had bad luck so far and may still pay
+const COLD_SHARE = 0.015 // of seconds, for rounds whose code is being compiled
+const COLD_SAVED = { least: 0.05, most: 0.1 } // seconds, before such rounds begin: a dozen of them on a small model
+const MOST_COLD = 0.05 // seconds that one of them loses: the system has put aside what takes longer
 const MOST_SAVED = 8 // tokens: a trial after a long pause must not be felt in the answer that it meets
 export const HEAD_COST = 0.04 // tokens, of a small model: what keeping the head up to date takes of a step without guesses
 
 export class DraftBudget {
   private allowed = TO_BEGIN_WITH
   private lost = 0
+  private coldSeconds = 0 // saved
 
-  /** `coldSeconds`: what may be lost beside all else while code is being compiled. */
-  constructor(private coldSeconds: number) {}
-
-  tokensMade(tokens: number): void {
+  roundDone(tokens: number, seconds: number): void {
     this.allowed += SHARE * tokens
+    this.coldSeconds = Math.min(COLD_SAVED.most, this.coldSeconds + COLD_SHARE * seconds)
   }
 
   /** A comparison begins. */
@@ -34,16 +37,14 @@ export class DraftBudget {
     return this.affords(Math.min(MOST_SAVED, loss) + others, false)
   }
 
-  /** Whether nothing more may be lost to code that is being compiled. */
-  get isColdUp(): boolean {
-    return this.coldSeconds <= 0
+  /** Whether rounds may run whose code is being compiled, or one more of them. */
+  affordsCold(isUnderWay: boolean): boolean {
+    return isUnderWay ? this.coldSeconds > 0 : this.coldSeconds >= COLD_SAVED.least
   }
 
-  /** A round with guesses was slow because its code is new. */
-  coldRound(lostSeconds: number, tokenSeconds: number): void {
-    const free = Math.min(this.coldSeconds, Math.max(0, lostSeconds))
-    this.coldSeconds -= free
-    this.trialEnded(Math.min(MOST_SAVED, (lostSeconds - free) / tokenSeconds)) // the system may have put it aside
+  /** Such a round has lost so much time. */
+  coldRound(seconds: number): void {
+    this.coldSeconds -= Math.min(MOST_COLD, Math.max(0, seconds))
   }
 
   /** A comparison has ended. What it gained makes up for what was lost, and is no allowance for later. */

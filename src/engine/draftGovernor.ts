@@ -32,19 +32,31 @@ export interface DraftStats {
 
 const PAUSE = 64 // rounds from one comparison to the next
 const AFTER_GAIN = 4 // the same when another number may be better still
-const LONGEST_PAUSE = { without: 8192, guessing: 1024 } // who guesses has something to lose
+const LONGEST_PAUSE = { without: 8192, guessing: 1024, even: 128 } // who guesses has something to lose
+const EVEN = 1.1 // times the speed without: less may be noise, and costs hardly anything to compare again
 const TRIAL = 4 // rounds of a rival that are worth changing over
 const FELL = 0.98 // of the speed without: guesses that come true less often than they did
 const CHANGED = 1.3 // rounds that take so much longer or shorter than they did are compared again
 const WATCH = 32 // rounds after which this is looked at
+const WATCH_GUESSES = 8 // the same, where by what rounds take now guesses would not pay: they may have been taken up by mistake
 const SIGHT = 32 // tokens that the head must have seen to guess nearly as well as if it had seen all
-const STEADY = { without: 6, guessing: 5 } // rounds that get no faster, of code that is warm
+const STEADY = 6 // rounds without guesses that get no faster: they have come to their speed
+const COMPILED = { without: 16, guessing: 5, seconds: 2 } // the same of code that is compiled while it runs
+
+/** What is to be known of where rounds run. */
+export interface DraftMachine {
+  /** Code is compiled while it runs. Default false. */
+  readonly isCompiled?: boolean
+  /** Whether rounds run otherwise than usual now, because the backend tries something: they say nothing. */
+  readonly isUnsteady?: () => boolean
+}
 
 export class DraftGovernor {
   private readonly outlook: DraftOutlook
-  private readonly budget: DraftBudget
+  private readonly budget = new DraftBudget()
   private readonly warmths: readonly Warmth[]
   private readonly totals = { guesses: 0, accepted: 0, rounds: 0 }
+  private made = 0 // tokens
   private best = 0
   private recent = new SteadyRounds(0, BASE_ROUNDS) // with the number in use
   private comparison: DraftComparison | null = null
@@ -56,24 +68,24 @@ export class DraftGovernor {
   private pause = PAUSE
   private left = 0 // rounds to the next comparison
 
-  /** `most`: that there is memory for. `coldSeconds`: what trials may cost while their code is being compiled. */
+  /** `most`: that there is memory for. */
   constructor(
     readonly choice: Drafts,
     private readonly most: number = MOST_GUESSES,
-    coldSeconds = 0,
+    private readonly machine: DraftMachine = {},
   ) {
     this.outlook = new DraftOutlook(most)
-    this.budget = new DraftBudget(coldSeconds)
     this.rivals = [most]
-    this.warmths = Array.from({ length: MOST_GUESSES + 1 }, (_, guesses) => {
-      return new Warmth(guesses === 0 ? STEADY.without : coldSeconds === 0 ? 0 : STEADY.guessing)
-    })
+    const { isCompiled = false } = machine
+    const without = isCompiled ? new Warmth(COMPILED.without, COMPILED.seconds) : new Warmth(STEADY)
+    const guessing = Array.from({ length: MOST_GUESSES }, () => new Warmth(isCompiled ? COMPILED.guessing : 0))
+    this.warmths = [without, ...guessing]
   }
 
   /** Guesses for the next round, which can have so many at most. */
   next(most: number): number {
     if (this.choice !== 'auto') return Math.min(this.choice, most)
-    const { wanted } = this
+    const wanted = this.machine.isUnsteady?.() ? this.best : this.wanted
     return wanted <= most ? wanted : Math.min(this.best, most)
   }
 
@@ -84,8 +96,7 @@ export class DraftGovernor {
 
   /** The next round is the first after a prompt. */
   answerBegins(): void {
-    this.recent.unsettle()
-    this.comparison?.unsettle()
+    this.unsettle()
   }
 
   roundDone({ guesses, right, seconds }: DraftRound): void {
@@ -95,15 +106,16 @@ export class DraftGovernor {
     if (guesses > 0) totals.rounds++
     this.outlook.rates.roundDone(guesses, right)
     if (this.choice !== 'auto') return
-    this.budget.tokensMade(right + 1)
+    this.made += right + 1
+    this.budget.roundDone(right + 1, seconds)
     if (this.best === 0 && this.sight > 0) this.budget.headKept()
+    if (this.machine.isUnsteady?.()) this.unsettle()
     // Else there was no room for as many, or another answer's round is late.
-    if (guesses === this.wanted) {
-      const warmth = this.warmths[guesses]
-      const wasWarm = warmth.isWarm || this.budget.isColdUp
-      warmth.roundDone(seconds)
+    else if (guesses === this.wanted) {
+      const wasCold = this.isCold(guesses)
+      this.warmths[guesses].roundDone(seconds)
       if (this.comparison === null) this.hold(seconds)
-      else this.compare(this.comparison, seconds, right + 1, wasWarm)
+      else this.compare(this.comparison, seconds, right + 1, wasCold)
     }
     this.look()
   }
@@ -117,6 +129,17 @@ export class DraftGovernor {
     return this.comparison?.count ?? this.best
   }
 
+  /** Something came in between: the next rounds say little. */
+  private unsettle(): void {
+    this.recent.unsettle()
+    this.comparison?.unsettle()
+  }
+
+  /** Whether rounds with so many guesses may be slow because their code is new. */
+  private isCold(guesses: number): boolean {
+    return this.machine.isCompiled === true && !this.warmths[guesses].isWarm && !this.warmths[0].areLong
+  }
+
   /** Wakes the head in time for the next trial, where that can be afforded; else it sleeps. */
   private look(): void {
     const { comparison, sight } = this
@@ -128,12 +151,14 @@ export class DraftGovernor {
 
   /** Whether the budget allows a trial, or another round of the one that goes on, and `more`. */
   private canTry(more: number): boolean {
-    const { comparison, outlook } = this
+    const { comparison, outlook, budget } = this
+    const isUnderWay = comparison?.isTrial === true
+    if (this.isCold(0)) return false
+    if (this.isCold(isUnderWay ? comparison.count : 1) && !budget.affordsCold(isUnderWay)) return false
     const rival = comparison?.rival ?? this.rivals[0] ?? outlook.promising(this.best)
     const others = (comparison?.loss ?? 0) + more
-    if (comparison?.isTrial)
-      return this.budget.affords(outlook.lossOf(comparison.count) + others, outlook.mayPay(rival))
-    return this.budget.affordsTrial(2 * outlook.lossOf(1) + TRIAL * outlook.lossOf(rival), others)
+    if (isUnderWay) return budget.affords(outlook.lossOf(comparison.count) + others, outlook.mayPay(rival))
+    return budget.affordsTrial(2 * outlook.lossOf(1) + TRIAL * outlook.lossOf(rival), others)
   }
 
   private hold(seconds: number): void {
@@ -146,7 +171,7 @@ export class DraftGovernor {
       return
     }
     if (recent.missing > 0 || !this.warmths[best].isWarm) return
-    const hasChanged = this.left > 0 && this.left % WATCH === 0 && this.hasChanged(middleOf(recent.seconds))
+    const hasChanged = this.left > 0 && this.hasChanged(middleOf(recent.seconds))
     if ((this.left > 0 && !hasChanged) || (best === 0 && (this.sight < SIGHT || !this.canTry(0)))) return
     if (hasChanged) this.rivals = [best > 0 ? 0 : this.most]
     this.comparison = new DraftComparison(best, this.nextRival(), recent)
@@ -154,15 +179,17 @@ export class DraftGovernor {
     this.comparison.beginTrial()
   }
 
-  /** Whether rounds take longer or shorter than when they were compared. */
+  /** Whether rounds take longer or shorter than when they were compared; looks now and then. */
   private hasChanged(seconds: number): boolean {
-    return seconds > CHANGED * this.expected || this.expected > CHANGED * seconds
+    const { best, left, expected } = this
+    if (best > 0 && left % WATCH_GUESSES === 0 && this.outlook.gain(best) * expected < seconds) return true
+    return left % WATCH === 0 && (seconds > CHANGED * expected || expected > CHANGED * seconds)
   }
 
-  private compare(comparison: DraftComparison, seconds: number, tokens: number, wasWarm: boolean): void {
+  private compare(comparison: DraftComparison, seconds: number, tokens: number, wasCold: boolean): void {
     const { inUse, isTrial, count, baseSeconds } = comparison
-    if (!isTrial || inUse > 0 || wasWarm) comparison.add(seconds, tokens)
-    else this.budget.coldRound(seconds - tokens * baseSeconds, baseSeconds)
+    if (isTrial && inUse === 0 && wasCold) this.budget.coldRound(seconds - tokens * baseSeconds)
+    else comparison.add(seconds, tokens)
     if (isTrial && inUse === 0) this.glance(comparison, count)
     if (isTrial && (comparison.isDone(...this.tokenRatio(comparison)) || this.isOutdone(comparison)))
       this.conclude(comparison)
@@ -219,7 +246,7 @@ export class DraftGovernor {
 
   private conclude(comparison: DraftComparison): void {
     const { inUse, rival, hasTurns } = comparison
-    this.told = measuredBy(comparison) ?? this.told
+    this.told = measuredBy(comparison, this.made) ?? this.told
     if (inUse === 0) this.budget.trialEnded(comparison.loss)
     this.comparison = null
     let isTaken = false
@@ -243,7 +270,13 @@ export class DraftGovernor {
       return
     }
     this.left = this.pause
-    this.pause = Math.min(this.best > 0 ? LONGEST_PAUSE.guessing : LONGEST_PAUSE.without, this.pause * 2)
+    this.pause = Math.min(this.longestPause, 2 * this.pause)
+  }
+
+  private get longestPause(): number {
+    const { best, outlook } = this
+    if (best === 0) return LONGEST_PAUSE.without
+    return outlook.gain(best) < EVEN ? LONGEST_PAUSE.even : LONGEST_PAUSE.guessing
   }
 
   private become(best: number): void {
@@ -266,7 +299,8 @@ export class DraftGovernor {
 
   private reason(): string {
     if (this.choice !== 'auto') return 'as asked for'
-    const told = this.told ?? (this.comparison?.hasTurns ? measuredBy(this.comparison) : null)
-    return told === null ? 'not measured yet' : draftReason(told, this.outlook.rates.tokens(told.guesses))
+    const { made } = this
+    const told = this.told ?? (this.comparison?.hasTurns ? measuredBy(this.comparison, made) : null)
+    return told === null ? 'not measured yet' : draftReason(told, this.outlook.rates.tokens(told.guesses), made)
   }
 }

@@ -14,9 +14,6 @@ import { EngineMonitor } from './engineMonitor.js'
 import { locateNonFinite } from './locateNonFinite.js'
 import { Scheduler } from './scheduler.js'
 
-/** What first rounds with guesses may cost while V8 compiles what they run; kernels of a GPU are compiled when it is opened. */
-const COLD_SECONDS = 0.15
-
 /** What opening a model finds. */
 export interface ModelParts {
   readonly packed: PackedModel
@@ -59,8 +56,9 @@ export class EngineModel {
     this.compute = backend
     const watched = { config: backend.config, residency: () => backend.residency(), stats: () => this.stats() }
     this.monitor = new EngineMonitor(watched, expertsPerToken)
-    const coldSeconds = backend.name === 'wasm' ? COLD_SECONDS : 0
-    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts, backend.mostGuesses, coldSeconds)
+    // Kernels of a GPU are compiled when it is opened.
+    const machine = { isCompiled: backend.name === 'wasm', isUnsteady: () => backend.isTrying === true }
+    this.drafts = backend.draft === undefined ? null : new DraftGovernor(drafts, backend.mostGuesses, machine)
     this.scheduler = new Scheduler(backend, this.monitor, this.drafts)
     this.config = packed.config
     this.name = packed.name

@@ -17,9 +17,16 @@ interface Machine {
 /** In rounds without guesses: what the first ones of a kind take more, on a GPU. */
 const settling = { without: [0.6, 0.17, 0.17, 0.17, 0.17], guessing: [1.3, 0.15, 0.45] }
 
+/** What rounds take more while their code is compiled, after so many of them, as seen on the built-in model: much at first, and something for long. */
+function coldness(isGuessing: boolean, rounds: number): number {
+  return isGuessing
+    ? 3 * Math.exp(-rounds / 2) + 0.4 * Math.exp(-rounds / 20)
+    : 5 * Math.exp(-rounds / 6) + 2.5 * Math.exp(-rounds / 60)
+}
+
 /** A machine at work: what rounds took so far makes the next ones faster. */
 class Running {
-  private readonly rounds = [0, 0, 0, 0] // of each number of guesses
+  private readonly rounds = [0, 0] // without guesses, and with any
   private wasGuessing = false
   private run = 0 // rounds since this changed
 
@@ -31,7 +38,7 @@ class Running {
     this.run = isGuessing === this.wasGuessing ? this.run + 1 : 0
     this.wasGuessing = isGuessing
     const more = isGpu ? ((isGuessing ? settling.guessing : settling.without)[this.run] ?? 0) : 0
-    const cold = isCold ? (isGuessing ? 4 : 7) * Math.exp(-this.rounds[guesses]++ / 6) : 0
+    const cold = isCold ? coldness(isGuessing, this.rounds[isGuessing ? 1 : 0]++) : 0
     return (times[guesses] + more * times[0] + (!isGuessing && keepsHead ? head : 0)) * (1 + cold)
   }
 
@@ -101,7 +108,7 @@ test.each([
 test('loses little where times vary by half and guesses pay nearly as much as they cost', () => {
   for (const seed of [1, 2, 3, 4, 5, 6]) {
     const machine = { times: [1, 1.95, 2.9, 3.9], rate: 0.9, spread: 1 }
-    expect(play(new DraftGovernor('auto'), machine, 4000, seededRandom(seed)).perToken).toBeLessThan(1.05)
+    expect(play(new DraftGovernor('auto'), machine, 4000, seededRandom(seed)).perToken).toBeLessThan(1.03)
   }
 })
 
@@ -173,7 +180,7 @@ describe('on machines of any kind', () => {
   }
 
   const runs = Array.from({ length: 200 }, (_, seed) => {
-    const random = seededRandom(seed)
+    const random = seededRandom(seed + 51_000) // the limits below hold for those from 52,000, 53,000 and 54,000 on, too
     const machine = anyMachine(random)
     const governor = new DraftGovernor('auto')
     const running = new Running(machine)
@@ -190,22 +197,22 @@ describe('on machines of any kind', () => {
   const slowest = (after: number) => [...runs].sort((a, b) => a.speedAfter[after] - b.speedAfter[after])
 
   test.each([
-    [200, 0, 0.965, 0.88],
-    [1000, 1, 0.975, 0.92],
-    [3000, 2, 0.98, 0.97],
-  ])('after %i tokens hardly anything is lost: in 99 of 100 runs 3 percent or little more', (_, after, most, worst) => {
+    [200, 0, 0.955, 0.92],
+    [1000, 1, 0.975, 0.95],
+    [3000, 2, 0.98, 0.965],
+  ])('after %i tokens hardly anything is lost: in 99 of 100 runs 2 to 4.5 percent', (_, after, most, worst) => {
     const runs = slowest(after)
     expect(runs[2].speedAfter[after], JSON.stringify(runs[2])).toBeGreaterThan(most)
     expect(runs[0].speedAfter[after], JSON.stringify(runs[0])).toBeGreaterThan(worst)
   })
 
-  test('what pays by a tenth is found: nearly all of it is had in the long run, half of it in a thousand tokens', () => {
+  test('what pays by a tenth is found: nearly all of it is had in the long run, most of it in a thousand tokens', () => {
     const paying = runs.filter(({ firstGain }) => firstGain > 1.1)
-    expect(paying.length).toBeGreaterThan(40)
+    expect(paying.length).toBeGreaterThan(25)
     const share = (after: number) => paying.map(({ speedAfter, gain }) => (speedAfter[after] - 1) / (gain - 1))
-    expect(part(share(1), 0.5)).toBeGreaterThan(0.5)
+    expect(part(share(1), 0.5)).toBeGreaterThan(0.65)
     expect(part(share(2), 0.5)).toBeGreaterThan(0.8)
-    expect(part(share(2), 0.06)).toBeGreaterThan(0.2)
+    expect(part(share(2), 0.06)).toBeGreaterThan(0.5)
   })
 })
 
@@ -267,22 +274,89 @@ test('the first rounds after a prompt say nothing', () => {
   }
   expect(governor.stats).toMatchObject({
     now: 3,
-    reason: expect.stringMatching(/ with 3: 5\.00 ms for .* tokens, 2\.00 ms for one without$/),
+    reason: expect.stringMatching(/ with 3: 5\.00 ms for .* tokens, 2\.00 ms for one without, \d00 tokens ago$/),
   })
 })
 
-test('where code is compiled while it runs, its first rounds are not what guesses are judged by', () => {
-  const machine: Machine = { times: [0.001, 0.0019, 0.0025, 0.0028], rate: 0.87, spread: 0.3, isCold: true }
-  const runs = Array.from({ length: 40 }, (_, seed) => {
-    const random = seededRandom(seed + 2000)
-    const governor = new DraftGovernor('auto', 3, 0.15)
-    const running = new Running(machine)
-    const first = play(governor, running, 200, random)
-    play(governor, running, 2000, random)
-    return { now: governor.stats.now, lost: first.seconds - Running.secondsWithout(machine, first.made) }
+describe('where code is compiled while it runs', () => {
+  /** Speed beside none after so many tokens, run by run, and what is in use at the end. */
+  const runsOf = (machine: Machine, marks: readonly number[]) =>
+    Array.from({ length: 10 }, (_, seed) => {
+      const random = seededRandom(seed + 62_000)
+      const governor = new DraftGovernor('auto', 3, { isCompiled: true })
+      const running = new Running(machine)
+      let [seconds, made] = [0, 0]
+      const speedAfter = marks.map(tokens => {
+        const run = play(governor, running, tokens - made, random)
+        seconds += run.seconds
+        made += run.made
+        return Running.secondsWithout(machine, made) / seconds
+      })
+      return { speedAfter, now: governor.stats.now }
+    })
+
+  test('nothing is tried and nothing lost before it is warm, and little after', () => {
+    const marks = [200, 1000, 4000]
+    const runs = runsOf({ times: [0.001, 0.0021, 0.00295, 0.0037], rate: 0.87, spread: 0.3, isCold: true }, marks)
+    for (const [i, least] of [1, 1, 0.98].entries()) {
+      expect(Math.min(...runs.map(({ speedAfter }) => speedAfter[i])), `after ${marks[i]}`).toBeGreaterThanOrEqual(
+        least,
+      )
+    }
+    expect(runs.map(({ now }) => now)).toEqual(runs.map(() => 0))
   })
-  expect(runs.filter(({ now }) => now >= 2).length, 'of 40 that found what pays').toBeGreaterThan(26)
-  expect(Math.max(...runs.map(({ lost }) => lost)), 'seconds').toBeLessThan(0.17)
+
+  test('what pays is found nevertheless', () => {
+    const machine: Machine = { times: [0.001, 0.0018, 0.0023, 0.0027], rate: 0.87, spread: 0.3, isCold: true }
+    const runs = runsOf(machine, [8000])
+    expect(runs.filter(({ now }) => now >= 2).length, 'of 10').toBeGreaterThan(8)
+  })
+
+  test('rounds that take long are not waited for: what compiling adds to them is little', () => {
+    const runs = runsOf({ times: [0.06, 0.08, 0.1, 0.12], rate: 0.85, spread: 0.3 }, [300])
+    expect(
+      part(
+        runs.map(({ speedAfter }) => speedAfter[0]),
+        0.5,
+      ),
+    ).toBeGreaterThan(1.3)
+  })
+})
+
+test('what happens while the backend tries something is not what guesses are judged by, and nothing is tried beside it', () => {
+  let isUnsteady = true
+  const governor = new DraftGovernor('auto', 3, { isUnsteady: () => isUnsteady })
+  const slow = { times: [0.006, 0.008, 0.009, 0.01], rate: 0.9 }
+  expect(play(governor, slow, 200).used).toEqual([200, 0, 0, 0])
+  isUnsteady = false
+  play(governor, { times: [0.001, 0.0022, 0.0033, 0.0044], rate: 0.9 }, 300)
+  expect(governor.stats).toMatchObject({ now: 0, reason: expect.stringContaining('1.0') })
+})
+
+test('what was taken up by mistake is given up after some rounds', () => {
+  const governor = new DraftGovernor('auto', 1)
+  const random = seededRandom(9)
+  const seeming = { times: [0.001, 0.0016], rate: 0.9 } // 1.19 times the speed without
+  for (let i = 0; i < 300 && governor.stats.now === 0; i++) play(governor, seeming, 1, random)
+  expect(governor.stats.now).toBe(1)
+  const before = governor.stats.rounds
+  const real = { times: [0.001, 0.002], rate: 0.9 } // 0.95
+  for (let i = 0; i < 300 && governor.stats.now > 0; i++) play(governor, real, 1, random)
+  expect(governor.stats.now).toBe(0)
+  expect(governor.stats.rounds - before).toBeLessThan(60)
+})
+
+test('says how old its reason is', () => {
+  const governor = new DraftGovernor('auto')
+  const machine = { times: [0.002, 0.006, 1, 1], rate: 1, spread: 0 }
+  play(governor, machine, 100)
+  expect(governor.stats.reason).toMatch(/2\.00 ms for one without$/)
+  let told = governor.stats.reason
+  for (let i = 0; i < 400 && !told.endsWith(', 300 tokens ago'); i++) {
+    play(governor, machine, 1)
+    told = governor.stats.reason
+  }
+  expect(told).toMatch(/2\.00 ms for one without, 300 tokens ago$/)
 })
 
 test('the head is kept up to date where guesses are made or will be soon, and else hardly ever', () => {
