@@ -3,11 +3,10 @@
 // real ones get text.
 
 import { readFileSync } from 'node:fs'
-import { type GuessedRows, MOST_GUESSES } from '../compute/backend.js'
 import type { ModelStats, TierStats } from '../compute/stats.js'
-import type { Context } from '../engine/context.js'
-import type { DraftGovernor, DraftStats } from '../engine/draftGovernor.js'
+import type { DraftStats } from '../engine/draftGovernor.js'
 import type { EngineModel } from '../engine/model.js'
+import { decodeStream } from './decodeStream.js'
 import { runTogether } from './runTogether.js'
 import type { TokenSource } from './tokenSource.js'
 
@@ -93,8 +92,8 @@ export async function runBench(model: EngineModel, source: TokenSource, options:
     decode.push(spans.decode)
     ttft.push(spans.prefill.seconds * 1000)
     if (sequences === 1) continue
-    const { signal } = options
-    const how = { sequences, promptTokens, decodeTokens, signal, onToken: () => tick(1) }
+    const { signal, accept } = options
+    const how = { sequences, promptTokens, decodeTokens, signal, accept, onTokens: tick }
     together.push(await runTogether(model, source, repeat + run * sequences, how))
   }
   const after = model.stats()
@@ -176,28 +175,14 @@ async function oneRun(
     const start = model.stats()
     const startBytes = systemBytesRead()
     const t0 = performance.now()
-    let { logits, argmax } = await context.evaluate(prompt, { signal })
+    const first = await context.evaluate(prompt, { signal })
     const t1 = performance.now()
     const middle = model.stats()
     const middleBytes = systemBytesRead()
     tick(prompt.length)
-    const into = logits === null ? undefined : new Float32Array(logits.length)
     const { drafts } = model
     drafts?.answerBegins()
-    for (let i = 0; drafts !== null && i < options.decodeTokens; ) {
-      const round = await draftRound(context, drafts, argmax as number, options.decodeTokens - i, options)
-      argmax = round.next
-      i += round.tokens
-      tick(round.tokens)
-    }
-    for (let i = 0; drafts === null && i < options.decodeTokens; i++) {
-      if (source.next) {
-        logits = await context.evalToken(source.next(run, logits as Float32Array), { signal, into })
-      } else {
-        argmax = await context.evalTokenGreedy(argmax as number, { signal })
-      }
-      tick(1)
-    }
+    await decodeStream(context, drafts, source, run, first, { ...options, onTokens: tick })
     const t2 = performance.now()
     const end = model.stats()
     return {
@@ -219,36 +204,6 @@ async function oneRun(
   } finally {
     await context.close()
   }
-}
-
-/** One step with as many guesses as the governor wants, and fewer where less than that is left. */
-async function draftRound(
-  context: Context,
-  drafts: DraftGovernor,
-  token: number,
-  left: number,
-  { accept, signal }: BenchOptions,
-): Promise<{ tokens: number; next: number }> {
-  const started = performance.now()
-  const count = drafts.next(Math.min(MOST_GUESSES, left - 1))
-  if (count === 0) {
-    const next = await context.evalTokenGreedy(token, { signal })
-    drafts.roundDone({ guesses: 0, right: 0, seconds: (performance.now() - started) / 1000 })
-    return { tokens: 1, next }
-  }
-  const guesses = await context.draft(token, count, { signal })
-  let next = -1
-  const keep = ({ argmax }: GuessedRows) => {
-    let right = 0
-    const isRight = () => (accept === undefined ? guesses[right] === argmax[right] : Math.random() < accept)
-    while (right < guesses.length && isRight()) right++
-    next = argmax[right]
-    return right + 1
-  }
-  const tokens = await context.evalGuesses([token, ...guesses], { output: 'argmax', keep, signal })
-  const seconds = (performance.now() - started) / 1000
-  drafts.roundDone({ guesses: guesses.length, right: tokens - 1, seconds })
-  return { tokens, next }
 }
 
 function countersOf(spans: readonly Span[]): PhaseCounters {

@@ -1,15 +1,14 @@
 // Several sequences that decode at once: each asks for its next token as soon as it has the last, as users of a server
-// do, and the scheduler makes one step of those that are ready together. Prompts are evaluated before the clock starts.
-import type { Context } from '../engine/context.js'
+// do, and the scheduler makes one step of those that are ready together, and one of their guesses where the model makes some. Prompts are
+// evaluated before the clock starts.
 import type { EngineModel } from '../engine/model.js'
+import { type DecodeStreamOptions, decodeStream } from './decodeStream.js'
 import type { TokenSource } from './tokenSource.js'
 
-export interface TogetherOptions {
+/** Tokens are each sequence's. */
+export interface TogetherOptions extends DecodeStreamOptions {
   readonly sequences: number
   readonly promptTokens: number
-  readonly decodeTokens: number // of each sequence
-  readonly signal?: AbortSignal
-  readonly onToken?: () => void
 }
 
 /** Tokens per second of all sequences together. `firstStream`: which of the source's streams the first one takes. */
@@ -20,25 +19,17 @@ export async function runTogether(
   options: TogetherOptions,
 ): Promise<number> {
   const { sequences, promptTokens, decodeTokens, signal } = options
+  const { drafts } = model
   const contexts = Array.from({ length: sequences }, () => model.createContext({ maxCheckpoints: 0 }))
   try {
     const starts = await Promise.all(
       contexts.map((context, i) => context.evaluate(source.prompt(firstStream + i, promptTokens), { signal })),
     )
-    const decode = async (context: Context, i: number) => {
-      let { logits, argmax } = starts[i]
-      const into = logits === null ? undefined : new Float32Array(logits.length)
-      for (let token = 0; token < decodeTokens; token++) {
-        if (source.next) {
-          logits = await context.evalToken(source.next(firstStream + i, logits as Float32Array), { signal, into })
-        } else {
-          argmax = await context.evalTokenGreedy(argmax as number, { signal })
-        }
-        options.onToken?.()
-      }
-    }
+    drafts?.answerBegins()
     const startedAt = performance.now()
-    await Promise.all(contexts.map(decode))
+    await Promise.all(
+      contexts.map((context, i) => decodeStream(context, drafts, source, firstStream + i, starts[i], options)),
+    )
     return (sequences * decodeTokens * 1000) / (performance.now() - startedAt)
   } finally {
     await Promise.all(contexts.map(context => context.close()))

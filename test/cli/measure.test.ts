@@ -35,7 +35,7 @@ describe('moeflux bench', () => {
   })
 
   test('lets several sequences decode together, beside one alone', async () => {
-    const flags = 'bench --prompt 8 --tokens 6 --repeat 2 --sequences 3 --no-warmup --no-disk'.split(' ')
+    const flags = 'bench --prompt 8 --tokens 6 --repeat 2 --sequences 3 --threads 1 --no-warmup --no-disk'.split(' ')
     const { stdout, code } = await run(...flags, '--json')
     expect(code).toBe(0)
     const { together, decodeRuns, decode } = JSON.parse(stdout)
@@ -50,11 +50,11 @@ describe('moeflux bench', () => {
 
   test('guesses ahead, and says how that went', async () => {
     const flags = 'bench --prompt 20 --tokens 12 --repeat 1 --no-warmup --no-disk --backend wasm --drafts 2'.split(' ')
-    const { stdout, code } = await run(...flags, '--accept', '1', '--json')
+    const { stdout, code } = await run(...flags, '--accept', '1', '--sequences', '2', '--json')
     expect(code).toBe(0)
     const { drafts, accept, decode } = JSON.parse(stdout)
     expect({ accept, tokens: decode.tokens }).toEqual({ accept: 1, tokens: 12 })
-    expect(drafts).toMatchObject({ guesses: 8, accepted: 8, rounds: 4, now: 2 })
+    expect(drafts).toMatchObject({ guesses: 24, accepted: 24, rounds: 12, now: 2 }) // alone, and two together
     expect(await run(...flags)).toMatchObject({ code: 2, stderr: expect.stringContaining('--greedy') })
   })
 
@@ -62,7 +62,7 @@ describe('moeflux bench', () => {
     const { code, stdout, stderr } = await run('bench', '--prompt', '5000', '--no-disk')
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
     expect(stderr).toMatch(/^error: the prompt has 5000 tokens and the answer may take 64, past .* of 4096 tokens\n$/)
-    const small = 'bench --context 8 --prompt 5 --tokens 3 --repeat 1 --no-disk'.split(' ')
+    const small = 'bench --context 8 --prompt 5 --tokens 3 --repeat 1 --threads 1 --no-disk'.split(' ')
     expect(await run(...small)).toMatchObject({ code: 0, stderr: '' })
   })
 
