@@ -27,11 +27,13 @@ if (args.help) {
   )
   console.log('             [--tuning JSON] [--device JSON] [--profile] [--drafts [--accept 0.85]]')
   console.log(
-    '--drafts: a head for drafts, and how long guesses, steps of several rows and whole rounds take; guesses are',
+    '--drafts: a head for drafts, and how long rounds of guesses take once they follow one another; guesses are',
   )
   console.log('right by dice, as often as --accept says')
   process.exit()
 }
+const TURN_ROUNDS = 24 // one after the other with as many guesses
+const SETTLING_ROUNDS = 6 // of them: until steps are submitted ahead
 const load = name => import(`${args.dist}/${name}`)
 const { openWebgpuBackend } = await load('compute/webgpu/openWebgpuBackend.js')
 
@@ -95,43 +97,46 @@ console.log(`misses ${stats.expertMisses}, hits ${stats.expertHits}`)
 await backend.close()
 
 async function measureDrafts() {
-  const times = new Map() // by what was measured
-  const measure = async (what, work) => {
-    const start = performance.now()
-    const result = await work()
-    const ms = performance.now() - start
-    times.set(what, [...(times.get(what) ?? []), ms])
-    return { result, ms }
-  }
-  const guess = async n => (await backend.draft([{ sequence, token, count: n }]))[0].guesses
-  const check = async (guesses, keep) => {
-    const run = { sequence, tokens: [token, ...guesses], phase: 'decode', output: 'argmax', keep }
-    const [{ kept, argmax }] = await backend.step([run])
-    token = argmax
-    return kept
-  }
+  const rounds = [0, 1, 2, 3].map(guesses => ({ guesses, times: [], tokens: 0 }))
+  const turns = Math.ceil(count / 40)
   // In turns, so that all see the same machine.
-  const rounds = [0, 1, 2, 3].map(() => ({ ms: 0, tokens: 0 }))
-  for (let turn = 0; turn < count / 4; turn++) {
-    for (const [n, sum] of rounds.entries()) {
-      for (let i = 0; i < 4; i++) {
-        const { result: guesses, ms: guessMs } =
-          n === 0 ? { result: [], ms: 0 } : await measure(`${n} guesses`, () => guess(n))
-        let kept = 1
-        while (kept <= n && Math.random() < Number(args.accept)) kept++
-        const { ms } = await measure(`step of ${n + 1} rows`, () => check(guesses, () => kept))
-        if (turn < 2) continue
-        sum.ms += guessMs + ms
-        sum.tokens += kept
+  for (let turn = 0; turn < turns; turn++) {
+    for (const own of rounds) {
+      for (let i = 0; i < TURN_ROUNDS; i++) {
+        const start = performance.now()
+        const kept = own.guesses === 0 ? await plainToken() : await round(own.guesses)
+        if (i < SETTLING_ROUNDS) continue
+        own.times.push(performance.now() - start)
+        own.tokens += kept
       }
     }
-    if (args.profile && turn === 1) backend.resetProfile()
+    if (args.profile && turn === 0) backend.resetProfile()
   }
-  for (const [what, list] of times) console.log(`${what}: ${median(list.slice(8)).toFixed(3)} ms`)
-  for (const [n, { ms, tokens }] of rounds.entries()) {
-    console.log(`rounds of ${n} guesses: ${((1000 * tokens) / ms).toFixed(1)} tok/s (${args.accept} right, by dice)`)
+  for (const { guesses, times, tokens } of rounds) {
+    const ms = median(times).toFixed(3)
+    const rate = (1000 * tokens) / (mean(times) * times.length)
+    console.log(
+      `rounds of ${guesses} guesses: ${ms} ms median (mean ${mean(times).toFixed(3)} ms), ${rate.toFixed(1)} tok/s (${args.accept} right, by dice)`,
+    )
   }
   if (args.profile) printProfile('drafts', 1)
+}
+
+async function plainToken() {
+  const [{ argmax }] = await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }])
+  token = argmax
+  return 1
+}
+
+/** Guesses and the step that checks them, as one: the step is submitted while guesses are on their way. */
+async function round(count) {
+  const [{ guesses }] = await backend.draft([{ sequence, token, count }])
+  let kept = 1
+  while (kept <= count && Math.random() < Number(args.accept)) kept++
+  const run = { sequence, tokens: [token, ...guesses], phase: 'decode', output: 'argmax', keep: () => kept }
+  const [{ argmax }] = await backend.step([run])
+  token = argmax
+  return kept
 }
 
 function printProfile(what, steps) {

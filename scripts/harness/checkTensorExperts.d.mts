@@ -24,7 +24,7 @@ export interface ExpertSizes {
   readonly k: number
   readonly counts: readonly number[] // of tokens
   readonly most: number // of tokens that buffers are made for
-  readonly tiles?: readonly [ExpertTile, ExpertTile] // the backend's own where none are given
+  readonly tiles?: readonly Omit<ExpertTile, 'most'>[] // the backend's own where none are given
 }
 
 export function checkExperts(tools: ExpertTools, sizes?: ExpertSizes): Promise<void>

@@ -5,6 +5,7 @@ import { gpuModelOf } from '#moeflux/compute/webgpu/gpuModel.js'
 import { gpuParts } from '#moeflux/compute/webgpu/gpuParts.js'
 import { openWebgpuBackend } from '#moeflux/compute/webgpu/openWebgpuBackend.js'
 import { type AttentionShape, type LayerShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
+import { withClaimedTensors } from '../support/claimedTensors.js'
 import { faultShape } from '../support/faultShape.js'
 import { randomModel } from '../support/randomModel.js'
 import { SmallGpu } from '../support/smallGpu.js'
@@ -23,7 +24,13 @@ const router = { ...SOFTMAX_ROUTER, bias: true, selectionBias: true }
 const moe: LayerShape['feedForward'] = { kind: 'moe', router, shared: 'plain', activation, expertBias: true }
 const linear = { kind: 'linear_attention' } as const
 
-const models: { name: string; kinds?: LayerShape[]; head?: boolean }[] = [
+interface Planned {
+  readonly name: string
+  readonly kinds?: LayerShape[]
+  readonly head?: boolean
+}
+
+const models: Planned[] = [
   { name: 'experts in all layers' },
   { name: 'a head for drafts', head: true },
   {
@@ -44,19 +51,27 @@ const models: { name: string; kinds?: LayerShape[]; head?: boolean }[] = [
   },
 ]
 
-test.each(models)('what is created is what was planned: $name', async ({ kinds, head }) => {
-  // Wide, so that the buffers weigh more than what is estimated.
-  const packed = randomModel({ ...faultShape, hidden: 128, vocab: 5000, kinds, head })
-  const precision = 'exact' as const
+test.each(models)('what is created is what was planned: $name', ({ kinds, head }) => checkPlan({ kinds, head }))
+
+test('what is created is what was planned: matrix units, which want pairs in sixteens', () =>
+  withClaimedTensors(() => checkPlan({ tensors: true })))
+
+async function checkPlan({ kinds, head, tensors = false }: Omit<Planned, 'name'> & { readonly tensors?: boolean }) {
+  // Wide, so that the buffers weigh more than what is estimated; many experts, so that their sixteens do.
+  const { experts } = faultShape
+  const shape = { ...faultShape, hidden: 128, vocab: 5000, kinds, head, experts: tensors ? 8 * experts : experts }
+  const packed = randomModel(shape)
+  const precision = tensors ? 'fast' : 'exact'
   const { config } = packed
   const gpu = new SmallGpu()
   const planned = { tokens: 1000, sequences: 3, isContext: true }
-  const options = { precision, expertsPerToken: config.expertsPerToken, planned, drafts: head }
+  const options = { precision, expertsPerToken: config.expertsPerToken, planned, drafts: head } as const
   const backend = await openWebgpuBackend(packed, options, { onDevice: gpu.onDevice, chunkTokens: 128 })
   try {
+    expect(backend.description.includes('matrix units')).toBe(tensors)
     const { maxStorageBufferBindingSize, maxBufferSize } = backend.device.limits
     const maxBufferBytes = Math.min(maxStorageBufferBindingSize, maxBufferSize)
-    const model = gpuModelOf(packed, { ...options, maxBufferBytes, chunkTokens: 128, tuning: SOFTWARE_TUNING })
+    const model = gpuModelOf(packed, { ...options, maxBufferBytes, chunkTokens: 128, tuning: SOFTWARE_TUNING, tensors })
     const parts = gpuParts(model)
     const slots = config.expertLayers.length * config.numExperts * model.slotBytes
     const bytes = parts.reduce((sum, part) => sum + part.bytes, slots)
@@ -66,4 +81,4 @@ test.each(models)('what is created is what was planned: $name', async ({ kinds, 
   } finally {
     await backend.close()
   }
-})
+}

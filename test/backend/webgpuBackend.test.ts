@@ -165,7 +165,12 @@ describe.each(['exact', 'fast'] as const)(
  * Whoever goes on with the best token finds it computed already. Whatever is done instead, at whatever token, finds what it would
  * find without: tokens and logits are those of a chain that asks for logits, which nothing is computed ahead for.
  */
-async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly number[], most = 9): Promise<void> {
+async function expectNoTraceOfLookingAhead(
+  backend: Backend,
+  prompt: readonly number[],
+  submissions: () => number,
+  most = 9,
+): Promise<void> {
   const prompted = backend.createSequence()
   const [{ argmax }] = await backend.step([{ sequence: prompted, tokens: prompt, phase: 'prompt', output: 'argmax' }])
   const start = await prompted.hold()
@@ -208,6 +213,12 @@ async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly nu
       expect(sequence.length).toBe(length)
       expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
     },
+    'asks for the weights of routers': async (sequence, at) => {
+      const run: StepRun = { sequence, tokens: [tokens[at]], phase: 'decode', output: 'argmax' }
+      const [{ routerWeights }] = await backend.step([run], { routing: 'weights' })
+      expect(routerWeights?.every(weight => weight > 0)).toBe(true)
+      expectClose(await logitsAfter(sequence, tokens[at + 1]), logits[at + 1], KERNEL)
+    },
     'is looked into first': async (sequence, at) => {
       await backend.probe(sequence, { tokens: [other, other], layers: [] })
       expectSameBits(await logitsAfter(sequence, tokens[at]), logits[at])
@@ -230,7 +241,11 @@ async function expectNoTraceOfLookingAhead(backend: Backend, prompt: readonly nu
   }
   for (const [what, act] of Object.entries(instead).slice(0, most)) {
     const { sequence } = await begin()
+    const before = submissions()
     for (let i = 0; i < steps; i++) expect(await greedy(sequence, tokens[i]), `${what}: token ${i}`).toBe(tokens[i + 1])
+    expect(submissions() - before, `${what}: a page is copied, and one token is ahead`).toBeGreaterThanOrEqual(
+      steps + 2,
+    )
     await act(sequence, steps)
     sequence.release()
   }
@@ -275,12 +290,38 @@ describe('all experts on the GPU', () => {
       }
       expect(counts, 'one ahead, from the second on').toEqual([1, 3, 4, 5, 6, 7])
       sequence.release()
-      await expectNoTraceOfLookingAhead(backend, prompt, most)
+      await expectNoTraceOfLookingAhead(backend, prompt, () => submissions, most)
       expect(backend.kv.pages.pagesInUse, 'pages').toBe(pages)
       // Other buffers than those that commands were recorded for.
       const { generation } = backend.kv
       for (let more = 64; backend.kv.generation === generation; more *= 2) await backend.kv.reserve(more, 1)
     }
+  })
+
+  test('where the GPU has no memory for a state more, it is asked once, and nothing is computed ahead', async () => {
+    const { states, device } = backend
+    const taken: number[] = []
+    while (states.hasFree) taken.push(states.take())
+    for (const slot of taken.splice(-2)) states.release(slot) // what a sequence needs
+    let asked = 0
+    const { createBuffer } = Object.getPrototypeOf(device) as GPUDevice
+    device.createBuffer = descriptor => {
+      if (descriptor.label === 'recurrent state 0') asked++
+      return createBuffer.call(device, { ...descriptor, size: device.limits.maxBufferSize + 4 })
+    }
+    const sequence = backend.createSequence()
+    await backend.step([{ sequence, tokens: [5, 6, 7], phase: 'prompt', output: 'none' }])
+    const before = submissions
+    let token = 5
+    for (let i = 0; i < 4; i++) {
+      const [{ argmax }] = await backend.step([{ sequence, tokens: [token], phase: 'decode', output: 'argmax' }])
+      token = argmax as number
+    }
+    Reflect.deleteProperty(device, 'createBuffer')
+    expect(asked).toBe(1)
+    expect(submissions - before).toBe(4)
+    sequence.release()
+    for (const slot of taken) states.release(slot)
   })
 
   test('logits come back with their token, into the memory that is given, whoever else is in the step', async () => {

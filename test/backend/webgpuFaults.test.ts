@@ -114,6 +114,45 @@ describe('memory that is refused', () => {
     expectSameBits(await prompt(backend, sequence, [1]), want)
     sequence.release()
   })
+
+  test('while rows and weights of routers go to the host', { timeout }, async () => {
+    const sequence = backend.createSequence()
+    const inside = async () => {
+      const run = { sequence, tokens: [7, 30], phase: 'prompt', output: 'none', hidden: true } as const
+      const [{ hidden, routerWeights }] = await backend.step([run], { routing: 'weights' })
+      await sequence.clear()
+      return Float32Array.from([...hidden!, ...routerWeights!])
+    }
+    expect(await refuseEach(inside, await inside())).toBe(2)
+    sequence.release()
+  })
+
+  test('a state that goes to the host while pools grow for others is that state', { timeout }, async () => {
+    const sequence = backend.createSequence()
+    await prompt(backend, sequence, [7, 30])
+    const { device, kv, states } = backend
+    const grow = async () => {
+      const { generation } = kv
+      for (let pages = 8; kv.generation === generation; pages *= 2) await kv.reserve(pages, 1)
+      const before = states.generation
+      for (let slots = 8; states.generation === before; slots *= 2) await states.reserve(slots)
+    }
+    for (const layer of [0, 1]) {
+      const want = await sequence.exportLayer(layer)
+      // It has asked for memory to copy to, and hears of it when the buffers that it copies from are others.
+      let answer = () => {}
+      const answered = new Promise<void>(resolve => (answer = resolve))
+      const pop = device.popErrorScope.bind(device)
+      device.popErrorScope = () => pop().then(error => answered.then(() => error))
+      const exporting = sequence.exportLayer(layer)
+      Reflect.deleteProperty(device, 'popErrorScope')
+      await backend.inTurn(grow)
+      answer()
+      expect(await exporting).toEqual(want)
+    }
+    expect(backend.failure).toBeNull()
+    sequence.release()
+  })
 })
 
 describe('a device that is lost while a read hangs', () => {

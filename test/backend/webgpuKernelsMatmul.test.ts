@@ -283,7 +283,7 @@ describe('experts that a product chooses by itself', () => {
         const buffers = { logits, slotTable, choice, mixing, status, selectionBias: selection }
         const decode = { sharedSlot, ahead: 0, layers, spareSlot: 0, leftRow: layers }
         if (!isOwn) await arena.run(await routerOp(gpu, routed, moe, buffers, layer, decode), { tokens })
-        const constants = choiceConstants(routed, score, isShared ? 'gated' : 'none')
+        const constants = choiceConstants(gpu, routed, score, isShared ? 'gated' : 'none')
         const chooses = { constants, logits, slotTable, selectionBias: selection, choice, layer, sharedSlot }
         const options = { status, outStride: rows, label: 'test' }
         const weights = { pool, slotStride: stride, format, cols, segments }

@@ -13,14 +13,13 @@ import {
   placesAt,
 } from '#moeflux/compute/webgpu/groupTokens.js'
 import { halfGluOp } from '#moeflux/compute/webgpu/halfRows.js'
-import { float16ToFloat32 } from '#moeflux/model/floats.js'
 import { expectClose, KERNEL } from '../support/bands.js'
 import { GpuArena } from '../support/gpuArena.js'
+import { fromHalves, HALVES } from '../support/halfRows.js'
 import { randomFloats, seededRandom } from '../support/random.js'
 
 const MISSING = 0xffffffff
 const TILE = 64
-const ORDER = [0, 4, 1, 5, 2, 6, 3, 7] // of eight columns, as their codes unpack
 
 describe('pairs for matrix units', () => {
   let arena: GpuArena
@@ -88,17 +87,14 @@ describe('pairs for matrix units', () => {
     const list = { groups, rows: () => rows }
     const op = await halfGluOp(arena.fast, arena.put(gateUp), packed, width, { kind: 'silu' }, list)
     await arena.run(op, { tokens: 1 })
-    const halves = new Uint16Array((await arena.words(packed, (rows * width) / 2)).buffer)
+    const halves = fromHalves(await arena.words(packed, (rows * width) / 2))
     for (let row = 0; row < rows; row++) {
       const pair = gateUp.subarray(row * 2 * width, (row + 1) * 2 * width)
       const want = swiGlu(pair.subarray(0, width), pair.subarray(width))
-      const got = Float32Array.from(want, (_, i) => {
-        const at = row * width + (i & ~7) + ORDER.indexOf(i & 7)
-        return float16ToFloat32(halves[at]) * 16
-      })
+      const got = halves.subarray(row * width, (row + 1) * width)
       if (row >= listed) expect([...got].every(Number.isNaN), 'nobody writes there').toBe(true)
       else if (row === 1) expect([...got].map(Number.isNaN)).toEqual([...want].map(Number.isNaN))
-      else expectClose(got, want, { cosine: 0.99999, maxDifference: 1e-3 }, 'halves')
+      else expectClose(got, want, HALVES, 'halves')
     }
 
     const shape = { experts: 2, k: 2, maxTokens: 2, logitsStride: 3, pairTile: 32, isPadded: true }

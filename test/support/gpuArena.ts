@@ -32,7 +32,14 @@ export class GpuArena {
   ) {
     const { device, subgroups, packedDot } = opened
     const kernels = new KernelSet(device, { SUBGROUPS: subgroups !== null, PACKED_DOT: packedDot })
-    const common = { device, kernels, subgroups, tensors: opened.tensors, tuning: { ...SOFTWARE_TUNING, ...tuning } }
+    const common = {
+      device,
+      kernels,
+      subgroups,
+      tensors: opened.tensors,
+      sleep: null,
+      tuning: { ...SOFTWARE_TUNING, ...tuning },
+    }
     this.exact = { ...common, fast: false }
     this.fast = { ...common, fast: true }
   }

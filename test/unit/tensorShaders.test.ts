@@ -7,13 +7,13 @@ import { tensorAttentionTile } from '#moeflux/compute/webgpu/tensorAttention.js'
 const FORMAT = { SUBGROUPS: true, PACKED_DOT: true, TENSOR: true, BITS: 4, GROUP: 64, SCALE_F16: false }
 const TILES = [
   { SUB_TOKENS: 4, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4, ROW_TASKS: 1, TOKEN_TASKS: 4 },
-  { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4, ROW_TASKS: 2, TOKEN_TASKS: 4 },
   { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 2, ROW_TASKS: 1, TOKEN_TASKS: 4 },
+  { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 1, FRAG_ROWS: 2, ROW_TASKS: 1, TOKEN_TASKS: 2 },
 ]
 const EXPERTS = [
-  { SINGLE: false, GATHER: true, ROWS_SHARE: 8, SUB_ROWS: 8, FRAG_TOKENS: 4, TOKEN_TASKS: 2 },
-  { SINGLE: true, GATHER: false, ROWS_SHARE: 1, SUB_ROWS: 4, FRAG_TOKENS: 2, TOKEN_TASKS: 2 },
-].map(each => ({ ...each, FRAG_ROWS: 2, ROW_TASKS: 2, PAIRS_AT: 4096 }))
+  { SINGLE: false, GATHER: true, ROWS_SHARE: 8, FRAG_ROWS: 1, SURE: 1, MORE: 0, STAGE: 64, TOKEN_TASKS: 1 },
+  { SINGLE: true, GATHER: false, ROWS_SHARE: 1, FRAG_ROWS: 2, SURE: 2, MORE: 2, STAGE: 32, TOKEN_TASKS: 2 },
+].map(each => ({ ...each, SUB_ROWS: 4, ROW_TASKS: 1, STEPS: each.STAGE / 16, PAIRS_AT: 4096 }))
 
 const ATTENTION = { SUBGROUPS: true, PACKED_DOT: true, IN_STRIDE: 9216, PAGE_TOKENS: 64, SCALE: 0.1, SINKS: false }
 const HEADS = [
@@ -22,7 +22,7 @@ const HEADS = [
 ].map(heads => ({ ...ATTENTION, ...heads, ...tensorAttentionTile(heads.HEAD_DIM) }))
 
 test('loops of a shader are written out', () => {
-  const code = shaderSource('tensorMul', { ...FORMAT, SINGLE: true, ...TILES[1] })
+  const code = shaderSource('tensorMul', { ...FORMAT, SINGLE: true, ...TILES[0] })
   expect(code).not.toMatch(/#|\$\(/)
   expect(code.match(/var sums_\d_\d/g)).toEqual([0, 1].flatMap(m => [0, 1, 2, 3].map(n => `var sums_${m}_${n}`)))
   expect(code.match(/subgroupMatrixMultiplyAccumulate/g)).toHaveLength(4 * 2 * 4)

@@ -1,45 +1,57 @@
-// hidden += delta (ADD), then out = rms(hidden) * weight, with HALVES as half floats for matrix units, too. One workgroup per token.
+// hidden += delta (ADD), then out = rms(hidden) * weight (VALUES), with HALVES as half floats for matrix units. One workgroup per
+// token; a thread keeps its share of the row.
 #include reduce
 #if HALVES
 #include halfBits
 #endif
+const EIGHTS = WIDTH / 8u;
 
-struct Shape { width: u32, pad0: u32, pad1: u32, pad2: u32 }
-@group(0) @binding(0) var<uniform> shape: Shape;
-@group(0) @binding(1) var<storage, read> weight: array<f32>; // [width]
-@group(0) @binding(2) var<storage, read> delta: array<f32>; // [tokens, width]
-@group(0) @binding(3) var<storage, read_write> hidden: array<f32>; // [tokens, width]
-@group(0) @binding(4) var<storage, read_write> out: array<f32>; // [tokens, width]
+@group(0) @binding(0) var<storage, read> weight: array<vec4<f32>>; // [width]
+@group(0) @binding(1) var<storage, read_write> hidden: array<vec4<f32>>; // [tokens, width]
+#if ADD
+@group(0) @binding(2) var<storage, read> delta: array<vec4<f32>>; // [tokens, width]
+#endif
+#if VALUES
+@group(0) @binding(3) var<storage, read_write> out: array<vec4<f32>>; // [tokens, width]
+#endif
 #if HALVES
-@group(0) @binding(5) var<storage, read_write> halves: array<vec4<u32>>; // [tokens, width / 8]
+@group(0) @binding(4) var<storage, read_write> halves: array<vec4<u32>>; // [tokens, width / 8]
 #endif
 
 @compute @workgroup_size(WG)
 #include mainOfTeam
-  let base = group.x * shape.width;
+  let base = group.x * EIGHTS;
+  var row: array<vec4<f32>, 2u * SHARE>;
   var squares = 0.0;
-  for (var i = thread; i < shape.width; i += WG) {
+#for n SHARE
+  if (thread + $(n)u * WG < EIGHTS) {
+    let at = (base + thread + $(n)u * WG) * 2u;
+    var low = hidden[at];
+    var high = hidden[at + 1u];
 #if ADD
-    let value = hidden[base + i] + delta[base + i];
-    hidden[base + i] = value;
-#else
-    let value = hidden[base + i];
+    low += delta[at];
+    high += delta[at + 1u];
+    hidden[at] = low;
+    hidden[at + 1u] = high;
 #endif
-    squares += value * value;
+    squares += dot(low, low) + dot(high, high);
+    row[2u * $(n)u] = low;
+    row[2u * $(n)u + 1u] = high;
   }
-  let scale = inverseSqrt(workgroupSum(squares, thread, lane, subgroupSize) / f32(shape.width) + EPS);
+#endfor
+  let scale = inverseSqrt(workgroupSum(squares, thread, lane, subgroupSize) / f32(WIDTH) + EPS);
+#for n SHARE
+  if (thread + $(n)u * WG < EIGHTS) {
+    let eight = thread + $(n)u * WG;
+    let low = row[2u * $(n)u] * scale * weight[eight * 2u];
+    let high = row[2u * $(n)u + 1u] * scale * weight[eight * 2u + 1u];
+#if VALUES
+    out[(base + eight) * 2u] = low;
+    out[(base + eight) * 2u + 1u] = high;
+#endif
 #if HALVES
-  for (var eight = thread; eight < shape.width / 8u; eight += WG) {
-    var values: array<vec4<f32>, 2>;
-    for (var i = 0u; i < 8u; i++) {
-      let at = eight * 8u + i;
-      let value = hidden[base + at] * scale * weight[at];
-      values[i / 4u][i % 4u] = value;
-      out[base + at] = value;
-    }
-    halves[base / 8u + eight] = halvesOf(values[0], values[1]);
-  }
-#else
-  for (var i = thread; i < shape.width; i += WG) { out[base + i] = hidden[base + i] * scale * weight[i]; }
+    halves[base + eight] = halvesOf(low, high);
 #endif
+  }
+#endfor
 }

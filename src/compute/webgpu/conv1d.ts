@@ -20,10 +20,10 @@ export async function conv1dOp(
   states: StatePool,
   layer: number,
 ): Promise<Op> {
-  const kernel = await gpu.kernels.get('conv1d', {
-    ...linearConstants(config),
-    WG: workgroupFor(gpu, Math.max(config.linearKeyDim, config.linearValueDim), 128),
-  })
+  const width = Math.max(config.linearKeyDim, config.linearValueDim)
+  const WG = workgroupFor(gpu, width, 128)
+  const SHARE = Math.ceil(width / WG) // channels of a head that a thread has
+  const kernel = await gpu.kernels.get('conv1d', { ...linearConstants(config), WG, SHARE })
   const group = rebound(states, () =>
     kernel.bind([buffers.taps, buffers.tokenInfo, buffers.runInfo, buffers.inputs, states.buffer(layer), buffers.out]),
   )

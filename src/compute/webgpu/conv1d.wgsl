@@ -27,20 +27,29 @@ fn inputAt(token: u32, index: u32, back: u32, channel: u32, stateIn: u32) -> f32
   let isValue = head >= 2u * KEY_HEADS;
   let first = select(head * KEY_DIM, 2u * KEY_WIDTH + (head - 2u * KEY_HEADS) * VALUE_DIM, isValue);
   let width = select(KEY_DIM, VALUE_DIM, isValue);
+  var values: array<f32, SHARE>;
   var squares = 0.0;
-  for (var i = thread; i < width; i += WG) {
-    let channel = first + i;
-    let window = vec4<f32>(
-      inputAt(token, info.index, 3u, channel, info.stateIn), inputAt(token, info.index, 2u, channel, info.stateIn),
-      inputAt(token, info.index, 1u, channel, info.stateIn), inputs[token * IN_STRIDE + channel]);
-    let value = silu(dot(window, taps[channel]));
-    squares += value * value;
-    out[token * CHANNELS + channel] = value;
-    if (isLast) { states[info.stateOut * STATE_QUADS + channel] = vec4<f32>(window.yzw, 0.0); }
+#for n SHARE
+  {
+    let i = thread + $(n)u * WG;
+    if (i < width) {
+      let channel = first + i;
+      let window = vec4<f32>(
+        inputAt(token, info.index, 3u, channel, info.stateIn), inputAt(token, info.index, 2u, channel, info.stateIn),
+        inputAt(token, info.index, 1u, channel, info.stateIn), inputs[token * IN_STRIDE + channel]);
+      let value = silu(dot(window, taps[channel]));
+      squares += value * value;
+      values[$(n)] = value;
+      if (isLast) { states[info.stateOut * STATE_QUADS + channel] = vec4<f32>(window.yzw, 0.0); }
+    }
   }
-  let total = workgroupSum(squares, thread, lane, subgroupSize);
-  if (isValue) { return; }
-  var scale = inverseSqrt(total + 1e-6);
-  if (head < KEY_HEADS) { scale *= inverseSqrt(f32(KEY_DIM)); }
-  for (var i = thread; i < width; i += WG) { out[token * CHANNELS + first + i] *= scale; }
+#endfor
+  var scale = 1.0;
+  if (!isValue) {
+    scale = inverseSqrt(workgroupSum(squares, thread, lane, subgroupSize) + 1e-6);
+    if (head < KEY_HEADS) { scale *= inverseSqrt(f32(KEY_DIM)); }
+  }
+#for n SHARE
+  if (thread + $(n)u * WG < width) { out[token * CHANNELS + first + thread + $(n)u * WG] = values[$(n)] * scale; }
+#endfor
 }

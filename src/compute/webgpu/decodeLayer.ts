@@ -150,7 +150,7 @@ function ownChoice(parts: LayerParts, { place, shape, selectionBias }: MoeWeight
   const { slots } = expertsOf(parts)
   const sharedSlot = slots.sharedSlot(place)
   return {
-    constants: choiceConstants(space.shape, shape.router, sharedSlot === null ? 'none' : shape.shared),
+    constants: choiceConstants(parts.gpu, space.shape, shape.router, sharedSlot === null ? 'none' : shape.shared),
     ...{ logits: space.logits, slotTable: slots.table, selectionBias, choice: space.choice, layer: place, sharedSlot },
   }
 }

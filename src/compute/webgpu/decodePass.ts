@@ -14,6 +14,7 @@ import { attentionPartsBytes } from './attentionShape.js'
 import type { CommandList } from './commandList.js'
 import { type DecodeLayer, type DecodeOptions, decodeLayers } from './decodeLayer.js'
 import { embedOp } from './embed.js'
+import { GentleWait } from './gentleWait.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
@@ -90,6 +91,7 @@ export class DecodePass {
   private readonly profiler: Profiler | null
   private readonly readbacks: readonly [GPUBuffer, GPUBuffer]
   private readonly reading: [Promise<unknown> | null, Promise<unknown> | null] = [null, null]
+  private readonly waits: GentleWait
   private side = 0 // of the last resident token, which the next one takes the other of
   private readonly winnersAt: number
   private readonly mixingAt: number
@@ -113,6 +115,7 @@ export class DecodePass {
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null, prefetch: boolean) {
     this.gpu = parts.gpu
+    this.waits = new GentleWait(parts.gpu.sleep)
     const pools = [parts.states, parts.kv, parts.slots]
     this.prepared = new PreparedCommands(pools)
     this.lists = new PreparedCommands(pools)
@@ -225,7 +228,7 @@ export class DecodePass {
     await this.reading[side] // of a token that nobody wanted
     const step = { ...size, logits: takeLogits !== undefined }
     const commands = this.prepared.take(kindOf(step, side)) ?? this.recordResident(step, side)
-    const reading = this.submitResident(commands, size.tokens)
+    const reading = this.submitResident(commands, step)
     // Both on their way at once, and both back before anything else happens: the head's memory is used again.
     const all = Promise.all([reading, takeLogits && this.head.takeRows(size.tokens, takeLogits)])
     onSubmitted?.()
@@ -245,7 +248,7 @@ export class DecodePass {
     const side = this.side ^ 1
     if (!this.isResident || this.profiler !== null || this.reading[side] !== null) return null
     const step = { tokens: 1, runs: 1, logits: false, known: 'best' } as const
-    return this.submitResident(this.recordResident(step, side, [this.head.winners]), 1)
+    return this.submitResident(this.recordResident(step, side, [this.head.winners]), step)
   }
 
   /**
@@ -257,7 +260,7 @@ export class DecodePass {
     if (!this.isResident || this.profiler !== null || this.reading[side] !== null) return null
     const step = { tokens: from.length + 1, runs: 1, logits: false, known: 'guesses' } as const
     const commands = this.prepared.take(kindOf(step, side)) ?? this.recordResident(step, side, from)
-    const reading = this.submitResident(commands, step.tokens)
+    const reading = this.submitResident(commands, step)
     this.prepare(step, from)
     return reading
   }
@@ -269,18 +272,16 @@ export class DecodePass {
     this.slots.moveUp()
     const seen = await reading
     signal?.throwIfAborted()
-    for (let layer = 0; layer < this.layerCount; layer++) {
-      this.slots.touch(layer, this.chosen(seen.routing, layer, tokens))
-    }
+    for (let layer = 0; layer < this.layerCount; layer++) this.touchChosen(seen.routing, layer, tokens)
     return seen
   }
 
-  private submitResident(commands: GPUCommandBuffer[], tokens: number): Promise<DecodeResult> {
+  private submitResident(commands: GPUCommandBuffer[], step: ResidentStep): Promise<DecodeResult> {
     this.slots.submit(commands, this.layerCount + 1)
     this.slots.letGo()
     this.side ^= 1
     const side = this.side
-    const reading = this.read(tokens, side)
+    const reading = this.waits.until(kindOf(step, 0), this.read(step.tokens, side))
     const ended = () => {
       this.reading[side] = null
     }
@@ -361,7 +362,7 @@ export class DecodePass {
           const chosen = this.chosen(seen.routing, layer, tokens)
           readAhead?.judge(layer, chosen)
           if (layer === to) for (const { expert } of left) chosen.delete(expert)
-          this.slots.touch(layer, chosen)
+          for (const expert of chosen) this.slots.touch(layer, expert)
         }
         // What is wanted now is asked for first, then what may be wanted soon; both are read at once.
         if (isMiss) {
@@ -436,14 +437,14 @@ export class DecodePass {
     this.gpu.device.queue.writeBuffer(this.space.status, 0, new Uint32Array([0, helped, 0, 0]))
     const onGpu = [...this.chosen(seen.routing, layer, tokens)].filter(expert => this.slots.isShown(layer, expert))
     if (computing === null) {
-      this.slots.touch(layer, onGpu)
+      for (const expert of onGpu) this.slots.touch(layer, expert)
       return null
     }
     const recorder = new Recorder(this.gpu.device, this.profiler)
     this.layers[layer].routing.choose(recorder, size)
     this.layers[layer].experts(recorder, size)
     this.slots.submit([recorder.finish() as GPUCommandBuffer], layer + 1)
-    this.slots.touch(layer, onGpu)
+    for (const expert of onGpu) this.slots.touch(layer, expert)
     return computing
   }
 
@@ -538,6 +539,15 @@ export class DecodePass {
   private prepare(size: ResidentStep, from: readonly GPUBuffer[] = []): void {
     const side = [this.side ^ 1, this.side].find(each => !this.prepared.has(kindOf(size, each)))
     if (side !== undefined) this.prepared.put(kindOf(size, side), this.recordResident(size, side, from))
+  }
+
+  /** Each expert once. By hand: with every token a set for each layer is half of all the garbage there is. */
+  private touchChosen(routing: Uint32Array, layer: number, tokens: number): void {
+    const { k } = this.space.shape
+    const first = layer * MAX_DECODE_BATCH * k
+    for (let i = first; i < first + tokens * k; i++) {
+      if (routing.indexOf(routing[i], first) === i) this.slots.touch(layer, routing[i])
+    }
   }
 
   private chosen(routing: Uint32Array, layer: number, tokens: number): Set<number> {

@@ -285,14 +285,12 @@ export class ExpertSlots implements GuessedSlots {
     return this.core.isServed
   }
 
-  /** Commands have used these experts, all of them being in slots when they were submitted. */
-  touch(layer: number, experts: Iterable<number>): void {
-    for (const expert of experts) {
-      if (this.link !== null) this.link.tiers.usedOnGpu(layer, expert)
-      else {
-        const slot = this.cache.want(layer, expert)
-        if (slot >= 0) this.cache.unpin(slot)
-      }
+  /** Commands have used this expert, which was in a slot when they were submitted. */
+  touch(layer: number, expert: number): void {
+    if (this.link !== null) this.link.tiers.usedOnGpu(layer, expert)
+    else {
+      const slot = this.cache.want(layer, expert)
+      if (slot >= 0) this.cache.unpin(slot)
     }
   }
 

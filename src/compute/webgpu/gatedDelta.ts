@@ -5,8 +5,16 @@ import { linearColumns, linearConstants } from './linearShape.js'
 import { type Op, rebound } from './op.js'
 import type { StatePool } from './statePool.js'
 
-/** Tokens whose inputs are brought at once, where workgroup memory has room for two such chunks. */
-const CHUNK = 4
+/**
+ * Threads that share rows of the state, how many rows, and tokens whose inputs are brought at once, where workgroup memory has room
+ * for two such chunks. Threads beside each other can add up what they have without meeting where a subgroup has them; eight need
+ * subgroups that are known to be large, as those of matrix units are.
+ */
+const WAYS = [
+  { parts: 8, each: 2, chunk: 8 },
+  { parts: 4, each: 1, chunk: 4 },
+  { parts: 1, each: 1, chunk: 4 },
+]
 
 export interface GatedDeltaBuffers {
   readonly gates: GPUBuffer // [valueHeads, 2]: -exp(A_log), dt_bias
@@ -25,22 +33,21 @@ export async function gatedDeltaOp(
 ): Promise<Op> {
   const columns = linearColumns(config)
   const { linearKeyDim: keyDim, linearValueDim: valueDim } = config
-  // Threads beside each other share a row of the state where they can add up what they have without meeting. Eight need subgroups
-  // that are known to be large, as those of matrix units are.
-  const parts = [8, 4, 1].find(count => {
-    const areTogether = count === 1 || (gpu.subgroups !== null && (count === 4 || gpu.tensors))
-    return areTogether && keyDim % (4 * count) === 0 && valueDim % count === 0
-  }) as number
+  const { parts, each, chunk } = WAYS.find(({ parts }) => {
+    const areTogether = parts === 1 || (gpu.subgroups !== null && (parts === 4 || gpu.tensors))
+    return areTogether && keyDim % (4 * parts) === 0 && valueDim % parts === 0
+  }) as (typeof WAYS)[number]
   const tokenBytes = 2 * (2 * keyDim * 4 + 8)
   const room = Math.floor(gpu.device.limits.maxComputeWorkgroupStorageSize / tokenBytes)
   const kernel = await gpu.kernels.get('gatedDelta', {
     ...linearConstants(config),
     PARTS: parts,
-    CHUNK: Math.max(1, Math.min(CHUNK, room)),
+    EACH: each,
+    CHUNK: Math.max(1, Math.min(chunk, room)),
     B_AT: columns.b,
     A_AT: columns.a,
   })
   const { gates, runInfo, inputs, convolved, out } = buffers
   const group = rebound(states, () => kernel.bind([gates, runInfo, inputs, convolved, states.buffer(layer), out]))
-  return (recorder, { runs }) => recorder.dispatch(kernel, group(), config.linearValueHeads * parts, runs)
+  return (recorder, { runs }) => recorder.dispatch(kernel, group(), (config.linearValueHeads * parts) / each, runs)
 }

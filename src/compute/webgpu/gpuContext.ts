@@ -17,13 +17,25 @@ export interface Tuning {
   readonly TRUST_SPARE: number // the same where the disk has nothing better to do
 }
 
+export interface SubgroupSizes {
+  readonly minSize: number
+  readonly maxSize: number
+}
+
 export interface GpuContext {
   readonly device: GPUDevice
   readonly kernels: KernelSet
   readonly fast: boolean // int8 activations where weights are quantized
-  readonly subgroups: { readonly maxSize: number } | null
+  readonly subgroups: SubgroupSizes | null
   readonly tensors: boolean // matrix units may be used (tensorMul.ts)
+  readonly sleep: ((ms: number) => void) | null // see gentleWait.ts
   readonly tuning: Tuning
+}
+
+/** Lanes of every subgroup, 32 at most; 0 where there are more, or where that is not known beforehand. */
+export function laneCount({ subgroups }: GpuContext): number {
+  if (subgroups === null || subgroups.minSize !== subgroups.maxSize || subgroups.maxSize > 32) return 0
+  return subgroups.maxSize
 }
 
 /** Threads that share one row's sum in the mat-vec kernels: a power of two no smaller than a subgroup. */

@@ -1,6 +1,7 @@
 // Finding an adapter and opening a device on it: the same for Dawn in Node and for browsers. Says what was found (for
 // `doctor` and for `auto`), asks for the limits and features that help, and works with the WebGPU defaults.
 import { BackendUnavailableError, DeviceLostError, messageOf } from '../../errors.js'
+import type { SubgroupSizes } from './gpuContext.js'
 import { hasOwnMemory } from './ownMemory.js'
 
 export interface AdapterDescription {
@@ -36,10 +37,12 @@ export interface GpuDevice {
   readonly device: GPUDevice
   readonly description: AdapterDescription
   /** Threads that share a row's sum in mat-vec kernels; no smaller than the largest subgroup. */
-  readonly subgroups: { readonly maxSize: number } | null
+  readonly subgroups: SubgroupSizes | null
   readonly packedDot: boolean
   readonly checks: boolean
   readonly tensors: boolean // matrix units, as tensorMul wants them
+  /** Stops the thread, where waiting for the GPU is asking it in every turn of the event loop; else null. */
+  readonly sleep: ((ms: number) => void) | null
   readonly timestamps: boolean
   readonly limits: GPUSupportedLimits
   /** Why the device is gone, once it is. */
@@ -119,9 +122,10 @@ export async function openDevice(options: DeviceOptions = {}): Promise<GpuDevice
   return {
     device,
     description,
-    subgroups: useSubgroups ? { maxSize: description.subgroupSizes![1] } : null,
+    subgroups: useSubgroups ? { minSize: description.subgroupSizes![0], maxSize: description.subgroupSizes![1] } : null,
     packedDot: description.packedDot && options.packedDot !== false,
     checks: found.checks,
+    sleep: found.sleep,
     tensors,
     timestamps,
     limits: device.limits,
@@ -146,16 +150,19 @@ interface FoundAdapter {
   readonly gpu: GPU
   readonly adapter: GPUAdapter
   readonly checks: boolean // accesses of shaders are
+  readonly sleep: ((ms: number) => void) | null
 }
 
 async function findAdapter(wantsChecks = false): Promise<FoundAdapter | { reason: string }> {
   let gpu: GPU | undefined = globalThis.navigator?.gpu
   const checks = wantsChecks || gpu !== undefined
+  let sleep: FoundAdapter['sleep'] = null
   if (gpu === undefined && globalThis.process?.versions?.node !== undefined) {
     const { createNodeGpu } = await import('./nodeGpu.js')
     const created = await createNodeGpu(checks)
     if ('reason' in created) return created
     gpu = created.gpu
+    sleep = created.sleep
   }
   if (gpu === undefined) return { reason: 'this browser has no WebGPU (navigator.gpu is missing)' }
   let adapter: GPUAdapter | null
@@ -165,7 +172,7 @@ async function findAdapter(wantsChecks = false): Promise<FoundAdapter | { reason
     return { reason: `asking for an adapter failed: ${messageOf(error)}` }
   }
   if (adapter === null) return { reason: 'no GPU adapter (no driver, or one that WebGPU cannot use)' }
-  return { gpu, adapter, checks }
+  return { gpu, adapter, checks, sleep }
 }
 
 const TENSOR_FEATURES = ['chromium-experimental-subgroup-matrix', 'shader-f16']

@@ -81,7 +81,7 @@ export class GpuSequence implements SequenceState {
   async exportLayer(layer: number): Promise<LayerState> {
     const { config, states } = this.home
     if (config.layerKinds[layer] === 'linear_attention') {
-      const bytes = await this.read(states.buffer(layer), [this.state * states.layerBytes], states.layerBytes)
+      const bytes = await this.read(() => states.buffer(layer), [this.state * states.layerBytes], states.layerBytes)
       const floats = new Float32Array(bytes)
       return {
         kind: 'linear_attention',
@@ -102,7 +102,7 @@ export class GpuSequence implements SequenceState {
     const begin = Math.floor(start / PAGE_TOKENS)
     const pages = this.table.pages.slice(begin, Math.ceil((start + rows) / PAGE_TOKENS))
     const offsets = pages.map(page => page * kv.layerPageBytes + partOffset(part, pageRows))
-    const floats = new Float32Array(await this.read(kv.buffer(layer), offsets, pageRows * 4))
+    const floats = new Float32Array(await this.read(() => kv.buffer(layer), offsets, pageRows * 4))
     eachPagePart(PAGE_TOKENS, start, rows, (page, first, count, done) => {
       const at = (page - begin) * pageRows + first * row
       out.set(floats.subarray(at, at + count * row), done * row)
@@ -167,13 +167,14 @@ export class GpuSequence implements SequenceState {
     this.home.dropAhead(this)
   }
 
-  /** Ranges of one size, back to back. */
-  private async read(buffer: GPUBuffer, offsets: readonly number[], size: number): Promise<ArrayBuffer> {
+  /** Ranges of one size, back to back. A pool may grow while memory is asked for: its buffer is the one that it has after that. */
+  private async read(bufferOf: () => GPUBuffer, offsets: readonly number[], size: number): Promise<ArrayBuffer> {
     const { device } = this.home
     const total = offsets.length * size
     const descriptor = { label: 'state', size: total, usage: bufferUsage.mapRead | bufferUsage.copyDst }
     const [target] = await createChecked(device, [descriptor], 'a copy of a state')
     const encoder = device.createCommandEncoder()
+    const buffer = bufferOf()
     for (const [i, offset] of offsets.entries()) encoder.copyBufferToBuffer(buffer, offset, target, i * size, size)
     device.queue.submit([encoder.finish()])
     const bytes = await readMapped(target, total)

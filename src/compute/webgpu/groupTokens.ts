@@ -19,9 +19,9 @@ export function mostPlaces({ experts, k, isPadded = false }: ChoiceShape, tokens
   return isPadded ? pairs + Math.min(experts, pairs) * (PAIRS_STEP - 1) : pairs
 }
 
-/** Where the pair list starts in the groups buffer, in words. */
+/** Where the pair list starts in the groups buffer, in words: after the most tiles, which the smallest make. */
 export function pairsAt(shape: ChoiceShape): number {
-  return 4 + maxTiles(shape, shape.maxTokens) * 4
+  return 4 + maxTiles(shape, shape.maxTokens, shape.isPadded ? PAIRS_STEP : shape.pairTile) * 4
 }
 
 /** Where the place of each pair in that list is, where rows stay in its order. */

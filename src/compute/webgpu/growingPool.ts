@@ -35,6 +35,7 @@ export class GrowingPool {
   private readonly device: GPUDevice
   private readonly options: GrowingPoolOptions
   private readonly buffers = new Map<number, GPUBuffer>()
+  private refusedAt = -1 // cells, when more were offered and the GPU gave none
   private aside: GPUBuffer | null = null // a cell: a buffer cannot be copied to itself, so the bytes take a step aside
 
   constructor(device: GPUDevice, options: GrowingPoolOptions) {
@@ -57,7 +58,7 @@ export class GrowingPool {
   /** Makes room for `cells` cells at least; throws OutOfMemoryError and then nothing has changed. */
   async reserve(cells: number): Promise<void> {
     if (cells <= this.cells) return
-    const { what, layers, cellBytes, initialCells } = this.options
+    const { what, cellBytes } = this.options
     if (cells > this.maxCells) {
       const limit = this.options.maxBindingBytes
       throw new OutOfMemoryError(
@@ -67,13 +68,31 @@ export class GrowingPool {
       )
     }
     // Twice as many where they are given, else some more, else some more instead of experts, else what must be.
-    const some = Math.min(this.maxCells, Math.max(initialCells, cells, Math.ceil(this.cells * 1.25)))
+    const some = this.someFor(cells)
     const twice = Math.min(this.maxCells, Math.max(some, this.cells * 2))
-    const { cells: wanted, made } =
+    this.become(
       (await this.tryCreate(twice)) ??
-      (await this.tryCreate(some)) ??
-      (await this.createInstead(some)) ??
-      (await this.create(cells))
+        (await this.tryCreate(some)) ??
+        (await this.createInstead(some)) ??
+        (await this.create(cells)),
+    )
+  }
+
+  /** The same where the GPU has memory left that nobody has to give back, and nothing where not. */
+  async offer(cells: number): Promise<void> {
+    if (cells <= this.cells || cells > this.maxCells || this.refusedAt === this.cells) return
+    const created = await this.tryCreate(this.someFor(cells))
+    if (created === null) this.refusedAt = this.cells
+    else this.become(created)
+  }
+
+  private someFor(cells: number): number {
+    return Math.min(this.maxCells, Math.max(this.options.initialCells, cells, Math.ceil(this.cells * 1.25)))
+  }
+
+  /** Moves into buffers that are larger. */
+  private become({ cells, made }: Created): void {
+    const { layers, cellBytes } = this.options
     this.aside ??= made[layers.length]
     const encoder = this.device.createCommandEncoder()
     for (const [i, layer] of layers.entries()) {
@@ -85,7 +104,7 @@ export class GrowingPool {
       this.buffers.get(layer)?.destroy()
       this.buffers.set(layer, made[i])
     }
-    this.cells = wanted
+    this.cells = cells
     this.generation++
   }
 

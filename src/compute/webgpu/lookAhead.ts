@@ -1,10 +1,9 @@
 // Whoever takes the best token each time asks next for exactly what the GPU has found. So the token after the present one is
 // submitted before the present one has come back, its id copied on the GPU, and the GPU never waits for the host. The next step
 // takes what is computed already, or else it is dropped (submittedAhead.ts). Begun when a sequence has taken the best token `patience` times in a row: who may draft next would
-// wait for a token that is dropped. Only where every expert is in a slot, and where no memory has to grow for it.
+// wait for a token that is dropped. Only where every expert is in a slot, and where a step before it has found memory for its state.
 // Knows one run at a time.
 import type { StepRun } from '../backend.js'
-import { PAGE_TOKENS } from '../kvPages.js'
 import type { DecodePass, DecodeResult } from './decodePass.js'
 import type { GpuSequence } from './gpuSequence.js'
 import type { StepInfo } from './stepInfo.js'
@@ -33,6 +32,11 @@ export class LookAhead {
     const { run } = this.submitted
     const isThere = run !== null && run.position === run.sequence.length
     return this.submitted.claim(isThere && runs.length === 1 && this.goesOn(runs[0]))
+  }
+
+  /** Whether these runs are one that will have the token after it computed, too. */
+  isLikely(runs: readonly StepRun[]): boolean {
+    return runs.length === 1 && this.goesOn(runs[0]) && this.inRow + 1 >= this.patience
   }
 
   /** Whether a step of this one run may be decoded here. */
@@ -78,16 +82,10 @@ export class LookAhead {
 
   private begin({ sequence, position, pages, stateOut: stateIn, firstRow }: ActiveRun): void {
     const next = position + 1
-    const isEdge = next >= pages.length * PAGE_TOKENS
-    const page = isEdge ? this.submitted.takePage(pages.length) : null
-    if (isEdge && page === null) return
-    const states = this.submitted.takeStates(1)
-    if (states === null) {
-      this.submitted.release([], page)
-      return
-    }
-    const own = page === null ? pages : [...pages, page]
-    const run = { sequence, tokens: [0], position: next, pages: own, stateIn, stateOut: states[0], firstRow }
-    this.submitted.submit(run, () => this.pass.submitNext(), page)
+    const room = this.submitted.takeRoom(pages, next, 1)
+    if (room === null) return
+    const stateOut = room.states[0]
+    const run = { sequence, tokens: [0], position: next, pages: room.pages, stateIn, stateOut, firstRow }
+    this.submitted.submit(run, () => this.pass.submitNext(), room.page)
   }
 }

@@ -45,12 +45,12 @@ fn loadAt(rows: Rows, r: u32, unit: u32) -> UnitLoad {
 
 #if CHOOSE
 // The slot of the workgroup's rank. The first workgroup of a token writes all of its choice.
-fn chooseSlot(token: u32, group: vec3<u32>, thread: u32) -> u32 {
+fn chooseSlot(token: u32, group: vec3<u32>, thread: u32, lane: u32) -> u32 {
 #if SHARED > 0
   if (group.y == K) { return which.sharedSlot; }
 #endif
   let row = token * LOGITS_STRIDE;
-  makeChoice(row, 0u, thread);
+  makeChoice(row, 0u, thread, lane);
   if (group.x + group.y == 0u) {
     for (var rank = thread; rank < K; rank += WG) {
       choice[(which.layer * MAX_TOKENS + token) * K + rank] = chosen[rank];
@@ -145,7 +145,7 @@ fn rowsAt(segment: Segment, slot: u32, first: u32, units: u32) -> Rows {
     if (block == 0u) { prepareChoice(token * LOGITS_STRIDE, own, thread); }
     workgroupBarrier();
     if (block == 0u) {
-      slot = chooseSlot(token, group, thread);
+      slot = chooseSlot(token, group, thread, lane);
       rows = rowsAt(segment, slot, firstRow + team * ROWS, units);
     }
 #else

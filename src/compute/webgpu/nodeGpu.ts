@@ -30,14 +30,26 @@ async function hasVulkanLoader(): Promise<boolean> {
   return folders.some(folder => existsSync(`${folder}/libvulkan.so.1`))
 }
 
+export interface NodeGpu {
+  readonly gpu: GPU
+  /** Stops the thread: Dawn asks the GPU in every turn of the event loop while something is waited for (gentleWait.ts). */
+  readonly sleep: (ms: number) => void
+}
+
+const word = new Int32Array(new SharedArrayBuffer(4))
+
+function sleep(ms: number): void {
+  Atomics.wait(word, 0, 0, ms)
+}
+
 /** Dawn's entry point, or the reason where the package is missing or does not load here. */
-export async function createNodeGpu(isChecked: boolean): Promise<{ gpu: GPU } | { reason: string }> {
+export async function createNodeGpu(isChecked: boolean): Promise<NodeGpu | { reason: string }> {
   if (!(await hasVulkanLoader())) return { reason: 'there is no Vulkan loader (libvulkan.so.1)' }
   const name = 'webgpu' // a variable, so that bundlers for browsers do not look for it
   try {
     const dawn = (await import(/* @vite-ignore */ name)) as { create(options: string[]): GPU }
     const toggles = isChecked ? TOGGLES : [...TOGGLES, ...UNCHECKED, ...TENSORS]
-    return { gpu: dawn.create([`enable-dawn-features=${toggles.join(',')}`]) }
+    return { gpu: dawn.create([`enable-dawn-features=${toggles.join(',')}`]), sleep }
   } catch (error) {
     return { reason: `the optional package 'webgpu' (Dawn) does not load: ${messageOf(error)}` }
   }

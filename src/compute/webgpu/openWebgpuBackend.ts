@@ -69,18 +69,36 @@ export async function openWebgpuBackend(
   options: HostedOptions,
   gpuOptions: WebgpuOptions = {},
 ): Promise<WebgpuBackend> {
+  return openBoldly(packed, { ...options, onNotice: eachOnce(options.onNotice) }, gpuOptions)
+}
+
+/** With all that was asked for; where it turns out that something cannot be had, once more without. */
+async function openBoldly(
+  packed: PackedModel,
+  options: HostedOptions,
+  gpuOptions: WebgpuOptions,
+): Promise<WebgpuBackend> {
   if (!options.drafts) packed = withoutHead(packed)
   try {
     return await openModestly(packed, options, gpuOptions)
   } catch (error) {
     if (error instanceof NoRoomForHead) {
       options.onNotice?.('no guesses ahead: the GPU has no room for all experts and those of the head')
-      return openWebgpuBackend(packed, { ...options, drafts: false }, gpuOptions)
+      return openBoldly(packed, { ...options, drafts: false }, gpuOptions)
     }
     const fallback = error instanceof SelfTestError ? FALLBACKS[error.kernels] : null
     if (fallback === null) throw error
     options.onNotice?.(`${messageOf(error)}; trying again ${fallback.how}`)
-    return openWebgpuBackend(packed, options, { ...gpuOptions, ...fallback.options })
+    return openBoldly(packed, options, { ...gpuOptions, ...fallback.options })
+  }
+}
+
+/** However often opening begins anew, nothing is said twice. */
+function eachOnce(onNotice: HostedOptions['onNotice']): (line: string) => void {
+  const said = new Set<string>()
+  return line => {
+    if (!said.has(line)) onNotice?.(line)
+    said.add(line)
   }
 }
 
@@ -174,8 +192,8 @@ async function openParts(
   const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
   const kernels = new KernelSet(device, common, onCompiled)
   const tuning = { ...(description.software ? SOFTWARE_TUNING : HARDWARE_TUNING), ...gpuOptions.tuning }
-  const { subgroups, tensors } = opened
-  const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups, tensors, tuning }
+  const { subgroups, tensors, sleep } = opened
+  const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups, tensors, sleep, tuning }
   const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
   const { expertsPerToken, precision } = options
   const usesTensors = gpu.tensors && gpu.fast

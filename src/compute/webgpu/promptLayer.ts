@@ -87,11 +87,12 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
   const hasHalves = takesHalves(gpu, mixer.inProj, { bias: inBias, maxTokens: space.shape.maxTokens })
   const [mixerOp, feedForward] = await Promise.all([
     all([
-      normOf(parts, weights.inputNorm, isFirst ? null : space.mlpOut, hasHalves),
+      normOf(parts, weights.inputNorm, isFirst ? null : space.mlpOut, hasHalves ? 'halves' : 'values'),
       mixerOps(parts, mixer, layer, hasHalves),
       matMulOp(gpu, mixer.outProj, space.mixed, space.mixerOut, {
         ...productOf(space, hiddenSize, 'outProj'),
         bias: mixer.kind === 'full_attention' ? mixer.outBias : null,
+        hasHalves: leavesHalves(parts, mixer),
       }),
     ]),
     feedForwardOps(parts, weights),
@@ -99,11 +100,25 @@ export async function promptLayer(parts: LayerParts, weights: LayerWeights, laye
   return { mixer: mixerOp, feedForward }
 }
 
-/** hidden += delta, and its norm: as half floats too where all who take it want these. */
-function normOf({ gpu, config, space }: LayerParts, weight: GPUBuffer, delta: GPUBuffer | null, hasHalves: boolean) {
+/** hidden += delta, and its norm, as those who take it want it. */
+function normOf(
+  { gpu, config, space }: LayerParts,
+  weight: GPUBuffer,
+  delta: GPUBuffer | null,
+  as: 'values' | 'halves' | 'both',
+) {
   const { hidden, normed } = space
-  const buffers = { weight, delta, hidden, out: normed.values, halves: hasHalves ? normed.packed : null }
+  const buffers = {
+    ...{ weight, delta, hidden },
+    out: as === 'halves' ? null : normed.values,
+    halves: as === 'values' ? null : normed.packed,
+  }
   return addNormOp(gpu, buffers, config.hiddenSize, config.rmsNormEps)
+}
+
+/** Whether a mixer leaves half floats for its output projection. */
+function leavesHalves({ gpu, space }: LayerParts, mixer: LayerWeights['mixer']): boolean {
+  return mixer.kind === 'linear_attention' && takesHalves(gpu, mixer.outProj, { maxTokens: space.shape.maxTokens })
 }
 
 async function feedForwardOps(
@@ -115,7 +130,7 @@ async function feedForwardOps(
   if (feedForward.kind === 'dense') {
     const { block, shape } = feedForward
     const hasHalves = takesHalves(gpu, block.gateUp, { maxTokens })
-    const norm = normOf(parts, postNorm, space.mixerOut, hasHalves)
+    const norm = normOf(parts, postNorm, space.mixerOut, hasHalves ? 'both' : 'values')
     return {
       kind: 'dense',
       block: await all([norm, blockOps(parts, block, shape.activation, space.mlpOut, hasHalves)]),
@@ -128,8 +143,9 @@ async function feedForwardOps(
   const onTensors = areForTensors(gpu, layout)
   const hasHalves = onTensors && (shared === null || takesHalves(gpu, shared.gateUp, { maxTokens }))
   const own = { gpu, config, space, layout, pool: slots.pool(place), place, activation, hasHalves }
-  const norm = normOf(parts, postNorm, space.mixerOut, hasHalves)
-  const normAlone = normOf(parts, postNorm, null, hasHalves)
+  const as = hasHalves ? 'both' : 'values' // the router takes values
+  const norm = normOf(parts, postNorm, space.mixerOut, as)
+  const normAlone = normOf(parts, postNorm, null, as)
   const product = productOf(space, space.shape.logitsStride, 'routerLogits')
   const choose = all([
     matMulOp(gpu, feedForward.router, space.normed, space.logits, {
@@ -177,7 +193,7 @@ function mixerOps(parts: LayerParts, weights: LayerWeights['mixer'], layer: numb
       matMulOp(gpu, weights.inProj, space.normed, mixerIn, product),
       conv1dOp(gpu, config, { taps, tokenInfo, runInfo, inputs: mixerIn, out: convolved }, states, layer),
       gatedDeltaOp(gpu, config, { gates, runInfo, inputs: mixerIn, convolved, out: mixed }, states, layer),
-      rmsNormGatedOp(gpu, config, norm, mixerIn, mixed),
+      rmsNormGatedOp(gpu, config, norm, mixerIn, mixed, leavesHalves(parts, weights) ? space.mixed.packed : null),
     ])
   }
   const { shape, inBias: bias, qkNorms: norms, sinks } = weights

@@ -1,8 +1,8 @@
 // A round of guesses is two things for the host, to guess and then to check by a step, and one for the GPU: which tokens the
 // step has is known there first. So where a sequence checks its guesses as they are, the step is submitted with them, the tokens
 // copied on the GPU, which does not wait while guesses come to the host and go back. The step that is asked for then takes it, or else it
-// is dropped (submittedAhead.ts). Begun when a sequence has done so for some rounds; only where every expert is in a slot, and within a
-// page, so that no memory is asked for.
+// is dropped (submittedAhead.ts). Begun when a sequence has done so for some rounds; only where every expert is in a slot, and where no
+// memory has to grow for it.
 import type { DraftRequest, StepRun } from '../backend.js'
 import { PAGE_TOKENS } from '../kvPages.js'
 import type { DecodePass, DecodeResult } from './decodePass.js'
@@ -36,16 +36,16 @@ export class RoundAhead {
     const own = sequence as GpuSequence
     const { length: position, state: stateIn, draft } = own
     const rows = count + 1
-    const used = position % PAGE_TOKENS
     if (draft === null || from.length !== count || rows > most) return
-    if (used === 0 || used + rows > PAGE_TOKENS) return
-    const states = this.submitted.takeStates(rows)
-    if (states === null) return
+    // Pages past the committed length are the guesses', and go with them.
+    const kept = own.table.pages.slice(0, Math.ceil(position / PAGE_TOKENS))
+    const room = this.submitted.takeRoom(kept, position, rows)
+    if (room === null) return
     const tokens = [token, ...from.map(() => 0)]
-    const pages = own.table.pages.slice(0, Math.ceil(position / PAGE_TOKENS))
+    const { states, pages } = room
     const stateOut = states[count]
     const run = { sequence: own, tokens, position, pages, stateIn, stateOut, states, firstRow: draft.firstRow }
-    this.submitted.submit(run, () => this.pass.submitGuessed(from))
+    this.submitted.submit(run, () => this.pass.submitGuessed(from), room.page)
   }
 
   /** What a sequence that asked alone has been given. */

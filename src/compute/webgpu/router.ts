@@ -1,6 +1,6 @@
 // Router logits to experts, weights and slots, on the GPU.
 import type { MoeShape, RouterShape } from '../../model/layers.js'
-import { type GpuContext, workgroupFor } from './gpuContext.js'
+import { type GpuContext, laneCount, workgroupFor } from './gpuContext.js'
 import { uniformBuffer } from './kernel.js'
 import type { Op } from './op.js'
 import type { ShaderConstants } from './shaderSource.js'
@@ -49,7 +49,7 @@ export async function routerOp(
 ): Promise<Op> {
   const { sharedSlot = null, ahead = 0, layers = 0, spareSlot = 0, leftRow = 0 } = decode ?? {}
   const kernel = await gpu.kernels.get('router', {
-    ...choiceConstants(shape, router, sharedSlot === null ? 'none' : shared),
+    ...choiceConstants(gpu, shape, router, sharedSlot === null ? 'none' : shared),
     WG: workgroupFor(gpu, Math.max(shape.experts, shape.k + 1), 256),
     CHECK_MISSES: decode !== null,
     RANKS: shape.k + (sharedSlot === null ? 0 : 1),
@@ -61,8 +61,14 @@ export async function routerOp(
 }
 
 /** Of routerChoice.wgsl. `shared`: the shared expert that has a slot. */
-export function choiceConstants(shape: ChoiceShape, router: RouterShape, shared: MoeShape['shared']): ShaderConstants {
+export function choiceConstants(
+  gpu: GpuContext,
+  shape: ChoiceShape,
+  router: RouterShape,
+  shared: MoeShape['shared'],
+): ShaderConstants {
   return {
+    LANES: laneCount(gpu),
     EXPERTS: shape.experts,
     K: shape.k,
     MAX_TOKENS: shape.maxTokens,

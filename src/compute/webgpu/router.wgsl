@@ -15,7 +15,7 @@ struct Layer { layer: u32, sharedSlot: u32, layers: u32, spareSlot: u32, leftRow
 var<workgroup> flag: u32;
 
 @compute @workgroup_size(WG)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+#include mainOfTeam
   if (thread == 0u) { flag = atomicLoad(&status[0]); }
   let missed = workgroupUniformLoad(&flag);
   if (missed != 0u && missed != which.layer + 1u) { return; }
@@ -24,7 +24,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let row = token * LOGITS_STRIDE + select(0u, 1u, ahead > 0u) + ahead * EXPERTS;
   prepareChoice(row, logitQuad(row, thread), thread);
   workgroupBarrier();
-  makeChoice(row, ahead, thread);
+  makeChoice(row, ahead, thread, lane);
   for (var rank = thread; rank < K; rank += WG) {
     let expert = chosen[rank];
     let choiceRow = select(which.layer, which.layers + ahead - 1u, ahead > 0u);

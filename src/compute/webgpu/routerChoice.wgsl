@@ -1,7 +1,8 @@
 // A token's K experts by its router's logits: the rank of an expert is the number of experts before it (larger logit, or equal
 // and lower index), and ranks below K are the choice. Weights are the softmax over the chosen, which is the softmax over all
 // renormalized. A logit that is not finite makes all weights NaN, chosen or not: it must not vanish. Other routers score first
-// (see routerScores.wgsl): SCORES. By all WG threads: logitQuad, prepareChoice, a barrier, makeChoice.
+// (see routerScores.wgsl): SCORES. By all WG threads: logitQuad, prepareChoice, a barrier, makeChoice. LANES: of each subgroup, where
+// that is known beforehand; then experts are not counted but taken one after the other, the best of all lanes' best.
 #include activations
 #include finite
 #if SCORES
@@ -38,7 +39,40 @@ fn prepareChoice(row: u32, own: vec4<f32>, thread: u32) {
   for (var i = thread; i < K; i += WG) { chosen[i] = i; }
 }
 
-fn makeChoice(row: u32, ahead: u32, thread: u32) {
+#if LANES
+const LANE_QUADS = (QUADS + LANES - 1u) / LANES;
+const LANE_EXPERTS = 4u * LANE_QUADS;
+
+// In the order of the values; 0 is behind all of them.
+fn keyOf(value: f32) -> u32 {
+  let bits = bitcast<u32>(value);
+  let key = select(bits | 0x80000000u, ~bits, bits >= 0x80000000u);
+  return select(key, 0x80000000u, bits == 0x80000000u); // -0 is 0
+}
+
+// By every subgroup, and written by the first. A lane has neighbours, so that of equals the lowest lane has the lowest index.
+fn takeBest(thread: u32, lane: u32) {
+  var keys: array<u32, LANE_EXPERTS>;
+  for (var n = 0u; n < LANE_QUADS; n++) {
+    let quad = lane * LANE_QUADS + n;
+    let four = values[min(quad, QUADS - 1u)];
+    for (var c = 0u; c < 4u; c++) { keys[4u * n + c] = select(0u, keyOf(four[c]), quad * 4u + c < EXPERTS); }
+  }
+  for (var rank = 0u; rank < K; rank++) {
+    var best = 0u;
+    for (var i = 0u; i < LANE_EXPERTS; i++) { best = max(best, keys[i]); }
+    let top = subgroupMax(best);
+    if (lane == firstTrailingBit(subgroupBallot(best == top).x)) {
+      var at = 0u;
+      for (var i = LANE_EXPERTS; i > 0u; i--) { at = select(at, i - 1u, keys[i - 1u] == top); }
+      for (var i = 0u; i < LANE_EXPERTS; i++) { keys[i] = select(keys[i], 0u, i == at); }
+      if (thread == lane) { chosen[rank] = min(lane * LANE_EXPERTS + at, EXPERTS - 1u); }
+    }
+  }
+}
+#endif
+
+fn makeChoice(row: u32, ahead: u32, thread: u32, lane: u32) {
 #if SCORES
   scoreAll(ahead, thread);
 #endif
@@ -49,6 +83,7 @@ fn makeChoice(row: u32, ahead: u32, thread: u32) {
 #if SELECTION_BIAS
     if (notFinite(bitcast<u32>(selectionBias[ahead * EXPERTS + i])) != 0u) { isWrong = 1u; }
 #endif
+#if !LANES
 #if SCORES
     let value = vec4<f32>(values[i / 4u][i % 4u]);
 #else
@@ -62,7 +97,11 @@ fn makeChoice(row: u32, ahead: u32, thread: u32) {
     }
     let rank = before.x + before.y + before.z + before.w;
     if (rank < K) { chosen[rank] = i; }
+#endif
   }
+#if LANES
+  takeBest(thread, lane);
+#endif
   workgroupBarrier();
 #if SELECTION_BIAS
   sortChosen(row, thread);

@@ -70,9 +70,20 @@ export class StatePool {
 
   /** Makes sure that `count` slots can be taken. */
   async reserve(count: number): Promise<void> {
-    const slots = this.holders.length + Math.max(0, count - this.free.length)
+    const slots = this.slotsFor(count)
     await this.rows?.reserve(slots)
     await this.pool.reserve(slots)
+  }
+
+  /** The same where there is memory left that nobody has to give back, and nothing where not. */
+  async offer(count: number): Promise<void> {
+    const slots = this.slotsFor(count)
+    await this.rows?.offer(slots)
+    await this.pool.offer(slots)
+  }
+
+  private slotsFor(count: number): number {
+    return this.holders.length + Math.max(0, count - this.free.length)
   }
 
   private get cells(): number {

@@ -79,8 +79,8 @@ export class StepInfo {
   private writeAngles(angles: Float32Array, token: number, position: number): void {
     const base = token * this.config.rope.dims
     const { frequencies, magnitude } = this.rope
-    for (const [i, frequency] of frequencies.entries()) {
-      const angle = position * frequency
+    for (let i = 0; i < frequencies.length; i++) {
+      const angle = position * frequencies[i]
       angles[base + 2 * i] = Math.cos(angle) * magnitude
       angles[base + 2 * i + 1] = Math.sin(angle) * magnitude
     }

@@ -1,5 +1,6 @@
 // One step that was submitted before anybody asked for it. The step that wants just this takes it; whatever else comes drops it,
 // which leaves no trace: it has written recurrent states of its own and rows past the committed length, which nobody reads, or which are in a page of its own.
+import { PAGE_TOKENS } from '../kvPages.js'
 import type { DecodeResult } from './decodePass.js'
 import type { GpuSequence } from './gpuSequence.js'
 import type { KvPool } from './kvPool.js'
@@ -10,6 +11,13 @@ import type { PlannedRun, StepInfo } from './stepInfo.js'
 export interface ActiveRun extends PlannedRun {
   readonly sequence: GpuSequence
   readonly firstRow: number
+}
+
+/** What a run takes that its sequence has not got yet. */
+interface Room {
+  readonly states: readonly number[] // after each token
+  readonly page: number | null // the last of `pages`, where a new one is needed
+  readonly pages: readonly number[]
 }
 
 interface Submitted {
@@ -33,24 +41,19 @@ export class SubmittedAhead {
     return this.next?.run ?? null
   }
 
-  /** So many free slots for recurrent states; null where some would have to be made. */
-  takeStates(count: number): number[] | null {
-    const taken: number[] = []
-    while (taken.length < count && this.states.hasFree) taken.push(this.states.take())
-    if (taken.length === count) return taken
-    this.release(taken, null)
+  /** What so many tokens at a position take, where `pages` are those of the tokens before; null where something would have to grow for it. */
+  takeRoom(pages: readonly number[], position: number, tokens: number): Room | null {
+    const isEdge = position + tokens > pages.length * PAGE_TOKENS
+    const page = isEdge ? this.kv.takeSpare(pages.length + 1) : null
+    if (isEdge && page === null) return null
+    const states: number[] = []
+    while (states.length < tokens && this.states.hasFree) states.push(this.states.take())
+    if (states.length === tokens) return { states, page, pages: page === null ? pages : [...pages, page] }
+    this.release(states, page)
     return null
   }
 
-  /** A page after so many, where nothing has to grow for it. */
-  takePage(pages: number): number | null {
-    return this.kv.takeSpare(pages + 1)
-  }
-
-  /**
-   * The run has states that were taken here, and maybe a last page that was; `submit` gives null where it cannot be submitted
-   * now.
-   */
+  /** The run has a room that was taken here; `submit` gives null where it cannot be submitted now. */
   submit(run: ActiveRun, submit: () => Promise<DecodeResult> | null, page: number | null = null): void {
     this.info.write([run])
     const reading = submit()
@@ -89,7 +92,7 @@ export class SubmittedAhead {
   }
 
   /** What was taken for a run that nobody will ask for. */
-  release(states: readonly number[], page: number | null): void {
+  private release(states: readonly number[], page: number | null): void {
     for (const slot of states) this.states.release(slot)
     if (page !== null) this.kv.pages.release(page)
   }

@@ -10,26 +10,27 @@ import { segmentTable } from './segments.js'
 import type { SlotLayout, SlotMatrix } from './slotLayout.js'
 import type { PoolBuffer } from './slotPools.js'
 
-/** Pairs of an expert per tile, and subgroups of a workgroup. */
+/** How a workgroup goes through an expert: so many of its pairs and of its rows, some columns at a time. */
 export interface ExpertTile {
   readonly pairs: number
   readonly subgroups: number
+  readonly fragRows: number // matrices of 16 rows that a subgroup has
+  readonly stage: number // columns
+  readonly most: number // pairs of an expert on average, up to which this tile is the best
 }
 
-/** For experts with few tokens each: small workgroups wait for weights side by side. */
-const SHORT_TILE: ExpertTile = { pairs: 32, subgroups: 4 }
-/** For experts with many: more is done with weights once they are there. */
-const LONG_TILE: ExpertTile = { pairs: 64, subgroups: 8 }
-export const EXPERT_TILES = [SHORT_TILE, LONG_TILE]
-
-const STAGE_COLS = 64
-const FRAG_ROWS = 2 // matrices of 16 rows that a subgroup has
-
-const rowsOf = (subgroups: number) => subgroups * FRAG_ROWS * 16
+/** From few pairs to many: the more there are, the more is done with weights once they are there. */
+export const EXPERT_TILES: readonly ExpertTile[] = [
+  { pairs: 16, subgroups: 4, fragRows: 1, stage: 64, most: 8 },
+  { pairs: 32, subgroups: 4, fragRows: 2, stage: 64, most: 31 },
+  { pairs: 64, subgroups: 4, fragRows: 2, stage: 32, most: Number.POSITIVE_INFINITY },
+]
+const MOST_ROWS = 128 // of a tile
+const MOST_SURE = 2 // sixteens of pairs that are multiplied even where there are fewer
 
 /** By how many tokens an expert has on average. Results do not depend on it. */
 export function expertTile({ k, experts }: Pick<ChoiceShape, 'k' | 'experts'>, tokens: number): ExpertTile {
-  return (tokens * k) / experts < SHORT_TILE.pairs ? SHORT_TILE : LONG_TILE
+  return EXPERT_TILES.find(({ most }) => (tokens * k) / experts <= most) as ExpertTile
 }
 
 /** Whether a layer's experts go there: tiles end where matrices do, and a thread brings 16 bytes at a time. */
@@ -38,7 +39,7 @@ export function areForTensors(gpu: GpuContext, { stride, gate, up, down }: SlotL
     format.bits === 4 &&
     format.block === undefined &&
     bias === undefined &&
-    rows % rowsOf(SHORT_TILE.subgroups) === 0 &&
+    rows % MOST_ROWS === 0 &&
     cols % (8 * format.group) === 0 &&
     [stride, weight, scales, biases].every(offset => offset % 16 === 0)
   const isAlike = JSON.stringify(gate.format) === JSON.stringify(up.format)
@@ -62,19 +63,21 @@ export async function tensorExpertsOp(
   out: GPUBuffer,
   { tile, ...options }: TensorExpertsOptions,
 ): Promise<Op> {
-  const isApt = segments.every(segment => segment.rows % rowsOf(tile.subgroups) === 0)
-  const { subgroups } = isApt ? tile : SHORT_TILE
-  const rows = rowsOf(subgroups)
+  const { pairs, subgroups, fragRows, stage } = tile
+  const rows = subgroups * fragRows * 16
   const threads = 32 * subgroups
   const kernel = await gpu.kernels.get('tensorExperts', {
     TENSOR: true,
     ...formatConstants(format),
     SINGLE: segments.length === 1,
     SUB_ROWS: subgroups,
-    FRAG_ROWS,
-    FRAG_TOKENS: tile.pairs / PAIRS_STEP,
-    ROW_TASKS: (rows * STAGE_COLS) / 32 / threads, // units that a thread brings per stage
-    TOKEN_TASKS: (tile.pairs * STAGE_COLS) / 8 / threads,
+    FRAG_ROWS: fragRows,
+    SURE: Math.min(MOST_SURE, pairs / PAIRS_STEP),
+    MORE: Math.max(0, pairs / PAIRS_STEP - MOST_SURE),
+    STAGE: stage,
+    STEPS: stage / 16,
+    ROW_TASKS: (rows * stage) / 32 / threads, // units that a thread brings per stage
+    TOKEN_TASKS: (pairs * stage) / 8 / threads,
     GATHER: options.gathers,
     PAIRS_AT: options.pairsAt,
     ROWS_SHARE: options.pairsPerRow,

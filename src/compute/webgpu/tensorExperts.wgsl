@@ -1,15 +1,17 @@
 // The products of experts with the rows of their tokens on matrix units, as tensorMul does it for resident matrices. A workgroup has
 // up to TOKENS tokens of one expert (a tile of groupTokens), and as many rows of its matrix as its subgroups have between them, each
-// FRAG_ROWS matrices of 16; of tokens it multiplies no more sixteens than there are. Outputs lie in the order of the list of pairs,
+// FRAG_ROWS matrices of 16. Of tokens it multiplies SURE sixteens, whether there are as many or not, since a branch costs more than they
+// do, and MORE besides where there are more. Outputs lie in the order of the list of pairs,
 // where each expert begins with a sixteen: what is past its last token is nobody's. GATHER: inputs are rows of tokens, else they lie
 // in that order, too. Each output element is one sum over columns in order, whatever the tile holds besides.
 #include tensorTiles
 #include segments
 
-const STAGE = 64u; // columns
+const UNITS = STAGE / 32u; // of a row, in a stage of columns
+const EIGHTS = STAGE / 8u;
 const SUBGROUP = 32u;
 const WG = SUBGROUP * SUB_ROWS;
-const TOKENS = FRAG_TOKENS * 16u;
+const TOKENS = (SURE + MORE) * 16u;
 const ROWS = SUB_ROWS * FRAG_ROWS * 16u;
 
 @group(0) @binding(0) var<storage, read> weights: array<vec4<u32>>; // of all slots, and their scales and biases
@@ -34,15 +36,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let scaleBase = (segment.scales + slot * segments.expertWords * 2u) / 8u;
   let biasBase = (segment.biases + slot * segments.expertWords * 2u) / 8u;
   let rowAt = thread / SUBGROUP * FRAG_ROWS * 16u;
-#for m FRAG_TOKENS
 #for n FRAG_ROWS
+#for m SURE
   var sums_$(m)_$(n): Sums;
+#endfor
+#for m MORE
+  var more_$(m)_$(n): Sums;
 #endfor
 #endfor
   // A thread brings the same units of the same rows in each stage, and its scales eight groups at a time.
 #for i ROW_TASKS
-  let unit_$(i) = (thread + $(i)u * WG) % 2u;
-  let row_$(i) = (thread + $(i)u * WG) / 2u;
+  let unit_$(i) = (thread + $(i)u * WG) % UNITS;
+  let row_$(i) = (thread + $(i)u * WG) / UNITS;
   let from_$(i) = firstRow + row_$(i);
   let codesAt_$(i) = weightBase + from_$(i) * units + unit_$(i);
   var codes_$(i) = weights[codesAt_$(i)];
@@ -51,14 +56,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var biases_$(i) = weights[biasBase + from_$(i) * eights];
 #endfor
 #for i TOKEN_TASKS
-  let token_$(i) = (thread + $(i)u * WG) / 8u;
+  let token_$(i) = (thread + $(i)u * WG) / EIGHTS;
   let isIn_$(i) = token_$(i) < sixteens * 16u;
 #if GATHER
   let input_$(i) = groups[PAIRS_AT + first + min(token_$(i), count - 1u)] / ROWS_SHARE;
 #else
   let input_$(i) = first + min(token_$(i), count - 1u);
 #endif
-  let inputAt_$(i) = input_$(i) * (cols / 8u) + thread % 8u;
+  let inputAt_$(i) = input_$(i) * (cols / 8u) + thread % EIGHTS;
   var inputs_$(i) = vec4<u32>();
   if (isIn_$(i)) { inputs_$(i) = x[inputAt_$(i)]; }
 #endfor
@@ -67,7 +72,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     putWeights(row_$(i), unit_$(i), column, codes_$(i), scales_$(i), biases_$(i));
 #endfor
 #for i TOKEN_TASKS
-    if (isIn_$(i)) { tokenTile[token_$(i) * STRIDE + thread % 8u] = inputs_$(i); }
+    if (isIn_$(i)) { tokenTile[token_$(i) * STRIDE + thread % EIGHTS] = inputs_$(i); }
 #endfor
     workgroupBarrier();
     // What comes next is on its way while this is multiplied; weights, which come from far, for two stages.
@@ -85,29 +90,42 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #for i TOKEN_TASKS
     if (isIn_$(i)) { inputs_$(i) = x[inputAt_$(i) + next / 8u]; }
 #endfor
-#for k 4
+#for k STEPS
     {
 #for n FRAG_ROWS
       let right_$(n) = subgroupMatrixLoad<Right, col_major>(&rowTile, (rowAt + $(n)u * 16u) * STRIDE + $(k)u * 2u, STRIDE);
 #endfor
-#for m FRAG_TOKENS
-      if ($(m)u < sixteens) {
-        let left = subgroupMatrixLoad<Left, row_major>(&tokenTile, $(m)u * 16u * STRIDE + $(k)u * 2u, STRIDE);
+#for m SURE
+      let left_$(m) = subgroupMatrixLoad<Left, row_major>(&tokenTile, $(m)u * 16u * STRIDE + $(k)u * 2u, STRIDE);
 #for n FRAG_ROWS
-        sums_$(m)_$(n) = subgroupMatrixMultiplyAccumulate(left, right_$(n), sums_$(m)_$(n));
+      sums_$(m)_$(n) = subgroupMatrixMultiplyAccumulate(left_$(m), right_$(n), sums_$(m)_$(n));
+#endfor
+#endfor
+#if MORE
+      if (sixteens > SURE) {
+#for m MORE
+        let leftMore_$(m) = subgroupMatrixLoad<Left, row_major>(&tokenTile, (SURE + $(m)u) * 16u * STRIDE + $(k)u * 2u, STRIDE);
+#for n FRAG_ROWS
+        more_$(m)_$(n) = subgroupMatrixMultiplyAccumulate(leftMore_$(m), right_$(n), more_$(m)_$(n));
+#endfor
 #endfor
       }
-#endfor
+#endif
     }
 #endfor
     workgroupBarrier();
   }
   let outAt = first * segments.outStride + segment.out + firstRow + rowAt;
-#for m FRAG_TOKENS
-  if ($(m)u < sixteens) {
 #for n FRAG_ROWS
+#for m SURE
+  if ($(m)u < sixteens) {
     subgroupMatrixStore<row_major>(&y, outAt + $(m)u * 16u * segments.outStride + $(n)u * 16u, sums_$(m)_$(n), segments.outStride);
-#endfor
   }
+#endfor
+#for m MORE
+  if (SURE + $(m)u < sixteens) {
+    subgroupMatrixStore<row_major>(&y, outAt + (SURE + $(m)u) * 16u * segments.outStride + $(n)u * 16u, more_$(m)_$(n), segments.outStride);
+  }
+#endfor
 #endfor
 }

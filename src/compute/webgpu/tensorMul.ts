@@ -18,9 +18,9 @@ interface Tile {
 
 /** From large to small: small ones read more, and reach more of the GPU. With how many workgroups one is large enough. */
 const TILES: readonly { readonly tile: Tile; readonly least: number }[] = [
-  { tile: { SUB_TOKENS: 4, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }, least: 200 }, // 128 x 128
-  { tile: { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }, least: 100 }, // 64 x 128
-  { tile: { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 2 }, least: 0 }, // 64 x 64
+  { tile: { SUB_TOKENS: 4, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 4 }, least: 90 }, // 128 x 128
+  { tile: { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 2, FRAG_ROWS: 2 }, least: 100 }, // 64 x 64
+  { tile: { SUB_TOKENS: 2, SUB_ROWS: 2, FRAG_TOKENS: 1, FRAG_ROWS: 2 }, least: 0 }, // 32 x 64
 ]
 const MOST_TOKENS = 128 // of a tile
 
@@ -37,7 +37,7 @@ export function isForTensors(gpu: GpuContext, { format, cols }: MatrixPart, maxT
   return gpu.tensors && gpu.fast && isApt && maxTokens % MOST_TOKENS === 0
 }
 
-/** halves [tokens, cols] -> out [tokens, outStride], up to a multiple of a tile's tokens. */
+/** halves [tokens, cols] -> out [tokens, outStride], up to a multiple of a tile's tokens. Results do not depend on the tile. */
 export async function tensorMulOp(
   gpu: GpuContext,
   part: MatrixPart,
@@ -45,21 +45,37 @@ export async function tensorMulOp(
   out: GPUBuffer,
   options: { readonly maxTokens: number; readonly outStride: number; readonly label: string },
 ): Promise<Op> {
-  const { segments, cols } = part
-  const workgroups = (tile: Tile) =>
-    segments.reduce((sum, { rows }) => sum + Math.ceil(rows / rowsOf(tile)), 0) * (options.maxTokens / tokensOf(tile))
-  const { tile } = TILES.find(({ tile, least }) => workgroups(tile) >= least) as (typeof TILES)[number]
+  const { segments } = part
+  const workgroups = (tile: Tile, tokens: number) =>
+    segments.reduce((sum, { rows }) => sum + Math.ceil(rows / rowsOf(tile)), 0) * Math.ceil(tokens / tokensOf(tile))
+  const best = (tokens: number) => TILES.findIndex(({ tile, least }) => workgroups(tile, tokens) >= least)
+  // More tokens never want a smaller tile.
+  const largest = best(options.maxTokens)
+  const ways = await Promise.all(
+    TILES.map(({ tile }, i) => (i < largest ? null : tiledOp(gpu, part, packed, out, tile, options))),
+  )
+  return (recorder, size) => ways[best(size.tokens)]?.(recorder, size)
+}
+
+async function tiledOp(
+  gpu: GpuContext,
+  { format, segments, cols, buffer }: MatrixPart,
+  packed: GPUBuffer,
+  out: GPUBuffer,
+  tile: Tile,
+  { outStride, label }: { readonly outStride: number; readonly label: string },
+): Promise<Op> {
   const threads = 32 * tile.SUB_TOKENS * tile.SUB_ROWS
   const kernel = await gpu.kernels.get('tensorMul', {
     TENSOR: true,
-    ...formatConstants(part.format),
+    ...formatConstants(format),
     SINGLE: segments.length === 1,
     ...tile,
     ROW_TASKS: (rowsOf(tile) * STAGE_COLS) / 32 / threads, // units that a thread brings per stage
     TOKEN_TASKS: (tokensOf(tile) * STAGE_COLS) / 8 / threads,
   })
-  const table = segmentTable(gpu.device, cols, segments, options.outStride, rowsOf(tile))
-  const group = kernel.bind([part.buffer, table.buffer, packed, out])
+  const table = segmentTable(gpu.device, cols, segments, outStride, rowsOf(tile))
+  const group = kernel.bind([buffer, table.buffer, packed, out])
   return (recorder, { tokens }) =>
-    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / tokensOf(tile)), 1, options.label)
+    recorder.dispatch(kernel, group, table.tiles, Math.ceil(tokens / tokensOf(tile)), 1, label)
 }

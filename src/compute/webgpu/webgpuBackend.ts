@@ -198,9 +198,9 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private async runStep(runs: readonly StepRun[], options: StepOptions): Promise<StepOutput[]> {
     options.signal?.throwIfAborted()
     const began = performance.now()
-    const token = this.ahead.claim(runs)
+    const token = this.ahead.claim(options.routing === 'weights' ? [] : runs) // the prompt's kernels tell those
     const claimed = this.rounds.claim(runs) ?? token
-    const active = claimed === null ? await this.runs.plan(runs) : [claimed]
+    const active = claimed === null ? await this.takeFor(runs) : [claimed]
     try {
       const rows = await this.evaluate(runs, active, options)
       // Nothing can fail from here on.
@@ -215,6 +215,12 @@ export class WebgpuBackend implements Backend, SequenceHome {
       this.runs.release(active)
       throw error
     }
+  }
+
+  private async takeFor(runs: readonly StepRun[]): Promise<ActiveRun[]> {
+    // States that are kept may take all there are, and nothing would be computed ahead before memory grows for something else.
+    if (this.slots.isAllResident && this.ahead.isLikely(runs)) await this.states.offer(2)
+    return await this.runs.plan(runs)
   }
 
   /** The state after the last token that is kept becomes the sequence's; those of the others are free. */
