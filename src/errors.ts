@@ -117,7 +117,10 @@ export class DiskFullError extends MoefluxError {
     readonly free: number | null,
     options?: { cause?: unknown },
   ) {
-    const sizes = [needed === null ? '' : `needs ${needed} bytes`, free === null ? '' : `${free} are free`]
+    const sizes = [
+      needed === null ? '' : `needs ${needed} bytes`,
+      free === null ? '' : `${free}${needed === null ? ' bytes' : ''} are free`,
+    ]
     const detail = sizes.filter(size => size !== '').join(', ')
     super('DISK_FULL', `${path}: the disk is full${detail === '' ? '' : `: ${detail}`}`, options)
   }

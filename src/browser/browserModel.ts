@@ -114,7 +114,10 @@ export class BrowserSession {
 
   /** Tokens of the prompt that `chat` would make of this. */
   countTokens(
-    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'signal'>,
+    options: Pick<
+      ChatOptions,
+      'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'thinkingPrefill' | 'signal'
+    >,
   ): Promise<number> {
     const { signal, ...request } = options
     return this.client.call('countPrompt', [this.id, request], signal)

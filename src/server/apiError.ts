@@ -76,6 +76,7 @@ export function toApiError(error: unknown): ApiError {
     return new ApiError('invalid_request', error.message, { code: 'unsupported_schema' })
   }
   if (error instanceof OptionError) {
+    if (/prefill$/i.test(error.option)) return begunError(error)
     const param = error.option.replace(/[A-Z]/g, letter => `_${letter.toLowerCase()}`) // as the APIs spell it
     return new ApiError('invalid_request', error.message.replace(error.option, param), { param })
   }
@@ -120,6 +121,13 @@ const PATH_IN_TEXT = /(?<![\w.:/#~-])(?:(?:file:\/\/)?\/(?:[^\s/'"`:,()]+\/)+|[A
 
 function lastName(path: string): string {
   return path.replace(/[\\/]+$/, '').replace(/^.*[\\/]/, '') || 'a folder'
+}
+
+/** Clients begin an answer by a last message of the assistant's. */
+function begunError({ want }: OptionError): ApiError {
+  const wanted = want.replace('a thinkingPrefill', 'its thought in that message')
+  const message = `messages: the last one begins the answer, which wants ${wanted}`
+  return new ApiError('invalid_request', message, { param: 'messages' })
 }
 
 export function stoppingError(): ApiError {

@@ -98,13 +98,13 @@ export class PromptBuilder {
 
   /** The tokens that `build` would give, also where they are past the context. */
   async count(
-    { breakpoints: _, prefill = '', scope = '', ...rest }: PromptRequest,
+    { breakpoints: _, prefill = '', thinkingPrefill = '', scope = '', ...rest }: PromptRequest,
     signal?: AbortSignal,
   ): Promise<number> {
     const wait = new StoreWait()
     const { chat } = await this.prepare(rest, scope, wait, signal)
-    const options = { turns: this.turns, prefill: wellFormed(prefill) }
-    const rendered = (await this.template.render(chat, options, signal)) as RenderedChat
+    const begun = { prefill: wellFormed(prefill), thinkingPrefill: wellFormed(thinkingPrefill) }
+    const rendered = (await this.template.render(chat, { turns: this.turns, ...begun }, signal)) as RenderedChat
     checkPrefill(rendered, prefill)
     const { text, mark } = rendered
     const known = await this.answers.ids.knownStart(rendered, scope, wait, signal)
@@ -171,7 +171,7 @@ export function promptTooLong(promptTokens: number, contextLength: number, isAtL
 
 function checkPrefill({ insideThinking }: RenderedChat, prefill: string): void {
   if (insideThinking && prefill !== '')
-    throw new OptionError('prefill', prefill, 'an answer without thinking, or a thinkingPrefill')
+    throw new OptionError('prefill', prefill, 'no thinking asked for, or a thinkingPrefill')
 }
 
 /**

@@ -119,24 +119,10 @@ export class Session {
     return this.stream(options, async signal => {
       const { messages, breakpoints } = plainMessages(options.messages)
       const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
-      const { prefill } = options
-      const thinks = this.dialect.thinking !== null
-      // A thought that is over, of another model: as templates do with those of earlier answers.
-      const thinkingPrefill = prefill && !thinks ? '' : options.thinkingPrefill
-      if (thinkingPrefill && !thinks) {
-        throw new OptionError('thinkingPrefill', thinkingPrefill, 'a model that thinks')
-      }
-      const thinking = thinkingPrefill ? options.thinking || true : options.thinking
-      const request = {
-        messages,
-        tools,
-        breakpoints,
-        thinking,
-        variables: options.templateVariables,
-        prefill,
-        thinkingPrefill,
-        scope: options.cacheScope,
-      }
+      const begun = this.beginning(options)
+      const { prefill, thinkingPrefill, thinking } = begun
+      const variables = options.templateVariables
+      const request = { messages, tools, breakpoints, variables, ...begun, scope: options.cacheScope }
       const prompt = await this.promptBuilder().build(request, signal)
       const splitter = {
         insideThinking: prompt.insideThinking,
@@ -147,9 +133,9 @@ export class Session {
         toolNames: new Set(tools.map(tool => (tool.function as ToolSchema).name)),
       }
       if (prefill && asksForForm(options)) {
-        throw new OptionError('prefill', prefill, 'no responseFormat and no required tools beside it')
+        throw new OptionError('prefill', prefill, 'no format and no required tool beside it')
       }
-      const mayThink = !!thinking && !prompt.insideThinking && thinks
+      const mayThink = !!thinking && !prompt.insideThinking && this.dialect.thinking !== null
       const wanted = {
         responseFormat: options.responseFormat,
         tools: tools.map(tool => tool.function as ToolSchema),
@@ -219,12 +205,15 @@ export class Session {
 
   /** The tokens that a chat's prompt has, without evaluating it. */
   async countTokens(
-    options: Pick<ChatOptions, 'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'cacheScope' | 'signal'>,
+    options: Pick<
+      ChatOptions,
+      'messages' | 'tools' | 'toolChoice' | 'thinking' | 'prefill' | 'thinkingPrefill' | 'cacheScope' | 'signal'
+    >,
   ): Promise<number> {
-    const { thinking, prefill, cacheScope: scope, signal } = options
+    const { cacheScope: scope, signal } = options
     const { messages } = plainMessages(options.messages)
     const tools = options.toolChoice === 'none' ? [] : plainTools(options.tools)
-    return await this.promptBuilder().count({ messages, tools, thinking, prefill, scope }, signal)
+    return await this.promptBuilder().count({ messages, tools, ...this.beginning(options), scope }, signal)
   }
 
   /** Requests that run now, states kept and their memory, and what the stores did. */
@@ -392,6 +381,15 @@ export class Session {
       signal.throwIfAborted()
       return false
     })
+  }
+
+  /** What there is of an answer already, and whether it thinks. */
+  private beginning({ prefill, thinkingPrefill: thought, thinking }: ChatOptions) {
+    const thinks = this.dialect.thinking !== null
+    // A thought that is over, of another model: as templates do with those of earlier answers.
+    const thinkingPrefill = prefill && !thinks ? '' : thought
+    if (thinkingPrefill && !thinks) throw new OptionError('thinkingPrefill', thinkingPrefill, 'a model that thinks')
+    return { prefill, thinkingPrefill, thinking: thinkingPrefill ? thinking || true : thinking }
   }
 
   private needWorkers(): TextWorkers {

@@ -91,6 +91,20 @@ describe('messages', () => {
       messages: [...story, { role: 'assistant', content: answer.content }, { role: 'user', content: 'Go on' }],
     })
     expect(again.content[0].type).toBe('text')
+    // The thought counts where the answer goes on, too.
+    const [thought, said] = answer.content as [Anthropic.ThinkingBlock, Anthropic.TextBlock]
+    const goOn = async (content: Anthropic.ContentBlockParam[]) => {
+      const messages = [...story, { role: 'assistant' as const, content }]
+      const { input_tokens } = await client.messages.countTokens({ model, messages })
+      const rest = await client.messages.create({ ...greedy, messages, max_tokens: 4 })
+      expect(rest.usage.input_tokens + (rest.usage.cache_read_input_tokens ?? 0)).toBe(input_tokens)
+      return rest.content
+    }
+    const start = said.text.split(' ').slice(0, 3).join(' ')
+    const [after] = (await goOn([thought, { type: 'text', text: start }])) as Anthropic.TextBlock[]
+    expect(said.text.startsWith(start + after.text)).toBe(true)
+    const [more] = (await goOn([{ ...thought, thinking: 'The user' }])) as Anthropic.ThinkingBlock[]
+    expect(more.type).toBe('thinking')
     const without = await client.messages.create({ ...greedy, thinking: { type: 'disabled' } })
     expect(without.content.map(block => block.type)).toEqual(['text'])
   })

@@ -40,6 +40,17 @@ describe('chat', () => {
     expect(message.content).toMatch(/^Once/)
   })
 
+  test('goes on with an answer that the client begins', async () => {
+    const { message } = await ollama.chat({ model, messages, options })
+    const begun = { role: 'assistant', content: message.content.split(' ').slice(0, 3).join(' ') }
+    const request = { model, options: { ...options, num_predict: 9 }, think: true } // without any, then
+    const rest = await ollama.chat({ ...request, messages: [...messages, begun] })
+    expect(begun.content + rest.message.content).toBe(message.content)
+    const thought = { role: 'assistant', content: '', thinking: 'The user wants' }
+    const more = await ollama.chat({ ...request, messages: [...messages, thought] })
+    expect(more.message.thinking).toMatch(/^ \w/)
+  })
+
   test('gives JSON of a schema', async () => {
     const format = { type: 'object', properties: { n: { type: 'integer', minimum: 0, maximum: 9 } }, required: ['n'] }
     const { message } = await ollama.chat({ model, messages, format, options: { num_predict: 60 } })

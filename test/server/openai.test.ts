@@ -112,6 +112,13 @@ describe('chat completions', () => {
     expect(`${cut}${reason(message)}`).toBe(reason(thought.choices[0].message))
     expect(message.content?.slice(0, 20)).toBe(thought.choices[0].message.content?.slice(0, 20))
     await expect(goOn(story)).rejects.toMatchObject({ status: 400, message: expect.stringContaining('last message') })
+    const inParts = [...story, { role: 'assistant', content: [{ type: 'text', text: begun }] }]
+    expect((await goOn(inParts)).choices[0].message).toEqual(rest.choices[0].message)
+    await expect(goOn(inParts, { response_format: { type: 'json_object' } })).rejects.toMatchObject({
+      status: 400,
+      param: 'messages',
+      message: expect.stringContaining('the last one begins the answer, which wants no format'),
+    })
     const thinking = { chat_template_kwargs: { enable_thinking: true } }
     const text = await goOn([...story, { role: 'assistant', content: begun }], thinking) // without any, then
     expect(text.choices[0].message).toEqual(rest.choices[0].message)

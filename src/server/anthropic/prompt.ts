@@ -3,6 +3,7 @@
 import type { ChatMessage, ChatOptions, ContentPart, ToolCallMessage, ToolChoice, ToolDefinition } from '../../index.js'
 import { withoutImages } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
+import { begunAnswer } from '../begunAnswer.js'
 import { hostedNotice, isHosted, knownTool } from '../hostedTools.js'
 import type { Service } from '../service.js'
 import type { ContentBlock, CountRequest } from './schemas.js'
@@ -14,16 +15,17 @@ type Message = CountRequest['messages'][number]
 
 export type PromptOptions = Pick<
   ChatOptions,
-  'messages' | 'tools' | 'toolChoice' | 'parallelToolCalls' | 'thinking' | 'prefill'
+  'messages' | 'tools' | 'toolChoice' | 'parallelToolCalls' | 'thinking' | 'prefill' | 'thinkingPrefill'
 >
 
 export function promptOptions(request: CountRequest, { onNotice, images }: PromptHost): PromptOptions {
   const choice = request.tool_choice
   const messages = chatMessages({ ...request, messages: withoutImages(request.messages, images) })
-  const prefill = messages.at(-1)?.role === 'assistant' ? prefillText(messages.pop() as ChatMessage) : undefined
+  const begun = begunAnswer(messages)
+  if (begun === null && messages.at(-1)?.role === 'assistant')
+    throw new ApiError('invalid_request', 'messages: tool_use ids were found without tool_result')
   return {
-    messages,
-    prefill,
+    ...(begun ?? { messages }),
     tools: request.tools?.flatMap((tool, index) => toolDefinition(tool, index, onNotice)),
     toolChoice: toolChoice(choice),
     parallelToolCalls: choice && choice.type !== 'none' && choice.disable_parallel_tool_use ? false : undefined,
@@ -48,14 +50,6 @@ function chatMessages(request: Pick<CountRequest, 'system'> & { messages: readon
     else messages.push(...userMessages(message.role, message.content, path))
   })
   return messages
-}
-
-/** A last message of the assistant is the beginning of the answer. */
-function prefillText({ content, tool_calls: calls }: ChatMessage): string {
-  if (calls !== undefined)
-    throw new ApiError('invalid_request', 'messages: tool_use ids were found without tool_result')
-  if (typeof content === 'string') return content
-  return (content ?? []).map(part => part.text ?? '').join('')
 }
 
 /** Parts of answers by other models: thinking that only they can read, and tools that their servers ran. */

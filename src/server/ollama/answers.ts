@@ -8,7 +8,7 @@ import { parsedInput } from '../parsedInput.js'
 import type { Served, Service } from '../service.js'
 import { shortMessage } from '../shortMessage.js'
 import { onePlace, type Visit, visit } from '../visit.js'
-import { answerOptions, chatMessages, generateMessages, rawPrompt, thinkingOption } from './options.js'
+import { answerOptions, generateMessages, promptOptions, rawPrompt, thinkingOption } from './options.js'
 import { type AnswerFields, type ChatRequest, chatRequest, type GenerateRequest, generateRequest } from './schemas.js'
 
 /** What has come of an answer: since the last line, or of all of it. */
@@ -29,9 +29,8 @@ export async function chat(c: Context, service: Service): Promise<Response> {
     if (asksNothing(request)) return c.json(idleBody(model, chatPart, 'load'))
     const events = service.session.chat({
       ...answerOptions(request),
-      messages: chatMessages(request.messages ?? [], service.images),
       tools: request.tools ?? undefined,
-      thinking: thinkingOption(request),
+      ...promptOptions(request, service.images),
       cacheScope: stay.scope,
       signal: stay.signal,
     })

@@ -2,6 +2,7 @@
 import type { AnswerOptions, ChatMessage, ChatOptions } from '../../index.js'
 import { ABSENT_IMAGE, type ImageHandling } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
+import { type BegunAnswer, begunAnswer } from '../begunAnswer.js'
 import { thinkingByEffort } from '../thinkingEffort.js'
 import type { AnswerFields, ChatRequest, GenerateRequest } from './schemas.js'
 
@@ -32,7 +33,20 @@ export function thinkingOption({ think }: AnswerFields): ChatOptions['thinking']
   return typeof think === 'string' ? thinkingByEffort(think) : (think ?? undefined)
 }
 
-export function chatMessages(messages: NonNullable<ChatRequest['messages']>, handling: ImageHandling): ChatMessage[] {
+/** A last message of the assistant's is the beginning of the answer, unless that has to have a form. */
+export function promptOptions(
+  request: ChatRequest,
+  handling: ImageHandling,
+): BegunAnswer & Pick<ChatOptions, 'thinking'> {
+  const messages = chatMessages(request.messages ?? [], handling)
+  const begun = request.format ? null : begunAnswer(messages)
+  if (begun === null) return { messages, thinking: thinkingOption(request) }
+  return begun.thinkingPrefill || !begun.prefill
+    ? { ...begun, thinking: thinkingOption(request) }
+    : { ...begun, thinking: false }
+}
+
+function chatMessages(messages: NonNullable<ChatRequest['messages']>, handling: ImageHandling): ChatMessage[] {
   return messages.map(({ role, content, thinking, images, tool_name: name, tool_call_id, tool_calls }, index) => ({
     role,
     content: withImages(content ?? '', images, handling, `messages.${index}.images`),

@@ -1,10 +1,19 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
 
 import type { Context } from 'hono'
-import type { ChatMessage, ChatOptions, SessionEvent, TokenLogprobs, ToolCallEvent, Usage } from '../../index.js'
+import type {
+  ChatMessage,
+  ChatOptions,
+  ContentPart,
+  SessionEvent,
+  TokenLogprobs,
+  ToolCallEvent,
+  Usage,
+} from '../../index.js'
 import { type PromptProgress, withPromptProgress } from '../../serving.js'
 import { withoutImages } from '../absentImages.js'
 import { ApiError } from '../apiError.js'
+import { type BegunAnswer, begunAnswer } from '../begunAnswer.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
@@ -66,22 +75,19 @@ export function chatOptions(request: ChatRequest, service: Served, signal: Abort
   }
 }
 
-/** The last message is the beginning of the answer: of its thinking, or of its text, when the thinking is over. */
-function goingOn(
-  messages: readonly ChatMessage[],
-): Pick<ChatOptions, 'messages' | 'prefill'> & Partial<Pick<ChatOptions, 'thinking' | 'thinkingPrefill'>> {
-  const last = messages.at(-1)
-  const { content, reasoning_content: thought } = last ?? {}
-  const hasThought = typeof thought === 'string' && thought !== ''
-  const isThinking = !content && hasThought
-  if (last?.role !== 'assistant' || last.tool_calls?.length || (typeof content !== 'string' && !isThinking)) {
+/** The last message is the beginning of the answer. One without a thought goes on without thinking. */
+function goingOn(messages: readonly ChatMessage[]): BegunAnswer & Pick<ChatOptions, 'thinking'> {
+  const begun = begunAnswer(messages)
+  const { content } = messages.at(-1) ?? {}
+  const isText = (part: ContentPart) => typeof part.text === 'string'
+  const isPlain = content == null ? !!begun?.thinkingPrefill : typeof content === 'string' || content.every(isText)
+  if (begun === null || !isPlain) {
     throw new ApiError(
       'invalid_request',
       'continue_final_message: want a last message of the assistant, of plain text or thinking and without tool calls',
     )
   }
-  const begun = hasThought ? { thinkingPrefill: thought } : { thinking: false }
-  return { messages: messages.slice(0, -1), prefill: isThinking ? '' : (content as string), ...begun }
+  return begun.thinkingPrefill ? begun : { ...begun, thinking: false }
 }
 
 interface Head {
