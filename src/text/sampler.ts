@@ -34,6 +34,7 @@ export interface Candidates {
 
 export class Sampler {
   private readonly temperature: number
+  private readonly scale: number // of logits, 1 / temperature
   private readonly topK: number
   private readonly topP: number
   private readonly minP: number
@@ -54,6 +55,7 @@ export class Sampler {
       return value
     }
     this.temperature = within('temperature', 1, 0, 100)
+    this.scale = Math.min(1 / this.temperature, Number.MAX_VALUE) // infinitely many times no difference is no number
     this.topK = within('topK', 0, 0, 2 ** 31, true)
     this.topP = within('topP', 1, 0, 1)
     this.minP = within('minP', 0, 0, 1)
@@ -182,13 +184,13 @@ export class Sampler {
       return this.cut(tokens, this.weights(tokens, logits))
     }
     const best = logits[argmax(logits)]
-    const tokens = likelyTokens(logits, best, 1 / this.temperature, topP, minP, this.chosen)
+    const tokens = likelyTokens(logits, best, this.scale, topP, minP, this.chosen)
     return { tokens, weights: this.weights(tokens, logits, best) }
   }
 
   /** Any token may be drawn: no list of them is made. */
   private drawAny(logits: Float32Array, best: number): number {
-    const scale = 1 / this.temperature
+    const { scale } = this
     const weights = this.chosenWeights
     let total = 0
     for (let token = 0; token < logits.length; token++) {
@@ -206,7 +208,7 @@ export class Sampler {
 
   private weights(tokens: Int32Array, logits: Float32Array, best = logits[tokens[0]]): Float64Array {
     if (tokens.length === 0) throw nothingToChoose()
-    const scale = 1 / this.temperature
+    const { scale } = this
     const weights = this.chosenWeights.subarray(0, tokens.length)
     for (let i = 0; i < tokens.length; i++) {
       const logit = logits[tokens[i]]

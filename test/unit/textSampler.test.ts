@@ -37,6 +37,10 @@ describe('sampling', () => {
     expect(new Sampler({ temperature: 0 }).sample(logits(1, 3, 3, 2))).toBe(1)
     expect(new Sampler({ temperature: 0 }).sample(logits(Number.NaN, -Infinity, -5, Number.NaN))).toBe(2)
     expect(new Sampler({ temperature: 0 }).sample(logits(1, Infinity, 3))).toBe(1)
+    // One over the smallest temperatures is no number.
+    for (const cut of [{}, { topK: 2 }, { topP: 0.5 }, { minP: 0.1 }]) {
+      expect(new Sampler({ ...cut, temperature: Number.MIN_VALUE }).sample(logits(1, 2, 5, 3))).toBe(2)
+    }
   })
 
   test('only ever draws what top-k, top-p and min-p keep, and draws all of it', () => {
