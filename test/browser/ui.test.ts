@@ -65,6 +65,10 @@ describe('chat through the server', () => {
     const logged = Number(/answer 60, decode ([\d.]+) tok\/s/.exec(server.log())?.[1])
     expect(shown).toBe(Math.round(logged))
     expect(await page.getByRole('meter', { name: 'Context' }).getAttribute('title')).toMatch(/^\d+ of [\d,]+ tokens/)
+    await page.setViewportSize({ width: 320, height: 640 }) // the narrowest phone, or a page that is enlarged
+    const send = await page.getByRole('button', { name: 'Send', exact: true }).boundingBox()
+    expect((send?.x ?? 999) + (send?.width ?? 0)).toBeLessThanOrEqual(320)
+    await page.setViewportSize({ width: 1280, height: 800 })
 
     // The engine was watched meanwhile, though nobody looked at it yet.
     expect(await page.locator('.answer-heat').getAttribute('aria-label')).toMatch(/^\d+ of 256 experts used/)

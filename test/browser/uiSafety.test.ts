@@ -503,15 +503,26 @@ describe('when the server fails', () => {
         if (++steps < 8) return resolve()
         signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
       })
-    const server = await start({
-      answer: () => 'One two three four five six seven eight nine ten.',
-      onStep: waitForever,
-    })
+    const text = 'One two three four five six seven eight nine ten.'
+    const server = await start({ answer: () => text, onStep: waitForever })
     const page = await open(server)
     await ready(page)
     await ask(page, 'Count')
     await page.locator('.message.assistant .markdown').waitFor() // streamed: the rest is still to come
     expect(await page.getByRole('button', { name: 'Stop the answer' }).count()).toBe(1)
+    // A page that is loaded again has all that was seen, and does not wait for another tab for ever.
+    const seen = await lastAnswer(page)
+    await page.clock.install()
+    await page.reload()
+    await page.getByText(/Being written in another tab|This answer was interrupted/).waitFor()
+    expect(await page.locator('.bubble').textContent()).toBe('Count')
+    expect((await lastAnswer(page)).startsWith(seen)).toBe(true)
+    await page.clock.fastForward(6000)
+    await page.getByText('This answer was interrupted.').waitFor()
+    steps = 0
+    await page.getByRole('button', { name: 'New chat' }).click()
+    await ask(page, 'Count')
+    await page.locator('.message.assistant .markdown').waitFor()
     await server.stop(0)
     await page.locator('.failure').waitFor()
     expect(await lastAnswer(page)).toMatch(/^One two/)
@@ -519,11 +530,18 @@ describe('when the server fails', () => {
     await failure(page, 'The server does not answer').waitFor()
     await page.getByText('Looking for it').waitFor()
     expect(await page.locator('.model-button .state').getAttribute('class')).toContain('bad')
-    await start({ serve: { port: server.port } })
+    await start({ answer: () => text, serve: { port: server.port } })
     await ready(page) // by itself
     expect(await page.getByText('Looking for it').count()).toBe(0)
     await page.getByRole('button', { name: 'Try again' }).click()
-    await expect.poll(() => lastAnswer(page)).toBe('All is well.')
+    await expect.poll(() => lastAnswer(page)).toBe(text)
+    // What had broken off goes on, too.
+    for (let i = 0; i < 2; i++) await page.getByRole('button', { name: 'Previous answer' }).click()
+    await page.getByText('The answer broke off.').waitFor()
+    expect((await lastAnswer(page)).length).toBeLessThan(text.length)
+    await page.getByRole('button', { name: 'Continue', exact: true }).click()
+    await expect.poll(() => lastAnswer(page)).toBe(text)
+    await page.locator('.failure').waitFor({ state: 'detached' })
     await page.close()
   })
 

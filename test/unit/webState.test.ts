@@ -32,7 +32,7 @@ import { Conversations } from '../../src/web/state/conversations.js'
 import { Drafts } from '../../src/web/state/drafts.js'
 import { EngineHistory } from '../../src/web/state/engineHistory.js'
 import { latencyShare } from '../../src/web/state/latency.js'
-import { findStorage, withoutFailing } from '../../src/web/state/pageStorage.js'
+import { findStorage, type PageStorage, withoutFailing } from '../../src/web/state/pageStorage.js'
 import type { Settings } from '../../src/web/state/settings.js'
 import { processorMs } from '../support/processorMs.js'
 import { seededRandom } from '../support/random.js'
@@ -170,8 +170,8 @@ describe('conversations of two tabs', () => {
       for (const tell of this.listeners) if (tell !== own) tell()
     }
   }
-  const open = async (store: SharedStore) => {
-    const tab = new Conversations(storage, storage, () => {})
+  const open = async (store: SharedStore, kept: PageStorage = storage) => {
+    const tab = new Conversations(kept, storage, () => {})
     const tell = () => void tab.refresh()
     const own = { all: () => store.all(), put: (changed: readonly Conversation[]) => store.put(changed, tell) }
     await tab.load(own as unknown as ConversationStore)
@@ -219,6 +219,39 @@ describe('conversations of two tabs', () => {
     store.isFull = false
     await tab.flush()
     expect(store.kept.get(id)?.messages).toHaveLength(2)
+  })
+
+  test('are whole in the next tab though this one went while it wrote', async () => {
+    const store = new SharedStore()
+    const items = new Map<string, string>()
+    const kept: PageStorage = {
+      getItem: key => items.get(key) ?? null,
+      setItem: (key, value) => void items.set(key, value),
+      removeItem: key => void items.delete(key),
+    }
+    const { put } = store
+    const gone = await open(store, kept)
+    const old = gone.begin('')
+    gone.update(old.id, current => append(current, message('a', null)))
+    await gone.flush()
+    store.put = () => new Promise(() => {}) // never comes to its end
+    const { id } = gone.begin('')
+    gone.update(old.id, current => append(current, message('b', 'a')))
+    void gone.flush()
+    gone.update(id, current => append(current, message('c', null)))
+    gone.leave()
+
+    store.put = put
+    const next = await open(store, kept)
+    expect(next.get(old.id)?.messages.map(each => each.id)).toEqual(['a', 'b'])
+    expect(next.get(id)?.messages.map(each => each.id)).toEqual(['c'])
+    await next.flush()
+    expect([...store.kept.values()].map(({ messages }) => messages.length).sort()).toEqual([1, 2])
+    expect(items.size).toBe(0) // and nobody takes it over once more
+    for (const spoilt of ['null', '5', '{', '[5, null, {}, {"id":1}]']) {
+      items.set('moeflux.unsaved', spoilt)
+      expect((await open(store, kept)).all.value).toHaveLength(2)
+    }
   })
 })
 

@@ -1,5 +1,5 @@
 // One message: what was said, how it was thought, what it cost, and what can be done with it.
-import { useState } from 'preact/hooks'
+import { useEffect, useState } from 'preact/hooks'
 import { isBegun, type LiveAnswer } from '../state/answers.js'
 import { useApp } from '../state/app.js'
 import { type Conversation, type Message, showBranch, siblings } from '../state/conversation.js'
@@ -13,7 +13,7 @@ import { copyText, MarkdownText } from './markdownText.js'
 import { isSendKey } from './sendKey.js'
 import { Waiting } from './waiting.js'
 
-const OTHER_TAB_MS = 5000
+const OTHER_TAB_MS = 5000 // a tab keeps what it writes every two seconds
 
 interface Props {
   readonly conversation: Conversation
@@ -95,7 +95,6 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
       {thinking && <Thinking text={thinking} seconds={message.thinkingSeconds} isLive={isThinking} />}
       {text !== '' && <MarkdownText text={text} isGrowing={live !== null} />}
       {live !== null && text === '' && !isThinking && <Waiting live={live} />}
-      {live === null && message.end === undefined && <p class="hint">{unfinished(conversation)}</p>}
       {live === null && text === '' && message.end === 'stop' && <p class="hint">The model said nothing.</p>}
       {live === null && <CutOff conversation={conversation} message={message} isBusy={isBusy} />}
       {message.end === 'failed' && message.failure && (
@@ -123,15 +122,23 @@ function AssistantMessage({ conversation, message, live, isBusy }: Props) {
   )
 }
 
-/** An answer that somebody or a limit has ended can go on, once there is some of it. */
+/** An answer that has not come to its own end can go on, once there is some of it. */
 function CutOff({ conversation, message, isBusy }: Omit<Props, 'live'>) {
   const app = useApp()
-  if (message.end !== 'stopped' && message.end !== 'length') return null
-  const hint = message.end === 'stopped' ? 'Stopped.' : 'The answer reached its token limit.'
+  const { updatedAt } = conversation
+  const [, lookAgain] = useState(0)
+  const isElsewhere = message.end === undefined && Date.now() - updatedAt < OTHER_TAB_MS
+  // A page that was loaded again is the tab that wrote it: nothing more comes that would tell.
+  useEffect(() => {
+    const timer = isElsewhere ? setTimeout(() => lookAgain(updatedAt), OTHER_TAB_MS) : undefined
+    return () => clearTimeout(timer)
+  }, [isElsewhere, updatedAt])
+  const hint = isElsewhere ? 'Being written in another tab …' : whyCutOff(message)
+  if (hint === null) return null
   return (
     <div class="row cut-off">
       <p class="hint">{hint}</p>
-      {isBegun(message) && message.parent !== null && (
+      {isBegun(message) && message.parent !== null && !isElsewhere && (
         <button
           type="button"
           class="chip"
@@ -146,9 +153,19 @@ function CutOff({ conversation, message, isBusy }: Omit<Props, 'live'>) {
   )
 }
 
-/** Another tab keeps what it writes every two seconds. */
-function unfinished({ updatedAt }: Conversation): string {
-  return Date.now() - updatedAt < OTHER_TAB_MS ? 'Being written in another tab …' : 'This answer was interrupted.'
+function whyCutOff(message: Message): string | null {
+  switch (message.end) {
+    case undefined:
+      return 'This answer was interrupted.'
+    case 'stopped':
+      return 'Stopped.'
+    case 'length':
+      return 'The answer reached its token limit.'
+    case 'failed':
+      return isBegun(message) ? 'The answer broke off.' : null
+    default:
+      return null
+  }
 }
 
 function Thinking({ text, seconds, isLive }: { text: string; seconds?: number; isLive: boolean }) {

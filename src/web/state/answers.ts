@@ -19,6 +19,8 @@ export interface LiveAnswer {
   readonly isThinking: Signal<boolean>
   readonly startedAt: number // performance.now()
   readonly stage: Signal<AnswerStage | null> // until the first token
+  /** Brings the conversation up to date. */
+  keep(): void
   stop(): void
 }
 
@@ -72,6 +74,10 @@ export class Answers {
     const { id, parent, text: begun, thinking = '' } = message
     const controller = new AbortController()
     const draft = new AnswerDraft(message)
+    const keep = (fields: Partial<Message>) =>
+      this.conversations.update(conversationId, conversation =>
+        change(conversation, id, { ...draft.fields(), ...fields }),
+      )
     const live: LiveAnswer = {
       messageId: id,
       text: draft.shownText,
@@ -79,14 +85,11 @@ export class Answers {
       isThinking: draft.isThinking,
       startedAt: performance.now(),
       stage: signal(null),
+      keep: () => keep({}),
       stop: () => controller.abort(),
     }
     this.setLive(conversationId, live)
-    const keep = (fields: Partial<Message>) =>
-      this.conversations.update(conversationId, conversation =>
-        change(conversation, id, { ...draft.fields(), ...fields }),
-      )
-    const keeping = setInterval(() => keep({}), KEEP_MS)
+    const keeping = setInterval(live.keep, KEEP_MS)
     const heat = engine && this.record(engine)
     try {
       if (engine === null) throw new EngineFailure('unreachable', 'There is no model to ask yet.')

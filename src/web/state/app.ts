@@ -70,7 +70,10 @@ export class App {
     this.followTheme()
     this.followAddress()
     this.followWidth()
-    addEventListener('pagehide', () => void this.conversations.flush())
+    addEventListener('pagehide', () => {
+      for (const answer of this.answers.live.value.values()) answer.keep()
+      this.conversations.leave()
+    })
     const store = await ConversationStore.open(() => void this.conversations.refresh())
     if (!store.isLasting)
       this.notify('This browser stores no data for this page: conversations are lost when you close it.')

@@ -5,6 +5,7 @@ import { type Conversation, joined, newConversation } from './conversation.js'
 import type { ConversationStore } from './conversationStore.js'
 import { Drafts } from './drafts.js'
 import type { PageStorage } from './pageStorage.js'
+import { Unsaved } from './unsaved.js'
 
 const SAVE_MS = 250
 const CURRENT_KEY = 'moeflux.current'
@@ -16,6 +17,7 @@ export class Conversations {
     () => this.all.value.find(({ id }) => id === this.currentId.value) ?? null,
   )
   readonly drafts: Drafts
+  private readonly left: Unsaved
   private readonly unsaved = new Set<string>()
   private saving: readonly string[] = []
   private readonly removed = new Set<string>()
@@ -32,11 +34,16 @@ export class Conversations {
     private readonly onWarning: (line: string) => void,
   ) {
     this.drafts = new Drafts(storage)
+    this.left = new Unsaved(storage)
   }
 
   async load(store: ConversationStore): Promise<void> {
     this.store = store
     await this.refresh()
+    for (const left of this.left.left()) {
+      if (this.get(left.id) === null) this.add([left])
+      else this.update(left.id, kept => joined(left, kept))
+    }
     this.currentId.value ??= this.tabStorage.getItem(CURRENT_KEY)
     effect(() => this.tabStorage.setItem(CURRENT_KEY, this.currentId.value ?? ''))
   }
@@ -91,7 +98,16 @@ export class Conversations {
       this.drafts.clear(id)
     }
     if (this.current.value === null) this.currentId.value = null
+    this.left.settle(ids)
     await this.store?.remove(ids)
+  }
+
+  /** The page goes: a write that begins now may not come to its end. */
+  leave(): void {
+    const ids = new Set([...this.unsaved, ...this.saving])
+    const changed = this.all.value.filter(({ id, messages }) => ids.has(id) && messages.length > 0)
+    if (changed.length > 0) this.left.leave(changed)
+    void this.flush()
   }
 
   /** Writes at once what waits to be written. */
@@ -109,6 +125,7 @@ export class Conversations {
     this.unsaved.clear()
     try {
       await this.store?.put(changed)
+      this.left.settle(this.saving.filter(id => !this.unsaved.has(id)))
     } catch (error) {
       for (const id of this.saving) if (!this.removed.has(id)) this.unsaved.add(id) // with the next change
       this.onWarning(`Conversations cannot be saved: ${error instanceof Error ? error.message : String(error)}`)
