@@ -49,7 +49,7 @@ const LONG = [
 ].map(name => `/test/${name}.test.ts`)
 
 // These follow one another in few processes, beside those that wait: to start one and to load the package for each of them
-// took longer than the tests. What starts processes or servers, or turns clocks, is in test/process: it has a process to
+// took longer than the tests. What looks at its own process, or turns clocks, is in test/process: it has a process to
 // itself, as all others do.
 const TOGETHER = [
   'test/{unit,disk,threads}/*.test.ts',
@@ -57,6 +57,10 @@ const TOGETHER = [
   'test/backend/{checkedReads,draftFaults,drafts,hostWorkers,kindPoison,reference*,streamerReaders}.test.ts',
   'test/backend/wasm{B,K,L,P}*.test.ts',
 ]
+
+// What starts commands and servers, whose processes have to themselves whatever they do: these files need none of their own.
+// severalModels reads how much memory its process takes.
+const SERVED = ['test/{ai,cli,hub}/*.test.ts', 'test/server/!(severalModels).test.ts']
 
 // What keeps both processors busy, or must not be kept waiting: browsers, servers under load, the emulated GPU. Other files wait
 // for processes, servers and clocks a good part of their time: three of them fill two processors.
@@ -69,6 +73,9 @@ const GPU = [
   'test/backend/{chunkRoom,faultWalk,gpuSizes,leastExperts,readFaults,smallGpu}.test.ts',
 ]
 
+// Projects whose files follow one another in few processes, after all others.
+const SHARED = ['gpu', 'served', 'together']
+
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const rank = ({ moduleId }: TestSpecification) => {
@@ -76,8 +83,8 @@ class LongestFirst extends BaseSequencer {
       return at < 0 ? LONG.length : at
     }
     // A process is kept only as long as the next file may use it.
-    const isShared = ({ project }: TestSpecification) => Number(project.name === 'together' || project.name === 'gpu')
-    return (await super.sort(files)).sort((a, b) => isShared(a) - isShared(b) || rank(a) - rank(b))
+    const turn = ({ project }: TestSpecification) => SHARED.indexOf(project.name)
+    return (await super.sort(files)).sort((a, b) => turn(a) - turn(b) || rank(a) - rank(b))
   }
 }
 
@@ -105,7 +112,18 @@ export default defineConfig({
         test: {
           name: 'waiting',
           include: ['test/**/*.test.ts'],
-          exclude: [...BUSY, ...GPU, ...TOGETHER],
+          exclude: [...BUSY, ...GPU, ...SERVED, ...TOGETHER],
+          maxWorkers: 3,
+          sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: 'served',
+          include: SERVED,
+          exclude: BUSY,
+          isolate: false,
           maxWorkers: 3,
           sequence: { groupOrder: 1 },
         },

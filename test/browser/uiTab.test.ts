@@ -13,6 +13,7 @@ import { RangeServer } from '../support/rangeServer.js'
 import { answered, ask, DOG_STORY, lastAnswer, ready, useSettings } from './uiPage.js'
 
 const TOKENS = 40
+const TOKENS_ON_GPU = 4 // an emulated one takes its time for each
 const SETTINGS = { temperature: 0, maxTokens: TOKENS }
 const SLOW = 120_000
 
@@ -42,7 +43,7 @@ describe('a static site', () => {
   test(
     'loads the model into the tab, answers as Node does, and shows the engine',
     async () => {
-      const model = await openModel(demoModelPath(), { backend: 'wasm', threads: 2 })
+      const model = await openModel(demoModelPath(), { backend: 'wasm', threads: 1 })
       const { text } = await model.generate({ prompt: DOG_STORY, temperature: 0, maxTokens: TOKENS })
       await model.close()
 
@@ -124,14 +125,14 @@ describe('a static site', () => {
   test(
     'answers on WebGPU where the settings say so',
     async () => {
-      const model = await openModel(demoModelPath(), { backend: 'wasm', threads: 2 })
-      const { text } = await model.generate({ prompt: DOG_STORY, temperature: 0, maxTokens: 8 })
+      const model = await openModel(demoModelPath(), { backend: 'wasm', threads: 1 })
+      const { text } = await model.generate({ prompt: DOG_STORY, temperature: 0, maxTokens: TOKENS_ON_GPU })
       await model.close()
 
       const withGpu = await launchChromium({ gpu: true })
       try {
         const page = await withGpu.open()
-        await useSettings(page, { temperature: 0, maxTokens: 8 })
+        await useSettings(page, { temperature: 0, maxTokens: TOKENS_ON_GPU })
         await page.goto(`${site.origin}/somewhere/`)
         await page.waitForFunction(() => crossOriginIsolated && navigator.serviceWorker.controller !== null)
         await page.keyboard.press('Alt+S')

@@ -25,7 +25,7 @@ describe('in words', () => {
     const { code, stdout, stderr } = await moeflux(args, { cwd, env: { MOEFLUX_HOME: join(cwd, 'home') } })
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
     expect(stderr.trimEnd()).toMatch(line)
-    expect(stderr).not.toMatch(/E[A-Z]{4,}/)
+    expect(stderr.replaceAll(cwd, '')).not.toMatch(/E[A-Z]{4,}/) // the folder's own name is random
   })
 })
 

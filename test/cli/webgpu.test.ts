@@ -1,10 +1,11 @@
 // What the command says about adapters: a software one is used when it is asked for, with a warning, and never chosen;
 // none at all is one clear error.
 import { describe, expect, test } from 'vitest'
-import { swiftShaderEnvironment } from '../support/swiftShader.js'
+import { swiftShaderEnvironment, WAIT_GENTLY } from '../support/swiftShader.js'
 import { moeflux } from './moeflux.js'
 
-const software = { ...swiftShaderEnvironment(), MOEFLUX_HOME: '/nonexistent', NO_COLOR: '1' }
+const own = { MOEFLUX_HOME: '/nonexistent', NO_COLOR: '1', NODE_OPTIONS: WAIT_GENTLY }
+const software = { ...swiftShaderEnvironment(), ...own }
 const evaluate = ['eval', '--tokens', '1543,46,7', '--json']
 
 describe('adapters', { timeout: 120_000 }, () => {

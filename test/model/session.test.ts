@@ -21,7 +21,7 @@ describe('a conversation of twelve turns', () => {
   const answers: string[] = []
 
   async function turns(from: number, to: number): Promise<void> {
-    const model = await openModel(demoModel)
+    const model = await openModel(demoModel, { threads: 1 })
     const session = model.createSession({ store })
     for (let turn = from; turn < to; turn++) {
       messages.push({ role: 'user', content: questions[turn] })
@@ -48,7 +48,7 @@ describe('a conversation of twelve turns', () => {
   })
 
   test('reuses exactly up to an edit, and answers as if nothing had been reused', async () => {
-    const model = await openModel(demoModel)
+    const model = await openModel(demoModel, { threads: 1 })
     const session = model.createSession({ store })
     const full = messages.slice(0, -1)
     const cached = await session.chat({ messages: full, maxTokens: 3, temperature: 0, logprobs: 3 }).answer()
@@ -67,7 +67,7 @@ describe('a conversation of twelve turns', () => {
   })
 
   test('interleaves several conversations without mixing them', async () => {
-    const model = await openModel(demoModel)
+    const model = await openModel(demoModel, { threads: 1 })
     const session = model.createSession()
     const ask = (name: string) =>
       session
@@ -86,7 +86,7 @@ describe('a conversation of twelve turns', () => {
 
 describe('an answer of a given form', () => {
   test('is JSON of the schema, or the call that is asked for', async () => {
-    const model = await openModel(demoModel)
+    const model = await openModel(demoModel, { threads: 1 })
     const schema = {
       type: 'object',
       properties: { name: { enum: ['Mia', 'Tom'] }, age: { type: 'integer', minimum: 1, maximum: 9 } },

@@ -18,7 +18,7 @@ const models = new Map<string, Model>() // by backend
 beforeAll(async () => {
   folder = await packTiny()
   for (const { name, options } of backends) models.set(name, await openModel(folder, options))
-  const demo = await openModel(demoModel, { backend: 'wasm' })
+  const demo = await openModel(demoModel, { backend: 'wasm', threads: 1 })
   const context = demo.createContext()
   await context.evalPrompt([1, 2, 3])
   foreign = await context.saveState()

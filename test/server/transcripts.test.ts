@@ -349,7 +349,7 @@ describe('a stream', () => {
     const { url } = await open(
       'one two',
       { onStep: () => new Promise(resolve => setTimeout(resolve, 30)), script: () => 440 },
-      { requestTimeoutMs: 300 },
+      { requestTimeoutMs: 1_500 }, // on a busy machine, too, the stream has begun by then
     )
     const events = await sentEvents(await postJson(`${url}/v1/chat/completions`, chat))
     expect(JSON.parse(events.at(-1)?.data ?? '').error).toMatchObject({ type: 'timeout_error' })

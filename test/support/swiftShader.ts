@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 import { repository } from './packedFiles.js'
 import { createShared } from './sharedGpu.js'
+import './waitGently.mjs'
 
 const RTLD_NODELETE = 0x1000
 
@@ -18,9 +19,11 @@ export function swiftShaderEnvironment(): Record<string, string> {
   return { VK_ICD_FILENAMES: join(folder, 'vk_swiftshader_icd.json'), LD_LIBRARY_PATH: folder }
 }
 
+/** An option of Node, for those of them in which Dawn is to wait as it does here. */
+export const WAIT_GENTLY = `--import ${new URL('./waitGently.mjs', import.meta.url).href}`
+
 const { VK_ICD_FILENAMES, LD_LIBRARY_PATH } = swiftShaderEnvironment()
 if (VK_ICD_FILENAMES !== undefined) {
-  waitGently()
   shareDevices()
   process.env.VK_ICD_FILENAMES = VK_ICD_FILENAMES
   // The search path of a running process is fixed, so the Vulkan loader is loaded here by its full path. Node finds that
@@ -30,17 +33,6 @@ if (VK_ICD_FILENAMES !== undefined) {
   } catch (error) {
     if (!/did not self-register/.test((error as Error).message)) throw error
   }
-}
-
-/**
- * Dawn asks its device in every turn of the event loop whether it is through. A GPU does not mind; here the processors that
- * are to compute ask instead: every millisecond is enough, and a token takes half the time.
- */
-function waitGently(): void {
-  const { setImmediate } = globalThis
-  const isDawns = (work: unknown) => Function.prototype.toString.call(work).includes('[native code]')
-  const gentle = (work: () => void, ...args: []) => (isDawns(work) ? setTimeout(work, 1) : setImmediate(work, ...args))
-  globalThis.setImmediate = Object.assign(gentle, { __promisify__: setImmediate.__promisify__ }) as typeof setImmediate
 }
 
 /** Whoever opens a device gets a share of one. */
