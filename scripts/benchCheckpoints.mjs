@@ -5,7 +5,7 @@
 // and the memory that the context holds. A checkpoint copies logits only; the page that tokens go on in is copied by the
 // next one, which also gets another set of recurrent state to write to, as every token does.
 import { parseArgs } from 'node:util'
-import { pageTokens } from '../dist/compute/wasm/kernels.js'
+import { PAGE_TOKENS } from '../dist/compute/kvPages.js'
 import { SequenceStore } from '../dist/compute/wasm/sequenceStore.js'
 import { openModel } from '../dist/index.js'
 
@@ -46,7 +46,7 @@ const into = new Float32Array(model.vocabSize)
 const next = () => context.evalToken(token(), { into })
 const prompt = await ms(() => context.evalPrompt(Array.from({ length: count }, token)))
 console.log(`prompt of ${count} tokens: ${(prompt / 1000).toFixed(1)} s`)
-console.log(`recurrent state ${mb(store.setBytes)}, a page of ${pageTokens} tokens ${mb(store.pageBytes)}`)
+console.log(`recurrent state ${mb(store.setBytes)}, a page of ${PAGE_TOKENS} tokens ${mb(store.pageBytes)}`)
 const plain = []
 for (let i = 0; i < 5; i++) plain.push(await ms(next))
 plain.sort((a, b) => a - b)

@@ -6,12 +6,12 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads'
+import { PAGE_TOKENS } from '../dist/compute/kvPages.js'
 import {
   activationBytes,
   blockActivationBytes,
   hasRelaxedSimd,
   instantiateKernels,
-  pageTokens,
 } from '../dist/compute/wasm/kernels.js'
 import { loadKernels } from '../dist/compute/wasm/loadKernels.js'
 import { BLOCK_FORMATS, blockShift, blockSizes, hasLaneSums, isNibbles } from '../dist/model/blockFormats.js'
@@ -192,7 +192,7 @@ function cases({ kernels, reader, fill }, pool, work) {
 
 function pageTables(buffer, pages, pool) {
   const table = new Uint32Array(buffer, pages, 2048)
-  const pageBytes = pageTokens * 512 * 4
+  const pageBytes = PAGE_TOKENS * 512 * 4
   for (let i = 0; i < 1024; i++) {
     table[i] = pool + i * 2 * pageBytes
     table[i + 1024] = table[i] + pageBytes
