@@ -153,7 +153,9 @@ function cases({ kernels, reader, fill }, pool, work) {
     )
   }
   add('rmsNorm 2048', 'us', 0, () => kernels.rmsNorm(work + MB, 8192, work, 8192, work + 2 * MB, 2048, 1e-6, 1))
-  add('route 256, 8', 'us', 0, () => kernels.route(work + MB, work + MB + 64, work, 1024, 256, 8, 0, 1, work + 2 * MB))
+  add('route 256, 8', 'us', 0, () =>
+    kernels.route(work + MB, work + MB + 64, work, 1024, 256, 8, 0, 0, 1, 1, 1, 1, 0, 1, work + 2 * MB),
+  )
   add('siluMul 512 x 8', 'us', 0, () => kernels.siluMul(work + MB, 0, work, 0, work + 2 * MB, 0, 1, 0, 4096))
   add('combine 2048 x 8', 'us', 0, () =>
     kernels.combine(work + MB, 0, work, 8256, work + 2 * MB, 8, work, 0, work, 0, 1, 0, 2048),
@@ -183,7 +185,7 @@ function cases({ kernels, reader, fill }, pool, work) {
   ]) {
     add(`attention 16/2 heads of 256 over ${length}, ${tokens} queries, per query`, 'us', -tokens / 8, i => {
       const head = (i % 8) * 2
-      const shape = [length - tokens, tokens, 16, 2, 256, 1 / 16, head, head + 2, work + 40 * MB]
+      const shape = [length - tokens, tokens, 16, 2, 256, 1 / 16, 0, 0, head, head + 2, work + 40 * MB]
       kernels.attention(work + 16 * MB, 16448, work, 32832, 2048, pages, pages + 4096, ...shape)
     })
   }
@@ -234,17 +236,31 @@ function fillPool(memory) {
   }
 }
 
+/** Kernels that refuse a call with more or fewer arguments than they have: nothing else would tell. */
+function counted(kernels) {
+  const checked = ([name, kernel]) => [
+    name,
+    (...args) => {
+      if (args.length !== kernel.length) throw new Error(`${name} takes ${kernel.length} arguments, not ${args.length}`)
+      kernel(...args)
+    },
+  ]
+  return Object.fromEntries(
+    Object.entries(kernels)
+      .filter(([, each]) => typeof each === 'function')
+      .map(checked),
+  )
+}
+
 async function runThread({ module, reader, memory, index, only, seconds, control }) {
   const kernels = await instantiateKernels(module, memory)
   const read = new WebAssembly.Instance(reader, { env: { memory } }).exports.read
   const pool = MB
   const work = pool + POOL + index * WORK
-  const { list, prepare } = cases(
-    { kernels, reader: read, fill: (at, size, byte) => new Uint8Array(memory.buffer, at, size).fill(byte) },
-    pool,
-    work,
-  )
+  const fill = (at, size, byte) => new Uint8Array(memory.buffer, at, size).fill(byte)
+  const { list, prepare } = cases({ kernels, reader: read, fill }, pool, work)
   prepare(memory.buffer)
+  cases({ kernels: counted(kernels), reader: read, fill }, pool, work).list[only].call(0)
   const { call } = list[only]
   // Warm up until the optimizing compiler's code runs. Then time bursts of a fraction of a millisecond and take the
   // second percentile: what other processes on the machine steal falls out.
