@@ -128,7 +128,7 @@ function CutOff({ conversation, message, isBusy }: Omit<Props, 'live'>) {
   const { updatedAt } = conversation
   const [, lookAgain] = useState(0)
   const isElsewhere = message.end === undefined && Date.now() - updatedAt < OTHER_TAB_MS
-  // A page that was loaded again is the tab that wrote it: nothing more comes that would tell.
+  // A tab that died tells nobody.
   useEffect(() => {
     const timer = isElsewhere ? setTimeout(() => lookAgain(updatedAt), OTHER_TAB_MS) : undefined
     return () => clearTimeout(timer)
@@ -156,6 +156,7 @@ function CutOff({ conversation, message, isBusy }: Omit<Props, 'live'>) {
 function whyCutOff(message: Message): string | null {
   switch (message.end) {
     case undefined:
+    case 'left':
       return 'This answer was interrupted.'
     case 'stopped':
       return 'Stopped.'

@@ -19,8 +19,8 @@ export interface LiveAnswer {
   readonly isThinking: Signal<boolean>
   readonly startedAt: number // performance.now()
   readonly stage: Signal<AnswerStage | null> // until the first token
-  /** Brings the conversation up to date. */
-  keep(): void
+  /** The page goes, and what there is of the answer stays. */
+  leave(): void
   stop(): void
 }
 
@@ -85,11 +85,11 @@ export class Answers {
       isThinking: draft.isThinking,
       startedAt: performance.now(),
       stage: signal(null),
-      keep: () => keep({}),
+      leave: () => keep({ end: 'left' }),
       stop: () => controller.abort(),
     }
     this.setLive(conversationId, live)
-    const keeping = setInterval(live.keep, KEEP_MS)
+    const keeping = setInterval(() => keep({}), KEEP_MS)
     const heat = engine && this.record(engine)
     try {
       if (engine === null) throw new EngineFailure('unreachable', 'There is no model to ask yet.')

@@ -71,7 +71,7 @@ export class App {
     this.followAddress()
     this.followWidth()
     addEventListener('pagehide', () => {
-      for (const answer of this.answers.live.value.values()) answer.keep()
+      for (const answer of this.answers.live.value.values()) answer.leave()
       this.conversations.leave()
     })
     const store = await ConversationStore.open(() => void this.conversations.refresh())

@@ -14,7 +14,7 @@ export interface Message {
   readonly thinking?: string
   readonly thinkingSeconds?: number
   /** How an answer ended; missing while it is being written. */
-  readonly end?: 'stop' | 'length' | 'stopped' | 'failed'
+  readonly end?: 'stop' | 'length' | 'stopped' | 'left' | 'failed'
   readonly failure?: Failure
   readonly usage?: AnswerUsage
   readonly heat?: HeatStrip // the experts that the engine used meanwhile

@@ -92,7 +92,7 @@ function readMessage(value: unknown, where: string, ids: Map<string, string>): M
     ...(role === 'user' && attachmentsOf(fields.attachments)),
     ...(typeof fields.thinking === 'string' && { thinking: fields.thinking }),
     ...(typeof fields.thinkingSeconds === 'number' && { thinkingSeconds: numberOf(fields.thinkingSeconds, 0) }),
-    ...(role === 'assistant' && { end: end === 'length' || end === 'stopped' ? end : 'stop' }),
+    ...(role === 'assistant' && { end: end === 'length' || end === 'stopped' || end === 'left' ? end : 'stop' }),
     ...(typeof fields.by === 'string' && { by: fields.by.slice(0, 200) }),
     ...usageOf(fields.usage),
     ...heatOf(fields.heat),
