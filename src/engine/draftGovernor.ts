@@ -135,9 +135,13 @@ export class DraftGovernor {
     this.comparison?.unsettle()
   }
 
-  /** Whether rounds with so many guesses may be slow because their code is new. */
+  /**
+   * Whether rounds with so many guesses may be slow because their code is new, or the head's experts are not in memory yet, which
+   * takes longer where rounds do, too.
+   */
   private isCold(guesses: number): boolean {
-    return this.machine.isCompiled === true && !this.warmths[guesses].isWarm && !this.warmths[0].areLong
+    const isShort = guesses > 0 || !this.warmths[0].areLong
+    return this.machine.isCompiled === true && !this.warmths[guesses].isWarm && isShort
   }
 
   /** Wakes the head in time for the next trial, where that can be afforded; else it sleeps. */

@@ -147,6 +147,7 @@ class GrowingAnswer {
       const mask = await this.maskAfter(guesses)
       if (mask === undefined) return null
       const guess = chooser.guess(logits, mask)
+      if (guess === null) return null
       guesses.push(guess)
       return eosTokenIds.has(guess) ? null : guess
     }

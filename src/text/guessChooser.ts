@@ -2,6 +2,7 @@
 // distributed as without guesses. Where the choice is certain (the best token, or a seed's), a guess is what the sampler would choose
 // from the head's logits, and it counts if the sampler chooses it from the model's: the text is the very same. Else it is speculative
 // sampling: a guess drawn from q stays with probability min(1, p/q), and what replaces it is drawn from what p has beyond q.
+import { SamplingError } from '../errors.js'
 import type { Candidates, Sampler } from './sampler.js'
 
 interface Draw {
@@ -24,8 +25,17 @@ export class GuessChooser {
     this.draws = []
   }
 
-  /** The next guess. `mask` as in `Sampler.sample`. */
-  guess(logits: Float32Array, mask: Uint32Array | null = null): number {
+  /** The next guess; null where the head, which may leave tokens out, has none that the mask allows. `mask` as in `Sampler.sample`. */
+  guess(logits: Float32Array, mask: Uint32Array | null = null): number | null {
+    try {
+      return this.draw(logits, mask)
+    } catch (error) {
+      if (error instanceof SamplingError) return null
+      throw error
+    }
+  }
+
+  private draw(logits: Float32Array, mask: Uint32Array | null): number {
     if (this.sampler.isDetermined) return this.guesser.sample(logits, mask)
     const { tokens, weights } = this.guesser.weigh(logits, mask)
     const candidates = { tokens: tokens.slice(), weights: weights.slice() }

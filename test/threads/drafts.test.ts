@@ -138,12 +138,15 @@ describe('what is sampled', () => {
   const model = head.map(logit => logit + (random() - 0.5) * 3)
   const mask = Uint32Array.of(0x00ffff0f)
 
-  const cases: readonly [string, SamplerOptions, Uint32Array | null][] = [
+  const partly = head.map((logit, token) => (token < 9 || token === 20 ? logit : -Infinity))
+
+  const cases: readonly [string, SamplerOptions, Uint32Array | null, Float32Array?][] = [
     ['at temperature 1', {}, null],
+    ['by guesses from a part of the vocabulary', {}, null, partly],
     ['with top-k, top-p, min-p and a temperature', { topK: 9, topP: 0.9, minP: 0.02, temperature: 1.3 }, null],
     ['with a grammar and biases', { logitBias: new Map([[3, 2]]) }, mask],
   ]
-  test.each(cases)('%s is distributed as without guesses', (_, options, allowed) => {
+  test.each(cases)('%s is distributed as without guesses', (_, options, allowed, known = head) => {
     const draws = 20_000
     const sampler = new Sampler(options)
     const chooser = new GuessChooser(sampler)
@@ -151,7 +154,7 @@ describe('what is sampled', () => {
     let right = 0
     for (let i = 0; i < draws; i++) {
       chooser.begin()
-      const guess = chooser.guess(head, allowed)
+      const guess = chooser.guess(known, allowed)
       const token = chooser.choose(model, 0, allowed)
       counts[token]++
       if (token === guess) right++
@@ -165,7 +168,7 @@ describe('what is sampled', () => {
       })
       return all
     }
-    const [p, q] = [shares(model), shares(head)]
+    const [p, q] = [shares(model), shares(known)]
     let chi = 0
     let freedom = -1
     p.forEach((share, token) => {
@@ -179,6 +182,15 @@ describe('what is sampled', () => {
     expect(chi, `chi-squared with ${freedom} degrees of freedom`).toBeLessThan(freedom + 5 * Math.sqrt(2 * freedom))
     const overlap = p.reduce((sum, share, token) => sum + Math.min(share, q[token]), 0)
     expect(right / draws, 'as many guesses stay as can').toBeCloseTo(overlap, 1)
+  })
+
+  test('is not guessed where the head has left out all that a grammar allows', () => {
+    for (const options of [{}, { temperature: 0 }, { seed: 3, topK: 4 }]) {
+      const chooser = new GuessChooser(new Sampler(options))
+      chooser.begin()
+      expect(chooser.guess(partly, Uint32Array.of(0x00e00000))).toBeNull()
+      expect(chooser.choose(model, 0, Uint32Array.of(0x00200000))).toBe(21)
+    }
   })
 
   test('penalties count guesses before the one that is made', () => {

@@ -139,10 +139,16 @@ export class Forward implements Share {
       { stage, first: 0, list: 0 },
       { rows: logits, first: 0, list: 0 },
     ]
-    best.begin()
-    lane.shareRows([{ rows: lmHead.rows, productsPerRow: lmHead.cols * count }], (_, begin, end) => {
+    const compute = (begin: number, end: number) => {
       lane.products.compute(lmHead, null, input, output, count, begin, end)
       if (board.argmax) best.see(count, begin, end)
+    }
+    const productsPerRow = lmHead.cols * count
+    const common = { rows: board.commonTokens ?? lmHead.rows, productsPerRow }
+    best.begin()
+    lane.shareRows([common, { rows: board.rareTokens, productsPerRow }], (index, begin, end) => {
+      if (index === 0) compute(begin, end)
+      else for (let i = begin; i < end; i++) compute(board.rareToken(i), board.rareToken(i) + 1)
     })
     best.show(count)
   }

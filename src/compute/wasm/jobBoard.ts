@@ -4,6 +4,7 @@
 // while a job runs. Who may write which word when, and why that is enough: docs/architecture.md, "The protocol of the
 // workers".
 import { MOST_GUESSES } from '../backend.js'
+import { MOST_RARE_TOKENS } from '../guessVocabulary.js'
 import { SharedWords, type Words } from './sharedWords.js'
 import { TEAM_WORDS } from './team.js'
 
@@ -54,6 +55,8 @@ export interface JobParts {
   readonly drafts?: 'rows' | 'guess'
   /** Guesses one behind the other, each the best token after the one before. Default 1. */
   readonly passes?: number
+  /** Tokens whose logits are computed: ids below `common`, and others. Default all. */
+  readonly vocabulary?: { readonly common: number; readonly rare: readonly number[] }
 }
 
 /** Pages that the rows of one job can touch at most: every run may begin and end inside a page. */
@@ -78,6 +81,8 @@ const ENTRY_COUNT = 26
 const FINISHED = 27 // the last job that ended well
 const DRAFTS = 28 // 1: rows, 2: guess
 const PASSES = 29
+const COMMON = 30 // tokens whose logits are wanted: ids below it, -1 for all
+const RARE_COUNT = 31
 const WAVE_KIND = 32
 const WAVE_COUNT = 33
 const TEAM = 48
@@ -110,6 +115,7 @@ export class JobBoard {
   private readonly bestList: number
   private readonly entryList: number
   private readonly pageList: number
+  private readonly rareList: number
 
   /** Bytes that a board of this shape needs. */
   readonly size: number
@@ -135,6 +141,7 @@ export class JobBoard {
     this.bestList = list(shape.threads * shape.headRows)
     this.entryList = list(shape.experts * ENTRY_WORDS)
     this.pageList = list(boardPages(shape) * shape.fullLayers)
+    this.rareList = list(MOST_RARE_TOKENS)
     const doublesAt = at + (at % 2)
     const residentAt = (doublesAt + (PHASES.length + COUNTERS.length + 1) * 2) * 4
     this.size = residentAt + shape.moeLayers * shape.experts
@@ -159,6 +166,9 @@ export class JobBoard {
     words.set(PROBE, parts.probe ? 1 : 0)
     words.set(DRAFTS, parts.drafts === undefined ? 0 : parts.drafts === 'rows' ? 1 : 2)
     words.set(PASSES, parts.passes ?? 1)
+    words.set(COMMON, parts.vocabulary?.common ?? -1)
+    words.set(RARE_COUNT, parts.vocabulary?.rare.length ?? 0)
+    this.writeList(this.rareList, parts.vocabulary?.rare ?? [])
     this.writeList(this.headList, parts.headRows)
   }
 
@@ -305,6 +315,22 @@ export class JobBoard {
 
   get argmax(): boolean {
     return this.words.get(ARGMAX) === 1
+  }
+
+  /** Logits are wanted of tokens below this id; null: of all. */
+  get commonTokens(): number | null {
+    const common = this.words.get(COMMON)
+    return common < 0 ? null : common
+  }
+
+  /** And of so many others. */
+  get rareTokens(): number {
+    return this.words.get(RARE_COUNT)
+  }
+
+  /** Ascending. */
+  rareToken(index: number): number {
+    return this.words.get(this.rareList + index)
   }
 
   get ranks(): number {

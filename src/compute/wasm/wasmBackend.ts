@@ -26,7 +26,7 @@ export async function openWasmBackend(
   internals: WasmInternals = {},
 ): Promise<Backend> {
   const host = options.wasmHost ?? (await findHost())
-  return new WasmBackend(await openRuntime(packed, options, internals, host))
+  return new WasmBackend(await openRuntime(packed, options, internals, host), internals.commonTokens)
 }
 
 async function findHost(): Promise<WasmHost> {
@@ -40,7 +40,6 @@ async function findHost(): Promise<WasmHost> {
 const STALLS = COUNTERS.indexOf('stallSeconds')
 const STALLED_SHARE = 0.05 // of a step that counts as one that waits for experts
 
-/** Switches for tests and measurements. */
 interface RunRows {
   readonly logits: Float32Array | null
   readonly argmax: Int32Array
@@ -62,7 +61,10 @@ export class WasmBackend implements Backend, WasmSteps {
   private closing: Promise<void> | null = null
   private turn: Promise<unknown> = Promise.resolve()
 
-  constructor(readonly runtime: WasmRuntime) {
+  constructor(
+    readonly runtime: WasmRuntime,
+    commonTokens?: number,
+  ) {
     const { model } = runtime
     this.config = model.config
     this.chunkTokens = model.chunkTokens
@@ -70,7 +72,7 @@ export class WasmBackend implements Backend, WasmSteps {
     this.noDrafts = runtime.noDrafts
     this.governor = new TeamGovernor(runtime.threads, runtime.processors)
     const threads = `${runtime.threads} ${runtime.threads === 1 ? 'thread' : 'threads'}`
-    this.drafter = model.draftHead === null ? null : new WasmDrafter(this)
+    this.drafter = model.draftHead === null ? null : new WasmDrafter(this, commonTokens)
     const { drafter } = this
     if (drafter) this.draft = (requests, options = {}) => this.inTurn(() => drafter.guess(requests, options.signal))
     this.description = `wasm, ${threads}, ${runtime.simd} SIMD, ${model.precision}`
@@ -136,6 +138,7 @@ export class WasmBackend implements Backend, WasmSteps {
       active.forEach((run, i) => {
         const { sequence, next, guesses } = run
         sequence.commit(kept[i], next, guesses ? kept[i] - 1 : 0, drafter?.stateAfter(run, kept[i]) ?? null)
+        this.drafter?.vocabulary.see(runs[i].tokens.slice(0, kept[i]))
       })
       this.counts.steps++
       runs.forEach(({ phase }, i) => {

@@ -3,6 +3,7 @@
 import { areFinite } from '../../model/floats.js'
 import type { DraftOutput, DraftRequest } from '../backend.js'
 import type { DraftState } from '../draftState.js'
+import { GuessVocabulary } from '../guessVocabulary.js'
 import { rmsNorm } from '../reference/rmsNorm.js'
 import type { PlacedHead } from './placedModel.js'
 import { HEAD_ROWS } from './scratch.js'
@@ -20,10 +21,15 @@ interface Chain {
 }
 
 export class WasmDrafter {
+  readonly vocabulary: GuessVocabulary
   private readonly head: PlacedHead
 
-  constructor(private readonly backend: WasmSteps) {
+  constructor(
+    private readonly backend: WasmSteps,
+    commonTokens?: number,
+  ) {
     this.head = backend.runtime.model.draftHead as PlacedHead
+    this.vocabulary = new GuessVocabulary(backend.config.vocabSize, commonTokens)
   }
 
   /** Before a step's job: the rows before the first tokens of its runs. */
@@ -89,7 +95,9 @@ export class WasmDrafter {
     for (const [row, chain] of chains.entries()) {
       const { guesses, request } = chain
       if (runtime.board.argmaxOf(row) < 0 || !areFinite(rows[row])) continue
-      const guess = (await request.choose?.(runtime.logitsRow(row), guesses.length)) ?? null
+      const logits = runtime.logitsRow(row)
+      this.vocabulary.leaveOut(logits)
+      const guess = (await request.choose?.(logits, guesses.length)) ?? null
       if (guess === null) continue
       guesses.push(guess)
       chain.token = guess
@@ -121,6 +129,7 @@ export class WasmDrafter {
       probe: false,
       drafts: 'guess',
       passes,
+      vocabulary: this.vocabulary,
     })
     await pool.run(backend.workersFor(chains.length), signal)
   }
