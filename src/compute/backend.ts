@@ -129,6 +129,8 @@ export interface DraftRequest {
   /** The token that comes next and is not evaluated yet. */
   readonly token: number
   readonly count: number // guesses, 1 to MOST_GUESSES
+  /** What came before. Backends that guess among common tokens guess those of it, too. Default nothing. */
+  readonly text?: readonly number[]
   /**
    * Takes guess `index` from the head's logits [vocab], which are valid during the call; null: no more guesses. Without
    * it the best token is taken, and no logits leave the backend. It must not throw.

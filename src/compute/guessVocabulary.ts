@@ -7,44 +7,39 @@
 const COMMON_TOKENS = 65_536
 const MUCH_LARGER = 1.5
 
-/** Rare tokens that were seen last: those of some ten thousand tokens of text. */
+/** How far back a text is looked at. */
+const LOOK_BACK = 8192
+
+/** Rare tokens of all texts that guesses are made for at once. */
 export const MOST_RARE_TOKENS = 2048
 
 export class GuessVocabulary {
   /** Ids below it are all guessed. */
   readonly common: number
-  private readonly seen = new Set<number>() // rare ones, the one seen last at the end
-  private ascending: readonly number[] | null = []
 
   constructor(
-    readonly size: number,
+    private readonly size: number,
     common = size >= MUCH_LARGER * COMMON_TOKENS ? COMMON_TOKENS : size,
   ) {
     this.common = Math.min(common, size)
   }
 
-  /** Tokens that have become part of a text. */
-  see(tokens: readonly number[]): void {
-    for (const token of tokens) {
-      if (token < this.common) continue
-      if (!this.seen.delete(token)) {
-        this.ascending = null
-        if (this.seen.size === MOST_RARE_TOKENS) this.seen.delete(this.seen.values().next().value as number)
-      }
-      this.seen.add(token)
+  /** Those of texts beside the common ones, ascending: what came last, if there are too many. */
+  rareOf(texts: readonly (readonly number[])[]): number[] {
+    const rare = new Set<number>()
+    const most = Math.floor(MOST_RARE_TOKENS / texts.length)
+    for (const text of this.common === this.size ? [] : texts) {
+      const own = new Set<number>()
+      const from = Math.max(0, text.length - LOOK_BACK)
+      for (let i = text.length - 1; i >= from && own.size < most; i--) if (text[i] >= this.common) own.add(text[i])
+      for (const token of own) rare.add(token)
     }
+    return [...rare].sort((a, b) => a - b)
   }
 
-  /** Those beside the common ones, ascending. */
-  get rare(): readonly number[] {
-    this.ascending ??= [...this.seen].sort((a, b) => a - b)
-    return this.ascending
-  }
-
-  /** Takes from the logits of all tokens what stands where none was computed. */
-  leaveOut(logits: Float32Array): void {
+  /** Takes from a row of logits what stands where none was computed, or where it was for another text. */
+  leaveOut(logits: Float32Array, rare: readonly number[]): void {
     if (this.common === this.size) return
-    const { rare } = this
     const known = rare.map(token => logits[token])
     logits.fill(-Infinity, this.common)
     for (const [i, token] of rare.entries()) logits[token] = known[i]

@@ -130,8 +130,9 @@ export class Context {
       const fitting = Math.min(count, room, MOST_GUESSES)
       if (this.host.backend.draft === undefined || fitting < 1) return []
       const { choose } = options
+      const { text } = this.timeline
       return await this.withSignal(options.signal, signal =>
-        this.host.scheduler.draft({ sequence: this.sequence, token, count: fitting, choose, signal }),
+        this.host.scheduler.draft({ sequence: this.sequence, token, count: fitting, text, choose, signal }),
       )
     })
   }

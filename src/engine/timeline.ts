@@ -32,6 +32,11 @@ export class Timeline {
     return [...this.history]
   }
 
+  /** The same, as long as nothing changes. */
+  get text(): readonly number[] {
+    return this.history
+  }
+
   get bytes(): number {
     return this.sequence.bytes + this.checkpoints.bytes + (this.base?.bytes ?? 0)
   }

@@ -39,62 +39,71 @@ test('without being asked for, the head is not loaded and changes nothing', asyn
 
 describe('guesses from a part of the vocabulary', () => {
   const COMMON = 300
-  const PROMPT = [5, 290, 301, 4000, 17, 300, 8191, 299, 64, 2048]
+  const TEXTS = [
+    [5, 290, 301, 4000, 17, 300, 8191, 299, 64, 2048],
+    [300, 7, 7000, 9, 11],
+    [1, 2, 3, 4, 5, 6],
+  ]
+  const isKnown = (text: number, token: number) => token < COMMON || TEXTS[text].includes(token)
 
   test.each([1, 2])('are the best of it, with %i threads, alone and in company', async threads => {
     const row = { ...goldenRows[1], options: { precision: 'exact', threads } } as const
     const open: typeof row.open = (packed, options) => openWasmBackend(packed, options, { commonTokens: COMMON })
     const [whole, part] = [await openDraftBackend(row), await openDraftBackend({ ...row, open })]
-    const known = new Set([...PROMPT, ...Array.from({ length: COMMON }, (_, token) => token)])
-    for (const count of [1, 3]) {
-      const sequences = [whole, part].map(({ backend }) =>
-        Array.from({ length: count }, () => backend.createSequence()),
-      )
-      for (const [side, { backend }] of [whole, part].entries()) {
-        for (const [i, sequence] of sequences[side].entries()) {
-          const tokens = [...PROMPT.slice(i), ...PROMPT.slice(0, i)]
+    const sequencesOf = ({ backend }: typeof whole) =>
+      Promise.all(
+        TEXTS.map(async tokens => {
+          const sequence = backend.createSequence()
           await backend.step([{ sequence, tokens, phase: 'prompt', output: 'none' }])
-        }
+          return sequence
+        }),
+      )
+    const [wholes, parts] = [await sequencesOf(whole), await sequencesOf(part)]
+    const best = TEXTS.map(() => [] as number[])
+    const wanted = TEXTS.map(() => [] as Float32Array[])
+    for (const [i, sequence] of wholes.entries()) {
+      const choose = (values: Float32Array, index: number) => {
+        wanted[i].push(values.map((value, token) => (isKnown(i, token) ? value : -Infinity)))
+        best[i].push(wanted[i][index].indexOf(Math.max(...wanted[i][index])))
+        return best[i][index]
       }
-      const best = sequences[0].map(() => [] as number[])
-      const logits = [0, 1].map(() => sequences[0].map(() => [] as Float32Array[]))
-      const asked = (side: number) =>
-        sequences[side].map((sequence, i) => ({
-          ...{ sequence, token: 7 + i, count: 3 },
-          choose(values: Float32Array, index: number) {
-            logits[side][i].push(values.slice())
-            if (side === 0) {
-              const allowed = values.map((value, token) => (known.has(token) ? value : -Infinity))
-              best[i].push(allowed.indexOf(Math.max(...allowed)))
-            }
-            return best[i][index]
-          },
-        }))
-      await whole.backend.draft!(asked(0))
-      await part.backend.draft!(asked(1))
-      for (const [i, rows] of logits[1].entries()) {
-        expect(rows).toHaveLength(3)
-        for (const [index, got] of rows.entries()) {
-          const want = logits[0][i][index].map((value, token) => (known.has(token) ? value : -Infinity))
-          expectSameBits(got, want)
-        }
-      }
-      const plain = sequences[1].map((sequence, i) => ({ sequence, token: 7 + i, count: 3 }))
-      expect((await part.backend.draft!(plain)).map(({ guesses }) => guesses)).toEqual(best)
+      await whole.backend.draft!([{ sequence, token: 7 + i, count: 3, choose }])
+    }
+    const seen = TEXTS.map(() => [] as Float32Array[])
+    const plain = TEXTS.map((text, i) => ({ sequence: parts[i], token: 7 + i, count: 3, text }))
+    const choosing = plain.map((request, i) => ({
+      ...request,
+      choose(values: Float32Array, index: number) {
+        seen[i].push(values.slice())
+        return best[i][index]
+      },
+    }))
+    for (const request of choosing) await part.backend.draft!([request])
+    await part.backend.draft!(choosing)
+    for (const [i, rows] of seen.entries()) {
+      expect(rows).toHaveLength(6)
+      for (const [index, got] of rows.entries()) expectSameBits(got, wanted[i][index % 3])
+    }
+    for (const [i, request] of plain.entries()) {
+      expect((await part.backend.draft!([request]))[0].guesses).toEqual(best[i])
     }
     await whole.close()
     await part.close()
   })
 
-  test('leave logits of steps whole, and what they have seen is theirs from then on', async () => {
+  test('leave logits of steps whole', async () => {
     const row = goldenRows[1]
     const open: typeof row.open = (packed, options) => openWasmBackend(packed, options, { commonTokens: 1 })
     const [whole, part] = [await openDraftBackend(row), await openDraftBackend({ ...row, open })]
     const sequence = part.backend.createSequence()
-    await part.backend.step([{ sequence, tokens: PROMPT.slice(0, 3), phase: 'prompt', output: 'none' }])
-    const [{ guesses }] = await part.backend.draft!([{ sequence, token: 4000, count: 3 }])
-    expect(guesses.filter(guess => ![0, ...PROMPT.slice(0, 3)].includes(guess))).toEqual([])
-    const [a, b] = [await fresh(whole.backend, PROMPT), await fresh(part.backend, PROMPT)]
+    const [text] = TEXTS
+    await part.backend.step([{ sequence, tokens: text, phase: 'prompt', output: 'none' }])
+    for (const known of [[], [4000, 17]]) {
+      const [{ guesses }] = await part.backend.draft!([{ sequence, token: 4000, count: 3, text: known }])
+      expect(guesses).toHaveLength(3)
+      expect(guesses.filter(guess => guess !== 0 && !known.includes(guess))).toEqual([])
+    }
+    const [a, b] = [await fresh(whole.backend, text), await fresh(part.backend, text)]
     expectSameBits(a.logits, b.logits)
     await whole.close()
     await part.close()

@@ -169,8 +169,11 @@ export async function scriptedModel(options: ScriptedOptions): Promise<ScriptedM
     return logits
   }
 
-  const guessAll = async ({ sequence, token, count, choose }: DraftRequest) => {
-    const tokens = [...(sequence as Sequence).tokens, token]
+  const guessAll = async ({ sequence, token, count, text = [], choose }: DraftRequest) => {
+    const { tokens: before } = sequence as Sequence
+    if (text.join() !== before.join())
+      throw new Error(`guesses are asked for behind ${text}, the sequence has ${before}`)
+    const tokens = [...before, token]
     const guesses: number[] = []
     while (guesses.length < count) {
       const best = options.guess!([...tokens, ...guesses])

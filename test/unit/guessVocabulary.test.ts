@@ -5,39 +5,32 @@ describe('tokens that may be guessed', () => {
   test('are all of a vocabulary that is not much larger than what is common', () => {
     for (const size of [8192, 65_536, 90_000]) {
       const vocabulary = new GuessVocabulary(size)
-      vocabulary.see([0, size - 1])
-      expect([vocabulary.common, vocabulary.rare]).toEqual([size, []])
+      expect([vocabulary.common, vocabulary.rareOf([[0, size - 1]])]).toEqual([size, []])
       const logits = Float32Array.of(1, NaN, 3)
-      vocabulary.leaveOut(logits)
+      vocabulary.leaveOut(logits, [])
       expect([...logits]).toEqual([1, NaN, 3])
     }
   })
 
-  test('are the common ones and those that were seen, ascending, of a large one', () => {
+  test('are the common ones and those of the text, ascending, of a large one', () => {
     const vocabulary = new GuessVocabulary(248_320)
     expect(vocabulary.common).toBe(65_536)
-    vocabulary.see([248_045, 65_535, 65_536, 3])
-    expect(vocabulary.rare).toEqual([65_536, 248_045])
-    vocabulary.see([100_000, 248_045])
-    expect(vocabulary.rare).toEqual([65_536, 100_000, 248_045])
+    expect(vocabulary.rareOf([[248_045, 65_535, -1, 65_536, 3, 248_045]])).toEqual([65_536, 248_045])
+    expect(vocabulary.rareOf([[100_000], [], [70_000, 100_000]])).toEqual([70_000, 100_000])
   })
 
-  test('are no more than there is room for: what was seen longest ago goes', () => {
+  test('are no more than there is room for: of each text what came last', () => {
     const vocabulary = new GuessVocabulary(100_000, 10)
-    vocabulary.see(Array.from({ length: MOST_RARE_TOKENS }, (_, i) => 10 + i))
-    vocabulary.see([10]) // again
-    vocabulary.see([90_000])
-    expect(vocabulary.rare).toHaveLength(MOST_RARE_TOKENS)
-    expect(vocabulary.rare[0]).toBe(10)
-    expect(vocabulary.rare[1]).toBe(12)
-    expect(vocabulary.rare.at(-1)).toBe(90_000)
+    const long = Array.from({ length: 2 * MOST_RARE_TOKENS }, (_, i) => 10 + i)
+    const half = MOST_RARE_TOKENS / 2
+    expect(vocabulary.rareOf([long])).toEqual(long.slice(-MOST_RARE_TOKENS))
+    expect(vocabulary.rareOf([long, [90_000]])).toEqual([...long.slice(-half), 90_000])
+    expect(vocabulary.rareOf([[99_999, ...Array<number>(10_000).fill(1)]]), 'far back').toEqual([])
   })
 
   test('keep their logits, and others have none', () => {
-    const vocabulary = new GuessVocabulary(8, 2)
-    vocabulary.see([6, 4])
     const logits = Float32Array.of(1, 2, 33, NaN, 5, 66, 7, 88)
-    vocabulary.leaveOut(logits)
+    new GuessVocabulary(8, 2).leaveOut(logits, [4, 6])
     expect([...logits]).toEqual([1, 2, -Infinity, -Infinity, 5, -Infinity, 7, -Infinity])
   })
 })

@@ -138,7 +138,6 @@ export class WasmBackend implements Backend, WasmSteps {
       active.forEach((run, i) => {
         const { sequence, next, guesses } = run
         sequence.commit(kept[i], next, guesses ? kept[i] - 1 : 0, drafter?.stateAfter(run, kept[i]) ?? null)
-        this.drafter?.vocabulary.see(runs[i].tokens.slice(0, kept[i]))
       })
       this.counts.steps++
       runs.forEach(({ phase }, i) => {

@@ -21,7 +21,7 @@ interface Chain {
 }
 
 export class WasmDrafter {
-  readonly vocabulary: GuessVocabulary
+  private readonly vocabulary: GuessVocabulary
   private readonly head: PlacedHead
 
   constructor(
@@ -96,7 +96,7 @@ export class WasmDrafter {
       const { guesses, request } = chain
       if (runtime.board.argmaxOf(row) < 0 || !areFinite(rows[row])) continue
       const logits = runtime.logitsRow(row)
-      this.vocabulary.leaveOut(logits)
+      this.vocabulary.leaveOut(logits, this.vocabulary.rareOf([textOf(chain)]))
       const guess = (await request.choose?.(logits, guesses.length)) ?? null
       if (guess === null) continue
       guesses.push(guess)
@@ -129,7 +129,7 @@ export class WasmDrafter {
       probe: false,
       drafts: 'guess',
       passes,
-      vocabulary: this.vocabulary,
+      vocabulary: { common: this.vocabulary.common, rare: this.vocabulary.rareOf(chains.map(textOf)) },
     })
     await pool.run(backend.workersFor(chains.length), signal)
   }
@@ -146,6 +146,10 @@ export class WasmDrafter {
     const x = runtime.rowView(hidden, row, config.hiddenSize)
     return rmsNorm(x, runtime.homeVector(this.head.norm, config.hiddenSize), config.rmsNormEps)
   }
+}
+
+function textOf({ request }: Chain): readonly number[] {
+  return request.text ?? []
 }
 
 /** As many as one job takes. */
