@@ -10,7 +10,7 @@ const MUCH_LARGER = 1.5
 /** How far back a text is looked at. */
 const LOOK_BACK = 8192
 
-/** Rare tokens of all texts that guesses are made for at once. */
+/** Rare tokens of all texts that guesses are made for at once, each of which has the same share. */
 export const MOST_RARE_TOKENS = 2048
 
 export class GuessVocabulary {
@@ -24,24 +24,20 @@ export class GuessVocabulary {
     this.common = Math.min(common, size)
   }
 
-  /** Those of texts beside the common ones, ascending: what came last, if there are too many. */
-  rareOf(texts: readonly (readonly number[])[]): number[] {
+  /** Those of a text beside the common ones: what came last, if there are more than its share among so many texts. */
+  rareOf(text: readonly number[], texts = 1): ReadonlySet<number> {
     const rare = new Set<number>()
-    const most = Math.floor(MOST_RARE_TOKENS / texts.length)
-    for (const text of this.common === this.size ? [] : texts) {
-      const own = new Set<number>()
-      const from = Math.max(0, text.length - LOOK_BACK)
-      for (let i = text.length - 1; i >= from && own.size < most; i--) if (text[i] >= this.common) own.add(text[i])
-      for (const token of own) rare.add(token)
-    }
-    return [...rare].sort((a, b) => a - b)
+    if (this.common === this.size) return rare
+    const most = Math.floor(MOST_RARE_TOKENS / texts)
+    const from = Math.max(0, text.length - LOOK_BACK)
+    for (let i = text.length - 1; i >= from && rare.size < most; i--) if (text[i] >= this.common) rare.add(text[i])
+    return rare
   }
 
   /** Takes from a row of logits what stands where none was computed, or where it was for another text. */
-  leaveOut(logits: Float32Array, rare: readonly number[]): void {
-    if (this.common === this.size) return
-    const known = rare.map(token => logits[token])
+  leaveOut(logits: Float32Array, rare: ReadonlySet<number>): void {
+    const known = [...rare].map(token => [token, logits[token]] as const)
     logits.fill(-Infinity, this.common)
-    for (const [i, token] of rare.entries()) logits[token] = known[i]
+    for (const [token, logit] of known) logits[token] = logit
   }
 }

@@ -16,6 +16,7 @@ interface Chain {
   readonly sequence: WasmSequence
   readonly firstRow: number
   readonly guesses: number[]
+  readonly rare: ReadonlySet<number> // tokens that may be guessed beside the common ones
   hidden: Float32Array // [hidden]: the row before the token
   token: number
 }
@@ -51,11 +52,13 @@ export class WasmDrafter {
 
   async guess(requests: readonly DraftRequest[], signal: AbortSignal | undefined): Promise<DraftOutput[]> {
     const chains: Chain[] = []
+    const together = Math.min(requests.length, HEAD_ROWS)
     for (const request of requests) {
       const sequence = request.sequence as WasmSequence
       if (sequence.draft === null) continue
       const { hidden, firstRow } = sequence.draft
-      chains.push({ request, sequence, firstRow, guesses: [], hidden, token: request.token })
+      const rare = this.vocabulary.rareOf(request.text ?? [], together)
+      chains.push({ request, sequence, firstRow, guesses: [], rare, hidden, token: request.token })
     }
     try {
       const most = Math.max(...chains.map(({ request }) => request.count))
@@ -96,7 +99,7 @@ export class WasmDrafter {
       const { guesses, request } = chain
       if (runtime.board.argmaxOf(row) < 0 || !areFinite(rows[row])) continue
       const logits = runtime.logitsRow(row)
-      this.vocabulary.leaveOut(logits, this.vocabulary.rareOf([textOf(chain)]))
+      this.vocabulary.leaveOut(logits, chain.rare)
       const guess = (await request.choose?.(logits, guesses.length)) ?? null
       if (guess === null) continue
       guesses.push(guess)
@@ -129,7 +132,7 @@ export class WasmDrafter {
       probe: false,
       drafts: 'guess',
       passes,
-      vocabulary: { common: this.vocabulary.common, rare: this.vocabulary.rareOf(chains.map(textOf)) },
+      vocabulary: { common: this.vocabulary.common, rare: allRare(chains) },
     })
     await pool.run(backend.workersFor(chains.length), signal)
   }
@@ -148,8 +151,9 @@ export class WasmDrafter {
   }
 }
 
-function textOf({ request }: Chain): readonly number[] {
-  return request.text ?? []
+/** Ascending. */
+function allRare(chains: readonly Chain[]): number[] {
+  return [...new Set(chains.flatMap(({ rare }) => [...rare]))].sort((a, b) => a - b)
 }
 
 /** As many as one job takes. */
