@@ -173,7 +173,11 @@ describe('conversations of two tabs', () => {
   const open = async (store: SharedStore, kept: PageStorage = storage) => {
     const tab = new Conversations(kept, storage, () => {})
     const tell = () => void tab.refresh()
-    const own = { all: () => store.all(), put: (changed: readonly Conversation[]) => store.put(changed, tell) }
+    const own = {
+      all: () => store.all(),
+      put: (changed: readonly Conversation[]) => store.put(changed, tell),
+      remove: async (ids: readonly string[]) => ids.forEach(id => void store.kept.delete(id)),
+    }
     await tab.load(own as unknown as ConversationStore)
     store.listeners.push(tell)
     return tab
@@ -248,6 +252,32 @@ describe('conversations of two tabs', () => {
     await next.flush()
     expect([...store.kept.values()].map(({ messages }) => messages.length).sort()).toEqual([1, 2])
     expect(items.size).toBe(0) // and nobody takes it over once more
+
+    // What was deleted does not come back, and a storage that is full costs nothing else.
+    const update = (tab: Conversations) => tab.update(id, current => append(current, message('d', 'c')))
+    update(next)
+    next.leave()
+    expect(items.size).toBe(1)
+    await next.flush()
+    expect(items.size).toBe(0)
+    store.put = () => new Promise(() => {})
+    next.update(old.id, current => append(current, message('e', 'b')))
+    next.leave()
+    store.put = put
+    const last = await open(store, kept)
+    await last.remove([old.id])
+    expect(items.size).toBe(0)
+    const full = {
+      ...kept,
+      setItem: () => {
+        throw new DOMException('full', 'QuotaExceededError')
+      },
+    }
+    const tab = await open(store, full)
+    tab.update(id, current => append(current, message('f', 'd')))
+    tab.leave()
+    await tab.flush()
+    expect(store.kept.get(id)?.messages.at(-1)?.id).toBe('f')
     for (const spoilt of ['null', '5', '{', '[5, null, {}, {"id":1}]']) {
       items.set('moeflux.unsaved', spoilt)
       expect((await open(store, kept)).all.value).toHaveLength(2)
