@@ -16,6 +16,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { DraftGovernor } from '../dist/engine/draftGovernor.js'
 import { openModel } from '../dist/index.js'
+import { median } from './harness/quantiles.mjs'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -41,7 +42,6 @@ const turn = Number(options.turn)
 const slice = Number(options.slice ?? turn)
 const accept = options.accept === undefined ? null : Number(options.accept)
 const part = (values, share) => [...values].sort((a, b) => a - b)[Math.floor(values.length * share)]
-const middle = values => part(values, 0.5)
 const fast = values => part(values, 0.2) // on a machine that others use, too
 
 if (options.fresh !== undefined && !options.child) {
@@ -64,8 +64,8 @@ function benchFresh(processes) {
       const took = (run, side) => sum(run[side].milliseconds.slice(0, turns)) / turns
       const ratios = runs.map(run => took(run, 0) / took(run, side))
       const all = sum(runs.map(run => took(run, 0))) / sum(runs.map(run => took(run, side)))
-      const rate = 1000 / middle(runs.map(run => took(run, side)))
-      const range = `${middle(ratios).toFixed(3)} by the median of ${processes}, ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`
+      const rate = 1000 / median(runs.map(run => took(run, side)))
+      const range = `${median(ratios).toFixed(3)} by the median of ${processes}, ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`
       return `${turns * turn} tokens ${rate.toFixed(1)} tok/s, ${all.toFixed(3)} times drafts ${runs[0][0].drafts} (${range})`
     })
     console.log(`drafts ${String(drafts).padEnd(4)} ${told.join('; ')}`)
@@ -168,13 +168,13 @@ if (options.child) {
   console.log(JSON.stringify(told))
 }
 for (const { drafts, governor, milliseconds, processor } of options.child ? [] : sides) {
-  const ratio = middle(milliseconds.map((time, i) => off.milliseconds[i] / time))
+  const ratio = median(milliseconds.map((time, i) => off.milliseconds[i] / time))
   const stats = governor?.stats
   const told = stats ? `; ${statsLine(stats)}` : ''
   console.log(
-    `drafts ${String(drafts).padEnd(4)} ${(1000 / middle(milliseconds)).toFixed(1)} tok/s, ${ratio.toFixed(3)} times drafts ${off.drafts} ` +
+    `drafts ${String(drafts).padEnd(4)} ${(1000 / median(milliseconds)).toFixed(1)} tok/s, ${ratio.toFixed(3)} times drafts ${off.drafts} ` +
       `(medians of turns); of the fastest fifth ${(1000 / fast(milliseconds)).toFixed(1)} tok/s, ` +
-      `${(fast(off.milliseconds) / fast(milliseconds)).toFixed(3)} times; ${middle(processor).toFixed(2)} ms of processor per token${told}`,
+      `${(fast(off.milliseconds) / fast(milliseconds)).toFixed(3)} times; ${median(processor).toFixed(2)} ms of processor per token${told}`,
   )
 }
 for (const model of new Set(sides.map(side => side.model))) await model.close()

@@ -7,6 +7,7 @@
 // FOLDER: a packed model, by default the built-in one.
 import { parseArgs } from 'node:util'
 import { demoModelPath, openModel } from '../dist/index.js'
+import { median } from './harness/quantiles.mjs'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -49,7 +50,6 @@ for (const side of sides) await answer(side)
 for (let turn = 0; turn < Number(options.turns); turn++) {
   for (const side of turn % 2 === 0 ? sides : [...sides].reverse()) side.turns.push(await answer(side))
 }
-const median = values => [...values].sort((a, b) => a - b)[values.length >> 1]
 for (const { name, turns } of sides) {
   const times = turns.map(({ ms }) => ms)
   console.log(

@@ -9,6 +9,7 @@
 // FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`.
 import { parseArgs } from 'node:util'
 import { openModel } from '../dist/index.js'
+import { median } from './harness/quantiles.mjs'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -56,7 +57,6 @@ for (let at = 0; at < tokens; at += turn) {
     await fresh?.close()
   }
 }
-const median = values => [...values].sort((a, b) => a - b)[values.length >> 1]
 for (const { on, model, turns, processor, before } of sides) {
   const after = model.stats()
   const per = field => (after[field] - before[field]) / tokens

@@ -3,6 +3,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { median } from './harness/quantiles.mjs'
 import { syntheticModel } from './harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
@@ -153,10 +154,6 @@ function printProfile(what, steps) {
 
 function seconds(start) {
   return ((performance.now() - start) / 1000).toFixed(1)
-}
-
-function median(list) {
-  return [...list].sort((a, b) => a - b)[Math.floor(list.length / 2)]
 }
 
 function mean(list) {

@@ -8,6 +8,7 @@ import { performance } from 'node:perf_hooks'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { create, globals } from 'webgpu'
+import { median } from './harness/quantiles.mjs'
 import { syntheticModel } from './harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
@@ -113,8 +114,4 @@ function readZeros() {
     new Uint32Array(range, 0, Math.min(8192, range.byteLength / 4)).fill(0)
     return range
   }
-}
-
-function median(list) {
-  return [...list].sort((a, b) => a - b)[list.length >> 1]
 }

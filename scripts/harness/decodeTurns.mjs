@@ -7,10 +7,6 @@ export function shuffled(values) {
     .map(({ value }) => value)
 }
 
-export function middle(values) {
-  return [...values].sort((a, b) => a - b)[values.length >> 1]
-}
-
 /** All tokens by all time. */
 export function meanRate(rates) {
   return rates.length / rates.reduce((sum, rate) => sum + 1 / rate, 0)

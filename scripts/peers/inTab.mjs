@@ -13,6 +13,7 @@ import { dirname, extname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { chromium } from 'playwright-core'
+import { median } from '../harness/quantiles.mjs'
 import { unpackChromium } from '../harness/unpackChromium.mjs'
 
 const repository = join(dirname(fileURLToPath(import.meta.url)), '../..')
@@ -158,7 +159,6 @@ async function visit(name, prompts) {
   }
 }
 
-const median = values => [...values].sort((a, b) => a - b)[values.length >> 1]
 const letters = 'abcdefghijklmnopqrstuvwxyz'
 const text = length => Array.from({ length }, () => letters[Math.floor(Math.random() * 26)]).join('')
 const rate = (runs, what) => median(runs.map(run => run[`${what}Tokens`] / run[`${what}Seconds`]))

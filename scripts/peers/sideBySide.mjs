@@ -14,6 +14,7 @@ import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { median } from '../harness/quantiles.mjs'
 
 const here = dirname(fileURLToPath(import.meta.url))
 const { values: options, positionals } = parseArgs({
@@ -120,7 +121,6 @@ function loopDevice(kilobytes) {
   return device
 }
 
-const median = values => [...values].sort((a, b) => a - b)[values.length >> 1]
 const show = value => (value === undefined || Number.isNaN(value) ? '-' : value.toFixed(value < 10 ? 2 : 1))
 
 const device = mode === 'capped' && options['read-ahead-kb'] ? loopDevice(options['read-ahead-kb']) : null

@@ -51,7 +51,7 @@ test('what is not there is found', async () => {
   const script = join(repository, 'scripts/none.mjs')
   const text = [
     "import {\n  openModel,\n  openNothing as open,\n} from '../dist/index.js'",
-    "import { middle, most } from './harness/decodeTurns.mjs'",
+    "import { meanRate, most } from './harness/decodeTurns.mjs'",
     "import './gone.mjs'",
     "const { serve, served: own } = await import('../dist/server/serve.js')",
   ]
