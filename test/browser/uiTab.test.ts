@@ -35,6 +35,11 @@ afterAll(async () => {
 })
 
 const load = (page: Page) => page.getByRole('button', { name: /^Run moeflux-demo in this tab/ }).click()
+/** The service worker isolates the page by loading it once more; keys are heard when the page shows itself. */
+async function isolated(page: Page): Promise<void> {
+  await page.waitForFunction(() => crossOriginIsolated && navigator.serviceWorker.controller !== null)
+  await page.locator('.model-button').waitFor()
+}
 const plain = (text: string) => text.replace(/\s+/g, ' ').trim()
 
 describe('a static site', () => {
@@ -50,8 +55,7 @@ describe('a static site', () => {
       const page = await browser.open()
       await useSettings(page, SETTINGS)
       await page.goto(`${site.origin}/somewhere/`)
-      // The service worker isolates the page by loading it once more.
-      await page.waitForFunction(() => crossOriginIsolated && navigator.serviceWorker.controller !== null)
+      await isolated(page)
       await load(page)
       await ready(page)
       expect(await page.locator('.model-button').innerText()).toContain('in this tab')
@@ -134,7 +138,7 @@ describe('a static site', () => {
         const page = await withGpu.open()
         await useSettings(page, { temperature: 0, maxTokens: TOKENS_ON_GPU })
         await page.goto(`${site.origin}/somewhere/`)
-        await page.waitForFunction(() => crossOriginIsolated && navigator.serviceWorker.controller !== null)
+        await isolated(page)
         await page.keyboard.press('Alt+S')
         await page.getByLabel('Models in this tab run on').selectOption('webgpu')
         await page.getByRole('button', { name: 'Done' }).click()
