@@ -446,6 +446,43 @@ describe('prefetch governor', () => {
     expect(on / 2000).toBeGreaterThan(0.8)
   })
 
+  test('costs few steps where it clearly pays, from the first ones on', () => {
+    for (const gain of [0.6, 0.7, 0.8]) {
+      const governor = new PrefetchGovernor(true)
+      const without = (steps: number) => Math.round((1 - drive(governor, gain, 1, steps)) * steps)
+      expect(without(192)).toBeLessThanOrEqual(12)
+      expect(without(800)).toBeLessThanOrEqual(16)
+      expect(without(4000)).toBeLessThanOrEqual(40)
+    }
+  })
+
+  test('where it clearly does not, too, and a look at the other way finds out when that has changed', () => {
+    const governor = new PrefetchGovernor(true)
+    expect(drive(governor, 1.4, 1, 200)).toBeLessThan(0.25)
+    expect(drive(governor, 1.4, 1, 4000)).toBeLessThan(0.02)
+    expect(drive(governor, 0.8, 1, 1000), 'one hold later').toBeGreaterThan(0.4)
+    expect(drive(governor, 0.8, 1, 1000)).toBeGreaterThan(0.97)
+  })
+
+  test('noise costs less than the steps of whole trials did', () => {
+    const random = randomOf(9)
+    for (const gain of [0.7, 0.85, 1.2]) {
+      let took = 0
+      let best = 0
+      for (let run = 0; run < 40; run++) {
+        const governor = new PrefetchGovernor(true)
+        for (let i = 0; i < 1000; i++) {
+          const noise = 1 + 0.4 * random()
+          const seconds = (governor.on ? gain : 1) * noise
+          took += seconds
+          best += Math.min(gain, 1) * noise
+          governor.stepDone(seconds, 10)
+        }
+      }
+      expect(took / best).toBeLessThan(1.025)
+    }
+  })
+
   test('learns on after steps that a coarse clock says took no time', () => {
     const governor = new PrefetchGovernor(true)
     for (let i = 0; i < 64; i++) governor.stepDone(0, 10)
