@@ -1,9 +1,10 @@
 // How well the webgpu backend hides reading behind computing, seen from one command: decodes a synthetic model with a
-// share of its experts in GPU memory, past the page cache, and prints both sides of
+// share of its experts in GPU memory and none in the machine's, past the page cache, and prints both sides of
 //   time per token  <=  1.15 * max(bytes read per token / raw read bandwidth, time per token with all experts resident)
 // The disk is measured between turns of a few tokens, at expert size; the resident time is that of the same tokens. `--help` lists the options.
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { uploadWay } from './harness/uploadWay.mjs'
 
 const { values: args } = parseArgs({
   options: {
@@ -37,6 +38,7 @@ const { storeRoot } = await load('storage/modelStore.js')
 const { openPacked } = await load('storage/openPacked.js')
 const { openNodeFolder } = await load('storage/nodeFolder.js')
 const { openWebgpuBackend } = await load('compute/webgpu/openWebgpuBackend.js')
+const { slotLayouts } = await load('compute/webgpu/slotLayout.js')
 
 let began = performance.now()
 const spec = parseSyntheticSpec(args.synthetic, { skew: Number(args.skew) })
@@ -44,6 +46,7 @@ const folder = await ensureSyntheticModel(spec, storeRoot())
 const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))
 const { numLayers, numExperts, expertsPerToken, vocabSize } = packed.config
 const { expertSize } = packed.experts.layout
+const [{ stride: slotBytes }] = slotLayouts(packed.experts.layouts)
 console.log(`${spec.name}: ${numLayers} layers of ${numExperts} experts, ready after ${seconds(began)} s`)
 
 const files = packed.experts.files.map(file => file.name)
@@ -72,10 +75,12 @@ async function rawBandwidth() {
 }
 
 async function measure(share, { prefetch = true, ...tuning }) {
-  const expertMemory = Math.ceil(share * numLayers * numExperts) * expertSize
-  const options = { precision: args.precision, expertsPerToken, expertReads: 'direct', prefetch, expertMemory }
-  const backend = await openWebgpuBackend(packed, options, { tuning })
+  const gpuMemory = Math.ceil(share * numLayers * numExperts) * slotBytes
+  const options = { precision: args.precision, expertsPerToken, expertReads: 'direct', prefetch, gpuMemory }
+  const backend = await openWebgpuBackend(packed, options, { tuning, way: uploadWay })
   try {
+    const { gpuSlots } = backend.plan
+    if (gpuSlots > (share + 0.01) * numLayers * numExperts) throw new Error(`the GPU holds ${gpuSlots} experts`)
     if (share === 1) await backend.loadAllExperts()
     const stream = new TokenStream(vocabSize, 1)
     const sequence = backend.createSequence()

@@ -6,6 +6,7 @@
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { parseBytes, runCapped, whyNot } from './capped.mjs'
+import { uploadWay } from './harness/uploadWay.mjs'
 
 const { values } = parseArgs({
   options: {
@@ -77,11 +78,10 @@ async function runOne(way) {
     gpuMemory: values['gpu-memory'] === undefined ? undefined : parseByteSize(values['gpu-memory'], 'gpu-memory'),
     onNotice: line => notices.push(line),
   }
-  const upload = threads => ({ way: 'upload', threads, usesToPay: 4, prompts: { uploadFromTokens: 2 }, line: '' })
   const backend =
     way === 'cpu'
       ? await openWasmBackend(packed, { ...options, gpuMemory: undefined })
-      : await openWebgpuBackend(packed, options, way === 'gpu' ? { way: upload } : {})
+      : await openWebgpuBackend(packed, options, way === 'gpu' ? { way: uploadWay } : {})
   const model = new EngineModel({ packed, backend, contextLength, expertsPerToken })
   const source = await tokenSourceFor(model, { greedy: false, seed: 1 })
   const bench = { promptTokens: Number(values.prompt), decodeTokens: Number(values.tokens), repeat: 3, warmup: true }
