@@ -12,8 +12,8 @@ import type { ExpertReader } from './expertReader.js'
 // an expert is read in pieces, each of a size at which a disk is still fast, and copied out while the others are read. They
 // are the blocks of its checksums. Not all threads read ahead, and none begins to while somebody waits: a read under way
 // takes its share from the others.
-const READERS = 14
-const READERS_AHEAD = 6
+const READERS = 16
+const READERS_AHEAD = 8
 
 /** Threads that read experts for a GPU. */
 export function gpuReaders(expertSize: number, experts: number): number {
