@@ -56,7 +56,8 @@ test('empty slots fill while nobody asks for anything, each expert once', { time
       const { gpu, memory } = backend.stats().tiers as TierStats
       return [gpu.used, memory.used]
     }
-    await expect.poll(held).toEqual([8, all - 8])
+    await backend.loaded()
+    expect(held()).toEqual([8, all - 8])
     expect(backend.residency().reduce((sum, one) => sum + one, 0)).toBe(all)
   } finally {
     await backend.close()

@@ -206,6 +206,11 @@ export class HostTier implements HostExperts, GuessedSlots, TierLink {
     }
   }
 
+  /** Ends when nothing is being read. */
+  async settled(): Promise<void> {
+    await this.streamer.settled(() => this.core.reading === 0 || this.streamer.isOver)
+  }
+
   /** Begins to read one expert that is nowhere so far. False: there is none, or no room for it. */
   private fillNext(): boolean {
     const { layers, experts } = this.tiers.shape

@@ -267,7 +267,7 @@ async function openParts(
   if (tier?.holdsRest && readsAhead) fills.push(tier.fill())
   if (experts !== null && tier !== null && readsAhead) fills.push(experts.slots.fillEmpty(tier))
   // Who cannot be read now is read, or found unreadable, when it is wanted.
-  const filling = Promise.allSettled(fills).then(() => {})
+  const filling = Promise.allSettled(fills).then(() => tier?.settled())
   const pace = new ChunkPace(lengths[lengths.length - 1], chunkTokens)
   const made = { plan, states, kv, space, slots, tier, prompt, decode, head, drafts, profiler, pace, filling }
   return new WebgpuBackend(opened, packed, options, made)
