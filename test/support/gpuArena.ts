@@ -1,5 +1,6 @@
 // A GPU for kernel tests: a device on SwiftShader, buffers filled from arrays, outputs that begin as NaN, and NaN beside all of
 // them: `close` fails where a kernel wrote there.
+import { GentleWait } from '#moeflux/compute/webgpu/gentleWait.js'
 import type { GpuContext, Tuning } from '#moeflux/compute/webgpu/gpuContext.js'
 import { SOFTWARE_TUNING } from '#moeflux/compute/webgpu/gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from '#moeflux/compute/webgpu/gpuDevice.js'
@@ -37,7 +38,7 @@ export class GpuArena {
       kernels,
       subgroups,
       tensors: opened.tensors,
-      sleep: null,
+      waits: new GentleWait(null),
       tuning: { ...SOFTWARE_TUNING, ...tuning },
     }
     this.exact = { ...common, fast: false }

@@ -14,7 +14,6 @@ import { attentionPartsBytes } from './attentionShape.js'
 import type { CommandList } from './commandList.js'
 import { type DecodeLayer, type DecodeOptions, decodeLayers } from './decodeLayer.js'
 import { embedOp } from './embed.js'
-import { GentleWait } from './gentleWait.js'
 import type { GpuContext } from './gpuContext.js'
 import { bufferUsage } from './gpuFlags.js'
 import { makeChecked, readMapped } from './gpuMemory.js'
@@ -91,7 +90,6 @@ export class DecodePass {
   private readonly profiler: Profiler | null
   private readonly readbacks: readonly [GPUBuffer, GPUBuffer]
   private readonly reading: [Promise<unknown> | null, Promise<unknown> | null] = [null, null]
-  private readonly waits: GentleWait
   private side = 0 // of the last resident token, which the next one takes the other of
   private readonly winnersAt: number
   private readonly mixingAt: number
@@ -115,7 +113,6 @@ export class DecodePass {
 
   private constructor(parts: LayerParts, head: Head, profiler: Profiler | null, prefetch: boolean) {
     this.gpu = parts.gpu
-    this.waits = new GentleWait(parts.gpu.sleep)
     const pools = [parts.states, parts.kv, parts.slots]
     this.prepared = new PreparedCommands(pools)
     this.lists = new PreparedCommands(pools)
@@ -228,16 +225,10 @@ export class DecodePass {
     await this.reading[side] // of a token that nobody wanted
     const step = { ...size, logits: takeLogits !== undefined }
     const commands = this.prepared.take(kindOf(step, side)) ?? this.recordResident(step, side)
-    const reading = this.submitResident(commands, step)
-    // Both on their way at once, and both back before anything else happens: the head's memory is used again.
-    const all = Promise.all([reading, takeLogits && this.head.takeRows(size.tokens, takeLogits)])
+    const reading = this.submitResident(commands, step, takeLogits)
     onSubmitted?.()
     if (this.reading[side ^ 1] === null && this.profiler === null) this.prepare(step)
-    return await this.finish(
-      all.then(([seen]) => seen),
-      size.tokens,
-      signal,
-    )
+    return await this.finish(reading, size.tokens, signal)
   }
 
   /**
@@ -276,12 +267,19 @@ export class DecodePass {
     return seen
   }
 
-  private submitResident(commands: GPUCommandBuffer[], step: ResidentStep): Promise<DecodeResult> {
+  private submitResident(
+    commands: GPUCommandBuffer[],
+    step: ResidentStep,
+    takeLogits?: DecodeOrders['takeLogits'],
+  ): Promise<DecodeResult> {
     this.slots.submit(commands, this.layerCount + 1)
     this.slots.letGo()
     this.side ^= 1
     const side = this.side
-    const reading = this.waits.until(kindOf(step, 0), this.read(step.tokens, side))
+    // Both on their way at once, and both back before anything else happens: the head's memory is used again.
+    const read = () =>
+      Promise.all([this.read(step.tokens, side), takeLogits && this.head.takeRows(step.tokens, takeLogits)])
+    const reading = this.gpu.waits.until(kindOf(step, 0), read).then(([seen]) => seen)
     const ended = () => {
       this.reading[side] = null
     }

@@ -104,7 +104,8 @@ export class DraftChain implements Guesser {
     const record = () => this.record(from, end, wantsLogits)
     slots.submit([this.prepared.take(kind) ?? record()], config.expertLayers.length)
     this.made = end
-    const reading = this.read(guesses, wantsLogits)
+    const rows = this.rows.length
+    const reading = this.gpu.waits.until(`guesses ${kind}`, () => this.read(rows, guesses, wantsLogits))
     reading.catch(() => {}) // awaited below
     onSubmitted?.(this.after.slice(from, end).map(({ tokenInfo }) => tokenInfo))
     // For the next time, while the GPU is busy with these.
@@ -127,8 +128,7 @@ export class DraftChain implements Guesser {
   }
 
   /** What comes back of the last submission: tokens, and logits where they are wanted, both at once. */
-  private async read(guesses: number, wantsLogits: boolean): Promise<Uint32Array> {
-    const rows = this.rows.length
+  private async read(rows: number, guesses: number, wantsLogits: boolean): Promise<Uint32Array> {
     const floats = rows * this.parts.config.vocabSize
     if (wantsLogits && this.logits.length < floats) this.logits = new Float32Array(floats)
     const [tokens] = await Promise.all([

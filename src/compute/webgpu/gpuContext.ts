@@ -1,4 +1,5 @@
 // What every op builder needs: the device, the compiled kernels, and which arithmetic is asked for.
+import type { GentleWait } from './gentleWait.js'
 import type { KernelSet } from './kernel.js'
 
 /** What may be chosen per adapter without changing results by more than rounding. */
@@ -28,7 +29,7 @@ export interface GpuContext {
   readonly fast: boolean // int8 activations where weights are quantized
   readonly subgroups: SubgroupSizes | null
   readonly tensors: boolean // matrix units may be used (tensorMul.ts)
-  readonly sleep: ((ms: number) => void) | null // see gentleWait.ts
+  readonly waits: GentleWait // for what is read back
   readonly tuning: Tuning
 }
 

@@ -12,6 +12,7 @@ import { DecodePass } from './decodePass.js'
 import { DraftByPrompt } from './draftByPrompt.js'
 import { DraftChain } from './draftChain.js'
 import { stagingBytes } from './expertUploads.js'
+import { GentleWait } from './gentleWait.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from './gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from './gpuDevice.js'
 import { makeChecked } from './gpuMemory.js'
@@ -192,8 +193,9 @@ async function openParts(
   const common = { SUBGROUPS: opened.subgroups !== null, PACKED_DOT: opened.packedDot }
   const kernels = new KernelSet(device, common, onCompiled)
   const tuning = { ...(description.software ? SOFTWARE_TUNING : HARDWARE_TUNING), ...gpuOptions.tuning }
-  const { subgroups, tensors, sleep } = opened
-  const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups, tensors, sleep, tuning }
+  const { subgroups, tensors } = opened
+  const waits = new GentleWait(opened.sleep)
+  const gpu: GpuContext = { device, kernels, fast: options.precision === 'fast', subgroups, tensors, waits, tuning }
   const maxBytes = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize)
   const { expertsPerToken, precision } = options
   const usesTensors = gpu.tensors && gpu.fast
@@ -269,6 +271,6 @@ async function openParts(
   // Who cannot be read now is read, or found unreadable, when it is wanted.
   const filling = Promise.allSettled(fills).then(() => tier?.settled())
   const pace = new ChunkPace(lengths[lengths.length - 1], chunkTokens)
-  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, drafts, profiler, pace, filling }
+  const made = { plan, states, kv, space, slots, tier, prompt, decode, head, drafts, profiler, pace, filling, waits }
   return new WebgpuBackend(opened, packed, options, made)
 }

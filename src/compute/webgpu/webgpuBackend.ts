@@ -24,6 +24,7 @@ import { NOT_FINITE } from './argmax.js'
 import type { ChunkPace } from './chunkPace.js'
 import { type DecodePiece, decodeBatches } from './decodeBatches.js'
 import type { DecodePass, DecodeResult } from './decodePass.js'
+import type { GentleWait } from './gentleWait.js'
 import type { GpuDevice } from './gpuDevice.js'
 import { type DraftWays, guessAll } from './gpuDrafter.js'
 import type { GpuPlan } from './gpuPlan.js'
@@ -65,6 +66,7 @@ export interface BackendParts {
   readonly profiler: Profiler | null
   readonly pace: ChunkPace
   readonly filling: Promise<void> // of empty slots, behind everything else
+  readonly waits: GentleWait
 }
 
 /** What came out of a run. */
@@ -103,6 +105,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private readonly counts = { promptTokens: 0, decodeTokens: 0, steps: 0, seconds: 0 }
   private readonly turns = new Turns()
   private readonly filling: Promise<void>
+  private readonly waits: GentleWait
   private closed = false
 
   constructor(opened: GpuDevice, packed: PackedModel, options: BackendOptions, parts: BackendParts) {
@@ -126,6 +129,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     if (drafts) this.draft = (requests, options = {}) => this.inTurn(() => this.guess(drafts, requests, options))
     this.profiler = parts.profiler
     this.filling = parts.filling
+    this.waits = parts.waits
     this.info = new StepInfo(opened.device, packed.config, parts.space, parts.kv)
     const patience = parts.drafts === null ? 1 : DRAFTING_PATIENCE
     const submitted = () => new SubmittedAhead(parts.states, parts.kv, this.info)
@@ -361,6 +365,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
     this.closed = true
     await this.slots.close()
     await this.turns.ended()
+    await this.waits.ended() // for what nobody asks for any more
     this.opened.close()
   }
 
