@@ -14,6 +14,7 @@ import { activationBytes, floatTypeCode, matmulScratchBytes, type SimdLevel } fr
 import type { QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
 import { cosine } from '../support/closeness.js'
+import { expectProduct, productSize } from '../support/products.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
 import { rowStride, WasmArena } from '../support/wasmArena.js'
 
@@ -137,7 +138,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
       fc.property(shapes, shape => {
         arena.reset()
         const { weights, x } = make(shape)
-        expectClose(run(arena, 'exact', weights, store(arena, weights, shape.half), x), matVec(weights, x), KERNEL)
+        expectProduct(run(arena, 'exact', weights, store(arena, weights, shape.half), x), weights, x, KERNEL)
       }),
       { numRuns: 120 },
     )
@@ -149,8 +150,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
         arena.reset()
         const { weights, x } = make(shape)
         const got = run(arena, 'fast', weights, store(arena, weights, shape.half), x)
-        const want = matVec(weights, quantizedActivations(x, shape.group))
-        expectClose(got, want, TIGHT)
+        expectProduct(got, weights, quantizedActivations(x, shape.group), TIGHT)
         if (got.length >= 16) expect(cosine(got, matVec(weights, x))).toBeGreaterThan(0.999)
       }),
       { numRuns: 120 },
@@ -247,9 +247,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
           return arena.readRows(out, count, rows, stride)
         }
         const all = multiply(x)
-        const want = matVec(weights, x)
-        if (rows * tokens > 4) expectClose(all, want, KERNEL)
-        else for (let i = 0; i < all.length; i++) expect(Math.abs(all[i] - want[i])).toBeLessThan(1e-4)
+        expectProduct(all, weights, x, TIGHT)
         for (let t = 0; t < tokens; t++) {
           expectSameBits(multiply(x.slice(t * cols, (t + 1) * cols)), all.slice(t * rows, (t + 1) * rows))
         }
@@ -308,7 +306,7 @@ test('fast products of both builds differ by rounding alone', async () => {
         arena.reset()
         return run(arena, 'fast', weights, store(arena, weights, shape.half), x)
       })
-      expectClose(a, b, TIGHT)
+      expectClose(a, b, TIGHT, 'baseline beside relaxed', productSize(weights, x))
     }),
     { numRuns: 60 },
   )

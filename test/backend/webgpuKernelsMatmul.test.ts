@@ -16,6 +16,7 @@ import type { ModelConfig } from '#moeflux/model/config.js'
 import { type RouterShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'
 import { expectClose, KERNEL } from '../support/bands.js'
 import { GpuArena, packMatrix } from '../support/gpuArena.js'
+import { expectProduct, productSize } from '../support/products.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
 
 /** int8 activations, one product: about 1/127 of the largest activation in each unit, averaged over columns. */
@@ -72,8 +73,7 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       const product = { step: arena.step(tokens), maxTokens: tokens, outStride: stride, label: 'test' }
       await arena.run(await matMulOp(gpu, [part], input, out, product), { tokens })
       const got = rowsOf(await arena.floats(out, tokens * stride), stride)
-      const want = joined(rowsOf(x, cols).map(row => matVec(weights, row)))
-      expectClose(joined(got.map(row => row.subarray(2, 2 + rows))), want, fast ? FAST : KERNEL)
+      expectProduct(joined(got.map(row => row.subarray(2, 2 + rows))), weights, x, fast ? FAST : KERNEL)
       const around = got.flatMap(row => [row[0], row[1], row[stride - 1]])
       expect(around.every(Number.isNaN), 'nothing else is written').toBe(true)
     })
@@ -116,7 +116,7 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
         return norm ? rmsNorm(activated, weight, 1e-6) : activated
       })
       const want = joined(inputs.map(row => matVec(weights, row))).map((value, i) => value + (add ? before[i] : 0))
-      expectClose(got, want, fast ? FAST : KERNEL)
+      expectClose(got, want, fast ? FAST : KERNEL, 'product', productSize(weights, joined(inputs)))
     })
     const plain = { norm: false, swiglu: true, add: false, missed: 1, teams: {} }
     const examples = wide.flatMap(shape => [
@@ -174,7 +174,8 @@ describe.each(devices)('matrix products, $name', ({ options }) => {
       const op = await expertMatVecOp(gpu, product, options)
       await arena.run(op, { tokens })
       const want = joined([...choice].map((slot, i) => matVec(slots[slot], rowsOf(x, cols)[Math.floor(i / k)])))
-      expectClose(await arena.floats(out, tokens * k * rows), want, fast ? FAST : KERNEL)
+      const size = Math.max(...slots.map(weights => productSize(weights, x)))
+      expectClose(await arena.floats(out, tokens * k * rows), want, fast ? FAST : KERNEL, 'products', size)
     })
     await fc.assert(property, { numRuns: 6, examples: wide.map(shape => [shape, 3]) })
   })
