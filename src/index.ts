@@ -32,6 +32,7 @@ export type {
 export type { DraftStats, Drafts } from './engine/draftGovernor.js'
 export type { EngineFrame } from './engine/engineFrame.js'
 export type { KeptState } from './engine/keptState.js'
+export type { EngineStats } from './engine/model.js'
 export {
   decodeEnvelope,
   type EnvelopeBody,

@@ -1,6 +1,6 @@
 // Shows an answer while it streams: text to stdout, thoughts to stderr, and afterwards one line with the
 // speed. Knows nothing of prompts.
-import type { EndReason, ModelStats, SessionEvent, Usage } from '../index.js'
+import type { EndReason, EngineStats, ModelStats, SessionEvent, Usage } from '../index.js'
 import type { Cli } from './action.js'
 import { formatPercent, threeDigits } from './format.js'
 
@@ -48,17 +48,25 @@ export async function showAnswer(
 }
 
 /** '42 tokens, 120 tok/s · prompt 14 new + 120 cached tokens, 300 tok/s · 41 of 50 guesses right · 97.1% of experts were in memory'. */
-export function speedLine(usage: Usage, before: ModelStats, after: ModelStats): string {
+export function speedLine(usage: Usage, before: ModelStats, after: EngineStats): string {
   const rate = (tokens: number, seconds: number) => `${threeDigits(tokens / Math.max(seconds, 1e-3))} tok/s`
   const prompt = usage.cachedTokens > 0 ? `${usage.newTokens} new + ${usage.cachedTokens} cached` : `${usage.newTokens}`
   const parts = [
     `${usage.answerTokens} tokens, ${rate(usage.answerTokens, usage.answerSeconds)}`,
     `prompt ${prompt} tokens, ${rate(usage.newTokens, usage.promptSeconds)}`,
   ]
-  const { drafts } = usage
-  if (drafts) parts.push(`${drafts.accepted} of ${drafts.accepted + drafts.rejected} guesses right`)
+  const guesses = guessesOf(usage, after)
+  if (guesses !== null) parts.push(guesses)
   const hits = after.expertHits - before.expertHits
   const misses = after.expertMisses - before.expertMisses
   if (hits + misses > 0) parts.push(`${formatPercent(hits / (hits + misses))} of experts were in memory`)
   return parts.join(' · ')
+}
+
+/** '41 of 50 guesses right'; where none are made now, why that is so. Null: of a model that does not guess. */
+function guessesOf({ drafts: made }: Usage, { drafts }: EngineStats): string | null {
+  if (!drafts) return null
+  const right = made && `${made.accepted} of ${made.accepted + made.rejected} guesses right`
+  if (drafts.now > 0) return right ?? 'no guesses'
+  return `${right === undefined ? 'no guesses' : `${right}, none now`} (${drafts.reason})`
 }

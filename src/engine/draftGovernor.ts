@@ -305,6 +305,13 @@ export class DraftGovernor {
     if (this.choice !== 'auto') return 'as asked for'
     const { made } = this
     const told = this.told ?? (this.comparison?.hasTurns ? measuredBy(this.comparison, made) : null)
-    return told === null ? 'not measured yet' : draftReason(told, this.outlook.rates.tokens(told.guesses), made)
+    return told === null ? this.untold() : draftReason(told, this.outlook.rates.tokens(told.guesses), made)
+  }
+
+  /** Why there is nothing to tell of. */
+  private untold(): string {
+    if (this.comparison?.isTrial === true) return 'being tried'
+    if (this.totals.rounds > 0) return 'tried too little to tell yet'
+    return this.made > 0 && this.isCold(0) ? 'not tried yet: code is still being compiled' : 'not tried yet'
   }
 }

@@ -115,7 +115,7 @@ test('loses little where times vary by half and guesses pay nearly as much as th
 test('what it says is what it measured: times and tokens of both ways', () => {
   const told = (times: readonly number[], pattern: RegExp) => {
     const governor = new DraftGovernor('auto')
-    expect(governor.stats.reason).toBe('not measured yet')
+    expect(governor.stats.reason).toBe('not tried yet')
     play(governor, { times, rate: 1, spread: 0 }, 200)
     const [, percent, tokens, seconds] = pattern.exec(governor.stats.reason) ?? [governor.stats.reason]
     return { percent: Number(percent), ratio: (2 * Number(tokens)) / Number(seconds) }
@@ -375,4 +375,17 @@ test('the head is kept up to date where guesses are made or will be soon, and el
   play(governor, { times: [1, 1.1, 1.2, 1.3], rate: 0.9 }, 10_000)
   expect(governor.stats.now).toBe(3)
   expect(governor.needsHead).toBe(true)
+})
+
+test('says why nothing was measured yet', () => {
+  const round = { guesses: 0, right: 0, seconds: 0.001 }
+  const compiled = new DraftGovernor('auto', 3, { isCompiled: true })
+  expect(compiled.stats.reason).toBe('not tried yet')
+  for (let i = 0; i < 100; i++) compiled.roundDone(round)
+  expect(compiled.stats).toMatchObject({ now: 0, reason: 'not tried yet: code is still being compiled' })
+
+  const governor = new DraftGovernor('auto')
+  const isTrying = () => governor.next(3) > 0
+  for (let i = 0; i < 100 && !isTrying(); i++) governor.roundDone(round)
+  expect(governor.stats.reason).toBe('being tried')
 })
