@@ -1,6 +1,7 @@
 // Rows of weights in blocks as floats, the same to the bit as in JavaScript: a scale times a code is exact, so that what is
 // left after the minimum is rounded once. And products with float32 activations.
 import { iq4High, iq4Low, lookUp, mxfp4Book, scaleBytes, unitBytes } from './blockLayout'
+import { kept } from './kept'
 import { storeAddresses, TILE_RECORDS, TOKEN_TILE } from './layout'
 import { widenScales } from './blockScales'
 import { nibblesExact } from './matmulNibblesExact'
@@ -58,8 +59,8 @@ function unpack<C, G, S>(
   let scale = scratch + TILE_RECORDS
   const minima = <usize>((cols + 127) >> 7) * (512 / (16 * sizeof<G>()))
   widenScales<S, G>(s, span, cols, scale, scratch)
-  const shift = i32x4.splat(offset)
-  const mask = i8x16.splat(sizeof<C>() == 1 ? 3 : 15)
+  const shift = kept(i32x4.splat(offset))
+  const mask = kept(i8x16.splat(sizeof<C>() == 1 ? 3 : 15))
   let from = w
   for (const end = out + (<usize>cols << 2); out < end; ) {
     if (sizeof<C>() == 4 && !isSigned<C>()) {

@@ -8,6 +8,7 @@
 // floats, and meets them in turn.
 import { loadBytes4, recordUnit, scaleBytes, spanBytes, splatHalf, UNIT, unitBytes } from './blockLayout'
 import { widenScales, widenedBytes } from './blockScales'
+import { kept } from './kept'
 import { storeAddresses, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout'
 import { bytesMany } from './matmulBytes'
 import { nibblesOne } from './matmulNibbles'
@@ -63,7 +64,7 @@ function rows<C, G, S>(
 }
 
 function rowOne<C, G, S>(w: usize, s: usize, span: i32, cols: i32, record: usize, scratch: usize): f32 {
-  const mask = i8x16.splat(sizeof<C>() == 1 ? 3 : 15)
+  const mask = kept(i8x16.splat(sizeof<C>() == 1 ? 3 : 15))
   let acc = f32x4.splat(0)
   let x = record
   const end = x + <usize>(cols >> 7) * recordUnit(<i32>(16 * sizeof<G>()))
@@ -195,7 +196,7 @@ function sums16<C, E, H>(w: usize, x: usize, mask: v128): v128 {
 // --- a row in scratch: floats scales, floats minima, bytes codes ------------------------------------------------------
 
 function expand<C, G, S>(w: usize, s: usize, span: i32, cols: i32, scratch: usize): void {
-  const mask = i8x16.splat(sizeof<C>() == 1 ? 3 : 15)
+  const mask = kept(i8x16.splat(sizeof<C>() == 1 ? 3 : 15))
   const floats = scratch + TILE_RECORDS
   widenScales<S, G>(s, span, cols, floats, scratch)
   let to = floats + 2 * widenedBytes<G>(cols)

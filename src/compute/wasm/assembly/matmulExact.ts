@@ -2,6 +2,7 @@
 // at a time in eight vectors whose lanes are packed words, and meet one record or a tile of them (see matmulFast). A
 // block's products are summed by themselves and added to one accumulator, blocks ascending: the order of every output.
 // Type parameters as in matmulFast.
+import { kept } from './kept'
 import { dot32, halfToFloat4, madd, sumLanes } from './simd'
 import { storeAddresses, TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout'
 
@@ -82,7 +83,7 @@ function groups<B, S>(w: usize, s: usize, b: usize, group: i32, cols: i32, token
 /** `groups` for one record, with the accumulator in a register. */
 function rowOne<B, S>(w: usize, s: usize, b: usize, group: i32, cols: i32, record: usize): v128 {
   const bits = 2 * <i32>sizeof<B>()
-  const mask = i32x4.splat((1 << bits) - 1)
+  const mask = kept(i32x4.splat((1 << bits) - 1))
   const end = record + (<usize>cols << 2)
   const groupFloats = <usize>group << 2
   let x = record

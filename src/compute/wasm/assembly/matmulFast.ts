@@ -16,6 +16,7 @@
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
 import { rowsPaired } from './matmulPaired'
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
+import { kept } from './kept'
 import { isPaired, storeAddresses, sumsOffset, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
 export function matmulFast(
@@ -61,8 +62,8 @@ function rowsSingle<B, G, S>(
 ): void {
   const rowBytes = (<usize>cols * (2 * sizeof<B>())) >> 3
   const scaleBytes = (<usize>cols / (32 * sizeof<G>())) << 1
-  const mask = i8x16.splat(sizeof<B>() == 1 ? 3 : 15)
-  const ones = i16x8.splat(1)
+  const mask = kept(i8x16.splat(sizeof<B>() == 1 ? 3 : 15))
+  const ones = kept(i16x8.splat(1))
   const begin = <usize>rowBegin
   const end = <usize>rowEnd
   if (tokens == 1) {

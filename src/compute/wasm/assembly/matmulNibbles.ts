@@ -4,6 +4,7 @@
 // Written for V8's optimizing compiler, as matmulPaired.ts is: what ends a part of a unit is stored, so that the next part's loads
 // come after it. Accumulators are in scratch for that reason.
 import { recordUnit, scaleBytes, spanBytes, UNIT, unitBytes } from './blockLayout'
+import { kept } from './kept'
 import { TILE_ACCUMULATORS, TILE_ADDRESSES } from './layout'
 import {
   codes, copyTail, doubledScales, factorOfMinima, fourMinima, fourScales, halves, headerBytes, isProduct, isWide, lastFactor, pairs, quarters, spanFactors,
@@ -52,7 +53,7 @@ export function nibblesOne<C, S>(
 
 /** Two rows whose scales are products; L: u8 and u16 for spans of one unit and of two. */
 function spans<C, S, L>(w: usize, w2: usize, s: usize, s2: usize, cols: i32, record: usize, scratch: usize): void {
-  const mask = i8x16.splat(15)
+  const mask = kept(i8x16.splat(15))
   const low = isSigned<C>() ? v128.load(scratch, TILE_ACCUMULATORS + BOOKS) : mask
   const high = isWide<C>() ? v128.load(scratch, TILE_ACCUMULATORS + BOOKS + 16) : mask
   const groups: usize = 4 * sizeof<L>()
@@ -86,7 +87,7 @@ function spans<C, S, L>(w: usize, w2: usize, s: usize, s2: usize, cols: i32, rec
 
 /** Two rows whose scales are no products. */
 function wholeUnits<C, S>(w: usize, w2: usize, s: usize, s2: usize, cols: i32, record: usize, scratch: usize): void {
-  const mask = i8x16.splat(15)
+  const mask = kept(i8x16.splat(15))
   const low = v128.load(scratch, TILE_ACCUMULATORS + BOOKS)
   const high = isWide<C>() ? v128.load(scratch, TILE_ACCUMULATORS + BOOKS + 16) : mask
   let x = record

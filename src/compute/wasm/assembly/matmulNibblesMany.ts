@@ -15,7 +15,7 @@ import {
 import { madd, sumLanes } from './simd'
 
 // In scratch behind TILE_ACCUMULATORS: [8 tokens, 2 rows] accumulators, [2 units, 8 tokens, 2 rows] integer sums, books of codes,
-// and two tails. Then the records, unit by unit and token by token: [2 halves, 4] vectors, scale, sum.
+// two tails, and the mask of nibbles and ones, which come from there so that V8 does not make them anew at each use (kept.ts). Then the records, unit by unit and token by token: [2 halves, 4] vectors, scale, sum.
 //
 // Type parameters besides those of blockLayout.ts. N, the tokens: u16 is 2, u32 is 4, u64 is 8. L: units that are added
 // up before they are floats, u8 one, u16 two. H: the first (u8) or second (u16) half of a unit.
@@ -33,6 +33,12 @@ const BOOKS: usize = 768
 const TAILS: usize = 800
 // @ts-ignore: decorator
 @inline
+const MASK: usize = 960
+// @ts-ignore: decorator
+@inline
+const ONES: usize = 976
+// @ts-ignore: decorator
+@inline
 const TOKEN_BYTES: usize = 160
 
 /** Bytes of a unit of a tile. */
@@ -47,6 +53,8 @@ export function nibblesMany<C, S>(
   weight: usize, scales: usize, span: i32, cols: i32, rowBegin: i32, rowEnd: i32, tokens: i32, scratch: usize,
 ): void {
   storeBooks<C>(scratch + TILE_ACCUMULATORS + BOOKS)
+  v128.store(scratch, i8x16.splat(15), TILE_ACCUMULATORS + MASK)
+  v128.store(scratch, i16x8.splat(1), TILE_ACCUMULATORS + ONES)
   for (let first = 0; first < tokens; ) {
     const count = tileTokens(tokens - first)
     const addresses = scratch + (<usize>first << 2)
@@ -133,7 +141,7 @@ function sumUnit<C, N>(w: usize, w2: usize, x: usize, sums: usize, scratch: usiz
 // @ts-ignore: decorator
 @inline
 function halfUnit<C, N, H>(w: usize, w2: usize, x: usize, sums: usize, scratch: usize): void {
-  const mask = i8x16.splat(15)
+  const mask = v128.load(scratch, TILE_ACCUMULATORS + MASK)
   const low = isSigned<C>() ? v128.load(scratch, TILE_ACCUMULATORS + BOOKS) : mask
   const high = isWide<C>() ? v128.load(scratch, TILE_ACCUMULATORS + BOOKS + 16) : low
   const ab = turnWords<H>(v128.load(w), v128.load(w, 16))
@@ -242,28 +250,29 @@ function spanToken<C, N, L>(
 function addUnit<C, S, N>(s: usize, s2: usize, x: usize, scratch: usize): void {
   const scale = fourScales<S>(s)
   const scale2 = isWide<C>() ? scale : fourScales<S>(s2)
-  unitToken<C>(scale, scale2, x, scratch)
-  unitToken<C>(scale, scale2, x + TOKEN_BYTES, scratch + 32)
+  const ones = isWide<C>() ? v128.load(scratch, TILE_ACCUMULATORS + ONES) : scale
+  unitToken<C>(scale, scale2, ones, x, scratch)
+  unitToken<C>(scale, scale2, ones, x + TOKEN_BYTES, scratch + 32)
   if (sizeof<N>() > 2) {
-    unitToken<C>(scale, scale2, x + 2 * TOKEN_BYTES, scratch + 64)
-    unitToken<C>(scale, scale2, x + 3 * TOKEN_BYTES, scratch + 96)
+    unitToken<C>(scale, scale2, ones, x + 2 * TOKEN_BYTES, scratch + 64)
+    unitToken<C>(scale, scale2, ones, x + 3 * TOKEN_BYTES, scratch + 96)
   }
   if (sizeof<N>() == 8) {
-    unitToken<C>(scale, scale2, x + 4 * TOKEN_BYTES, scratch + 128)
-    unitToken<C>(scale, scale2, x + 5 * TOKEN_BYTES, scratch + 160)
-    unitToken<C>(scale, scale2, x + 6 * TOKEN_BYTES, scratch + 192)
-    unitToken<C>(scale, scale2, x + 7 * TOKEN_BYTES, scratch + 224)
+    unitToken<C>(scale, scale2, ones, x + 4 * TOKEN_BYTES, scratch + 128)
+    unitToken<C>(scale, scale2, ones, x + 5 * TOKEN_BYTES, scratch + 160)
+    unitToken<C>(scale, scale2, ones, x + 6 * TOKEN_BYTES, scratch + 192)
+    unitToken<C>(scale, scale2, ones, x + 7 * TOKEN_BYTES, scratch + 224)
   }
 }
 
 // @ts-ignore: decorator
 @inline
-function unitToken<C>(scale: v128, scale2: v128, x: usize, scratch: usize): void {
+function unitToken<C>(scale: v128, scale2: v128, ones: v128, x: usize, scratch: usize): void {
   const acc = v128.load(scratch, TILE_ACCUMULATORS)
   const xScale = v128.load(x, 128)
   const shifts = v128.load(x, 144)
   if (isWide<C>()) {
-    const sum = madd(f32x4.convert_i32x4_s(integers<C>(i16x8.splat(1), scratch)), f32x4.mul(scale, xScale), acc)
+    const sum = madd(f32x4.convert_i32x4_s(integers<C>(ones, scratch)), f32x4.mul(scale, xScale), acc)
     v128.store(scratch, madd(scale, shifts, sum), TILE_ACCUMULATORS)
     return
   }

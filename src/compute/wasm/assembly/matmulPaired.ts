@@ -11,6 +11,7 @@
 //
 // Type parameters as in matmulFast.ts.
 import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
+import { kept } from './kept'
 import { PAIR_BYTES, pairedSums, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TILE_UNIT } from './layout'
 
 /** Bytes from the accumulators of a tile's four tokens to those of the next tile. */
@@ -24,7 +25,7 @@ export function rowsPaired<B, G, S>(
 ): void {
   const rowBytes = (<usize>cols * (2 * sizeof<B>())) >> 3
   const scaleBytes = (<usize>cols / (32 * sizeof<G>())) << 1
-  const mask = i8x16.splat(sizeof<B>() == 1 ? 3 : 15)
+  const mask = kept(i8x16.splat(sizeof<B>() == 1 ? 3 : 15))
   const begin = <usize>rowBegin
   const end = <usize>rowEnd
   // Rows of a pair are far from each other: to the memory's prefetchers neighbours in a page look like one odd stream.

@@ -1,5 +1,6 @@
 // Turns input vectors into the form that quantized matrix products take: in the order in which weights come out of their
 // packed words, with what a group needs once per vector (its scale, its sum). Layout of a record: layout.ts.
+import { kept } from './kept'
 import { isPaired, PAIR_BYTES, sumsOffset, unitColumns, unitStride } from './layout'
 
 export function prepareFast(
@@ -72,7 +73,7 @@ export function prepareFast(
 // @ts-ignore: decorator
 @inline
 export function maximum(x: usize, count: i32): f32 {
-  const magnitude = i32x4.splat(0x7fffffff)
+  const magnitude = kept(i32x4.splat(0x7fffffff))
   let top = i32x4.splat(0)
   const end = x + (<usize>count << 2)
   do {
@@ -90,10 +91,10 @@ export function maximum(x: usize, count: i32): f32 {
 @inline
 export function quantize(to: usize, x: usize, count: i32, inverse: f32): i32 {
   const factor = f32x4.splat(inverse)
-  const magic = f32x4.splat(12582912) // 1.5 · 2^23: adding it rounds, and leaves the integer in the low bits
-  const magicBits = i32x4.splat(0x4b400000)
+  const magic = kept(f32x4.splat(12582912)) // 1.5 · 2^23: adding it rounds, and leaves the integer in the low bits
+  const magicBits = kept(i32x4.splat(0x4b400000))
   let sum = i32x4.splat(0)
-  const ones = i16x8.splat(1)
+  const ones = kept(i16x8.splat(1))
   const end = to + count
   do {
     const a = i32x4.sub(f32x4.add(f32x4.mul(v128.load(x), factor), magic), magicBits)
