@@ -100,8 +100,9 @@ function fixedBytes({ tokens, tokenBytes }: BudgetRequest<BudgetWay>, { parts }:
 function noticeOf(request: BudgetRequest<BudgetWay>, way: BudgetWay, slots: number): string | null {
   const { experts, slotBytes, expertMemory } = request
   const chosen = expertMemory === undefined && slots < experts
-  const gigabytes = ((slots * slotBytes) / 1e9).toFixed(1)
-  const size = `expert memory: ${gigabytes} GB, ${slots} of ${experts} experts; the others are read when needed`
+  const bytes = slots * slotBytes
+  const room = bytes < 1e9 ? megabytes(bytes) : `${(bytes / 1e9).toFixed(1)} GB`
+  const size = `expert memory: ${room}, ${slots} of ${experts} experts; the others are read when needed`
   const lines = [chosen ? size : null, way.notice].filter(line => line !== null)
   return lines.length === 0 ? null : lines.join('; ')
 }

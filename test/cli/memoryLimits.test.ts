@@ -49,7 +49,7 @@ describe('a limit on memory', () => {
   })
 
   limited('that is too low names flags that are enough', async () => {
-    for (let megabytes = 108; ; megabytes -= 4) {
+    for (let megabytes = 116; ; megabytes -= 4) {
       const { killed, code, stderr } = await run(megabytes)
       expect(killed).toBe(false)
       if (code === 0) continue

@@ -61,7 +61,8 @@ function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threa
   const { config, threadBytes, residentBytes, slotBytes, bankLimit, sequences, guesses } = request
   const scratch = layoutScratch({ ...request, chunkTokens, threads })
   const isUsual = chunkTokens === request.chunks[0] && threads === request.threads
-  const thrift = `prompts in chunks of ${chunkTokens} tokens, ${threads} compute threads, ${readers} readers`
+  const computing = threads === 1 ? '1 compute thread' : `${threads} compute threads`
+  const thrift = `prompts in chunks of ${chunkTokens} tokens, ${computing}, ${readers} readers`
   // Every bank begins with a scratch region: those of weights have one, and each slot pays its part of the others.
   const banks = Math.max(1, Math.ceil(residentBytes / Math.max(1, bankLimit - scratch.bytes)))
   return {
