@@ -304,7 +304,7 @@ async function runThread({ module, reader, memory, index, only, seconds, control
 }
 
 if (!isMainThread) {
-  if (!hasRelaxedSimd() && workerData.module.simd === 'relaxed') throw new Error('no relaxed SIMD in the worker')
+  if (!hasRelaxedSimd() && workerData.module.simd !== 'baseline') throw new Error('no relaxed SIMD in the worker')
   parentPort.postMessage(await runThread(workerData))
 } else {
   const threads = Number(values.threads)

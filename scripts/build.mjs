@@ -112,13 +112,24 @@ const steps = {
   async wasm() {
     const sources = join(root, 'src/compute/wasm/assembly')
     const inputs = [...readdirSync(sources).map(name => join(sources, name)), fileURLToPath(import.meta.url)]
-    const builds = { baseline: [], relaxed: ['--enable', 'relaxed-simd'] }
+    const relaxed = ['--enable', 'relaxed-simd']
+    const builds = { baseline: [], relaxed, 'dot-product': relaxed }
     mkdirSync(join(root, 'dist/compute/wasm'), { recursive: true })
     await Promise.all(
       Object.entries(builds).map(async ([name, features]) => {
         const outFile = `dist/compute/wasm/kernels.${name}.wasm`
         if (isNewer(join(root, outFile), inputs)) return
-        await assemble(join(sources, 'index.ts'), outFile, '--enable', 'simd', ...sharedMemory, ...features)
+        const dots = `DOT_PRODUCTS=${name === 'dot-product' ? 1 : 0}`
+        await assemble(
+          join(sources, 'index.ts'),
+          outFile,
+          '--enable',
+          'simd',
+          ...sharedMemory,
+          ...features,
+          '--use',
+          dots,
+        )
       }),
     )
   },

@@ -3,7 +3,7 @@
 
 import type { AnySetup } from '../compute/wasm/computeLoop.js'
 import type { ComputeThread, ThreadEvents, WasmHost } from '../compute/wasm/host.js'
-import { hasRelaxedSimd, type KernelModule, type SimdLevel } from '../compute/wasm/kernels.js'
+import { bestSimd, type KernelModule, type SimdLevel } from '../compute/wasm/kernels.js'
 import { unsharedKernels } from '../compute/wasm/unsharedKernels.js'
 import type { WorkerReport } from '../compute/wasm/workerMessages.js'
 import { BackendUnavailableError } from '../errors.js'
@@ -41,7 +41,7 @@ export function tabMemory(): number {
 }
 
 async function loadKernels({ kernels }: BrowserWorkers, wanted: SimdLevel | undefined, shared: boolean) {
-  const simd = wanted ?? (hasRelaxedSimd() ? 'relaxed' : 'baseline')
+  const simd = wanted ?? bestSimd()
   const url = kernels[simd]
   const response = await fetch(url).catch(cause => {
     throw new BackendUnavailableError('wasm', `its kernels cannot be loaded from ${url}`, { cause })

@@ -10,6 +10,7 @@ import type { ToEngine } from './protocol.js'
 
 const wasmHost = browserHost({
   kernels: {
+    'dot-product': new URL('../compute/wasm/kernels.dot-product.wasm', import.meta.url),
     relaxed: new URL('../compute/wasm/kernels.relaxed.wasm', import.meta.url),
     baseline: new URL('../compute/wasm/kernels.baseline.wasm', import.meta.url),
   },

@@ -58,7 +58,7 @@ interface Subject {
 
 export interface Findings {
   readonly system: { platform: string; node: string; processor: string; threads: number }
-  readonly wasm: { simd: 'relaxed' | 'baseline' | 'none'; sharedMemory: boolean; reason: string | null }
+  readonly wasm: { simd: 'dot-product' | 'relaxed' | 'baseline' | 'none'; sharedMemory: boolean; reason: string | null }
   readonly gpu: { usable: boolean; reason: string; adapter: AdapterDescription | null }
   readonly memory: { total: number; free: number; limit: number; limitedBy: 'machine' | 'cgroup' }
   readonly disk: DiskMeasurement | null

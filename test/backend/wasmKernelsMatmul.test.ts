@@ -1,4 +1,4 @@
-// The matrix kernels of both SIMD builds against the reference: every layout, with its tails; many tokens against one
+// The matrix kernels of the builds that run here against the reference: every layout, with its tails; many tokens against one
 // at a time, and slices against the whole, bit by bit.
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
@@ -10,101 +10,16 @@ import {
   type QuantizedWeights,
   unpackRow,
 } from '#moeflux/compute/reference/weights.js'
-import { activationBytes, floatTypeCode, matmulScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
-import type { QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
+import { floatTypeCode, matmulScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
+import { loadKernels } from '#moeflux/compute/wasm/loadKernels.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
 import { cosine } from '../support/closeness.js'
 import { expectProduct, productSize } from '../support/products.js'
+import { makeProduct, productShapes, runProduct, storeMatrix, toBf16, toF16 } from '../support/quantizedProducts.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
 import { rowStride, WasmArena } from '../support/wasmArena.js'
 
 const TIGHT = { cosine: 0.9999999, maxDifference: 1e-5 }
-
-interface Shape {
-  bits: QuantBits
-  group: QuantGroup
-  groups: number
-  rows: number
-  tokens: number
-  half: boolean
-  seed: number
-}
-
-const shapes: fc.Arbitrary<Shape> = fc.record({
-  bits: fc.constantFrom<QuantBits>(2, 4, 8),
-  group: fc.constantFrom<QuantGroup>(32, 64, 128),
-  groups: fc.integer({ min: 1, max: 13 }),
-  rows: fc.integer({ min: 1, max: 11 }),
-  tokens: fc.oneof(fc.integer({ min: 1, max: 5 }), fc.integer({ min: 1, max: 36 })),
-  half: fc.boolean(),
-  seed: fc.integer({ min: 1, max: 2 ** 31 }),
-})
-
-interface Stored {
-  weight: number
-  scales: number
-  biases: number
-  type: number
-}
-
-/** The matrix as it lies on disk, at odd addresses as parts of an expert may be. */
-function store(arena: WasmArena, weights: QuantizedWeights, half: boolean): Stored {
-  const narrow = (values: Float32Array) => Uint16Array.from(values, half ? toF16 : toBf16)
-  return {
-    weight: arena.put(weights.packed, 4),
-    scales: arena.put(narrow(weights.scales), 2),
-    biases: arena.put(narrow(weights.biases), 6),
-    type: floatTypeCode[half ? 'F16' : 'BF16'],
-  }
-}
-
-const scratch = new DataView(new ArrayBuffer(4))
-
-function toBf16(value: number): number {
-  scratch.setFloat32(0, value)
-  return scratch.getUint16(0)
-}
-
-/** For normal values that are exact in F16. */
-function toF16(value: number): number {
-  scratch.setFloat32(0, value)
-  const bits = scratch.getUint32(0)
-  if ((bits & 0x7fffffff) === 0) return bits >>> 16
-  return ((bits >>> 16) & 0x8000) | (((bits >>> 13) & 0x3ffff) - (112 << 10))
-}
-
-function run(
-  arena: WasmArena,
-  precision: Precision,
-  weights: QuantizedWeights,
-  at: Stored,
-  x: Float32Array,
-  options: { begin?: number; end?: number; index?: readonly number[] } = {},
-): Float32Array {
-  const { rows, cols, bits, group } = weights
-  const { kernels } = arena
-  const { begin = 0, end = rows, index } = options
-  const tokens = index?.length ?? x.length / cols
-  const inputs = x.length / cols
-  const record = activationBytes(cols, bits, group, precision)
-  const activations = arena.allocate(record * inputs)
-  const rowsIn = arena.putRows(x, cols, rowStride(cols))
-  const prepare = precision === 'fast' ? kernels.prepareFast : kernels.prepareExact
-  const matmul = precision === 'fast' ? kernels.matmulFast : kernels.matmulExact
-  const half = inputs >> 1
-  prepare(activations, record, rowsIn, rowStride(cols), cols, bits, group, 0, half)
-  prepare(activations, record, rowsIn, rowStride(cols), cols, bits, group, half, inputs)
-  const stride = rowStride(rows)
-  const out = arena.putRows(new Float32Array(tokens * rows).fill(Number.NaN), rows, stride)
-  // Token t of the output takes input index[t] and goes to row tokens - 1 - t.
-  const actIndex = index ? arena.put(Uint32Array.from(index)) : 0
-  const outIndex = index ? arena.put(Uint32Array.from(index.keys(), t => tokens - 1 - t)) : 0
-  matmul(
-    ...([out, stride, outIndex, at.weight, at.scales, at.biases, at.type, bits, group, cols, begin, end] as const),
-    ...([activations, record, actIndex, tokens, arena.allocate(matmulScratchBytes(record))] as const),
-  )
-  return arena.readRows(out, tokens, rows, stride)
-}
 
 /** What int8 activations mean: the nearest (half to even) of 255 steps up to the group's maximum, in float32. */
 function quantizedActivations(x: Float32Array, group: number): Float32Array {
@@ -121,13 +36,9 @@ function halfToEven(value: number): number {
   return value + 1.5 * 2 ** 52 - 1.5 * 2 ** 52
 }
 
-function make({ bits, group, groups, rows, tokens, seed }: Shape): { weights: QuantizedWeights; x: Float32Array } {
-  const random = seededRandom(seed)
-  const cols = groups * group
-  return { weights: randomQuantized(random, rows, cols, bits, group), x: randomFloats(random, tokens * cols) }
-}
+const { simd: best } = await loadKernels()
 
-describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
+describe.each<SimdLevel>([...new Set([best, 'relaxed', 'baseline'] as const)])('matrices, %s SIMD', simd => {
   let arena: WasmArena
   beforeAll(async () => {
     arena = await WasmArena.create(simd)
@@ -135,10 +46,15 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
 
   test('exact: the reference’s product', () => {
     fc.assert(
-      fc.property(shapes, shape => {
+      fc.property(productShapes, shape => {
         arena.reset()
-        const { weights, x } = make(shape)
-        expectProduct(run(arena, 'exact', weights, store(arena, weights, shape.half), x), weights, x, KERNEL)
+        const { weights, x } = makeProduct(shape)
+        expectProduct(
+          runProduct(arena, 'exact', weights, storeMatrix(arena, weights, shape.half), x),
+          weights,
+          x,
+          KERNEL,
+        )
       }),
       { numRuns: 120 },
     )
@@ -146,10 +62,10 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
 
   test('fast: the product with rounded activations', () => {
     fc.assert(
-      fc.property(shapes, shape => {
+      fc.property(productShapes, shape => {
         arena.reset()
-        const { weights, x } = make(shape)
-        const got = run(arena, 'fast', weights, store(arena, weights, shape.half), x)
+        const { weights, x } = makeProduct(shape)
+        const got = runProduct(arena, 'fast', weights, storeMatrix(arena, weights, shape.half), x)
         expectProduct(got, weights, quantizedActivations(x, shape.group), TIGHT)
         if (got.length >= 16) expect(cosine(got, matVec(weights, x))).toBeGreaterThan(0.999)
       }),
@@ -159,25 +75,25 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
 
   test.each<Precision>(['fast', 'exact'])('%s: the same bits for one token or many, a slice or all rows', precision => {
     fc.assert(
-      fc.property(shapes, fc.nat(), (shape, cut) => {
+      fc.property(productShapes, fc.nat(), (shape, cut) => {
         arena.reset()
-        const { weights, x } = make(shape)
+        const { weights, x } = makeProduct(shape)
         const { rows, cols } = weights
         const { tokens } = shape
-        const at = store(arena, weights, shape.half)
-        const whole = run(arena, precision, weights, at, x)
+        const at = storeMatrix(arena, weights, shape.half)
+        const whole = runProduct(arena, precision, weights, at, x)
         for (let t = 0; t < tokens; t++) {
-          const one = run(arena, precision, weights, at, x.slice(t * cols, (t + 1) * cols))
+          const one = runProduct(arena, precision, weights, at, x.slice(t * cols, (t + 1) * cols))
           expectSameBits(one, whole.slice(t * rows, (t + 1) * rows), `token ${t}`)
         }
         const begin = cut % (rows + 1)
-        const slice = run(arena, precision, weights, at, x, { begin })
+        const slice = runProduct(arena, precision, weights, at, x, { begin })
         for (let t = 0; t < tokens; t++) {
           expectSameBits(slice.slice(t * rows + begin, (t + 1) * rows), whole.slice(t * rows + begin, (t + 1) * rows))
           expect(slice.subarray(t * rows, t * rows + begin).every(Number.isNaN)).toBe(true)
         }
         const index = Array.from({ length: tokens }, (_, t) => (t * 7 + cut) % tokens)
-        const indexed = run(arena, precision, weights, at, x, { index })
+        const indexed = runProduct(arena, precision, weights, at, x, { index })
         for (let t = 0; t < tokens; t++) {
           const to = (tokens - 1 - t) * rows
           expectSameBits(indexed.slice(to, to + rows), whole.slice(index[t] * rows, (index[t] + 1) * rows))
@@ -196,13 +112,13 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
           ...randomQuantized(seededRandom(bits), 3, cols, bits, group),
           packed: new Uint32Array((3 * cols * bits) / 32).fill(0xffffffff),
         }
-        const at = store(arena, weights, false)
+        const at = storeMatrix(arena, weights, false)
         // All activations at ±127 steps against the largest weights: no lane may overflow.
         for (const value of [1, -1]) {
           const x = new Float32Array(2 * cols).fill(value)
-          expectClose(run(arena, 'fast', weights, at, x), matVec(weights, x), TIGHT)
+          expectClose(runProduct(arena, 'fast', weights, at, x), matVec(weights, x), TIGHT)
         }
-        expect([...run(arena, 'fast', weights, at, new Float32Array(cols))]).toEqual([0, 0, 0])
+        expect([...runProduct(arena, 'fast', weights, at, new Float32Array(cols))]).toEqual([0, 0, 0])
       }
     }
   })
@@ -213,7 +129,7 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
       arena.reset()
       const x = randomFloats(seededRandom(6), 256)
       x[77] = bad
-      const got = run(arena, precision, weights, store(arena, weights, false), x)
+      const got = runProduct(arena, precision, weights, storeMatrix(arena, weights, false), x)
       expect(got.some(Number.isFinite)).toBe(false)
     }
   })
@@ -258,11 +174,11 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
 
   test('an embedding row is bit-exact', () => {
     fc.assert(
-      fc.property(shapes, shape => {
+      fc.property(productShapes, shape => {
         arena.reset()
-        const { weights } = make(shape)
+        const { weights } = makeProduct(shape)
         const { cols, bits, group, rows } = weights
-        const at = store(arena, weights, shape.half)
+        const at = storeMatrix(arena, weights, shape.half)
         const out = arena.floats(cols)
         arena.kernels.dequantizeRow(out, at.weight, at.scales, at.biases, at.type, bits, group, cols, rows - 1)
         expectSameBits(arena.read(out, cols), dequantizeRow(weights, rows - 1))
@@ -300,11 +216,11 @@ describe.each<SimdLevel>(['relaxed', 'baseline'])('matrices, %s SIMD', simd => {
 test('fast products of both builds differ by rounding alone', async () => {
   const builds = [await WasmArena.create('relaxed'), await WasmArena.create('baseline')]
   fc.assert(
-    fc.property(shapes, shape => {
-      const { weights, x } = make(shape)
+    fc.property(productShapes, shape => {
+      const { weights, x } = makeProduct(shape)
       const [a, b] = builds.map(arena => {
         arena.reset()
-        return run(arena, 'fast', weights, store(arena, weights, shape.half), x)
+        return runProduct(arena, 'fast', weights, storeMatrix(arena, weights, shape.half), x)
       })
       expectClose(a, b, TIGHT, 'baseline beside relaxed', productSize(weights, x))
     }),

@@ -231,7 +231,7 @@ describe('moeflux doctor', () => {
     const { code, stdout } = await run('doctor', '--json')
     expect(code).toBe(0)
     const findings = JSON.parse(stdout)
-    expect(findings.wasm.simd).toMatch(/relaxed|baseline/)
+    expect(findings.wasm.simd).toMatch(/^(dot-product|relaxed|baseline)$/)
     expect(findings.memory.free).toBeGreaterThan(0)
     expect(findings.disk.speeds).toHaveLength(3)
     expect(findings.auto.reason).not.toBe('')

@@ -21,6 +21,7 @@ declare global {
 
 const wasmHost = browserHost({
   kernels: {
+    'dot-product': new URL('/dist/compute/wasm/kernels.dot-product.wasm', location.href),
     relaxed: new URL('/dist/compute/wasm/kernels.relaxed.wasm', location.href),
     baseline: new URL('/dist/compute/wasm/kernels.baseline.wasm', location.href),
   },

@@ -40,7 +40,11 @@ async function openInTab(threads: number, simd: SimdLevel): Promise<GatedWasm> {
   const gate = new StepGate()
   const kernelUrl = (name: SimdLevel) => new URL(`/dist/compute/wasm/kernels.${name}.wasm`, location.href)
   const wasmHost = browserHost({
-    kernels: { relaxed: kernelUrl('relaxed'), baseline: kernelUrl('baseline') },
+    kernels: {
+      'dot-product': kernelUrl('dot-product'),
+      relaxed: kernelUrl('relaxed'),
+      baseline: kernelUrl('baseline'),
+    },
     startCompute: () => new Worker('/dist/browser/compute.worker.js', { type: 'module' }),
   })
   const packed = await openPacked(folder)

@@ -10,7 +10,7 @@
 // one token each unit. Hot loops test at their end, because only then are constants kept out of them.
 //
 // Type parameters as in matmulFast.ts.
-import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
+import { dotBytes, dotWords, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
 import { kept } from './kept'
 import { PAIR_BYTES, pairedSums, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TILE_UNIT } from './layout'
 
@@ -213,7 +213,7 @@ function oneToken<B, U, T>(
   const x1 = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 16)
   const x2 = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 32)
   const x3 = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 48)
-  const sums = merge(sums16(p0, p1, p2, p3, x0, x1, x2, x3), sums16(q0, q1, q2, q3, x0, x1, x2, x3))
+  const sums = merge(unitDot(p0, p1, p2, p3, x0, x1, x2, x3), unitDot(q0, q1, q2, q3, x0, x1, x2, x3))
   const xScale = v128.load(x, ((sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) + (sizeof<U>() - 1) * 4) * TILE_UNIT + 64)
   const acc = v128.load(scratch, (sizeof<T>() == 8 ? 3 : sizeof<T>() >> 1) * 32 + (sizeof<U>() - 1) * 16 + TILE_ACCUMULATORS)
   v128.store(
@@ -356,18 +356,19 @@ function unitSums<B, U>(w: usize, w2: usize, x: usize, mask: v128): v128 {
   const p1 = unpacked<B, U, u16>(w, mask)
   const p2 = unpacked<B, U, u32>(w, mask)
   const p3 = unpacked<B, U, u64>(w, mask)
-  const first = sums16(p0, p1, p2, p3, x0, x1, x2, x3)
+  const first = unitDot(p0, p1, p2, p3, x0, x1, x2, x3)
   const q0 = unpacked<B, U, u8>(w2, mask)
   const q1 = unpacked<B, U, u16>(w2, mask)
   const q2 = unpacked<B, U, u32>(w2, mask)
   const q3 = unpacked<B, U, u64>(w2, mask)
-  return merge(first, sums16(q0, q1, q2, q3, x0, x1, x2, x3))
+  return merge(first, unitDot(q0, q1, q2, q3, x0, x1, x2, x3))
 }
 
-/** Eight 16-bit sums of eight products each, at most 8 · 15 · 127 = 15240. */
+/** Eight 16-bit sums of eight products each, at most 8 · 15 · 127 = 15240; or four of 32 bits, of sixteen. */
 // @ts-ignore: decorator
 @inline
-function sums16(q0: v128, q1: v128, q2: v128, q3: v128, x0: v128, x1: v128, x2: v128, x3: v128): v128 {
+function unitDot(q0: v128, q1: v128, q2: v128, q3: v128, x0: v128, x1: v128, x2: v128, x3: v128): v128 {
+  if (DOT_PRODUCTS) return dotWords(x3, q3, dotWords(x2, q2, dotWords(x1, q1, dotWords(x0, q0, i32x4.splat(0)))))
   if (ASC_FEATURE_RELAXED_SIMD) {
     return i16x8.add(i16x8.add(i16x8.add(dotBytes(x0, q0), dotBytes(x1, q1)), dotBytes(x2, q2)), dotBytes(x3, q3))
   }
@@ -382,6 +383,7 @@ function sums16(q0: v128, q1: v128, q2: v128, q3: v128, x0: v128, x1: v128, x2: 
 // @ts-ignore: decorator
 @inline
 function merge(a: v128, b: v128): v128 {
+  if (DOT_PRODUCTS) return i32x4.add(v128.shuffle<i64>(a, b, 0, 2), v128.shuffle<i64>(a, b, 1, 3))
   return i32x4.extadd_pairwise_i16x8_s(i16x8.add(v128.shuffle<i64>(a, b, 0, 2), v128.shuffle<i64>(a, b, 1, 3)))
 }
 

@@ -1,7 +1,7 @@
-// What kernels share: multiply-add and integer dot products that differ between the two builds, horizontal sums in a
+// What kernels share: multiply-add and integer dot products that differ between the builds (kernels.ts), horizontal sums in a
 // fixed order, and exp, sigmoid and log1p by polynomials (within 2 ulp, no tables: the module has no data in memory).
 
-/** a · b + c; fused where the relaxed build runs on hardware that fuses, always or never on one machine. */
+/** a · b + c; fused where a build with relaxed SIMD runs on hardware that fuses, always or never on one machine. */
 // @ts-ignore: decorator
 @inline
 export function madd(a: v128, b: v128, c: v128): v128 {
@@ -9,11 +9,21 @@ export function madd(a: v128, b: v128, c: v128): v128 {
   return f32x4.add(f32x4.mul(a, b), c)
 }
 
-/** i16x8 of x[2i] · q[2i] + x[2i + 1] · q[2i + 1]; x signed bytes, q bytes below 16. Relaxed build only. */
+/** i16x8 of x[2i] · q[2i] + x[2i + 1] · q[2i + 1]; x signed bytes, q bytes below 16. Relaxed SIMD only. */
 // @ts-ignore: decorator
 @inline
 export function dotBytes(x: v128, q: v128): v128 {
   return i16x8.relaxed_dot_i8x16_i7x16_s(x, q)
+}
+
+/**
+ * i32x4 of Σ x[4i + j] · q[4i + j] over four j, and c; x signed bytes, q bytes below 16. Only for the build with dot products
+ * (DOT_PRODUCTS, see kernels.ts): where the processor has none, these are five instructions.
+ */
+// @ts-ignore: decorator
+@inline
+export function dotWords(x: v128, q: v128, c: v128): v128 {
+  return i32x4.relaxed_dot_i8x16_i7x16_add_s(x, q, c)
 }
 
 /** (a0 + a2) + (a1 + a3). */

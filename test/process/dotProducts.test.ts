@@ -1,0 +1,40 @@
+// The build with dot products computes what that of relaxed SIMD does, to the bit, on any processor: where it has no such
+// instruction, the engine makes it of others. On x86, V8 11 (Node 20) does so wrongly before it optimizes, which is why that build
+// is not taken there: here it optimizes at once, which is a flag of a whole process.
+import { setFlagsFromString } from 'node:v8'
+import fc from 'fast-check'
+import { beforeAll, expect, test } from 'vitest'
+import { bestSimd } from '#moeflux/compute/wasm/kernels.js'
+import { expectSameBits } from '../support/bands.js'
+import { makeProduct, productShapes, runProduct, storeMatrix } from '../support/quantizedProducts.js'
+import { WasmArena } from '../support/wasmArena.js'
+
+let arenas: readonly WasmArena[]
+beforeAll(async () => {
+  if (process.versions.v8.startsWith('11.')) setFlagsFromString('--no-liftoff')
+  arenas = await Promise.all([WasmArena.create('relaxed'), WasmArena.create('dot-product')])
+})
+
+test('fast products are those of relaxed SIMD, to the bit', () => {
+  fc.assert(
+    fc.property(productShapes, fc.boolean(), (shape, isFull) => {
+      const { weights, x } = makeProduct(shape)
+      // The largest codes times the largest inputs: no lane may overflow.
+      if (isFull) {
+        weights.packed.fill(0xffffffff)
+        x.fill(shape.seed % 2 === 0 ? 1 : -1)
+      }
+      const [want, got] = arenas.map(arena => {
+        arena.reset()
+        return runProduct(arena, 'fast', weights, storeMatrix(arena, weights, shape.half), x)
+      })
+      expectSameBits(got, want)
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('that build is the best one where the processor has such products, or may have', () => {
+  expect(['dot-product', 'relaxed']).toContain(bestSimd())
+  if (process.arch === 'arm64') expect(bestSimd()).toBe('dot-product')
+})
