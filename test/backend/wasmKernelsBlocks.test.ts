@@ -1,102 +1,24 @@
-// Products of weights in blocks, on both SIMD builds: every format with its tails against plain arithmetic on its values; many
+// Products of weights in blocks, on the builds that run here: every format with its tails against plain arithmetic on its values; many
 // tokens against one at a time, and slices against the whole, bit by bit.
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { matVec } from '#moeflux/compute/reference/matVec.js'
-import {
-  activationBytes,
-  blockActivationBytes,
-  blockScratchBytes,
-  type SimdLevel,
-} from '#moeflux/compute/wasm/kernels.js'
-import {
-  BLOCK_FORMATS,
-  type BlockSpan,
-  blockShift,
-  dequantizeBlocks,
-  hasLaneSums,
-  isNibbles,
-} from '#moeflux/model/blockFormats.js'
+import { blockScratchBytes, type SimdLevel } from '#moeflux/compute/wasm/kernels.js'
+import { loadKernels } from '#moeflux/compute/wasm/loadKernels.js'
+import { BLOCK_FORMATS, dequantizeBlocks } from '#moeflux/model/blockFormats.js'
 import { expectClose, expectSameBits } from '../support/bands.js'
+import { blockShapes, makeBlocks, runBlocks, storeBlocks } from '../support/blockProducts.js'
 import { expectProduct } from '../support/products.js'
+import { quantizedActivations } from '../support/quantizedProducts.js'
 import { randomFloats, seededRandom } from '../support/random.js'
-import { type RandomBlocks, randomBlocks } from '../support/randomBlocks.js'
-import { rowStride, WasmArena } from '../support/wasmArena.js'
+import { randomBlocks } from '../support/randomBlocks.js'
+import { WasmArena } from '../support/wasmArena.js'
 
 const TIGHT = { cosine: 0.9999999, maxDifference: 2e-5 }
 
-interface Place {
-  readonly weight: number
-  readonly scales: number
-}
+const { simd: best } = await loadKernels()
 
-function run(
-  arena: WasmArena,
-  precision: 'fast' | 'exact',
-  { format, span, rows, cols }: RandomBlocks,
-  at: Place,
-  x: Float32Array,
-  { begin = 0, end = rows, index }: { begin?: number; end?: number; index?: readonly number[] } = {},
-): Float32Array {
-  const { kernels } = arena
-  const inputs = x.length / cols
-  const tokens = index?.length ?? inputs
-  const rowsIn = arena.putRows(x, cols, rowStride(cols))
-  const stride = rowStride(rows)
-  const out = arena.putRows(new Float32Array(tokens * rows).fill(Number.NaN), rows, stride)
-  const inIndex = index ? arena.put(Uint32Array.from(index)) : 0
-  const outIndex = index ? arena.put(Uint32Array.from(index.keys(), t => tokens - 1 - t)) : 0
-  const scratch = arena.allocate(blockScratchBytes(cols))
-  const common = [out, stride, outIndex, at.weight, at.scales, format.kernel, span, cols, begin, end] as const
-  if (precision === 'exact') {
-    const record = isNibbles(format) ? activationBytes(cols, 4, 32, 'exact') : rowStride(cols)
-    const records = isNibbles(format) ? arena.allocate(record * inputs) : rowsIn
-    if (isNibbles(format)) kernels.prepareExact(records, record, rowsIn, rowStride(cols), cols, 4, 32, 0, inputs)
-    kernels.matmulBlocksExact(...common, records, record, inIndex, tokens, scratch)
-  } else {
-    const record = blockActivationBytes(cols, format.group)
-    const records = arena.allocate(record * inputs)
-    const { bits, group } = format
-    const args = [
-      records,
-      record,
-      rowsIn,
-      rowStride(cols),
-      cols,
-      bits,
-      group,
-      blockShift(format),
-      hasLaneSums(format),
-    ] as const
-    kernels.prepareBlocks(...args, 0, inputs >> 1)
-    kernels.prepareBlocks(...args, inputs >> 1, inputs)
-    kernels.matmulBlocks(...common, records, record, inIndex, tokens, scratch)
-  }
-  return arena.readRows(out, tokens, rows, stride)
-}
-
-/** What int8 activations mean: the nearest (half to even) of 255 steps up to the group's maximum, in float32. */
-function quantizedActivations(x: Float32Array, group: number): Float32Array {
-  const out = new Float32Array(x.length)
-  for (let start = 0; start < x.length; start += group) {
-    const high = x.subarray(start, start + group).reduce((a, b) => Math.max(a, Math.abs(b)), 0)
-    const inverse = Math.fround(127 / high)
-    const nearest = (value: number) => value + 1.5 * 2 ** 52 - 1.5 * 2 ** 52
-    for (let i = start; i < start + group; i++) out[i] = (nearest(Math.fround(x[i] * inverse)) * high) / 127
-  }
-  return out
-}
-
-const shapes = fc.record({
-  name: fc.constantFrom(...BLOCK_FORMATS.keys()),
-  span: fc.constantFrom<BlockSpan>(128, 256),
-  units: fc.integer({ min: 1, max: 13 }),
-  rows: fc.integer({ min: 1, max: 7 }),
-  tokens: fc.oneof(fc.constant(1), fc.integer({ min: 1, max: 5 }), fc.integer({ min: 1, max: 36 })),
-  seed: fc.integer({ min: 1, max: 2 ** 31 }),
-})
-
-describe.each(['relaxed', 'baseline'] as const)('%s', (simd: SimdLevel) => {
+describe.each<SimdLevel>([...new Set([best, 'relaxed', 'baseline'] as const)])('%s', simd => {
   let arena: WasmArena
   beforeAll(async () => {
     arena = await WasmArena.create(simd)
@@ -134,26 +56,24 @@ describe.each(['relaxed', 'baseline'] as const)('%s', (simd: SimdLevel) => {
 
   test('products of random shapes', () => {
     fc.assert(
-      fc.property(shapes, ({ name, span, units, rows, tokens, seed }) => {
+      fc.property(blockShapes, shape => {
         arena.reset()
-        const format = BLOCK_FORMATS.get(name)!
-        const isProduct = format.scale === 'product'
-        const cols = isProduct ? span * Math.ceil(units / 2) : 32 * units
-        const blocks = randomBlocks(format, isProduct ? span : 0, rows, cols, seed)
-        const at = { weight: arena.put(blocks.weight, 4), scales: arena.put(blocks.scales, 1) }
-        const x = randomFloats(seededRandom(seed + 1), tokens * cols)
+        const { blocks, x } = makeBlocks(shape)
+        const { format, cols } = blocks
+        const { rows, tokens } = shape
+        const at = storeBlocks(arena, blocks)
         const plain = { kind: 'plain', rows, cols, values: blocks.values } as const
         for (const precision of ['fast', 'exact'] as const) {
-          const all = run(arena, precision, blocks, at, x)
+          const all = runBlocks(arena, precision, blocks, at, x)
           const inputs = precision === 'fast' ? quantizedActivations(x, format.group) : x
           expectProduct(all, plain, inputs, TIGHT)
-          const slices = run(arena, precision, blocks, at, x, { end: rows >> 1 })
-          const rest = run(arena, precision, blocks, at, x, { begin: rows >> 1 })
+          const slices = runBlocks(arena, precision, blocks, at, x, { end: rows >> 1 })
+          const rest = runBlocks(arena, precision, blocks, at, x, { begin: rows >> 1 })
           for (let i = 0; i < all.length; i++) if (i % rows >= rows >> 1) slices[i] = rest[i]
           expectSameBits(slices, all)
-          const last = run(arena, precision, blocks, at, x, { index: [tokens - 1] })
+          const last = runBlocks(arena, precision, blocks, at, x, { index: [tokens - 1] })
           expectSameBits(last, all.subarray((tokens - 1) * rows))
-          const turned = run(arena, precision, blocks, at, x, { index: [...Array(tokens).keys()].reverse() })
+          const turned = runBlocks(arena, precision, blocks, at, x, { index: [...Array(tokens).keys()].reverse() })
           expectSameBits(turned, all)
         }
       }),
@@ -176,7 +96,7 @@ describe.each(['relaxed', 'baseline'] as const)('%s', (simd: SimdLevel) => {
         const blocks = { format, span, rows: 1, cols: 256, weight, scales, values } as const
         const x = new Float32Array(tokens * 256).fill(-1)
         const want = matVec({ kind: 'plain', rows: 1, cols: 256, values }, x)
-        expectClose(run(arena, 'fast', blocks, at, x), want, TIGHT)
+        expectClose(runBlocks(arena, 'fast', blocks, at, x), want, TIGHT)
       }
     }
   })
@@ -188,7 +108,7 @@ describe.each(['relaxed', 'baseline'] as const)('%s', (simd: SimdLevel) => {
       const at = { weight: arena.put(blocks.weight), scales: arena.put(blocks.scales) }
       const x = randomFloats(seededRandom(5), 2 * 256)
       x[77] = Number.NaN
-      const out = run(arena, 'fast', blocks, at, x)
+      const out = runBlocks(arena, 'fast', blocks, at, x)
       expect([...out.subarray(0, 2)].every(Number.isNaN), format.name).toBe(true)
       expect([...out.subarray(2)].every(Number.isFinite), format.name).toBe(true)
     }

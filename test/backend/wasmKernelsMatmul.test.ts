@@ -15,26 +15,19 @@ import { loadKernels } from '#moeflux/compute/wasm/loadKernels.js'
 import { expectClose, expectSameBits, KERNEL } from '../support/bands.js'
 import { cosine } from '../support/closeness.js'
 import { expectProduct, productSize } from '../support/products.js'
-import { makeProduct, productShapes, runProduct, storeMatrix, toBf16, toF16 } from '../support/quantizedProducts.js'
+import {
+  makeProduct,
+  productShapes,
+  quantizedActivations,
+  runProduct,
+  storeMatrix,
+  toBf16,
+  toF16,
+} from '../support/quantizedProducts.js'
 import { randomFloats, randomQuantized, seededRandom } from '../support/random.js'
 import { rowStride, WasmArena } from '../support/wasmArena.js'
 
 const TIGHT = { cosine: 0.9999999, maxDifference: 1e-5 }
-
-/** What int8 activations mean: the nearest (half to even) of 255 steps up to the group's maximum, in float32. */
-function quantizedActivations(x: Float32Array, group: number): Float32Array {
-  const out = new Float32Array(x.length)
-  for (let start = 0; start < x.length; start += group) {
-    const high = x.subarray(start, start + group).reduce((a, b) => Math.max(a, Math.abs(b)), 0)
-    const inverse = Math.fround(127 / high)
-    for (let i = start; i < start + group; i++) out[i] = (halfToEven(Math.fround(x[i] * inverse)) * high) / 127
-  }
-  return out
-}
-
-function halfToEven(value: number): number {
-  return value + 1.5 * 2 ** 52 - 1.5 * 2 ** 52
-}
 
 const { simd: best } = await loadKernels()
 

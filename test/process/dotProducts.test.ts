@@ -6,6 +6,7 @@ import fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
 import { bestSimd } from '#moeflux/compute/wasm/kernels.js'
 import { expectSameBits } from '../support/bands.js'
+import { blockShapes, makeBlocks, runBlocks, storeBlocks } from '../support/blockProducts.js'
 import { makeProduct, productShapes, runProduct, storeMatrix } from '../support/quantizedProducts.js'
 import { WasmArena } from '../support/wasmArena.js'
 
@@ -27,6 +28,24 @@ test('fast products are those of relaxed SIMD, to the bit', () => {
       const [want, got] = arenas.map(arena => {
         arena.reset()
         return runProduct(arena, 'fast', weights, storeMatrix(arena, weights, shape.half), x)
+      })
+      expectSameBits(got, want)
+    }),
+    { numRuns: 300 },
+  )
+})
+
+test('so are those of blocks', () => {
+  fc.assert(
+    fc.property(blockShapes, fc.boolean(), (shape, isFull) => {
+      const { blocks, x } = makeBlocks(shape)
+      if (isFull) {
+        blocks.weight.fill(0xff)
+        x.fill(shape.seed % 2 === 0 ? 1 : -1)
+      }
+      const [want, got] = arenas.map(arena => {
+        arena.reset()
+        return runBlocks(arena, 'fast', blocks, storeBlocks(arena, blocks), x)
       })
       expectSameBits(got, want)
     }),

@@ -101,3 +101,18 @@ export function makeProduct({ bits, group, groups, rows, tokens, seed }: Shape):
   const cols = groups * group
   return { weights: randomQuantized(random, rows, cols, bits, group), x: randomFloats(random, tokens * cols) }
 }
+
+/** What int8 activations mean: the nearest (half to even) of 255 steps up to the group's maximum, in float32. */
+export function quantizedActivations(x: Float32Array, group: number): Float32Array {
+  const out = new Float32Array(x.length)
+  for (let start = 0; start < x.length; start += group) {
+    const high = x.subarray(start, start + group).reduce((a, b) => Math.max(a, Math.abs(b)), 0)
+    const inverse = Math.fround(127 / high)
+    for (let i = start; i < start + group; i++) out[i] = (halfToEven(Math.fround(x[i] * inverse)) * high) / 127
+  }
+  return out
+}
+
+function halfToEven(value: number): number {
+  return value + 1.5 * 2 ** 52 - 1.5 * 2 ** 52
+}

@@ -12,7 +12,7 @@ import {
   codes, copyTail, doubledScales, factorOfMinima, fourMinima, fourScales, headerBytes, isProduct, isWide, lastFactor, pairs, spanFactors,
   storeBooks, TAIL_BYTES, turnGroups, turnWords, unitScaleBytes,
 } from './nibbleSums'
-import { madd, sumLanes } from './simd'
+import { dotWords, madd, sumLanes } from './simd'
 
 // In scratch behind TILE_ACCUMULATORS: [8 tokens, 2 rows] accumulators, [2 units, 8 tokens, 2 rows] integer sums, books of codes,
 // two tails, and the mask of nibbles and ones, which come from there so that V8 does not make them anew at each use (kept.ts). Then the records, unit by unit and token by token: [2 halves, 4] vectors, scale, sum.
@@ -185,6 +185,13 @@ function sumToken<H>(
   const x1 = v128.load(x, (sizeof<H>() - 1) * 64 + 16)
   const x2 = v128.load(x, (sizeof<H>() - 1) * 64 + 32)
   const x3 = v128.load(x, (sizeof<H>() - 1) * 64 + 48)
+  if (DOT_PRODUCTS) {
+    const before = sizeof<H>() == 2 ? v128.load(scratch, TILE_ACCUMULATORS + SUMS) : i32x4.splat(0)
+    const before2 = sizeof<H>() == 2 ? v128.load(scratch, TILE_ACCUMULATORS + SUMS + 16) : before
+    v128.store(scratch, dotFour(x0, x1, x2, x3, p0, p1, p2, p3, before), TILE_ACCUMULATORS + SUMS)
+    v128.store(scratch, dotFour(x0, x1, x2, x3, q0, q1, q2, q3, before2), TILE_ACCUMULATORS + SUMS + 16)
+    return
+  }
   let p = i16x8.add(i16x8.add(i16x8.add(pairs(x0, p0), pairs(x1, p1)), pairs(x2, p2)), pairs(x3, p3))
   let q = i16x8.add(i16x8.add(i16x8.add(pairs(x0, q0), pairs(x1, q1)), pairs(x2, q2)), pairs(x3, q3))
   if (sizeof<H>() == 2) {
@@ -211,8 +218,8 @@ function addSpan<C, S, N, L>(s: usize, s2: usize, x: usize, scratch: usize): voi
 @inline
 function addSpanRow<C, S, N, L>(s: usize, factor: v128, minimaFactor: v128, x: usize, scratch: usize): void {
   const groups: usize = 4 * sizeof<L>()
-  const scale = doubledScales(s + headerBytes<S>())
-  const scale2 = sizeof<L>() == 2 ? doubledScales(s + headerBytes<S>() + 4) : scale
+  const scale = spanScales(s + headerBytes<S>())
+  const scale2 = sizeof<L>() == 2 ? spanScales(s + headerBytes<S>() + 4) : scale
   const minima = fourMinima<S>(s, groups, 0)
   const minima2 = sizeof<L>() == 2 ? fourMinima<S>(s, groups, 4) : minima
   spanToken<C, N, L>(scale, scale2, minima, minima2, factor, minimaFactor, x, scratch)
@@ -234,10 +241,10 @@ function addSpanRow<C, S, N, L>(s: usize, factor: v128, minimaFactor: v128, x: u
 function spanToken<C, N, L>(
   scale: v128, scale2: v128, minima: v128, minima2: v128, factor: v128, minimaFactor: v128, x: usize, scratch: usize,
 ): void {
-  let sum = f32x4.mul(f32x4.convert_i32x4_s(integers<C>(scale, scratch)), v128.load(x, 128))
+  let sum = f32x4.mul(scaledSums<C>(scale, scratch), v128.load(x, 128))
   let least = f32x4.mul(minima, v128.load(x, 144))
   if (sizeof<L>() == 2) {
-    sum = madd(f32x4.convert_i32x4_s(integers<C>(scale2, scratch + UNIT_SUMS)), v128.load(x + tileUnit<N>(), 128), sum)
+    sum = madd(scaledSums<C>(scale2, scratch + UNIT_SUMS), v128.load(x + tileUnit<N>(), 128), sum)
     least = madd(minima2, v128.load(x + tileUnit<N>(), 144), least)
   }
   const acc = madd(sum, factor, v128.load(scratch, TILE_ACCUMULATORS))
@@ -272,15 +279,56 @@ function unitToken<C>(scale: v128, scale2: v128, ones: v128, x: usize, scratch: 
   const xScale = v128.load(x, 128)
   const shifts = v128.load(x, 144)
   if (isWide<C>()) {
-    const sum = madd(f32x4.convert_i32x4_s(integers<C>(ones, scratch)), f32x4.mul(scale, xScale), acc)
+    const sums = f32x4.convert_i32x4_s(DOT_PRODUCTS ? words<C>(scratch) : integers<C>(ones, scratch))
+    const sum = madd(sums, f32x4.mul(scale, xScale), acc)
     v128.store(scratch, madd(scale, shifts, sum), TILE_ACCUMULATORS)
     return
   }
   const acc2 = v128.load(scratch, TILE_ACCUMULATORS + 16)
-  const p = i32x4.extadd_pairwise_i16x8_s(i16x8.add(v128.load(scratch, TILE_ACCUMULATORS + SUMS), shifts))
-  const q = i32x4.extadd_pairwise_i16x8_s(i16x8.add(v128.load(scratch, TILE_ACCUMULATORS + SUMS + 16), shifts))
+  const p = shiftedSums(v128.load(scratch, TILE_ACCUMULATORS + SUMS), shifts)
+  const q = shiftedSums(v128.load(scratch, TILE_ACCUMULATORS + SUMS + 16), shifts)
   v128.store(scratch, madd(f32x4.convert_i32x4_s(p), f32x4.mul(scale, xScale), acc), TILE_ACCUMULATORS)
   v128.store(scratch, madd(f32x4.convert_i32x4_s(q), f32x4.mul(scale2, xScale), acc2), TILE_ACCUMULATORS + 16)
+}
+
+// @ts-ignore: decorator
+@inline
+function dotFour(
+  x0: v128, x1: v128, x2: v128, x3: v128, q0: v128, q1: v128, q2: v128, q3: v128, before: v128,
+): v128 {
+  return dotWords(x3, q3, dotWords(x2, q2, dotWords(x1, q1, dotWords(x0, q0, before))))
+}
+
+/** A group's integer scale in two lanes of 16 bits; with dot products as a float, since their sums are words. */
+// @ts-ignore: decorator
+@inline
+function spanScales(s: usize): v128 {
+  const doubled = doubledScales(s)
+  return DOT_PRODUCTS ? f32x4.convert_i32x4_s(i32x4.shr_s(doubled, 16)) : doubled
+}
+
+/** Four groups' sums times their integers: exact, or rounded once, either way. */
+// @ts-ignore: decorator
+@inline
+function scaledSums<C>(scale: v128, scratch: usize): v128 {
+  if (DOT_PRODUCTS) return f32x4.mul(f32x4.convert_i32x4_s(words<C>(scratch)), scale)
+  return f32x4.convert_i32x4_s(integers<C>(scale, scratch))
+}
+
+/** Four groups' sums of codes that are shifted, with what takes the shift back. */
+// @ts-ignore: decorator
+@inline
+function shiftedSums(sums: v128, shifts: v128): v128 {
+  if (DOT_PRODUCTS) return i32x4.add(sums, i32x4.extadd_pairwise_i16x8_s(shifts))
+  return i32x4.extadd_pairwise_i16x8_s(i16x8.add(sums, shifts))
+}
+
+/** Four groups' sums, which dot products left as words. */
+// @ts-ignore: decorator
+@inline
+function words<C>(scratch: usize): v128 {
+  const sums = v128.load(scratch, TILE_ACCUMULATORS + SUMS)
+  return isWide<C>() ? i32x4.add(sums, i32x4.shl(v128.load(scratch, TILE_ACCUMULATORS + SUMS + 16), 4)) : sums
 }
 
 /** Four groups' sums times integers that are in two lanes each. */
