@@ -6,7 +6,7 @@ import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { demoModel, packTiny } from '../support/models.js'
 import { repository } from '../support/packedFiles.js'
-import { swiftShaderEnvironment } from '../support/swiftShader.js'
+import { swiftShaderEnvironment } from '../support/swiftShaderFiles.js'
 import { hybridWay } from '../support/tieredBackend.js'
 
 const timeout = 120_000

@@ -1,7 +1,7 @@
 // What the command says about adapters: a software one is used when it is asked for, with a warning, and never chosen;
 // none at all is one clear error.
 import { describe, expect, test } from 'vitest'
-import { swiftShaderEnvironment, WAIT_GENTLY } from '../support/swiftShader.js'
+import { swiftShaderEnvironment, WAIT_GENTLY } from '../support/swiftShaderFiles.js'
 import { moeflux } from './moeflux.js'
 
 const own = { MOEFLUX_HOME: '/nonexistent', NO_COLOR: '1', NODE_OPTIONS: WAIT_GENTLY }
