@@ -15,7 +15,7 @@
 // Type parameters carry constants, so that each layout is a function of its own: bits = 2 · sizeof<B> (u8, u16, u32: 2,
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
 import { rowsPaired } from './matmulPaired'
-import { dotBytes, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
+import { dotBytes, dotWords, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
 import { kept } from './kept'
 import { isPaired, storeAddresses, sumsOffset, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
@@ -372,6 +372,11 @@ function unitSums<B, G>(a: v128, b: v128, mask: v128, ones: v128, x: usize): v12
 function integerSums<B, G>(
   q0: v128, q1: v128, q2: v128, q3: v128, x0: v128, x1: v128, x2: v128, x3: v128, ones: v128,
 ): v128 {
+  if (DOT_PRODUCTS) {
+    if (sizeof<B>() == 4) return i32x4.add(twoDots(x0, q0, x1, q2), i32x4.shl(twoDots(x0, q1, x1, q3), 4))
+    const sums = twoDots(x0, q0, x1, q1)
+    return sizeof<B>() == 2 && sizeof<G>() == 1 ? sums : dotWords(x3, q3, dotWords(x2, q2, sums))
+  }
   if (sizeof<B>() == 4) {
     // 8 bits as two nibbles that meet the same activations: low + 16 · high.
     return i32x4.add(pairSums(x0, q0, x1, q2, ones), pairSums(x0, q1, x1, q3, i16x8.shl(ones, 4)))
@@ -386,6 +391,12 @@ function integerSums<B, G>(
   low = i16x8.add(i16x8.add(low, i16x8.extmul_low_i8x16_s(x2, q2)), i16x8.extmul_low_i8x16_s(x3, q3))
   high = i16x8.add(i16x8.add(high, i16x8.extmul_high_i8x16_s(x2, q2)), i16x8.extmul_high_i8x16_s(x3, q3))
   return fours(low, high, ones)
+}
+
+// @ts-ignore: decorator
+@inline
+function twoDots(x0: v128, q0: v128, x1: v128, q1: v128): v128 {
+  return dotWords(x1, q1, dotWords(x0, q0, i32x4.splat(0)))
 }
 
 // @ts-ignore: decorator
