@@ -42,12 +42,15 @@ export class StepGate {
   /** Stops a worker at its n-th passage of such a place from now on, counted from 1. */
   arm(worker: number, n: number, action: GateAction = 'hold', place: GatePlace = 'meet'): void {
     const { words } = this
+    // Who stands there goes on when it is counted again; another worker may come as soon as it is.
+    const standsThere = this.isReached && Atomics.load(words, WORKER) === worker
     Atomics.store(words, LEFT, 0)
+    if (!standsThere) this.let()
     Atomics.store(words, WORKER, worker)
     Atomics.store(words, PLACE, PLACES.indexOf(place))
     Atomics.store(words, ACTION, ACTIONS.indexOf(action))
     Atomics.store(words, LEFT, n)
-    this.let()
+    if (standsThere) this.let()
   }
 
   /** Lets the worker that stands there go on, and stops nobody any more. */
