@@ -1,18 +1,21 @@
 // The build with dot products computes what that of relaxed SIMD does, to the bit, on any processor: where it has no such
 // instruction, the engine makes it of others. On x86, V8 11 (Node 20) does so wrongly before it optimizes, which is why that build
 // is not taken there: here it optimizes at once, which is a flag of a whole process.
+import { execFileSync } from 'node:child_process'
 import { setFlagsFromString } from 'node:v8'
 import fc from 'fast-check'
 import { beforeAll, expect, test } from 'vitest'
-import { bestSimd } from '#moeflux/compute/wasm/kernels.js'
 import { expectSameBits } from '../support/bands.js'
 import { blockShapes, makeBlocks, runBlocks, storeBlocks } from '../support/blockProducts.js'
 import { makeProduct, productShapes, runProduct, storeMatrix } from '../support/quantizedProducts.js'
 import { WasmArena } from '../support/wasmArena.js'
 
+const kernels = import.meta.resolve('#moeflux/compute/wasm/loadKernels.js')
+const isV8Of11 = process.versions.v8.startsWith('11.')
+
 let arenas: readonly WasmArena[]
 beforeAll(async () => {
-  if (process.versions.v8.startsWith('11.')) setFlagsFromString('--no-liftoff')
+  if (isV8Of11) setFlagsFromString('--no-liftoff')
   arenas = await Promise.all([WasmArena.create('relaxed'), WasmArena.create('dot-product')])
 })
 
@@ -53,7 +56,13 @@ test('so are those of blocks', () => {
   )
 })
 
-test('that build is the best one where the processor has such products, or may have', () => {
-  expect(['dot-product', 'relaxed']).toContain(bestSimd())
-  if (process.arch === 'arm64') expect(bestSimd()).toBe('dot-product')
+// Without that flag, as users start it.
+test('it is taken where the instruction is right from the start, and not where it is wrong', () => {
+  const script = `
+    const { loadKernels } = await import(${JSON.stringify(kernels)})
+    console.log((await loadKernels()).simd)`
+  const simd = execFileSync(process.execPath, ['--input-type=module', '-e', script], { encoding: 'utf8' }).trim()
+  if (process.arch === 'arm64') expect(simd).toBe('dot-product')
+  else if (isV8Of11) expect(simd).toBe('relaxed')
+  else expect(['dot-product', 'relaxed']).toContain(simd) // as the processor is
 })
