@@ -113,23 +113,18 @@ const steps = {
     const sources = join(root, 'src/compute/wasm/assembly')
     const inputs = [...readdirSync(sources).map(name => join(sources, name)), fileURLToPath(import.meta.url)]
     const relaxed = ['--enable', 'relaxed-simd']
-    const builds = { baseline: [], relaxed, 'dot-product': relaxed }
+    const dots = isOn => ['--use', `DOT_PRODUCTS=${isOn ? 1 : 0}`]
+    const builds = {
+      baseline: dots(false),
+      relaxed: [...relaxed, ...dots(false)],
+      'dot-product': [...relaxed, ...dots(true)],
+    }
     mkdirSync(join(root, 'dist/compute/wasm'), { recursive: true })
     await Promise.all(
       Object.entries(builds).map(async ([name, features]) => {
         const outFile = `dist/compute/wasm/kernels.${name}.wasm`
         if (isNewer(join(root, outFile), inputs)) return
-        const dots = `DOT_PRODUCTS=${name === 'dot-product' ? 1 : 0}`
-        await assemble(
-          join(sources, 'index.ts'),
-          outFile,
-          '--enable',
-          'simd',
-          ...sharedMemory,
-          ...features,
-          '--use',
-          dots,
-        )
+        await assemble(join(sources, 'index.ts'), outFile, '--enable', 'simd', ...sharedMemory, ...features)
       }),
     )
   },

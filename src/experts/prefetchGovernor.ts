@@ -9,9 +9,8 @@
 import { middleOf } from './middleOf.js'
 
 const FIRST_STEPS = 32 // with prefetch and without a judgement, while the cache fills up
-const BLOCK_STEPS = 4 // of one way before switching to the other
+const BLOCK_STEPS = 4 // of one way before switching to the other, in a trial or a look
 const ROUNDS = 8 // of a trial at most: a block each way
-const LOOK_STEPS = 4 // of the other way, and of this one before and after
 const CLEAR = Math.log(1.15) // by which two rounds must agree to end a trial
 const LIKELY = Math.log(1.07) // by which more must differ for that; and for a look instead of a trial, all that was seen before
 const STILL = Math.log(1.05) // by which a look must differ to confirm that
@@ -42,7 +41,7 @@ export class PrefetchGovernor {
       return
     }
     this.block.push(seconds)
-    if (this.block.length < (this.phase === 'trial' ? BLOCK_STEPS : LOOK_STEPS)) return
+    if (this.block.length < BLOCK_STEPS) return
     this.blocks.push(Math.log(Math.max(LEAST_SECONDS, middleOf(this.block))))
     this.block = []
     if (this.phase === 'trial') this.endTrialBlock()

@@ -59,7 +59,7 @@ function unpack<C, G, S>(
   let scale = scratch + TILE_RECORDS
   const minima = <usize>((cols + 127) >> 7) * (512 / (16 * sizeof<G>()))
   widenScales<S, G>(s, span, cols, scale, scratch)
-  const shift = kept(i32x4.splat(offset))
+  const shift = i32x4.splat(offset)
   const mask = kept(i8x16.splat(sizeof<C>() == 1 ? 3 : 15))
   let from = w
   for (const end = out + (<usize>cols << 2); out < end; ) {

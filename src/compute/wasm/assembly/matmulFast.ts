@@ -15,7 +15,7 @@
 // Type parameters carry constants, so that each layout is a function of its own: bits = 2 · sizeof<B> (u8, u16, u32: 2,
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
 import { rowsPaired } from './matmulPaired'
-import { dotBytes, dotWords, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
+import { dotBytes, dotFour, dotWords, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from './simd'
 import { kept } from './kept'
 import { isPaired, storeAddresses, sumsOffset, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout'
 
@@ -374,8 +374,8 @@ function integerSums<B, G>(
 ): v128 {
   if (DOT_PRODUCTS) {
     if (sizeof<B>() == 4) return i32x4.add(twoDots(x0, q0, x1, q2), i32x4.shl(twoDots(x0, q1, x1, q3), 4))
-    const sums = twoDots(x0, q0, x1, q1)
-    return sizeof<B>() == 2 && sizeof<G>() == 1 ? sums : dotWords(x3, q3, dotWords(x2, q2, sums))
+    if (sizeof<B>() == 2 && sizeof<G>() == 1) return twoDots(x0, q0, x1, q1)
+    return dotFour(x0, x1, x2, x3, q0, q1, q2, q3, i32x4.splat(0))
   }
   if (sizeof<B>() == 4) {
     // 8 bits as two nibbles that meet the same activations: low + 16 · high.

@@ -12,7 +12,7 @@ import {
   codes, copyTail, doubledScales, factorOfMinima, fourMinima, fourScales, headerBytes, isProduct, isWide, lastFactor, pairs, spanFactors,
   storeBooks, TAIL_BYTES, turnGroups, turnWords, unitScaleBytes,
 } from './nibbleSums'
-import { dotWords, madd, sumLanes } from './simd'
+import { dotFour, madd, sumLanes } from './simd'
 
 // In scratch behind TILE_ACCUMULATORS: [8 tokens, 2 rows] accumulators, [2 units, 8 tokens, 2 rows] integer sums, books of codes,
 // two tails, and the mask of nibbles and ones, which come from there so that V8 does not make them anew at each use (kept.ts). Then the records, unit by unit and token by token: [2 halves, 4] vectors, scale, sum.
@@ -289,14 +289,6 @@ function unitToken<C>(scale: v128, scale2: v128, ones: v128, x: usize, scratch: 
   const q = shiftedSums(v128.load(scratch, TILE_ACCUMULATORS + SUMS + 16), shifts)
   v128.store(scratch, madd(f32x4.convert_i32x4_s(p), f32x4.mul(scale, xScale), acc), TILE_ACCUMULATORS)
   v128.store(scratch, madd(f32x4.convert_i32x4_s(q), f32x4.mul(scale2, xScale), acc2), TILE_ACCUMULATORS + 16)
-}
-
-// @ts-ignore: decorator
-@inline
-function dotFour(
-  x0: v128, x1: v128, x2: v128, x3: v128, q0: v128, q1: v128, q2: v128, q3: v128, before: v128,
-): v128 {
-  return dotWords(x3, q3, dotWords(x2, q2, dotWords(x1, q1, dotWords(x0, q0, before))))
 }
 
 /** A group's integer scale in two lanes of 16 bits; with dot products as a float, since their sums are words. */

@@ -10,7 +10,7 @@
 // one token each unit. Hot loops test at their end, because only then are constants kept out of them.
 //
 // Type parameters as in matmulFast.ts.
-import { dotBytes, dotWords, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
+import { dotBytes, dotFour, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from './simd'
 import { kept } from './kept'
 import { PAIR_BYTES, pairedSums, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TILE_UNIT } from './layout'
 
@@ -368,7 +368,7 @@ function unitSums<B, U>(w: usize, w2: usize, x: usize, mask: v128): v128 {
 // @ts-ignore: decorator
 @inline
 function unitDot(q0: v128, q1: v128, q2: v128, q3: v128, x0: v128, x1: v128, x2: v128, x3: v128): v128 {
-  if (DOT_PRODUCTS) return dotWords(x3, q3, dotWords(x2, q2, dotWords(x1, q1, dotWords(x0, q0, i32x4.splat(0)))))
+  if (DOT_PRODUCTS) return dotFour(x0, x1, x2, x3, q0, q1, q2, q3, i32x4.splat(0))
   if (ASC_FEATURE_RELAXED_SIMD) {
     return i16x8.add(i16x8.add(i16x8.add(dotBytes(x0, q0), dotBytes(x1, q1)), dotBytes(x2, q2)), dotBytes(x3, q3))
   }

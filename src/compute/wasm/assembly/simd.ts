@@ -17,13 +17,22 @@ export function dotBytes(x: v128, q: v128): v128 {
 }
 
 /**
- * i32x4 of Σ x[4i + j] · q[4i + j] over four j, and c; x signed bytes, q bytes below 16. Only for the build with dot products
+ * i32x4 of Σ x[4i + j] · q[4i + j] over four j, and c; x signed bytes, q bytes below 128. Only for the build with dot products
  * (DOT_PRODUCTS, see kernels.ts): where the processor has none, these are five instructions.
  */
 // @ts-ignore: decorator
 @inline
 export function dotWords(x: v128, q: v128, c: v128): v128 {
   return i32x4.relaxed_dot_i8x16_i7x16_add_s(x, q, c)
+}
+
+/** The same of four vectors, one after the other. */
+// @ts-ignore: decorator
+@inline
+export function dotFour(
+  x0: v128, x1: v128, x2: v128, x3: v128, q0: v128, q1: v128, q2: v128, q3: v128, c: v128,
+): v128 {
+  return dotWords(x3, q3, dotWords(x2, q2, dotWords(x1, q1, dotWords(x0, q0, c))))
 }
 
 /** (a0 + a2) + (a1 + a3). */
