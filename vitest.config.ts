@@ -3,75 +3,66 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
 // Each takes a quarter of a minute or more, the longest first: one of them that begins last would keep everybody waiting.
 const LONG = [
-  'server/soak',
-  'model/remote',
-  'browser/engine',
-  'cli/measure',
-  'browser/engineFaults',
-  'backend/webgpuDrafts',
-  'model/goldens',
-  'browser/uiTab',
-  'cli/package',
-  'model/sequences',
-  'browser/webgpuBands',
-  'server/replicas',
-  'cli/run',
-  'hub/pull',
-  'browser/uiSafety',
-  'backend/wasmPositions',
-  'backend/webgpuBackend',
-  'model/families',
-  'backend/readFaults',
-  'browser/ui',
-  'threads/sharedStore',
-  'model/context',
-  'backend/wasmBackend',
-  'examples/samples',
-  'server/bodies',
-  'backend/wasmKindPositions',
-  'model/nonFinite',
-  'hub/runAndPull',
-  'server/hardening',
-  'backend/wasmDeaths',
-  'server/grammarBombs',
-  'server/jsonSchema',
-  'backend/webgpuKernelsKinds',
-  'cli/eval',
-  'cli/convert',
-  'backend/wasmFaults',
-  'browser/faultWalk',
-  'cli/chat',
-  'cli/inspect',
-  'server/damagedModel',
-  'process/folderLock',
-  'server/life',
-  'disk/ggufConvert',
+  'apps/server/soak.busy',
+  'files/remote.gpu',
+  'apps/browser/engine.busy',
+  'apps/cli/measure.served',
+  'apps/browser/engineFaults.busy',
+  'backends/webgpu/drafts.gpu',
+  'engine/goldens.gpu',
+  'apps/web/uiTab.busy',
+  'apps/cli/package.served',
+  'engine/sequences.gpu',
+  'apps/browser/webgpuBands.busy',
+  'apps/server/replicas.busy',
+  'apps/cli/run.served',
+  'files/hub/pull.served',
+  'apps/web/uiSafety.busy',
+  'backends/wasm/positions',
+  'backends/webgpu/webgpuBackend.gpu',
+  'engine/families.gpu',
+  'backends/readFaults.gpu',
+  'apps/web/ui.busy',
+  'stores/sharedStore',
+  'engine/context.gpu',
+  'backends/wasm/wasmBackend',
+  'samples.alone',
+  'apps/server/bodies.served',
+  'backends/wasm/kindPositions',
+  'engine/nonFinite.gpu',
+  'files/hub/runAndPull.served',
+  'apps/server/hardening.served',
+  'backends/wasm/deaths.alone',
+  'apps/server/grammarBombs.served',
+  'apps/server/jsonSchema.served',
+  'ops/webgpuKernelsKinds.gpu',
+  'apps/cli/eval.served',
+  'apps/cli/convert.served',
+  'backends/wasm/faults.alone',
+  'apps/browser/faultWalk.busy',
+  'apps/cli/chat.served',
+  'apps/cli/inspect.served',
+  'apps/server/damagedModel.served',
+  'files/folderLock.alone',
+  'apps/server/life.busy',
+  'files/ggufConvert',
 ].map(name => `/test/${name}.test.ts`)
 
-// These follow one another in few processes, beside those that wait: to start one and to load the package for each of them
-// took longer than the tests. What looks at its own process, or turns clocks, is in test/process: it has a process to
-// itself, as all others do.
-const TOGETHER = [
-  'test/{unit,disk,threads}/*.test.ts',
-  // wasmFaults counts the threads and files of its process.
-  'test/backend/{checkedReads,draftFaults,drafts,hostWorkers,kindPoison,reference*,streamerReaders}.test.ts',
-  'test/backend/wasm{B,K,L,P}*.test.ts',
-]
+// What a file needs is the suffix of its name. Without one, files follow one another in few processes, beside those that wait:
+// to start a process and to load the package for each of them took longer than the tests.
+
+// What looks at its own process, or turns clocks, has a process to itself.
+const ALONE = ['test/**/*.alone.test.ts']
 
 // What starts commands and servers, whose processes have to themselves whatever they do: these files need none of their own.
-// severalModels reads how much memory its process takes.
-const SERVED = ['test/{ai,cli,hub}/*.test.ts', 'test/server/!(severalModels).test.ts']
+const SERVED = ['test/**/*.served.test.ts']
 
 // What keeps both processors busy, or must not be kept waiting: browsers, servers under load, the emulated GPU. Other files wait
 // for processes, servers and clocks a good part of their time: three of them fill two processors.
-const BUSY = ['test/browser/*.test.ts', 'test/server/{soak,replicas,life}.test.ts']
+const BUSY = ['test/**/*.busy.test.ts']
 
 // Two processes for all of these, too: a GPU's programs are compiled once in each, which takes seconds where it is emulated.
-const GPU = [
-  'test/model/*.test.ts',
-  'test/backend/webgpu*.test.ts',
-  'test/backend/{chunkRoom,faultWalk,gpuSizes,leastExperts,readFaults,smallGpu}.test.ts',
-]
+const GPU = ['test/**/*.gpu.test.ts']
 
 // Projects whose files follow one another in few processes, after all others.
 const SHARED = ['gpu', 'served', 'together']
@@ -111,8 +102,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'waiting',
-          include: ['test/**/*.test.ts'],
-          exclude: [...BUSY, ...GPU, ...SERVED, ...TOGETHER],
+          include: ALONE,
           maxWorkers: 3,
           sequence: { groupOrder: 1 },
         },
@@ -122,7 +112,6 @@ export default defineConfig({
         test: {
           name: 'served',
           include: SERVED,
-          exclude: BUSY,
           isolate: false,
           maxWorkers: 3,
           sequence: { groupOrder: 1 },
@@ -132,7 +121,8 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'together',
-          include: TOGETHER,
+          include: ['test/**/*.test.ts'],
+          exclude: [...ALONE, ...SERVED, ...BUSY, ...GPU],
           isolate: false,
           maxWorkers: 3,
           sequence: { groupOrder: 1 },

@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { bundleCommand } from './bundleCommand.mjs'
 import { bundleThreads } from './bundleThreads.mjs'
@@ -56,7 +56,7 @@ function removeOrphans() {
 
 const sharedMemory = ['--enable', 'threads', '--sharedMemory', '--maximumMemory', '65536']
 
-/** Entries of src/browser that become workers, and what the workers are called. */
+/** Entries of src/apps/browser that become workers, and what the workers are called. */
 const browserWorkers = {
   engineWorker: 'engine',
   computeWorker: 'compute',
@@ -65,24 +65,24 @@ const browserWorkers = {
 }
 
 const steps = {
-  /** The WGSL files as one module of strings, so that Node and browsers find them alike. */
+  /** The WGSL files as one module of strings by base name, so that Node and browsers find them alike. */
   wgsl() {
-    const folder = join(root, 'src/compute/webgpu')
-    const files = readdirSync(folder)
-      .filter(name => name.endsWith('.wgsl'))
-      .sort()
-    const entries = files.map(file => {
-      const text = readFileSync(join(folder, file), 'utf8').replace(/\r\n/g, '\n')
-      return `  ${file.replace('.wgsl', '')}: ${JSON.stringify(text)},\n`
+    const folder = join(root, 'src/ops')
+    const files = readdirSync(folder, { recursive: true }).filter(name => name.endsWith('.wgsl'))
+    const shaders = new Map(files.map(file => [basename(file, '.wgsl'), file]))
+    if (shaders.size < files.length) throw new Error(`two shaders have the same name: ${files.sort().join(', ')}`)
+    const entries = [...shaders.keys()].sort().map(name => {
+      const text = readFileSync(join(folder, shaders.get(name)), 'utf8').replace(/\r\n/g, '\n')
+      return `  ${name}: ${JSON.stringify(text)},\n`
     })
-    const target = join(folder, 'shaders.generated.ts')
-    const module = `// Made by scripts/build.mjs from the .wgsl files beside it.\nexport const shaders = {\n${entries.join('')}} as const\n`
+    const target = join(root, 'src/gpu/device/shaders.generated.ts')
+    const module = `// Made by scripts/build.mjs from all .wgsl files.\nexport const shaders = {\n${entries.join('')}} as const\n`
     writeChanged(target, module)
   },
   /** The checksum's two modules, for shared and for plain memory, as text: every thread and worker has them at once. */
   async checksum() {
-    const source = join(root, 'src/storage/assembly/blockHash.ts')
-    const target = join(root, 'src/storage/blockHash.generated.ts')
+    const source = join(root, 'src/files/packed/blockHash.as.ts')
+    const target = join(root, 'src/files/packed/blockHash.generated.ts')
     if (isNewer(target, [source, fileURLToPath(import.meta.url)])) return
     const folder = mkdtempSync(join(tmpdir(), 'moeflux-build-'))
     const entries = await Promise.all(
@@ -93,7 +93,7 @@ const steps = {
       }),
     )
     rmSync(folder, { recursive: true })
-    const comment = '// Made by scripts/build.mjs from assembly/blockHash.ts.'
+    const comment = '// Made by scripts/build.mjs from packed/blockHash.as.ts.'
     writeFileSync(target, `${comment}\nexport const blockHashModules = {\n${entries.join('')}} as const\n`)
   },
   /** The sources, compiled one by one, and threads and the command made of them. */
@@ -110,8 +110,9 @@ const steps = {
     await bundleCommand()
   },
   async wasm() {
-    const sources = join(root, 'src/compute/wasm/assembly')
-    const inputs = [...readdirSync(sources).map(name => join(sources, name)), fileURLToPath(import.meta.url)]
+    const entry = join(root, 'src/ops/kernels.as.ts')
+    const sources = readdirSync(dirname(entry), { recursive: true }).filter(name => name.endsWith('.as.ts'))
+    const inputs = [...sources.map(name => join(dirname(entry), name)), fileURLToPath(import.meta.url)]
     const relaxed = ['--enable', 'relaxed-simd']
     const dots = isOn => ['--use', `DOT_PRODUCTS=${isOn ? 1 : 0}`]
     const builds = {
@@ -119,12 +120,12 @@ const steps = {
       relaxed: [...relaxed, ...dots(false)],
       'dot-product': [...relaxed, ...dots(true)],
     }
-    mkdirSync(join(root, 'dist/compute/wasm'), { recursive: true })
+    mkdirSync(join(root, 'dist/backends/wasm'), { recursive: true })
     await Promise.all(
       Object.entries(builds).map(async ([name, features]) => {
-        const outFile = `dist/compute/wasm/kernels.${name}.wasm`
+        const outFile = `dist/backends/wasm/kernels.${name}.wasm`
         if (isNewer(join(root, outFile), inputs)) return
-        await assemble(join(sources, 'index.ts'), outFile, '--enable', 'simd', ...sharedMemory, ...features)
+        await assemble(entry, outFile, '--enable', 'simd', ...sharedMemory, ...features)
       }),
     )
   },
@@ -138,8 +139,8 @@ const steps = {
    */
   async browser() {
     const { rolldown } = await import('rolldown')
-    const folder = join(root, 'dist/browser')
-    const nodeOnly = /[\\/](node[A-Z]\w*|preparePacked|openStore)\.js$/
+    const folder = join(root, 'dist/apps/browser')
+    const nodeOnly = /[\\/]node[A-Z]\w*\.js$/
     const leaveOutNode = {
       name: 'leave-out-node',
       load: id => (nodeOnly.test(id) ? 'export {}' : null),
@@ -165,22 +166,22 @@ const steps = {
   },
   /** The web UI, bundled from its sources and from the compiled package. */
   web() {
-    const folders = ['src/web', 'dist'].map(name => join(root, name))
+    const folders = ['src/apps/web', 'dist'].map(name => join(root, name))
     const inputs = folders
       .flatMap(folder => readdirSync(folder, { recursive: true, withFileTypes: true }))
       .filter(entry => entry.isFile() && /\.(tsx?|css|html|svg|mjs|js|wasm|webmanifest)$/.test(entry.name))
       .map(entry => join(entry.parentPath, entry.name))
-      .filter(file => !file.startsWith(join(root, 'dist/web')) && !file.endsWith('.d.ts'))
+      .filter(file => !file.startsWith(join(root, 'dist/apps/web')) && !file.endsWith('.d.ts'))
     const lock = join(root, 'package-lock.json')
-    const isNew = isNewer(join(root, 'dist/web/index.html'), [...inputs, lock, fileURLToPath(import.meta.url)])
+    const isNew = isNewer(join(root, 'dist/apps/web/index.html'), [...inputs, lock, fileURLToPath(import.meta.url)])
     if (isNew && isNoted('web')) return
     const vite = join(dirname(require.resolve('vite/package.json')), 'bin', 'vite.js')
-    return node(vite, 'build', '--config', 'src/web/vite.config.mjs')
+    return node(vite, 'build', '--config', 'src/apps/web/vite.config.mjs')
   },
   /** The licences of all that was bundled: with the package, and with the site that `moeflux web` makes of it. */
   licences() {
     const text = licencesText()
-    for (const folder of ['dist', 'dist/web']) writeChanged(join(root, folder, LICENCES_NAME), text)
+    for (const folder of ['dist', 'dist/apps/web']) writeChanged(join(root, folder, LICENCES_NAME), text)
   },
 }
 

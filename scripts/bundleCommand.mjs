@@ -1,4 +1,4 @@
-// The command of the package, dist/cli/main.js: its entry and all of ours that it may load, in one file for what it always
+// The command of the package, dist/apps/cli/main.js: its entry and all of ours that it may load, in one file for what it always
 // needs and others beside it for what a command asks for later. To find and read some three hundred modules one by one took
 // half of the time that `moeflux list` took. Libraries stay where npm installs them.
 import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { isLibrary } from './libraries.mjs'
 import { notePackages, packagesOf } from './thirdParty.mjs'
 import { writeChanged } from './writeChanged.mjs'
 
-const folder = join(dirname(fileURLToPath(import.meta.url)), '../dist/cli')
+const folder = join(dirname(fileURLToPath(import.meta.url)), '../dist/apps/cli')
 const PARTS = 'parts'
 
 /** Workers, kernels and the page are found from the file that asks for them: it says where it was, not where it is now. */

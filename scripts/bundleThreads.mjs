@@ -7,7 +7,11 @@ import { isLibrary } from './libraries.mjs'
 import { writeChanged } from './writeChanged.mjs'
 
 const dist = join(dirname(fileURLToPath(import.meta.url)), '../dist')
-const entries = ['compute/wasm/computeWorker', 'text/textWorker', 'constrain/grammarWorker']
+const entries = [
+  'backends/wasm/workers/nodeComputeWorker',
+  'text/workers/nodeTextWorker',
+  'grammar/workers/nodeGrammarWorker',
+]
 
 export async function bundleThreads() {
   for (const entry of entries) {

@@ -12,7 +12,7 @@ const checks = [
   ['@biomejs/biome', 'bin/biome', 'check', '.'],
   [...tsc, 'tsconfig.json', '--noEmit'],
   [...tsc, 'test/tsconfig.json'],
-  [...tsc, 'src/web/tsconfig.json'],
+  [...tsc, 'src/apps/web/tsconfig.json'],
 ]
 
 /** Whether it found nothing. */

@@ -16,9 +16,9 @@ function newest(folder) {
   return Math.max(...times)
 }
 
-const inputs = [source, join(root, 'dist/storage'), join(root, 'dist/model')]
+const inputs = [source, join(root, 'dist/files'), join(root, 'dist/model')]
 if (!existsSync(finished) || Math.max(...inputs.map(newest)) > statSync(finished).mtimeMs) {
-  const { packFolder } = await import('../dist/storage/packFolder.js')
+  const { packFolder } = await import('../dist/files/convert/packFolder.js')
   rmSync(target, { recursive: true, force: true })
   await packFolder(source, target, { name: 'moeflux-demo' })
 }

@@ -1,6 +1,6 @@
 // The checkpoints of one context: held states by position, with the logits at that point. Which ones stay is decided by
 // the rules alone; this keeps the states in step with them and gives their memory back.
-import type { HeldState } from '../compute/backend.js'
+import type { HeldState } from '../backends/backend.js'
 import { CheckpointRules } from './checkpointRules.js'
 
 export interface Checkpoint {

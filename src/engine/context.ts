@@ -11,7 +11,7 @@ import {
   type StateImport,
   type StepOutput,
   type StepRun,
-} from '../compute/backend.js'
+} from '../backends/backend.js'
 import {
   ClosedError,
   ContextLimitError,
@@ -21,7 +21,8 @@ import {
   PositionError,
   SnapshotError,
   TokenError,
-} from '../errors.js'
+} from '../base/errors.js'
+import { joinSignals } from '../base/joinSignals.js'
 import { areFinite } from '../model/floats.js'
 import type {
   CheckOptions,
@@ -34,11 +35,10 @@ import type {
   TokenOptions,
 } from './contextOptions.js'
 import { GatheredOutputs } from './gatheredOutputs.js'
-import { joinSignals } from './joinSignals.js'
-import type { KeptState } from './keptState.js'
 import type { Scheduler } from './scheduler.js'
 import { checkSnapshot, decodeLayers, plainBytes, snapshotSize } from './snapshot.js'
 import { readSnapshot, type StateReader, wholeSnapshot, writeSnapshot } from './snapshotStream.js'
+import type { KeptState } from './state.js'
 import { Timeline, tokensDiffer } from './timeline.js'
 
 /** What a context needs of its model. */

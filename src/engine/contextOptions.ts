@@ -1,5 +1,5 @@
 // What the calls of a context take and give.
-import type { DraftRequest, StepRun } from '../compute/backend.js'
+import type { DraftRequest, StepRun } from '../backends/backend.js'
 
 export interface ContextOptions {
   /** How many checkpoints are kept at most; 0 switches them off. Default 4. */

@@ -1,7 +1,7 @@
 // What a round with so many guesses takes, in rounds without: as it was measured, and else on a line between the numbers that were.
 // Beyond them a guess is taken to cost half of what those before it did, because a round has a part that its first guess pays for: what is
 // told of a number that was not measured is rather too low, and worth a trial.
-import { MOST_GUESSES } from '../compute/backend.js'
+import { MOST_GUESSES } from '../backends/backend.js'
 
 const FURTHER = 0.5 // of what guesses cost that are known
 

@@ -4,13 +4,13 @@
 // number: its rounds say how often fewer guesses would come true, too. Where nothing is guessed, a budget says when another trial may be
 // made (draftBudget.ts): however bad guesses are, hardly anything is lost. Where nothing will be guessed for a while, the head need not be
 // kept up to date. Pure: knows no clock, no model.
-import { MOST_GUESSES } from '../compute/backend.js'
-import { middleOf } from '../experts/middleOf.js'
+import { MOST_GUESSES } from '../backends/backend.js'
+import { middleOf } from '../base/median.js'
 import { DraftBudget, HEAD_COST } from './draftBudget.js'
-import { BASE_ROUNDS, DraftComparison, MARGIN } from './draftComparison.js'
 import { DraftOutlook } from './draftOutlook.js'
 import { draftReason, type Measured, measuredBy } from './draftReason.js'
 import { SteadyRounds } from './steadyRounds.js'
+import { BASE_ROUNDS, DraftComparison, MARGIN } from './trial.js'
 import { Warmth } from './warmth.js'
 
 export type Drafts = 'auto' | 0 | 1 | 2 | 3

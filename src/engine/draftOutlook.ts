@@ -1,6 +1,6 @@
 // What is to be expected of each number of guesses, by how often guesses come true and by what rounds take, as far as these are known.
 import { DraftCosts } from './draftCosts.js'
-import { DraftRates } from './draftRates.js'
+import { DraftRates } from './drafts.js'
 
 const UNKNOWN_LOSS = 0.2 // tokens, of a round with guesses that was never measured
 const HOPELESS = 0.8 // of the speed without, by the first rounds with one guess and what more could come to at best

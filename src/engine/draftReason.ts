@@ -1,5 +1,5 @@
 // What a comparison of guesses with doing without has come to, in a few words.
-import type { DraftComparison } from './draftComparison.js'
+import type { DraftComparison } from './trial.js'
 
 const RECENT = 200 // tokens: what is older is said to be
 const ROUNDED = 100 // tokens

@@ -1,5 +1,5 @@
 // What the engine did in a moment, for who looks on; and two frames in a row as one, for who cannot take every frame.
-import type { ModelStats } from '../compute/stats.js'
+import type { ModelStats } from '../backends/stats.js'
 import type { DraftStats } from './draftGovernor.js'
 
 export interface EngineFrame {

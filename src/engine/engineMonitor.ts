@@ -1,8 +1,8 @@
 // What a model does while it runs, as frames for someone who looks on: which experts tokens were routed to, which are in
 // memory, where the time went. Steps between two frames are merged, so that a fast model is not slowed down by being
 // watched; nothing is computed while nobody watches. It neither draws nor sends anything.
-import type { Backend, StepOutput, StepRun } from '../compute/backend.js'
-import type { ModelStats } from '../compute/stats.js'
+import type { Backend, StepOutput, StepRun } from '../backends/backend.js'
+import type { ModelStats } from '../backends/stats.js'
 import { expertCount } from '../model/sizes.js'
 import { type EngineFrame, type FrameStats, phaseOf } from './engineFrame.js'
 

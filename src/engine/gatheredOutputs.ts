@@ -1,5 +1,5 @@
 // What the steps of one evaluation give, gathered as they are committed.
-import type { StepOutput, StepRun } from '../compute/backend.js'
+import type { StepOutput, StepRun } from '../backends/backend.js'
 import { joinFloats } from '../model/floats.js'
 import type { EvaluateOptions, Evaluation, RoutingChunk, TokenOptions } from './contextOptions.js'
 

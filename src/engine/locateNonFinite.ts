@@ -1,12 +1,12 @@
 // After a step whose values were not finite: goes through the same tokens layer by layer and says where it began, and
 // which expert it was where its weights tell. Costs about as much as the step did, on this path alone; each layer is a turn
 // of its own, so that others are not kept waiting. Whoever asks for the context's tokens again gets the same answer.
-import type { Backend, LayerProbe, ProbeRequest, ProbeResult, SequenceState } from '../compute/backend.js'
-import type { NonFinitePlace } from '../errors.js'
+import type { Backend, LayerProbe, ProbeRequest, ProbeResult, SequenceState } from '../backends/backend.js'
+import type { NonFinitePlace } from '../base/errors.js'
+import type { ExpertFiles } from '../files/packed/packedModel.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
 import { areFinite, findNonFinite } from '../model/floats.js'
 import { floatRanges } from '../model/matrixFloats.js'
-import type { ExpertFiles } from '../storage/packedModel.js'
 import type { Scheduler } from './scheduler.js'
 
 export interface Locator {

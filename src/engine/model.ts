@@ -1,11 +1,11 @@
 // An opened model: the backend with its weights, and the contexts that run on it. Knows token ids only; what text they
 // mean is added in the session room. Nothing here is global: two models in one process do not see each other.
-import type { Backend, BackendName, SequenceState } from '../compute/backend.js'
-import type { ModelStats } from '../compute/stats.js'
-import { ClosedError, ExpertReadError, type MoefluxError, OptionError } from '../errors.js'
+import type { Backend, BackendName, SequenceState } from '../backends/backend.js'
+import type { ModelStats } from '../backends/stats.js'
+import { ClosedError, ExpertReadError, type MoefluxError, OptionError } from '../base/errors.js'
+import type { PackedModel } from '../files/packed/packedModel.js'
+import type { Folder } from '../files/source.js'
 import type { ModelConfig } from '../model/config.js'
-import type { Folder } from '../storage/byteSource.js'
-import type { PackedModel } from '../storage/packedModel.js'
 import { Context } from './context.js'
 import type { ContextOptions } from './contextOptions.js'
 import { DraftGovernor, type DraftStats, type Drafts } from './draftGovernor.js'

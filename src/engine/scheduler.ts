@@ -3,12 +3,12 @@
 // turns chunk by chunk, with a step of everyone's decodes between two chunks, which are shorter then where a backend says so; decodes
 // that are ready together are one step.
 // A step is atomic, so when one run of a merged step fails or is aborted, the others are simply tried again.
-import type { Backend, DraftRequest, SequenceState, StepOptions, StepOutput, StepRun } from '../compute/backend.js'
-import { nextTurn } from '../compute/breather.js'
-import { ClosedError } from '../errors.js'
+import type { Backend, DraftRequest, SequenceState, StepOptions, StepOutput, StepRun } from '../backends/backend.js'
+import { ClosedError } from '../base/errors.js'
+import { joinSignals } from '../base/joinSignals.js'
+import { nextTurn } from '../base/yieldToEventLoop.js'
 import type { DraftGovernor } from './draftGovernor.js'
 import type { EngineMonitor } from './engineMonitor.js'
-import { joinSignals } from './joinSignals.js'
 
 export interface EvaluationRequest {
   readonly sequence: SequenceState

@@ -1,8 +1,8 @@
 // MFLX version 1: the state of one sequence as bytes, the same from every backend. Reading is two passes: `checkSnapshot`
 // finds everything that is wrong before anything is changed, then the layers are taken one by one. A snapshot does not know
 // its tokens. Byte layout in docs/formats.md.
-import type { LayerState } from '../compute/backend.js'
-import { SnapshotError } from '../errors.js'
+import type { LayerState } from '../backends/backend.js'
+import { SnapshotError } from '../base/errors.js'
 import { layerKind, type ModelConfig } from '../model/config.js'
 import { areFinite } from '../model/floats.js'
 import { convStateSize, fullLayerCount, kvRowSize, recurrentStateSize } from '../model/sizes.js'

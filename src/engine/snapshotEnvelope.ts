@@ -1,7 +1,7 @@
 // Snapshots at rest: a small versioned wrapper around MFLX with the tokens, the model's fingerprint and a checksum, so that
 // a file from another model, a torn write or a flipped bit is refused and never served. The body may be compact: keys and
 // values in 16 bits, the recurrent state always as it is. Byte layout in docs/formats.md. Touches no files itself.
-import { SnapshotError } from '../errors.js'
+import { SnapshotError } from '../base/errors.js'
 import { layerKind, type ModelConfig } from '../model/config.js'
 import { float16ToFloat32, float32ToFloat16, narrowToBfloat16, widenFloats } from '../model/floats.js'
 import { convStateSize, kvRowSize, recurrentStateSize } from '../model/sizes.js'

@@ -1,7 +1,7 @@
 // MFLX version 1 in pieces, so that a state of any length can be written and read: at no time is more of it in memory here
 // than one piece and the recurrent part of a few layers. What is wrong is found on the way, and then nothing has changed.
-import type { KvPart, LinearLayerState, SequenceState, StateImport } from '../compute/backend.js'
-import { SnapshotError } from '../errors.js'
+import type { KvPart, LinearLayerState, SequenceState, StateImport } from '../backends/backend.js'
+import { SnapshotError } from '../base/errors.js'
 import { layerKind, type ModelConfig } from '../model/config.js'
 import { convStateSize, kvRowSize, recurrentStateSize } from '../model/sizes.js'
 import {

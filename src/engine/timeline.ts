@@ -1,10 +1,10 @@
 // Where a sequence is, and where it can go back to: its tokens, the logits at its end, its checkpoints, and the state that a
 // snapshot without tokens brought. Evaluates nothing by itself and knows no queue: one call at a time is the context's business.
-import type { HeldState, SequenceState, StateImport } from '../compute/backend.js'
-import { NoCheckpointError, OptionError, SnapshotError, TokensUnknownError } from '../errors.js'
+import type { HeldState, SequenceState, StateImport } from '../backends/backend.js'
+import { NoCheckpointError, OptionError, SnapshotError, TokensUnknownError } from '../base/errors.js'
 import { Checkpoints } from './checkpoints.js'
-import { KeptState } from './keptState.js'
 import { LastLogits } from './lastLogits.js'
+import { KeptState } from './state.js'
 
 const UNKNOWN_TOKEN = -1
 

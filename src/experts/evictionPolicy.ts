@@ -3,7 +3,7 @@
 //
 // `lru` forgets the least recently used. `lrfu` mixes recency and frequency: it evicts the expert whose next use is
 // expected latest, by its rate of use (useRates.ts) and by how many layers away its turn is.
-import { SlotHeap } from './slotHeap.js'
+import { SlotHeap } from '../base/heap.js'
 import type { UseRates } from './useRates.js'
 
 export type PolicyName = 'lru' | 'lrfu'

@@ -1,11 +1,11 @@
 // Experts from the packed files on demand, as JavaScript values: the store behind the reference backend. Slots hold what a
 // record was decoded to; reading ahead is left to others.
-import { ClosedError } from '../errors.js'
-import type { ExpertFiles } from '../storage/packedModel.js'
-import { readPatiently } from '../storage/readTries.js'
+import { ClosedError } from '../base/errors.js'
+import type { ExpertFiles } from '../files/packed/packedModel.js'
+import { readPatiently } from '../files/readRetries.js'
 import { AsyncStreamer } from './asyncStreamer.js'
 import { ExpertCache } from './expertCache.js'
-import { ReadMeter } from './readCounters.js'
+import { ReadMeter } from './readers/readCounters.js'
 import { type ReadFault, type ReadOrders, readFault, StreamerCore, type StreamerStats } from './streamerCore.js'
 
 const READS_IN_FLIGHT = 8

@@ -15,9 +15,9 @@
 import type { PolicyName } from './evictionPolicy.js'
 import { ExpertCache } from './expertCache.js'
 import { LayerAhead } from './layerAhead.js'
+import { ReadAhead } from './prefetch.js'
 import { PrefetchGovernor } from './prefetchGovernor.js'
-import { ReadAhead } from './readAhead.js'
-import { failureText, type ReadFailure, type ReadRequest, readState } from './readRing.js'
+import { failureText, type ReadFailure, type ReadRequest, readState } from './readers/readRing.js'
 import { StreamerCore, type StreamerStats } from './streamerCore.js'
 
 /** What the streamer needs of the ring: tests answer reads without threads. An entry is a slot. */

@@ -6,10 +6,10 @@
 // One request at a time: the experts that a layer was routed to. Each of them is taken exactly once, or the request has
 // failed with ExpertReadError. Until it is let go it holds a pin on every slot it has, also on one whose read has failed:
 // no other expert comes into that slot while somebody may still take it for his own.
-import { ExpertReadError, messageOf, ReadError } from '../errors.js'
+import { ExpertReadError, messageOf, ReadError } from '../base/errors.js'
 import type { ExpertCache } from './expertCache.js'
 import type { LayerSlots } from './layerAhead.js'
-import type { GuessedSlots } from './readAhead.js'
+import type { GuessedSlots } from './prefetch.js'
 
 /** Why a read brought nothing. */
 export interface ReadFault {

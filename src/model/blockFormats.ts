@@ -5,7 +5,7 @@
 // A row of codes is packed like affine weights. A row of scales is, span by span,
 //   product: half factor, half factor of minima where there are any, int8 [span / group] scales, int8 [span / group] minima
 //   F16: half; E8M0: one byte e, which is 2^(e - 128). There a span is one group.
-import { TensorError } from '../errors.js'
+import { TensorError } from '../base/errors.js'
 import { float16ToFloat32 } from './floats.js'
 
 export type BlockName = 'mxfp4' | 'iq4_nl' | 'iq4_xs' | 'q2_k' | 'q3_k' | 'q4_k' | 'q5_k' | 'q6_k'

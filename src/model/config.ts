@@ -1,10 +1,10 @@
 // The shapes of a model, read from its own config.json at run time. Immutable. What a layer is, is in `layers`, made by the
 // descriptor of the model's family. Refuses every config that this engine would compute wrongly. Knows nothing of files,
 // bytes or backends.
-import { UnsupportedModelError } from '../errors.js'
+import { UnsupportedModelError } from '../base/errors.js'
 import { ConfigFields, isObject, type Json, MAX_LAYERS } from './configFields.js'
+import { familyOf } from './families/families.js'
 import type { Family, FamilyShapes } from './families/family.js'
-import { familyOf } from './families/index.js'
 import { type LayerKind, type LayerShape, moeLayers } from './layers.js'
 import { parseQuantization, type Quantization } from './quantizationConfig.js'
 

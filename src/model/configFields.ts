@@ -1,5 +1,5 @@
 // Fields of a config.json, each checked to be what its reader asks for. What is refused is refused by name.
-import { UnsupportedModelError } from '../errors.js'
+import { UnsupportedModelError } from '../base/errors.js'
 
 export type Json = Readonly<Record<string, unknown>>
 

@@ -1,7 +1,7 @@
 // The byte layout of one expert: up to nine parts back to back, and three biases where the family has them; the same for
 // every expert of a layer, and where precision is not mixed for every layer. Records of all layers have one size, that of the
 // largest. Built from formats when converting, checked from parts tables when opening. Reads nothing.
-import { TensorError } from '../errors.js'
+import { TensorError } from '../base/errors.js'
 import { type BlockName, type BlockSpan, blockFormat, blockScaleBytes, blockSizes } from './blockFormats.js'
 import type { ModelConfig } from './config.js'
 import type { FloatType } from './floats.js'

@@ -1,8 +1,8 @@
 // Published models that estimates, synthetic benchmark models and tests take their shapes from, as the config.json that they
 // have.
 
+import { type PresetName, presetNames } from '../base/defaults.js'
 import { type ModelConfig, parseConfig } from './config.js'
-import { type PresetName, presetNames } from './presetNames.js'
 
 export interface Preset {
   readonly name: PresetName

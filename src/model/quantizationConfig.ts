@@ -1,6 +1,6 @@
 // What an MLX config.json says of its quantization: the default bits and group, and the tensors that differ. Names are
 // kept as the file has them; whoever looks a tensor up strips prefixes the same way on both sides.
-import { UnsupportedModelError } from '../errors.js'
+import { UnsupportedModelError } from '../base/errors.js'
 import type { QuantBits, QuantGroup } from './tensors.js'
 
 export interface QuantFormat {

@@ -1,6 +1,6 @@
 // From a manifest's flat list of stored tensors to one typed table per layer, once, at open. Every tensor that the
 // model's shapes ask for must be there, with its shape, inside its file. Reads nothing.
-import { TensorError } from '../errors.js'
+import { TensorError } from '../base/errors.js'
 import type { ModelConfig } from './config.js'
 import { FLOAT_BYTES } from './floats.js'
 import { floatType, storedMatrix } from './storedMatrix.js'

@@ -1,7 +1,7 @@
 // What is stored of a matrix, checked against the shape that it must have: floats, a quantized weight with its scales and
 // biases, or a weight in blocks with its scales. Who lists the parts, a file of tensors or the parts table of an expert, says
 // where they are. Reads nothing.
-import { TensorError } from '../errors.js'
+import { TensorError } from '../base/errors.js'
 import { blockFormat, blockScaleBytes, blockSizes, checkBlock } from './blockFormats.js'
 import type { FloatType } from './floats.js'
 import { FLOAT_BYTES } from './floats.js'

@@ -3,7 +3,7 @@
 // has the form of the tables, with a spec in place of each tensor. Says nothing of where bytes lie or how they are
 // quantized.
 import type { ModelConfig } from './config.js'
-import { familyNamed } from './families/index.js'
+import { familyNamed } from './families/families.js'
 import type { AttentionShape, DeltaShape, LayerShape } from './layers.js'
 import type { AttentionTensors, DeltaTensors, FeedForward, Matrix, Vector } from './tensors.js'
 

@@ -1,5 +1,5 @@
 // Short names of models that people know, and where they are on the hub. Data alone: another model is one more line.
-import type { PresetName } from './presetNames.js'
+import type { PresetName } from '../base/defaults.js'
 
 export interface WellKnownModel {
   /** The shortest first: it is the one that is shown. */

@@ -1,7 +1,7 @@
 // The backends that model tests run on, each with what it promises. A backend joins all of these tests with one row.
-import type { OpenModelOptions } from '#moeflux/engine/openParts.js'
-import './swiftShader.js'
-import { type Band, EXACT_LOGITS, FAST_LOGITS, GOLDEN, KERNEL } from './bands.js'
+import type { OpenModelOptions } from '#moeflux/engine/openEngine.js'
+import './gpu/swiftShader.js'
+import { type Band, EXACT_LOGITS, FAST_LOGITS, GOLDEN, KERNEL } from './ops/bands.js'
 
 export interface BackendRow {
   readonly name: string

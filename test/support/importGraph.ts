@@ -3,7 +3,7 @@
 import { posix } from 'node:path'
 
 export interface Import {
-  readonly from: string // as 'session/prompt.ts'
+  readonly from: string // as 'chat/prompt.ts'
   readonly to: string
   /** Nothing of it is left at run time. */
   readonly isType: boolean

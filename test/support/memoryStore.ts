@@ -1,5 +1,5 @@
 // A prefix store in a Map that counts, and that can be told to fail, hang or lie at any call.
-import type { PrefixStore } from '#moeflux/states/prefixStore.js'
+import type { PrefixStore } from '#moeflux/stores/prefixStore.js'
 
 export class MemoryStore implements PrefixStore {
   readonly location = 'memory'

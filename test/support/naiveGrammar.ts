@@ -1,6 +1,6 @@
 // The meaning of a grammar by its definition, for short texts: tries everything, remembers nothing, knows no stacks. What
 // the walk through a program is compared with.
-import type { Expression } from '#moeflux/constrain/leftRecursion.js'
+import type { Expression } from '#moeflux/grammar/source/leftRecursion.js'
 
 type Rules = ReadonlyMap<string, Expression>
 

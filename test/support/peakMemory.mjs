@@ -1,7 +1,7 @@
 // Opens a model in a process of its own, evaluates a prompt and some tokens, and prints what the plan was and what memory
 // was really taken at most: node peakMemory.mjs '{"backend":"wasm","folder":…,"expertMemory":…}'
-import { openNodeFolder } from '#moeflux/storage/nodeFolder.js'
-import { openPacked } from '#moeflux/storage/openPacked.js'
+import { openNodeFolder } from '#moeflux/files/nodeFolder.js'
+import { openPacked } from '#moeflux/files/packed/openPacked.js'
 
 const { backend: name, folder, way, prompt, decodes, ...given } = JSON.parse(process.argv[2])
 const packed = await openPacked(await openNodeFolder(folder, { links: 'any' }))
@@ -9,8 +9,8 @@ const { expertsPerToken, vocabSize } = packed.config
 const options = { precision: 'fast', expertsPerToken, threads: 2, ...given }
 const open =
   name === 'wasm'
-    ? (await import('#moeflux/compute/wasm/wasmBackend.js')).openWasmBackend
-    : (await import('#moeflux/compute/webgpu/openWebgpuBackend.js')).openWebgpuBackend
+    ? (await import('#moeflux/backends/wasm/wasmBackend.js')).openWasmBackend
+    : (await import('#moeflux/backends/webgpu/open/openWebgpuBackend.js')).openWebgpuBackend
 globalThis.gc?.()
 const before = process.memoryUsage.rss()
 const backend = await open(packed, options, way && { way: threads => ({ ...way, threads }) })

@@ -1,6 +1,6 @@
 // Seeded random numbers and weights, so that a failing test fails the same way again.
-import type { QuantizedWeights } from '#moeflux/compute/reference/weights.js'
 import type { QuantBits, QuantGroup } from '#moeflux/model/tensors.js'
+import type { QuantizedWeights } from '#moeflux/ops/matmul/storedWeights.js'
 
 /** mulberry32: uniform in [0, 1). */
 export function seededRandom(seed: number): () => number {

@@ -2,7 +2,7 @@
 // something wrong ends with an exit code of its own, but reports all the same.
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
-import { repository } from './packedFiles.js'
+import { repository } from './models/packedFiles.js'
 
 export interface ScriptProblem {
   readonly problem: string
@@ -10,7 +10,7 @@ export interface ScriptProblem {
 }
 
 export function scriptReport<T>(script: string, args: readonly string[], timeoutMs: number): Promise<T> {
-  const command = [join(repository, 'scripts', script), ...args, '--json']
+  const command = [join(repository, 'src/lab', script), ...args, '--json']
   const options = { timeout: timeoutMs, maxBuffer: 64 * 2 ** 20 }
   return new Promise((resolve, reject) => {
     execFile(process.execPath, command, options, (error, stdout, stderr) => {

@@ -1,7 +1,7 @@
 // What the text tests share: the demo model's tokenizer and template, read straight from the repository.
 import { readFile } from 'node:fs/promises'
-import type { Folder } from '#moeflux/storage/byteSource.js'
-import { loadTokenizer, type Tokenizer } from '#moeflux/text/tokenizer.js'
+import type { Folder } from '#moeflux/files/source.js'
+import { loadTokenizer, type Tokenizer } from '#moeflux/text/tokenizer/tokenizer.js'
 
 export function textFolder(files: ReadonlyMap<string, string>): Folder {
   return {

@@ -1,7 +1,7 @@
 // gpt-oss (20b, 120b): attention with a sink per head and biases, every other layer within a window, YaRN; experts chosen
 // before the softmax, with biases and a clamped SwiGLU, in MXFP4. What alternates in its tensors (gate and up) and what
 // lies input first is put into the usual order when packing.
-import { UnsupportedModelError } from '../../errors.js'
+import { UnsupportedModelError } from '../../base/errors.js'
 import type { ConfigFields } from '../configFields.js'
 import type { AttentionShape, LayerShape, MoeShape } from '../layers.js'
 import { type Family, NO_DELTA } from './family.js'

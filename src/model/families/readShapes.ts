@@ -1,5 +1,5 @@
 // Pieces of a config that several families have, each read the one way that they all mean it.
-import { UnsupportedModelError } from '../../errors.js'
+import { UnsupportedModelError } from '../../base/errors.js'
 import { type ConfigFields, isObject, MAX_LAYERS } from '../configFields.js'
 import type { LayerKind, RopeShape, YarnScaling } from '../layers.js'
 import type { DeltaSizes } from './family.js'

@@ -1,10 +1,10 @@
 // How a model writes its answers: what stands around thinking and tool calls, how a call is written, which tokens are part of
 // that. A dialect is one file of this folder, and mostly data; streaming (tagSplitter.ts, channelSplitter.ts) and grammars
-// (src/constrain) follow from it. How messages become a prompt is the business of the model's chat template, and a dialect
+// (src/grammar) follow from it. How messages become a prompt is the business of the model's chat template, and a dialect
 // only knows where its templates want them otherwise.
 import type { DialectName } from '../../model/families/family.js'
-import type { ChatRequest } from '../chatRenderer.js'
-import type { AnswerSplitter, SplitterOptions } from '../splitter.js'
+import type { AnswerSplitter, SplitterOptions } from '../answer/splitter.js'
+import type { ChatRequest } from '../template/chatRenderer.js'
 
 export interface Dialect {
   readonly name: DialectName

@@ -1,7 +1,7 @@
 // Calls are a bare name and `<arg_key>`, `<arg_value>` pairs inside of `<tool_call>`: GLM-4.5 and later. Templates ask for
 // thinking, but leave it to the model to open it.
-import { ArgumentKeyReader } from '../calls/argumentKeyReader.js'
-import { TagSplitter } from '../tagSplitter.js'
+import { ArgumentKeyReader } from '../answer/argumentKeyReader.js'
+import { TagSplitter } from '../answer/tagSplitter.js'
 import type { Dialect } from './dialect.js'
 
 const thinking = { open: '<think>', close: '</think>' }

@@ -1,6 +1,6 @@
 // An answer is messages on channels: analysis, commentary (calls of tools) and final. gpt-oss speaks it. Its control tokens are
 // special ones, a call ends the answer, and there is one call in it at most.
-import { type ChannelHeader, ChannelSplitter } from '../channelSplitter.js'
+import { type ChannelHeader, ChannelSplitter } from '../answer/channelSplitter.js'
 import type { Dialect } from './dialect.js'
 import { prepareHarmonyChat } from './harmonyChat.js'
 

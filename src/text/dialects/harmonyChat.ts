@@ -1,7 +1,7 @@
 // A chat as gpt-oss' templates want it. They know one system message, thinking by another name, one call in a message, and
 // results of the call before; they fail on what has no description, and drop what they do not know without a word.
-import type { ChatRequest } from '../chatRenderer.js'
-import type { PlainMessage, PlainTool } from '../messages.js'
+import type { ChatRequest } from '../template/chatRenderer.js'
+import type { PlainMessage, PlainTool } from '../template/messages.js'
 import type { PreparedChat } from './dialect.js'
 
 type Numbered = PlainMessage & { readonly from: number }

@@ -1,10 +1,10 @@
 // What the dialects of Qwen's families have in common: `<think>`, and calls between `<tool_call>` and `</tool_call>`, in JSON
 // or in tags. Which of the two a model was trained on shows in its template; both are understood from all of them.
-import { BlockReader } from '../calls/blockReader.js'
-import { FunctionCallReader } from '../calls/functionCallReader.js'
-import { JsonCallReader } from '../calls/jsonCallReader.js'
-import type { SplitterOptions } from '../splitter.js'
-import { type CallSyntax, TagSplitter } from '../tagSplitter.js'
+import { FunctionCallReader } from '../answer/functionCallReader.js'
+import { JsonCallReader } from '../answer/jsonCallReader.js'
+import type { SplitterOptions } from '../answer/splitter.js'
+import { type CallSyntax, TagSplitter } from '../answer/tagSplitter.js'
+import { BlockReader } from './blockReader.js'
 import type { CallForm } from './dialect.js'
 
 export const THINKING = { open: '<think>', close: '</think>' }

@@ -1,0 +1,57 @@
+// `moeflux pull`: downloads a model from a hub and packs it on the way into the local store.
+import { type Command, Option } from 'commander'
+import { action, type Cli } from '../action.js'
+import { addExamples, integerOption } from '../optionValues.js'
+
+interface PullCommandOptions {
+  readonly revision?: string
+  readonly endpoint?: string
+  readonly connections: number
+  readonly bits?: string
+  readonly groupSize?: string
+  readonly experts2bit?: boolean
+}
+
+export function registerPull(program: Command): void {
+  const command = program
+    .command('pull')
+    .description('download a model from a hub and pack it for streaming')
+    .argument(
+      '<id>',
+      "'owner/name' on the hub, 'owner/name:Q4_K_M' for a GGUF file, an address of the hub, or a short name (qwen3.6-35b); " +
+        'HF_TOKEN is used if it is set',
+    )
+    .option('--revision <name>', 'branch, tag or commit (default: main)')
+    .option('--endpoint <url>', 'a hub other than https://huggingface.co (or set HF_ENDPOINT)')
+    .option('--connections <n>', 'parts of a file to download at once', integerOption(1, 64), 4)
+    .addOption(
+      new Option('--bits <bits>', 'how to store an unquantized model; 16 keeps it as it is (default: 4)').choices([
+        '4',
+        '8',
+        '16',
+      ]),
+    )
+    .addOption(new Option('--group-size <n>', 'weights that share a scale (default: 64)').choices(['32', '64', '128']))
+    .option('--experts-2bit', 'write a second, smaller set of experts in 2 bits')
+    .action(action(pullCommand))
+  addExamples(command, [
+    ['moeflux pull qwen3.6-35b', 'then: moeflux run -m qwen3.6-35b "Hello"'],
+    ['moeflux pull unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M', 'a GGUF file; without the precision, you get a list'],
+    ['moeflux pull Qwen/Qwen3.6-35B-A3B --bits 8', 'quantized on the way; if you stop it, run it again to resume'],
+  ])
+}
+
+async function pullCommand(cli: Cli, id: string, options: PullCommandOptions): Promise<void> {
+  const { pullWithProgress } = await import('../pullWithProgress.js')
+  const result = await pullWithProgress(cli, id, `moeflux pull ${id}`, {
+    revision: options.revision,
+    endpoint: options.endpoint,
+    bits: options.bits === undefined ? undefined : (Number(options.bits) as 4 | 8 | 16),
+    groupSize: options.groupSize === undefined ? undefined : (Number(options.groupSize) as 32 | 64 | 128),
+    experts2bit: options.experts2bit,
+    download: { parallel: options.connections },
+  })
+  const { findWellKnown } = await import('../../../internal.js')
+  const name = findWellKnown(id) === null ? result.metadata.model : id
+  cli.notice(`next: moeflux run -m ${name} "Hello", or moeflux chat -m ${name}`)
+}

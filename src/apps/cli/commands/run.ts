@@ -1,0 +1,56 @@
+// `moeflux run`: one prompt, one answer. The answer alone goes to stdout; thinking (dimmed), notices and the closing line
+// with the speed go to stderr.
+import type { Command } from 'commander'
+import { UsageError } from '../../../base/errors.js'
+import { action, type Cli } from '../action.js'
+import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { addExamples, collectOption } from '../optionValues.js'
+import { readPrompt } from '../promptInput.js'
+import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
+
+interface RunOptions extends ModelOptions, SamplingOptions {
+  readonly system?: string
+  readonly think?: boolean
+  readonly raw?: boolean
+  readonly file?: readonly string[]
+}
+
+export function registerRun(program: Command): void {
+  const command = program
+    .command('run')
+    .description('answer one prompt; stdout gets only the answer')
+    .argument('[prompt...]', "the prompt; piped text comes before it; '-' reads all of it from stdin")
+    .option('-f, --file <file>', 'put a text file before the prompt; repeatable', collectOption)
+    .option('-s, --system <text>', 'a system prompt')
+    .option('--think', 'let the model think first; thinking goes to stderr')
+    .option('--raw', 'continue the text as it is, without the chat template')
+  addModelOptions(command)
+  addDraftsOption(command)
+  addSamplingOptions(command)
+  command.action(action(run))
+  addExamples(command, [
+    'moeflux run "Tell me a story about a little dog"',
+    ['moeflux run --seed 1 "Tell me a story" > story.txt', 'the same text every time'],
+    ['cat notes.md | moeflux run -m qwen3.6-35b "Summarize this"', 'a text, and what to do with it'],
+    ['moeflux run -f notes.md -f plan.md "What is missing?"', 'several files'],
+    ['moeflux run --json-schema person.json "Invent a person"', 'JSON that fits the schema'],
+    ['moeflux run --raw "Once upon a time"', 'continue a text'],
+  ])
+}
+
+async function run(cli: Cli, words: string[], options: RunOptions): Promise<void> {
+  if (options.raw && (options.system !== undefined || options.think)) {
+    throw new UsageError('--raw uses no chat template: leave out --system and --think')
+  }
+  const prompt = await readPrompt({ words, files: options.file, signal: cli.signal, onWait: line => cli.notice(line) })
+  const [{ openCliModel }, { answerPrompt }] = await Promise.all([
+    import('../openCliModel.js'),
+    import('./answerPrompt.js'),
+  ])
+  const model = await openCliModel(cli, options)
+  try {
+    await answerPrompt(cli, model, { ...options, prompt })
+  } finally {
+    await model.close()
+  }
+}

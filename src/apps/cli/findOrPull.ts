@@ -1,0 +1,72 @@
+// The model that a name means, brought from the hub where it is not here: after a look at what that takes and what to
+// expect of it on this machine. At a terminal it asks first; elsewhere only --yes lets it download anything.
+import { createInterface } from 'node:readline/promises'
+import { DiskFullError } from '../../base/errors.js'
+import { freeSpace, isRemote, locateModel, notFound, type PullPlan, planPull, storeRoot } from '../../internal.js'
+import { type Cli, Interrupted } from './action.js'
+import { formatBytes, formatDuration, formatFields, threeDigits } from './format.js'
+import { thisMachine } from './machine.js'
+import { forecastPull } from './pullForecast.js'
+import { pullWithProgress } from './pullWithProgress.js'
+
+const COMMON_LINE = 100e6 / 8 // bytes per second
+
+/** The path of the model. `yes`: pull without asking. */
+export async function findOrPull(cli: Cli, name: string, yes: boolean): Promise<string> {
+  if (isRemote(name)) return name
+  const located = await locateModel(name)
+  if (located.path !== null) return located.path
+  const { hub, unfinished } = located
+  const canAsk = process.stdin.isTTY && process.stderr.isTTY && !cli.quiet
+  if (hub === null || !(yes || canAsk)) throw notFound(name, located)
+  const plan = await planPull(hub.id, { revision: hub.revision ?? undefined, signal: cli.signal })
+  const isHere = unfinished === null ? 'is not downloaded yet' : 'is partly downloaded'
+  cli.notice(`${plan.name === name ? name : `${name} is ${plan.name}, which`} ${isHere}:`)
+  await describe(cli, plan, unfinished?.bytes ?? 0)
+  if (!yes && !(await agrees(cli, unfinished === null ? 'Download it now?' : 'Resume the download now?'))) {
+    throw notFound(name, located)
+  }
+  return (await pullWithProgress(cli, plan, `moeflux pull ${hub.id}`)).folder
+}
+
+async function describe(cli: Cli, plan: PullPlan, there: number): Promise<void> {
+  const { leftBytes, packedBytes: packed, estimate } = await forecastPull(plan, there, cli.signal)
+  const minutes = formatDuration(leftBytes / COMMON_LINE)
+  const fields: [string, string][] = [
+    ['download', `${formatBytes(leftBytes)}${there > 0 ? ' more' : ''}, ${minutes} at 100 Mbit/s`],
+  ]
+  if (estimate !== null) {
+    const { freeMemory, totalMemory } = thisMachine()
+    const { fits, tokensPerSecond, leastMemory } = estimate
+    const speed = `up to ${threeDigits(tokensPerSecond)} tok/s on the CPU`
+    const words = {
+      everything: `fits in memory: ${speed}`,
+      streaming: `streams experts from disk: ${speed}`,
+      no: `needs ${formatBytes(leastMemory)} of memory, ${formatBytes(freeMemory)} is free`,
+    }
+    fields.push(['here', `${words[fits]} (${formatBytes(freeMemory)} of ${formatBytes(totalMemory)} free)`])
+  }
+  const root = storeRoot()
+  const free = await freeSpace(root)
+  const room = free === null ? '' : `; ${formatBytes(free)} free in ${root}`
+  fields.splice(1, 0, ['disk', `${formatBytes(packed)} packed${room}`])
+  if (!cli.quiet) cli.errorText(formatFields(fields, cli.width))
+  if (free !== null && free + there < packed) {
+    throw new DiskFullError(`${root} (MOEFLUX_HOME sets another place)`, packed, free)
+  }
+}
+
+async function agrees(cli: Cli, question: string): Promise<boolean> {
+  const lines = createInterface({ input: process.stdin, output: process.stderr })
+  try {
+    // The line editor takes Ctrl-C for itself.
+    lines.once('SIGINT', () => process.emit('SIGINT'))
+    const answer = await lines.question(`${question} [Y/n] `, { signal: cli.signal })
+    return /^(y|yes)?$/i.test(answer.trim())
+  } catch (error) {
+    if (cli.signal.aborted) throw new Interrupted()
+    throw error
+  } finally {
+    lines.close()
+  }
+}

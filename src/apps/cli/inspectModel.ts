@@ -1,0 +1,139 @@
+// What `moeflux inspect` does: plans a model for this machine or another one. Opens no backend; of the weights it reads only some
+// experts, to see how fast the disk is.
+import type { PresetName } from '../../base/defaults.js'
+import { PLANNED_TOKENS } from '../../base/plannedTokens.js'
+import { findModel } from '../../index.js'
+import {
+  availableMemory,
+  countWithin,
+  estimateModel,
+  expertBytes,
+  findWellKnown,
+  fourBitBytes,
+  freeSpace,
+  locateModel,
+  type MachineRates,
+  measureDisk,
+  preparePacked,
+  presets,
+  storeRoot,
+  TWO_BIT,
+  usableMemory,
+  WELL_KNOWN_MODELS,
+} from '../../internal.js'
+import type { Cli } from './action.js'
+import { GPU_WEIGHTS, READ_SPEED, WEIGHTS_PER_THREAD } from './assumedRates.js'
+import { estimateGpu } from './gpuEstimate.js'
+import { thisMachine } from './machine.js'
+import { type ModelReport, type ModelSubject, reportJson, reportText } from './modelReport.js'
+import { readPackedBytes } from './packedBytes.js'
+import { costsOf } from './relaidTypes.js'
+
+export interface InspectOptions {
+  readonly json?: boolean
+  readonly context?: number
+  readonly expertsPerToken?: number
+  readonly memory?: number
+  readonly gpu?: number
+  readonly gpuSpeed?: number
+  readonly readSpeed?: number
+  readonly computeSpeed?: number
+}
+
+const READS_AT_ONCE = 8
+const MEASURE_SECONDS = 1
+
+export async function inspect(cli: Cli, model: string, options: InspectOptions): Promise<void> {
+  const subject = await findSubject(cli, model)
+  const { config } = subject
+  const longest = config.maxPositionEmbeddings
+  const context = countWithin('contextLength', options.context ?? Math.min(PLANNED_TOKENS, longest), longest)
+  const experts = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
+  const machine = thisMachine()
+  const measured = options.readSpeed === undefined ? await measureReads(subject, cli.signal) : null
+  const rates: MachineRates = {
+    memory: options.memory === undefined ? machine.freeMemory : usableMemory(options.memory),
+    weightsPerSecond: options.computeSpeed ?? WEIGHTS_PER_THREAD * machine.threads,
+    readsPerSecond: options.readSpeed ?? measured ?? READ_SPEED,
+  }
+  const gpuOf = (gpuBytes: number) => {
+    const { memory, weightsPerSecond, readsPerSecond } = rates
+    const given = { bytes: memory, ceiling: memory, limit: memory, limitedBy: 'machine' as const }
+    const facts = options.memory === undefined ? availableMemory() : given
+    const gpuWeightsPerSecond = options.gpuSpeed ?? GPU_WEIGHTS
+    const { threads: cores } = machine
+    const all = { gpuBytes, memory: facts, cores, gpuWeightsPerSecond, weightsPerSecond, readsPerSecond }
+    return estimateGpu(config, subject.bytes, all, { tokens: context, sequences: 1, isContext: true }, experts)
+  }
+  const estimate = estimateModel(config, subject.bytes, rates, context, experts)
+  const gpu = options.gpu === undefined ? null : gpuOf(options.gpu)
+  const readSpeedFrom = options.readSpeed !== undefined ? 'given' : measured !== null ? 'measured' : 'assumed'
+  const report: ModelReport = {
+    subject,
+    machine,
+    totalMemory: options.memory ?? machine.totalMemory,
+    disk: { folder: storeRoot(), free: await freeSpace(storeRoot()) },
+    rates,
+    readSpeedFrom,
+    estimate,
+    gpu,
+    expertsPerToken: experts,
+  }
+  if (options.json) await cli.printJson(reportJson(report))
+  else await cli.print(reportText(report, text => cli.bold(text), cli.width))
+}
+
+/** A preset by its own name, or by a short name where the model is not here. */
+async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {
+  if (Object.hasOwn(presets, model)) return presetSubject(model as PresetName)
+  const preset = findWellKnown(model)?.preset
+  if (preset !== undefined && (await locateModel(model)).path === null) return presetSubject(preset)
+  return folderSubject(cli, model)
+}
+
+function presetSubject(name: PresetName): ModelSubject {
+  const { title, config } = presets[name]
+  return {
+    name: title,
+    source: `preset ${name}, in 4 bit`,
+    shortName: WELL_KNOWN_MODELS.find(({ preset }) => preset === name)?.names[0],
+    config,
+    bytes: fourBitBytes(config),
+    expert2Bit: expertBytes(config, TWO_BIT),
+  }
+}
+
+async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
+  const bar = cli.progressBar()
+  const path = await findModel(model)
+  const folder = await preparePacked(path, {
+    onNotice: line => cli.notice(line),
+    onProgress: progress => bar.update(progress),
+    signal: cli.signal,
+  }).finally(() => bar.clear())
+  const { name, location, config, bytes, expertFiles } = await readPackedBytes(folder)
+  return {
+    name,
+    source: location,
+    config,
+    bytes,
+    expert2Bit: expertBytes(config, TWO_BIT),
+    expertFiles,
+    relaid: await costsOf(path),
+  }
+}
+
+/** What the disk gives at random places, one expert a read; null where that cannot be known past the page cache. */
+async function measureReads(subject: ModelSubject, signal: AbortSignal): Promise<number | null> {
+  const { expertFiles, config, bytes } = subject
+  if (expertFiles === undefined || expertFiles.length === 0) return null
+  const { direct, speeds } = await measureDisk({
+    files: expertFiles,
+    fileSize: config.numExperts * bytes.expert,
+    readBytes: bytes.expert,
+    depths: [READS_AT_ONCE],
+    seconds: MEASURE_SECONDS,
+    signal,
+  })
+  return direct ? speeds[0].bytesPerSecond : null
+}

@@ -1,0 +1,74 @@
+// The commands of `moeflux` and how they are shown. A command registers itself in commands/<name>.ts and loads what it
+// needs only when it runs, so that `--help` answers at once.
+import { readFileSync } from 'node:fs'
+import { Command } from 'commander'
+import { registerBench } from '../../lab/commands/bench.js'
+import { registerEval } from '../../lab/commands/eval.js'
+import { registerSimulate } from '../../lab/commands/simulate.js'
+import { registerTrace } from '../../lab/commands/trace.js'
+import { errorLine } from './action.js'
+import { registerChat } from './commands/chat.js'
+import { registerConvert } from './commands/convert.js'
+import { registerDoctor } from './commands/doctor.js'
+import { registerInspect } from './commands/inspect.js'
+import { registerList } from './commands/list.js'
+import { registerPull } from './commands/pull.js'
+import { registerRm } from './commands/rm.js'
+import { registerRun } from './commands/run.js'
+import { registerServe } from './commands/serve.js'
+import { registerVerify } from './commands/verify.js'
+import { registerWeb } from './commands/web.js'
+import { addExamples } from './optionValues.js'
+
+type Register = (program: Command) => void
+
+/** How the commands are shown in the help, in this order. */
+const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
+  ['Talk:', [registerRun, registerChat, registerServe, registerWeb]],
+  ['Models:', [registerPull, registerConvert, registerList, registerInspect, registerVerify, registerRm]],
+  ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate, registerDoctor]],
+]
+
+export function createProgram(): Command {
+  const program = new Command('moeflux')
+    .description('Runs Mixture-of-Experts language models that are larger than memory.')
+    .version(packageVersion(), '-V, --version', 'show the version')
+    .helpOption('-h, --help', 'show help')
+    .helpCommand(false)
+    .configureHelp({ subcommandTerm: command => `${command.name()} ${argumentTerms(command)}`.trimEnd() })
+    .configureOutput({ outputError: (text, write) => write(`${errorLine(text.replace(/^error: /, ''))}\n`) })
+    .exitOverride()
+  for (const [title, registers] of GROUPS) {
+    program.commandsGroup(title)
+    for (const register of registers) register(program)
+  }
+  for (const command of program.commands) {
+    command
+      .option('-q, --quiet', 'hide notices and progress')
+      .option('-v, --verbose', 'show more detail, and the stacks of errors')
+  }
+  program
+    .command('help')
+    .argument('[command]', 'the command')
+    .description('show help for a command')
+    .helpGroup('Help:')
+    .action((name?: string) => {
+      const command = program.commands.find(each => each.name() === name)
+      if (name !== undefined && command === undefined) program.error(`error: unknown command '${name}'`)
+      ;(command ?? program).outputHelp()
+    })
+  addExamples(program, [
+    ['moeflux run "Tell me a story about a little dog"', 'answers with the built-in model'],
+    ['moeflux inspect a3b', 'sizes of a model, and what fits this machine'],
+  ])
+  return program
+}
+
+function argumentTerms(command: Command): string {
+  return command.registeredArguments.map(each => (each.required ? `<${each.name()}>` : `[${each.name()}]`)).join(' ')
+}
+
+function packageVersion(): string {
+  const file = new URL('../../../package.json', import.meta.url)
+  return (JSON.parse(readFileSync(file, 'utf8')) as { version: string }).version
+}

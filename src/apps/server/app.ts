@@ -1,0 +1,180 @@
+// The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
+import type { IncomingMessage } from 'node:http'
+import { type Context, Hono } from 'hono'
+import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
+import { ApiError, isOwnFault, stoppingError, toApiError } from './apiError.js'
+import { engineBody, engineEvents } from './engineEvents.js'
+import type { Guard } from './guard.js'
+import { hubRoutes } from './hub/hubRoutes.js'
+import { newId } from './ids.js'
+import { modelBody, modelList } from './modelList.js'
+import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
+import { embed as ollamaEmbed, embeddings as ollamaEmbeddings } from './ollama/embeddings.js'
+import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
+import { pull } from './ollama/pull.js'
+import { chatCompletions } from './openai/chat.js'
+import { errorBody as openaiError } from './openai/chatShapes.js'
+import { completions } from './openai/completions.js'
+import { embeddings } from './openai/embeddings.js'
+import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
+import { type Service, unknownModel } from './serverContext.js'
+import { type StaticFiles, staticFile } from './staticFiles.js'
+import { health, readiness } from './status.js'
+
+const OPEN_PATHS = new Set(['/health', '/ready'])
+
+export interface AppOptions {
+  readonly guard: Guard
+  readonly files: StaticFiles | null // the web UI, where it is built
+  /** A request that was refused or failed. */
+  readonly onRefused?: (line: string) => void
+}
+
+type Env = { Variables: { requestId: string; keyScope: string } }
+type AppContext = Context<Env>
+
+export function createApp(service: Service, { guard, files, onRefused }: AppOptions): Hono<Env> {
+  const app = new Hono<Env>()
+  const stored = new ResponseStore()
+
+  app.use(async (c, next) => {
+    const requestId = newId('req_')
+    c.set('requestId', requestId)
+    c.header('x-request-id', requestId)
+    c.header('request-id', requestId)
+    await next()
+    if (service.draining() && isReceived(c)) c.header('connection', 'close') // the next request is another server's
+    service.metrics.request(routeName(c.req.path), c.res.status)
+  })
+  app.use(async (c, next) => {
+    const { method, path } = c.req
+    const cors = guard.corsOrigin(c.req.header('origin') ?? null)
+    if (cors !== null) {
+      c.header('access-control-allow-origin', cors)
+      c.header('vary', 'origin')
+    }
+    const isPage = files?.has(path) === true && (method === 'GET' || method === 'HEAD')
+    c.set('keyScope', guard.check(c.req.raw, OPEN_PATHS.has(path) || isPage || method === 'OPTIONS'))
+    if (method === 'OPTIONS') {
+      c.header('access-control-allow-methods', 'GET, POST, DELETE')
+      c.header('access-control-allow-headers', c.req.header('access-control-request-headers') ?? '*')
+      c.header('access-control-max-age', '600')
+      return c.body(null, 204)
+    }
+    await next()
+  })
+
+  app.get('/health', c => {
+    const { body, status } = health(service)
+    return c.json(body, status)
+  })
+  app.get('/ready', c => {
+    const { body, status } = readiness(service)
+    return c.json(body, status)
+  })
+  app.get('/metrics', async c =>
+    c.text(await service.metrics.registry.metrics(), 200, { 'content-type': service.metrics.registry.contentType }),
+  )
+  app.get('/hub', async c => c.json(await service.hubDesk.body()))
+  app.get('/engine', c => c.json(engineBody(service, c.req.query('model'))))
+  app.get('/engine/events', c => engineEvents(c, service))
+  app.get('/models/index.json', c => c.json({ models: service.modelFiles ? [service.modelFiles.entry] : [] }))
+  app.get('/models/*', c => {
+    const path = c.req.path.slice('/models/'.length)
+    if (service.modelFiles === null) throw new ApiError('not_found', 'the files of this model are not listed anywhere')
+    return service.modelFiles.respond(c, path, service.streamLimits.readerTimeoutMs)
+  })
+  app.get('/v1/models', c => c.json(modelList(service, speaksAnthropic(c))))
+  app.get('/v1/models/:id{.+}', c => {
+    const body = modelBody(service, c.req.param('id'), speaksAnthropic(c))
+    if (body === null) throw unknownModel(c.req.param('id'))
+    return c.json(body)
+  })
+  const post: Record<string, (c: AppContext) => Promise<Response>> = {
+    '/v1/chat/completions': c => chatCompletions(c, service),
+    '/v1/completions': c => completions(c, service),
+    '/v1/embeddings': c => embeddings(c, service),
+    '/v1/responses': c => responses(c, service, stored),
+    '/v1/messages': c => messages(c, service),
+    '/v1/messages/count_tokens': c => countTokens(c, service),
+    '/api/chat': c => ollamaChat(c, service),
+    '/api/generate': c => ollamaGenerate(c, service),
+    '/api/embed': c => ollamaEmbed(c, service),
+    '/api/embeddings': c => ollamaEmbeddings(c, service),
+    '/api/show': c => show(c, service),
+    '/api/pull': c => pull(c, service),
+    ...hubRoutes(service),
+  }
+  app.get('/api/tags', async c => c.json(await tags(service)))
+  app.get('/api/ps', async c => c.json(await running(service)))
+  app.get('/api/version', c => c.json({ version: SPOKEN_VERSION }))
+  for (const [path, handler] of Object.entries(post)) {
+    app.post(path, c => {
+      if (service.refusing()) throw stoppingError()
+      return handler(c)
+    })
+    app.all(path, c => {
+      c.header('allow', 'POST')
+      throw new ApiError('invalid_request', `${path} takes POST`, { status: 405 })
+    })
+  }
+  app.get('/v1/responses/:id', c => storedResponse(c, stored, c.req.param('id')))
+  app.delete('/v1/responses/:id', c => deleteResponse(c, stored, c.req.param('id')))
+  app.get('*', async c => {
+    const file = files === null ? null : await staticFile(files, c.req.path)
+    if (file !== null) return file
+    if (c.req.path === '/')
+      return c.text(
+        `moeflux serves ${service.shelf.list.map(({ offer }) => offer.id).join(', ')}\n\nOpenAI API: /v1   Anthropic API: /v1/messages   ollama API: /api   /health   /ready   /metrics\n`,
+      )
+    throw notFound(c)
+  })
+  app.notFound(c => errorResponse(c, notFound(c)))
+  app.onError((error, c) => {
+    const failure = toApiError(error)
+    if (isOwnFault(error)) service.onError(error)
+    onRefused?.(`${c.req.method} ${quoted(c.req.path)} ${failure.status}: ${quoted(failure.message)}`)
+    return errorResponse(c, failure)
+  })
+  return app
+}
+
+/** All of the request is here: who closes a connection before that takes the answer away from its reader. */
+function isReceived({ env }: AppContext): boolean {
+  return (env as { incoming?: IncomingMessage } | undefined)?.incoming?.complete === true
+}
+
+function notFound(c: AppContext): ApiError {
+  return new ApiError('not_found', `there is no ${c.req.method} ${c.req.path.slice(0, 200)}`)
+}
+
+/** What a request says goes into a log as one line, whatever it holds. */
+function quoted(text: string): string {
+  const short = text.length > 300 ? `${text.slice(0, 300)}…` : text
+  return JSON.stringify(short).slice(1, -1).replaceAll('\\"', '"')
+}
+
+function errorResponse(c: AppContext, error: ApiError): Response {
+  const { retryAfterSeconds } = error.details
+  if (retryAfterSeconds !== undefined) c.header('retry-after', String(retryAfterSeconds))
+  return c.json(errorBody(c, error), error.status as 400)
+}
+
+function errorBody(c: AppContext, error: ApiError): object {
+  if (c.req.path.startsWith('/api/')) return ollamaError(error)
+  return speaksAnthropic(c) ? anthropicError(error, c.get('requestId')) : openaiError(error)
+}
+
+function speaksAnthropic(c: AppContext): boolean {
+  return c.req.path.startsWith('/v1/messages') || c.req.header('anthropic-version') !== undefined
+}
+
+/** Labels of a metric must be few: paths that nobody serves count as one. */
+function routeName(path: string): string {
+  if (path.startsWith('/models/')) return '/models'
+  return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|embed|embeddings|tags|ps|show|pull|version)|hub(\/(load|pull|stop|forecast))?|health|ready|metrics|engine(\/events)?)?$/.test(
+    path,
+  )
+    ? path
+    : 'other'
+}

@@ -1,0 +1,42 @@
+// Node as a place for the wasm backend: threads of the process, files read by threads of their own.
+
+import { availableParallelism } from 'node:os'
+import { availableMemory } from '../../base/nodeMemory.js'
+import { startAsyncReaders } from '../../experts/readers/asyncReaders.js'
+import { readersFor, startNodeReaders } from '../../experts/readers/nodeReaders.js'
+import { pathsOf } from '../../files/source.js'
+import { loadKernels } from './loadKernels.js'
+import type { WasmHost } from './platform.js'
+import { physicalCores, startComputeThread } from './workers/nodeWorkers.js'
+
+export function nodeHost(): WasmHost {
+  return {
+    shared: true,
+    threads: physicalCores(),
+    processors: availableParallelism(),
+    memory: () => availableMemory(),
+    readers: readersFor,
+    threadBytes: { compute: 11e6, reader: 7.5e6 }, // measured, see docs/performance-log.md
+    loadKernels,
+    startThread: startComputeThread,
+    startReaders: (request, options) => {
+      const { files, checksums, expertSize, memories, entries, slotBytes, threads } = request
+      // What is not in files here is fetched by the event loop, which waits for many at once.
+      const paths = pathsOf(files)
+      if (paths === null) return startAsyncReaders({ ...request, shared: true })
+      return startNodeReaders({
+        files: paths,
+        expertSize,
+        banks: memories,
+        checksums,
+        entries,
+        slotBytes,
+        threads,
+        yieldsToDemands: true,
+        reads: options.expertReads,
+        faults: options.readFaults,
+        onNotice: options.onNotice,
+      })
+    },
+  }
+}

@@ -1,0 +1,149 @@
+// What of a model the wasm backend opens, and how: with its head for drafts where that is wanted and fits, in the way and with the slots
+// for experts that memory allows. Decided before a weight is read.
+import { MemoryPlanError, UnsupportedModelError } from '../../base/errors.js'
+import type { MemoryFacts } from '../../base/memoryFacts.js'
+import { PLANNED_TOKENS } from '../../base/plannedTokens.js'
+import { type ExpertFiles, type PackedModel, withoutHead } from '../../files/packed/packedModel.js'
+import type { ModelConfig } from '../../model/config.js'
+import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
+import type { ExpertLayout } from '../../model/tensors.js'
+import { type BackendOptions, MOST_GUESSES } from '../backend.js'
+import { type Budget, planBudget } from '../plan.js'
+import { type WasmWay, wasmWays } from './budgetWays.js'
+import { threadCount } from './clampThreads.js'
+import { alignUp, MAX_BANK_BYTES } from './memory/bank.js'
+import { SLOT_ALIGN } from './memory/bankLayout.js'
+import { modelForms } from './memory/placedModel.js'
+import type { WasmHost } from './platform.js'
+import type { WasmInternals } from './wasmInternals.js'
+
+/** Tokens of a prompt in one step; fewer where memory is short. */
+const CHUNK_TOKENS = [256, 128, 64, 32]
+const LOCAL_CHUNK_TOKENS = [32] // the caller's own thread is busy for as long as a layer of it takes
+
+/** What a head that may pay can take from experts that do not all fit: every read costs more than most guesses bring. */
+const HEAD_SHARE = 0.02
+
+export interface OpeningPlan {
+  readonly packed: PackedModel // with its head for drafts, or without
+  readonly files: ExpertFiles | null // null: there are no experts
+  readonly layouts: readonly ExpertLayout[]
+  readonly memory: MemoryFacts
+  readonly bankLimit: number
+  readonly budget: Budget<WasmWay>
+  readonly guesses: number // that a step may have
+  readonly noDrafts: string | null // why there is no head, though one was asked for
+}
+
+export function planOpening(
+  packed: PackedModel,
+  options: BackendOptions,
+  internals: WasmInternals,
+  host: WasmHost,
+): OpeningPlan {
+  const { config } = packed
+  const asked = options.guesses ?? MOST_GUESSES
+  const withHead = (guesses: number) => planModel(packed, options, internals, host, { guesses, noDrafts: null })
+  const without = (noDrafts: string | null) =>
+    planModel(withoutHead(packed), options, internals, host, { guesses: 0, noDrafts })
+  if (!options.drafts || config.draftHead === null) return without(null)
+  if (options.drafts === 'auto') return planAuto(withHead, without, guesses => takesOf(packed, options, guesses))
+  try {
+    return withHead(asked) // what is asked for by number is given where it can be
+  } catch (error) {
+    if (!(error instanceof MemoryPlanError)) throw error
+    return without(`memory is short, and ${takesOf(packed, options, asked)}`)
+  }
+}
+
+/** As many guesses as take next to nothing from experts; one alone takes least, and pays best where experts are read. */
+function planAuto(
+  withHead: (guesses: number) => OpeningPlan,
+  without: (noDrafts: string) => OpeningPlan,
+  takes: (guesses: number) => string,
+): OpeningPlan {
+  const plain = without(`${takes(1)}, which experts have a better use for`)
+  try {
+    for (const guesses of [MOST_GUESSES, 1]) {
+      const whole = withHead(guesses)
+      if (takesLittle(whole, plain)) return whole
+    }
+    return plain
+  } catch (error) {
+    if (!(error instanceof MemoryPlanError)) throw error
+    return without(`memory is short, and ${takes(1)}`)
+  }
+}
+
+function takesOf(packed: PackedModel, options: BackendOptions, guesses: number): string {
+  const sequences = options.planned?.sequences ?? 1
+  const bytes = guesses * sequences * recurrentBytes(packed.config) + headBytes(packed)
+  return `guessing ahead takes ${Math.ceil(bytes / 1e6)} MB more`
+}
+
+/** Whether a head that may pay takes next to nothing from experts that do not all fit, and nothing from chunks of prompts and the like. */
+function takesLittle({ packed: { config }, budget }: OpeningPlan, without: OpeningPlan): boolean {
+  if (budget.way.notice !== null) return false
+  const all = config.expertLayers.length * config.numExperts
+  return budget.slots === all || budget.slots >= (1 - HEAD_SHARE) * without.budget.slots
+}
+
+function planModel(
+  packed: PackedModel,
+  options: BackendOptions,
+  internals: WasmInternals,
+  host: WasmHost,
+  { guesses, noDrafts }: Pick<OpeningPlan, 'guesses' | 'noDrafts'>,
+): OpeningPlan {
+  const { config, tensors } = packed
+  checkShapes(config)
+  const files = config.expertLayers.length > 0 ? packed.experts : null
+  const usual = host.shared ? CHUNK_TOKENS : LOCAL_CHUNK_TOKENS
+  const { precision, expertsPerToken } = options
+  const layouts = files?.layouts ?? []
+  const forms = modelForms(tensors, layouts, precision)
+  const bankLimit = internals.bankLimit ?? MAX_BANK_BYTES
+  const expertSize = files?.layout.expertSize ?? 0
+  const slotBytes = alignUp(Math.max(expertSize, 1), SLOT_ALIGN)
+  const experts = config.expertLayers.length * config.numExperts
+  const planned = options.planned ?? { tokens: PLANNED_TOKENS, sequences: 1, isContext: true }
+  const memory = host.memory()
+  const asked = threadCount(options.threads, host.processors)
+  const budget = planBudget({
+    memory,
+    ways: wasmWays({
+      ...{ config, expertsPerToken, forms, slotBytes, bankLimit },
+      threads: host.shared ? (asked ?? host.threads) : 1,
+      mayHaveFewerThreads: options.threads === undefined,
+      chunks: internals.chunkTokens === undefined ? usual : [internals.chunkTokens],
+      readers: files ? host.readers(experts * expertSize) : 0,
+      threadBytes: host.threadBytes,
+      residentBytes: packed.weights.size,
+      sequences: planned.sequences,
+      guesses,
+    }),
+    slotBytes,
+    experts,
+    leastSlots: Math.min(experts, 2 * expertsPerToken), // a layer's have room while the next one's are read
+    expertMemory: files ? options.expertMemory : undefined,
+    tokens: planned.tokens,
+    tokenBytes: kvBytesPerToken(config),
+    isContext: planned.isContext,
+    threads: { count: asked ?? 1, bytes: host.threadBytes.compute },
+  })
+  return { packed, files, layouts, memory, bankLimit, budget, guesses, noDrafts }
+}
+
+/** Of the head's resident tensors, which are the last ones. */
+function headBytes({ tensors, weights }: PackedModel): number {
+  return tensors.draftHead === null ? 0 : weights.size - tensors.draftHead.fc.weight.offset
+}
+
+/** Kernels work on vectors of four floats; no model of this family has heads that are not multiples of four. */
+function checkShapes(config: ModelConfig): void {
+  for (const field of ['headDim', 'linearKeyDim', 'linearValueDim'] as const) {
+    if (config[field] % 4 !== 0) {
+      throw new UnsupportedModelError(field, config[field], 'a multiple of 4 on the wasm backend')
+    }
+  }
+}

@@ -1,0 +1,26 @@
+// Sizes as people write them: '6GB' is 6·10⁹ bytes, '6GiB' is 6·2³⁰, a bare number is bytes.
+import { OptionError } from './errors.js'
+
+const UNITS = new Map([
+  ['', 1],
+  ['b', 1],
+  ['kb', 1e3],
+  ['mb', 1e6],
+  ['gb', 1e9],
+  ['tb', 1e12],
+  ['kib', 2 ** 10],
+  ['mib', 2 ** 20],
+  ['gib', 2 ** 30],
+  ['tib', 2 ** 40],
+])
+
+/** Whole bytes of a size option; anything else is an OptionError that names the option. */
+export function parseByteSize(value: number | string, option: string): number {
+  const want = "a size like '6GB' (6·10⁹), '512MiB' (512·2²⁰) or a number of bytes"
+  const match = /^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$/i.exec(String(value))
+  const unit = match ? UNITS.get(match[2].toLowerCase()) : undefined
+  if (!match || unit === undefined) throw new OptionError(option, value, want)
+  const bytes = Math.floor(Number(match[1]) * unit)
+  if (!Number.isSafeInteger(bytes)) throw new OptionError(option, value, want)
+  return bytes
+}

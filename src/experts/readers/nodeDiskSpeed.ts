@@ -1,0 +1,102 @@
+// How fast this disk reads whole experts at random places: the ceiling of streaming, measured the way the streamer reads
+// (the same threads, one read per expert) with nothing else to do.
+import { ExpertReaderPool } from './nodeReaderPool.js'
+import { readMemory } from './nodeReaders.js'
+import { DIRECT_ALIGNMENT } from './readMode.js'
+
+export interface DiskSpeed {
+  readonly depth: number // reads under way at once
+  readonly bytesPerSecond: number
+  readonly latencyMs: number // mean time of one read
+}
+
+export interface DiskMeasurement {
+  readonly direct: boolean // past the page cache
+  readonly readBytes: number // size of one read
+  readonly speeds: readonly DiskSpeed[]
+}
+
+/** Where to read, and how much at once. */
+export interface DiskPlace {
+  readonly files: readonly string[]
+  readonly fileSize: number // the smallest
+  readonly readBytes: number
+}
+
+export interface DiskMeasurementOptions extends DiskPlace {
+  readonly depths: readonly number[]
+  readonly seconds: number // for each depth
+  readonly signal?: AbortSignal
+}
+
+const WARM_UP_SECONDS = 0.2
+
+export async function measureDisk(options: DiskMeasurementOptions): Promise<DiskMeasurement> {
+  const { depths, seconds, readBytes, signal } = options
+  const most = Math.max(...depths)
+  const meter = new DiskMeter(options, most)
+  try {
+    // Threads take a moment to start; none of it is the disk's.
+    await meter.measure(most, WARM_UP_SECONDS, signal)
+    const speeds: DiskSpeed[] = []
+    for (const depth of depths) speeds.push(await meter.measure(depth, seconds, signal))
+    return { direct: meter.direct, readBytes, speeds }
+  } finally {
+    await meter.close()
+  }
+}
+
+/** Reader threads that measure whenever they are asked to. */
+export class DiskMeter {
+  private readonly pool: ExpertReaderPool
+  private readonly place: DiskPlace
+  private readonly stride: number // bytes between the targets of two reads
+
+  constructor(place: DiskPlace, mostDepth: number) {
+    const { files, readBytes } = place
+    this.place = place
+    this.stride = Math.ceil(readBytes / DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
+    this.pool = new ExpertReaderPool({
+      files,
+      expertSize: readBytes,
+      banks: [readMemory(this.stride * mostDepth)],
+      slotBytes: 0,
+      reads: 'direct',
+      threads: mostDepth,
+      depth: mostDepth,
+    })
+  }
+
+  get direct(): boolean {
+    return this.pool.direct
+  }
+
+  async measure(depth: number, seconds: number, signal?: AbortSignal): Promise<DiskSpeed> {
+    const pool = this.pool
+    const { files, fileSize, readBytes } = this.place
+    const records = Math.floor(fileSize / readBytes)
+    const before = pool.totals
+    const began = performance.now()
+    const until = began + seconds * 1000
+    const lane = async (index: number) => {
+      do {
+        signal?.throwIfAborted()
+        const file = Math.floor(Math.random() * files.length)
+        const offset = Math.floor(Math.random() * records) * readBytes
+        await pool.read(file, offset, readBytes, 0, index * this.stride, 'demand')
+      } while (performance.now() < until)
+    }
+    await Promise.all(Array.from({ length: depth }, (_, index) => lane(index)))
+    const elapsed = (performance.now() - began) / 1000
+    const after = pool.totals
+    return {
+      depth,
+      bytesPerSecond: (after.bytes - before.bytes) / elapsed,
+      latencyMs: ((after.seconds - before.seconds) / (after.reads - before.reads)) * 1000,
+    }
+  }
+
+  close(): Promise<void> {
+    return this.pool.close()
+  }
+}

@@ -1,0 +1,58 @@
+// Words that come in pieces, wrapped at a terminal's width.
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { WordWrapper } from '#moeflux/apps/cli/chat/wordWrapper.js'
+
+function wrapped(pieces: readonly string[], columns: number): string {
+  const wrapper = new WordWrapper(() => columns)
+  return pieces.map(piece => wrapper.push(piece)).join('') + wrapper.end()
+}
+
+// biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with one
+const plain = (text: string) => text.replace(/\u001b\[[\d;]*m/g, '')
+
+describe('an answer at a terminal', () => {
+  test('has its lines broken between words', () => {
+    expect(wrapped(['The little dog ran into the garden.'], 16)).toBe('The little dog\nran into the\ngarden.')
+  })
+
+  test('keeps lines, indents and words that are longer than a line', () => {
+    expect(wrapped(['a\n\n  b  c\n'], 80)).toBe('a\n\n  b  c\n')
+    expect(wrapped(['x https://example.org/a/long/way y'], 12)).toBe('x\nhttps://example.org/a/long/way y')
+  })
+
+  test('takes no room for colours, and two columns for wide characters', () => {
+    const bold = '\u001b[1mlittle\u001b[22m'
+    expect(wrapped([`The ${bold} dog`], 15)).toBe(`The ${bold} dog`)
+    expect(wrapped(['這是一隻小狗'], 9)).toBe('這是一隻\n小狗')
+  })
+
+  test('leaves blocks of code as they are', () => {
+    const wrapper = new WordWrapper(() => 8)
+    expect(wrapper.push('const a = 1 + 2\n', true) + wrapper.push('one two three')).toBe('const a = 1 + 2\none two')
+  })
+
+  test('says the same words however they come, in lines that fit', () => {
+    const word = fc.stringMatching(/^[a-zé,.]{1,9}$/)
+    const coloured = word.map(text => `\u001b[36m${text}\u001b[39m`)
+    const text = fc.array(fc.oneof(word, coloured, fc.constant('\n')), { maxLength: 40 }).map(words => words.join(' '))
+    fc.assert(
+      fc.property(
+        text,
+        fc.array(fc.nat(200), { maxLength: 8 }),
+        fc.integer({ min: 12, max: 40 }),
+        (all, cuts, columns) => {
+          const at = [...new Set([0, ...cuts.map(cut => Math.min(cut, all.length)), all.length])].sort((a, b) => a - b)
+          // A terminal's styles come whole from the styler.
+          const pieces = at.slice(1).map((end, i) => all.slice(at[i], end))
+          // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with one
+          const isCut = pieces.some(piece => /\u001b(\[[\d;]*)?$/.test(piece))
+          const out = wrapped(isCut ? [all] : pieces, columns)
+          expect(out).toBe(wrapped([all], columns))
+          expect(plain(out).split(/\s+/).join(' ').trim()).toBe(plain(all).split(/\s+/).join(' ').trim())
+          for (const line of plain(out).split('\n')) expect(line.trimEnd().length).toBeLessThan(columns)
+        },
+      ),
+    )
+  })
+})

@@ -1,0 +1,75 @@
+// Documents name files by which readers find their way: each of them must be there.
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { expect, test } from 'vitest'
+import { repository } from './support/models/packedFiles.js'
+
+const FOLDERS = ['src', 'test', 'scripts', 'docs', 'examples']
+const NAME = /`([\w./-]+\.(?:tsx?|wgsl|mjs|md))`/g
+
+test('every file that a document names exists', () => {
+  const files = FOLDERS.flatMap(folder =>
+    readdirSync(join(repository, folder), { recursive: true, encoding: 'utf8' }).map(name => `/${folder}/${name}`),
+  ).map(name => name.replaceAll('\\', '/'))
+  const documents = [
+    'README.md',
+    'CONTRIBUTING.md',
+    ...readdirSync(join(repository, 'docs')).map(name => `docs/${name}`),
+  ]
+  const known = [...files, ...documents.map(name => `/${name}`)]
+  const missing = documents
+    .filter(name => name.endsWith('.md'))
+    .flatMap(document => {
+      const text = readFileSync(join(repository, document), 'utf8')
+      const names = [...text.matchAll(NAME)].map(([, name]) => name)
+      return names.filter(name => !known.some(file => file.endsWith(`/${name}`))).map(name => `${document}: ${name}`)
+    })
+  expect(missing).toEqual([])
+})
+
+test.each([
+  ['moeflux', 'index'],
+  ['moeflux', 'base/errors'],
+  ['moeflux/server', 'apps/server/serve'],
+  ['moeflux/browser', 'browser'],
+  ['moeflux/ai', 'ai'],
+])('docs/api.md names all that %s exports from %s.ts', (_, file) => {
+  const source = readFileSync(join(repository, `src/${file}.ts`), 'utf8')
+  const lists = [...source.matchAll(/^export (?:type )?\{([^}]*)\}/gm)].flatMap(([, list]) => list.split(','))
+  const listed = lists.map(
+    name =>
+      name
+        .trim()
+        .replace(/^type /, '')
+        .split(' as ')
+        .at(-1) as string,
+  )
+  const declared = [...source.matchAll(/^export (?:async )?(?:class|function|const|interface|type) (\w+)/gm)]
+  const names = [...listed.filter(name => name !== ''), ...declared.map(([, name]) => name)]
+  expect(names.length).toBeGreaterThan(3)
+  const text = readFileSync(join(repository, 'docs/api.md'), 'utf8')
+  const told = new Set([...text.matchAll(/`(\w+)`/g)].map(([, name]) => name))
+  expect(names.filter(name => !told.has(name))).toEqual([])
+})
+
+test('every link between documents leads to a file, and to a heading where it names one', () => {
+  const pages = ['README.md', 'CONTRIBUTING.md', ...readdirSync(join(repository, 'docs')).map(name => `docs/${name}`)]
+  const texts = new Map(
+    pages.filter(name => name.endsWith('.md')).map(name => [name, readFileSync(join(repository, name), 'utf8')]),
+  )
+  const anchor = (heading: string) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .trim()
+      .replaceAll(' ', '-')
+  const broken = [...texts].flatMap(([name, text]) =>
+    [...text.matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)/g)].flatMap(([link, path, place]) => {
+      const target = path === '' ? name : join(dirname(name), path)
+      const headings = [...(texts.get(target)?.matchAll(/^#+ (.*)$/gm) ?? [])].map(([, heading]) => anchor(heading))
+      const isThere = existsSync(join(repository, target)) && (place === undefined || headings.includes(place))
+      return isThere ? [] : [`${name}: ${link}`]
+    }),
+  )
+  expect(broken).toEqual([])
+})

@@ -1,0 +1,70 @@
+// What a name means: a model of the hub, one of the store, a well-known one.
+import { describe, expect, test } from 'vitest'
+import { hubReference, meantModels } from '#moeflux/files/models/modelName.js'
+import { presets } from '#moeflux/model/presets.js'
+import { findWellKnown, WELL_KNOWN_MODELS } from '#moeflux/model/wellKnownModels.js'
+
+const folderNameFor = (name: string) => name.replaceAll('/', '--').replace(/[^\w.-]/g, '_')
+const stored = (...names: string[]) => names.map(name => ({ id: folderNameFor(name), name }))
+const meant = (text: string, ...names: string[]) =>
+  meantModels(text, stored(...names), folderNameFor).map(({ name }) => name)
+
+describe('what a name means on the hub', () => {
+  test.each([
+    ['acme/tiny-moe', 'acme/tiny-moe', null],
+    ['acme/tiny-moe:Q4_K_M', 'acme/tiny-moe:Q4_K_M', null],
+    ['https://huggingface.co/acme/tiny-moe', 'acme/tiny-moe', null],
+    ['https://huggingface.co/acme/tiny-moe/tree/main?not-for-all-audiences=true', 'acme/tiny-moe', null],
+    ['https://huggingface.co/acme/tiny-moe/tree/v2', 'acme/tiny-moe', 'v2'],
+    ['hf.co/acme/tiny-moe:Q8_0', 'acme/tiny-moe:Q8_0', null],
+    ['hf://acme/tiny-moe/', 'acme/tiny-moe', null],
+    ['https://huggingface.co/acme/t-GGUF/blob/main/sub/t-Q4_K_M.gguf', 'acme/t-GGUF:sub/t-Q4_K_M.gguf', null],
+    ['Qwen3.6-35B', 'mlx-community/Qwen3.6-35B-A3B-4bit', null],
+    ['a17b', 'mlx-community/Qwen3.5-397B-A17B-4bit', null],
+  ])('%s', (text, id, revision) => expect(hubReference(text)).toEqual({ id, revision }))
+
+  test.each([
+    'tiny-moe',
+    './acme/tiny',
+    '../tiny',
+    '/models/tiny',
+    'models/tiny.gguf',
+    'a/b/c',
+    'https://x.org/a/b',
+    '',
+  ])('%s names nothing there', text => expect(hubReference(text)).toBeNull())
+})
+
+describe('which stored model a name means', () => {
+  test('is the one of that name before those that end so', () => {
+    expect(meant('tiny-moe', 'acme/tiny-moe', 'tiny-moe')).toEqual(['tiny-moe'])
+    expect(meant('tiny-moe', 'acme/tiny-moe', 'acme/other')).toEqual(['acme/tiny-moe'])
+    expect(meant('Tiny-MoE', 'acme/tiny-moe')).toEqual(['acme/tiny-moe'])
+    expect(meant('acme--tiny-moe', 'acme/tiny-moe')).toEqual(['acme/tiny-moe'])
+    expect(meant('moe', 'acme/tiny-moe')).toEqual([])
+  })
+
+  test('is both where both end so', () => {
+    expect(meant('tiny-moe', 'acme/tiny-moe', 'other/tiny-moe')).toEqual(['acme/tiny-moe', 'other/tiny-moe'])
+  })
+
+  test('is by a short name what is pulled for it, or what somebody else packed of it', () => {
+    const own = 'mlx-community/Qwen3.6-35B-A3B-4bit'
+    const other = 'unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M'
+    expect(meant('a3b', own, other)).toEqual([own])
+    expect(meant('qwen3.6-35b', other, 'acme/tiny-moe')).toEqual([other])
+    expect(meant('hf.co/unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M', own, other)).toEqual([other])
+  })
+})
+
+test('the well-known models have names of their own, and presets that are theirs', () => {
+  const names = WELL_KNOWN_MODELS.flatMap(model => model.names)
+  expect(new Set(names).size).toBe(names.length)
+  for (const { title, hub, preset } of WELL_KNOWN_MODELS) {
+    expect(hub).toContain(title)
+    if (preset !== undefined) expect(presets[preset].title).toBe(title)
+  }
+  for (const preset of ['a3b', 'a17b']) expect(findWellKnown(preset)?.preset).toBe(preset)
+  // A name of both means the same.
+  for (const preset of Object.keys(presets)) expect([undefined, preset]).toContain(findWellKnown(preset)?.preset)
+})
