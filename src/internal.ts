@@ -55,7 +55,6 @@ export {
   usableMemory,
 } from './model/estimate.js'
 export type { ExpertTables } from './model/expertLayout.js'
-export { storedBytes } from './model/matrixParts.js'
 export { presets } from './model/presets.js'
 export {
   expertBytes,
@@ -68,6 +67,7 @@ export {
   residentBytes,
   TWO_BIT,
 } from './model/sizes.js'
+export { storedBytes } from './model/tensorParts.js'
 export type { QuantBits } from './model/tensors.js'
 export { findWellKnown, WELL_KNOWN_MODELS } from './model/wellKnownModels.js'
 export { Sampler, tokenLogprobs } from './text/sampling/sampler.js'

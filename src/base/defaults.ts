@@ -12,3 +12,6 @@ export const presetNames = [
 ] as const
 
 export type PresetName = (typeof presetNames)[number]
+
+/** Tokens of a sequence that memory is planned for where nobody says how long it will be. */
+export const PLANNED_TOKENS = 4096

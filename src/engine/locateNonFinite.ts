@@ -6,7 +6,7 @@ import type { NonFinitePlace } from '../base/errors.js'
 import type { ExpertFiles } from '../files/packed/packedModel.js'
 import { PROJECTIONS } from '../model/expertLayout.js'
 import { areFinite, findNonFinite } from '../model/floats.js'
-import { floatRanges } from '../model/matrixFloats.js'
+import { floatRanges } from '../model/tensorParts.js'
 import type { Scheduler } from './scheduler.js'
 
 export interface Locator {

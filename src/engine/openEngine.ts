@@ -1,11 +1,10 @@
 // From a path to the parts of an opened model: packs MLX and HF folders and GGUF files once into the cache, checks the options against
 // the model, and opens a backend. What is opened is closed again where a later step fails.
-
 import type { PlannedState, Precision, Progress } from '../backends/backend.js'
 import type { WasmHost } from '../backends/wasm/platform.js'
 import { countWithin } from '../base/countWithin.js'
+import { PLANNED_TOKENS } from '../base/defaults.js'
 import { OptionError } from '../base/errors.js'
-import { PLANNED_TOKENS } from '../base/plannedTokens.js'
 import { parseByteSize } from '../base/quantities.js'
 import { openPacked } from '../files/packed/openPacked.js'
 import type { PackedModel } from '../files/packed/packedModel.js'

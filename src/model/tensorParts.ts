@@ -1,5 +1,6 @@
 // The tensors of a layer as lists, whatever its kinds are: for those that move, count or check them all alike.
-import type { LayerTensors, Matrix, ModelTensors, Vector } from './tensors.js'
+import type { FloatType } from './floats.js'
+import type { ByteRange, LayerTensors, Matrix, ModelTensors, Vector } from './tensors.js'
 
 /** All layers, that of a head for drafts last. */
 export function allLayers({ layers, draftHead }: ModelTensors): readonly LayerTensors[] {
@@ -25,4 +26,36 @@ function parts({ inputNorm, postAttentionNorm, mixer, feedForward }: LayerTensor
     if (shared !== null) all.push(shared.gate, ...Object.values(shared.expert))
   }
   return all.filter(part => part !== null)
+}
+
+/**
+ * Where floats lie in a stored matrix: its scales and biases, or the weights themselves where they are not quantized. All
+ * other bytes are integers, of which any value is a good one.
+ */
+interface FloatRange extends ByteRange {
+  readonly kind: 'weights' | 'scales' | 'biases'
+  readonly type: FloatType
+}
+
+/** Blocks have halves among their scales, which were looked at when they were packed. */
+export function floatRanges(matrix: Matrix): FloatRange[] {
+  if (matrix.kind === 'blocks') return []
+  if (matrix.kind === 'plain') return [{ kind: 'weights', type: matrix.type, ...matrix.weight }]
+  const { scaleType: type, scales, biases } = matrix
+  return [
+    { kind: 'scales', type, ...scales },
+    { kind: 'biases', type, ...biases },
+  ]
+}
+
+/** What a stored matrix consists of, in stored order: weights and, where they are quantized, scales and biases. */
+export function matrixParts(matrix: Matrix): ByteRange[] {
+  if (matrix.kind === 'plain') return [matrix.weight]
+  if (matrix.kind === 'blocks') return [matrix.weight, matrix.scales]
+  return [matrix.weight, matrix.scales, matrix.biases]
+}
+
+/** Bytes of all of them. */
+export function storedBytes(matrix: Matrix): number {
+  return matrixParts(matrix).reduce((sum, { size }) => sum + size, 0)
 }

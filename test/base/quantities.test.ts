@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { keepAliveMs } from '#moeflux/apps/server/ollama/keepAlive.js'
-import { parseDuration } from '#moeflux/base/duration.js'
+import { parseDuration } from '#moeflux/base/quantities.js'
 
 test('times as people write them', () => {
   for (const [text, ms] of [

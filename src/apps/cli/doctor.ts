@@ -1,10 +1,8 @@
 // What `moeflux doctor` does: looks, measures the disk at the size of an expert, and says what follows from it.
-
 import { stat } from 'node:fs/promises'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
-import type { PresetName } from '../../base/defaults.js'
+import { PLANNED_TOKENS, type PresetName } from '../../base/defaults.js'
 import { messageOf } from '../../base/errors.js'
-import { PLANNED_TOKENS } from '../../base/plannedTokens.js'
 import { findModel, type ModelConfig } from '../../index.js'
 import {
   type AdapterDescription,

@@ -1,7 +1,6 @@
 // What `moeflux inspect` does: plans a model for this machine or another one. Opens no backend; of the weights it reads only some
 // experts, to see how fast the disk is.
-import type { PresetName } from '../../base/defaults.js'
-import { PLANNED_TOKENS } from '../../base/plannedTokens.js'
+import { PLANNED_TOKENS, type PresetName } from '../../base/defaults.js'
 import { findModel } from '../../index.js'
 import {
   availableMemory,

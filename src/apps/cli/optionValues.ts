@@ -1,8 +1,7 @@
 // Checked option values for commander: a bad one ends with exit code 2 and a line that says what is wanted.
 import { type Command, InvalidArgumentError } from 'commander'
-import { parseDuration } from '../../base/duration.js'
 import { MoefluxError } from '../../base/errors.js'
-import { parseByteSize } from '../../base/quantities.js'
+import { parseByteSize, parseDuration } from '../../base/quantities.js'
 
 const INTEGER = /^[+-]?\d+$/
 const DECIMAL = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i

@@ -1,5 +1,5 @@
 // What a pull will take and what to expect of the model on this machine, in numbers.
-import { PLANNED_TOKENS } from '../../base/plannedTokens.js'
+import { PLANNED_TOKENS } from '../../base/defaults.js'
 import type { ModelConfig } from '../../index.js'
 import {
   type Estimate,

@@ -1,14 +1,13 @@
 // How many experts the reference backend keeps. Its weights are JavaScript arrays with scales, and all that is not
 // quantized, widened to float32; what it computes with is garbage a moment later. Where memory cannot be looked at (a tab),
 // it takes a fixed amount.
-
+import { PLANNED_TOKENS } from '../../base/defaults.js'
 import type { MemoryFacts } from '../../base/memoryFacts.js'
-import { PLANNED_TOKENS } from '../../base/plannedTokens.js'
 import type { PackedModel } from '../../files/packed/packedModel.js'
 import { blockFormat } from '../../model/blockFormats.js'
 import { FLOAT_BYTES } from '../../model/floats.js'
-import { storedBytes } from '../../model/matrixParts.js'
 import { kvBytesPerToken, recurrentBytes } from '../../model/sizes.js'
+import { storedBytes } from '../../model/tensorParts.js'
 import type { Matrix } from '../../model/tensors.js'
 import type { BackendOptions } from '../backend.js'
 import { planBudget } from '../plan.js'

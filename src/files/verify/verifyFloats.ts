@@ -2,10 +2,8 @@
 // them would poison every token.
 import { FormatError } from '../../base/errors.js'
 import { PROJECTIONS } from '../../model/expertLayout.js'
-import type { FloatType } from '../../model/floats.js'
-import { FLOAT_BYTES, findNonFinite } from '../../model/floats.js'
-import { floatRanges } from '../../model/matrixFloats.js'
-import { layerMatrices, layerVectors } from '../../model/tensorParts.js'
+import { FLOAT_BYTES, type FloatType, findNonFinite } from '../../model/floats.js'
+import { floatRanges, layerMatrices, layerVectors } from '../../model/tensorParts.js'
 import type { Matrix, Vector } from '../../model/tensors.js'
 import type { PackedModel } from '../packed/packedModel.js'
 import type { ByteSource } from '../source.js'

@@ -2,9 +2,8 @@
 // plain matrices and vectors are float32. Made from the bytes of model_weights.bin or of one expert's record.
 import type { ByteSource } from '../../files/source.js'
 import { type BlockFormat, blockFormat, unpackBlockCodes, widenBlockScales } from '../../model/blockFormats.js'
-import type { FloatType } from '../../model/floats.js'
-import { FLOAT_BYTES, widenFloats } from '../../model/floats.js'
-import { matrixParts } from '../../model/matrixParts.js'
+import { FLOAT_BYTES, type FloatType, widenFloats } from '../../model/floats.js'
+import { matrixParts } from '../../model/tensorParts.js'
 import type { ByteRange, Matrix, QuantBits, QuantGroup, Vector } from '../../model/tensors.js'
 
 export interface QuantizedWeights {

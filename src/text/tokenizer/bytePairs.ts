@@ -3,7 +3,7 @@
 // n log n steps for a word of n bytes. Its tables are plain arrays of numbers, in memory that threads share where there
 // is such memory. Knows only words: cutting text into words happens before.
 import { OptionError, TokenizerError } from '../../base/errors.js'
-import { sharedNumbers } from '../../base/textSharedMemory.js'
+import { sharedNumbers } from '../../base/sharedMemory.js'
 import { byteCharacters } from './byteCharacters.js'
 import { Utf8Buffer } from './utf8Buffer.js'
 import { findWholeWord, type WholeWords } from './wholeWords.js'

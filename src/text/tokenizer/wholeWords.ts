@@ -1,6 +1,6 @@
 // Words of a vocabulary by their bytes, as arrays of numbers that threads can share: for tokenizers that take a word that
 // is a token as it stands, without merging.
-import { sharedBytes, sharedNumbers } from '../../base/textSharedMemory.js'
+import { sharedBytes, sharedNumbers } from '../../base/sharedMemory.js'
 import { bytesOfCharacters } from './byteCharacters.js'
 
 export interface WholeWords {

@@ -1,7 +1,6 @@
 // `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect.
 import type { Command } from 'commander'
-import { presetNames } from '../../../base/defaults.js'
-import { PLANNED_TOKENS } from '../../../base/plannedTokens.js'
+import { PLANNED_TOKENS, presetNames } from '../../../base/defaults.js'
 import { action, type Cli } from '../action.js'
 import { GPU_WEIGHTS, READ_SPEED, WEIGHTS_PER_THREAD } from '../assumedRates.js'
 import { formatBytes } from '../format.js'

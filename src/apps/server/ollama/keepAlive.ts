@@ -1,6 +1,6 @@
 // How long a model stays in memory after a request, as ollama's clients say it: seconds, or a time like '5m' or '1h30m'. Below zero
 // means for ever.
-import { parseDuration } from '../../../base/duration.js'
+import { parseDuration } from '../../../base/quantities.js'
 
 /** Milliseconds; null where it is no such time. */
 export function keepAliveMs(time: number | string): number | null {

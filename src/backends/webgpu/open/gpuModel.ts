@@ -1,5 +1,5 @@
 // What the plan of a GPU's memory has to know of a packed model.
-import { PLANNED_TOKENS } from '../../../base/plannedTokens.js'
+import { PLANNED_TOKENS } from '../../../base/defaults.js'
 import type { PackedModel } from '../../../files/packed/packedModel.js'
 import { sharedMoves, slotLayouts } from '../../../gpu/memory/slotLayout.js'
 import { allLayers } from '../../../model/tensorParts.js'
