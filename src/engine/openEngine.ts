@@ -128,7 +128,7 @@ export async function openModelParts(
 
 async function findPacked(path: string, options: OpenModelOptions): Promise<Folder> {
   if (/^(https?|s3):\/\//i.test(path)) {
-    const { openRemoteFolder } = await import('../files/remote/nodeRemote.js')
+    const { openRemoteFolder } = await import('../files/remote/nodeRemoteFolder.js')
     const cacheBytes = options.modelCache === undefined ? undefined : parseByteSize(options.modelCache, 'modelCache')
     return await openRemoteFolder(path, { cacheBytes, onNotice: options.onNotice, signal: options.signal })
   }

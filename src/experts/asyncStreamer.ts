@@ -7,7 +7,6 @@
 //   streamer.letGo()                             // always, also after an error or an abort
 //
 //   for await (const slots of streamer.waves(layer, experts)) … use them …
-import { ChangeBell } from './changeBell.js'
 import type { StreamerCore } from './streamerCore.js'
 
 export class AsyncStreamer {
@@ -104,5 +103,27 @@ export class AsyncStreamer {
     } finally {
       if (waited) core.stallSeconds += (performance.now() - began) / 1000
     }
+  }
+}
+
+/** For those who wait by promises until something has changed, and then look for themselves. */
+class ChangeBell {
+  private readonly waiting = new Set<() => void>()
+
+  ring(): void {
+    for (const wake of [...this.waiting]) wake()
+  }
+
+  /** Resolves at the next ring, or when the signal aborts, which the caller looks for before and after. */
+  next(signal?: AbortSignal): Promise<void> {
+    return new Promise(resolve => {
+      const wake = () => {
+        this.waiting.delete(wake)
+        signal?.removeEventListener('abort', wake)
+        resolve()
+      }
+      this.waiting.add(wake)
+      signal?.addEventListener('abort', wake)
+    })
   }
 }

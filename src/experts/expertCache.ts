@@ -2,9 +2,8 @@
 // engine, in `moeflux simulate` and in tests. What may happen to a slot and when is decided by its life (slotLife.ts), and
 // there are never more slots than the budget in bytes holds. Layers may share all slots, or slots may come in pools of
 // equal size that serve some layers each.
-import { createPolicy, type EvictionPolicy, type PolicyName } from './evictionPolicy.js'
+import { createPolicy, type EvictionPolicy, type PolicyName, UseRates } from './evictionPolicy.js'
 import { SlotLife, slotState } from './slotLife.js'
-import { UseRates } from './useRates.js'
 
 export interface CacheShape {
   readonly layers: number

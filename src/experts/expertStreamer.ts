@@ -14,8 +14,7 @@
 //   streamer.endStep(seconds)
 import type { PolicyName } from './evictionPolicy.js'
 import { ExpertCache } from './expertCache.js'
-import { LayerAhead } from './layerAhead.js'
-import { ReadAhead } from './prefetch.js'
+import { LayerAhead, ReadAhead } from './prefetch.js'
 import { PrefetchGovernor } from './prefetchGovernor.js'
 import { failureText, type ReadFailure, type ReadRequest, readState } from './readers/readRing.js'
 import { StreamerCore, type StreamerStats } from './streamerCore.js'

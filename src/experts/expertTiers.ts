@@ -19,9 +19,8 @@
 // Only what was used in the present step moves up, and only where it pays: a move costs an upload and often a read, so the one
 // who comes must be used so much more often than the one who leaves that the uses won over the time for which the past tells
 // the future outweigh that (`usesToPay`). How many bytes go up beside a step is bounded, too.
-import type { PolicyName } from './evictionPolicy.js'
+import { type PolicyName, UseRates } from './evictionPolicy.js'
 import { ExpertCache, type ExpertName } from './expertCache.js'
-import { UseRates } from './useRates.js'
 
 export type Tier = 'gpu' | 'memory' | 'disk'
 

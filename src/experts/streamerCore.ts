@@ -8,8 +8,7 @@
 // no other expert comes into that slot while somebody may still take it for his own.
 import { ExpertReadError, messageOf, ReadError } from '../base/errors.js'
 import type { ExpertCache } from './expertCache.js'
-import type { LayerSlots } from './layerAhead.js'
-import type { GuessedSlots } from './prefetch.js'
+import type { GuessedSlots, LayerSlots } from './prefetch.js'
 
 /** Why a read brought nothing. */
 export interface ReadFault {

@@ -1,8 +1,6 @@
 // How long a token takes when some of its experts are computed on the GPU, some by the processors from memory, and some are
 // read from disk first. Simple on purpose: one thing after the other, as the slowest of machines would do it; what overlaps
 // makes the real thing faster.
-import type { PromptTimes } from './promptShare.js'
-
 const TOKEN_MORE = 1 / 7 // what one more token of an expert takes, over the first: weights are read once
 const MOVE_UPLOADS = 2 // what a move costs: an upload, and a read of the one who leaves
 const LEAST_USES = 2
@@ -44,4 +42,121 @@ export function promptTimes(expertBytes: number, { cpuBytesPerSecond, uploadByte
 export function usesWorthAMove(uploadSeconds: number, expertSeconds: number): number {
   const uses = Math.round((MOVE_UPLOADS * uploadSeconds) / expertSeconds)
   return Number.isFinite(uses) ? Math.min(MOST_USES, Math.max(LEAST_USES, uses)) : MOST_USES
+}
+
+/**
+ * What follows from how fast a machine's processors, its bus and its GPU are for a model's experts: on how many threads the
+ * processors compute, from how many tokens on an expert is sooner sent up, which moves pay, and whether a missing expert is
+ * computed where it lies or brought. Pure: who measures is open/measureTiers.ts.
+ */
+export interface TierRates {
+  /** Of the processors, by number of threads, ascending. */
+  readonly processors: readonly ProcessorRates[]
+  /** Of sending one expert to the GPU. */
+  readonly uploadSeconds: number
+  /** From a submission to its result, when there is next to nothing to compute. */
+  readonly roundTripSeconds: number
+}
+
+export interface ProcessorRates {
+  readonly threads: number
+  readonly jobSeconds: number // whatever is in it
+  readonly expertSeconds: number // an expert more, for one token
+  readonly tokenSeconds: number // a token more of an expert
+}
+
+/** What a token takes of processors that do all of it. */
+interface TokenAlone {
+  readonly layers: number
+  readonly expertsPerToken: number
+  readonly residentExperts: number // bytes of all other weights over those of an expert
+}
+
+export interface TierWay {
+  /** hybrid: missing experts are computed where they lie. upload: they are brought to the GPU. cpu: it only gets in the way. */
+  readonly way: 'hybrid' | 'upload' | 'cpu'
+  readonly threads: number
+  readonly usesToPay: number
+  /** Which experts of a prompt are brought. */
+  readonly prompts: PromptRule
+  /** For people. */
+  readonly line: string
+}
+
+const TYPICAL_MISSES = 2 // experts of a layer that are not on a GPU with half of them or more
+const NEARLY = 1.1 // as fast as the fastest: fewer threads leave processors to readers and drivers
+
+/** `alone`: where processors may do everything, instead. */
+export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierRates, alone?: TokenAlone): TierWay {
+  const best = Math.min(...processors.map(layerSeconds))
+  const chosen = processors.find(rates => layerSeconds(rates) <= best * NEARLY) as ProcessorRates
+  const { threads, expertSeconds, tokenSeconds } = chosen
+  const missSeconds = Math.min(layerSeconds(chosen), TYPICAL_MISSES * uploadSeconds)
+  // The GPU's own work is not even counted here.
+  const isInTheWay = alone && alone.layers * (roundTripSeconds + missSeconds) > aloneSeconds(chosen, alone)
+  const way = isInTheWay ? 'cpu' : missSeconds === layerSeconds(chosen) ? 'hybrid' : 'upload'
+  const times = `an expert takes ${micros(expertSeconds)} to compute and ${micros(uploadSeconds)} to send to the GPU, which answers in ${micros(roundTripSeconds)}`
+  const who = threads === 1 ? '1 thread' : `${threads} threads`
+  return {
+    way,
+    threads,
+    usesToPay: usesWorthAMove(uploadSeconds, expertSeconds),
+    prompts: { times: { uploadSeconds, expertSeconds, tokenSeconds } },
+    line: `${verdict(way, who)}: ${times}`,
+  }
+}
+
+function verdict(way: TierWay['way'], who: string): string {
+  if (way === 'cpu') return `${who} alone are faster than with a GPU that has no room for all experts`
+  if (way === 'hybrid') return `${who} compute the experts that are not on the GPU`
+  return `experts that are not on the GPU are sent to it when needed: ${who} would take longer to compute them`
+}
+
+function aloneSeconds({ jobSeconds, expertSeconds }: ProcessorRates, token: TokenAlone): number {
+  const experts = token.layers * token.expertsPerToken + token.residentExperts
+  return token.layers * jobSeconds + experts * expertSeconds
+}
+
+/** Of a layer that misses as much as is usual. */
+function layerSeconds({ jobSeconds, expertSeconds }: ProcessorRates): number {
+  return jobSeconds + TYPICAL_MISSES * expertSeconds
+}
+
+function micros(seconds: number): string {
+  return `${Math.max(1, Math.round(seconds * 1e6))} µs`
+}
+
+/**
+ * Which of a prompt's missing experts go to the GPU, and which the processors compute where they lie. Both sides work at the
+ * same time, so experts go up, those of most tokens first, as long as that lets the slower side end sooner. What goes up while
+ * a GPU is not yet full of better experts also stays there, and the next tokens find it. Pure.
+ */
+export interface PromptTimes {
+  readonly uploadSeconds: number // of an expert
+  readonly expertSeconds: number // of the processors, for one token
+  readonly tokenSeconds: number // for each token more
+}
+
+/** By time, or from so many tokens of an expert on. */
+export type PromptRule = { readonly times: PromptTimes } | { readonly uploadFromTokens: number }
+
+/** `tokensOf`: of the experts that are not on the GPU. */
+export function expertsToBring(tokensOf: ReadonlyMap<number, number>, rule: PromptRule): Set<number> {
+  if ('uploadFromTokens' in rule) {
+    return new Set([...tokensOf].filter(([, tokens]) => tokens >= rule.uploadFromTokens).map(([expert]) => expert))
+  }
+  const { uploadSeconds, expertSeconds, tokenSeconds } = rule.times
+  const secondsOf = (tokens: number) => expertSeconds + (tokens - 1) * tokenSeconds
+  const byTokens = [...tokensOf].sort((a, b) => b[1] - a[1] || a[0] - b[0])
+  let processors = byTokens.reduce((sum, [, tokens]) => sum + secondsOf(tokens), 0)
+  let bus = 0
+  const brought = new Set<number>()
+  for (const [expert, tokens] of byTokens) {
+    const without = processors - secondsOf(tokens)
+    if (Math.max(without, bus + uploadSeconds) >= Math.max(processors, bus)) break
+    processors = without
+    bus += uploadSeconds
+    brought.add(expert)
+  }
+  return brought
 }

@@ -1,9 +1,8 @@
 // The cache of experts by policy: what is evicted, what is pinned, and what never happens.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createPolicy, type PolicyName } from '#moeflux/experts/evictionPolicy.js'
+import { createPolicy, type PolicyName, UseRates } from '#moeflux/experts/evictionPolicy.js'
 import { ExpertCache, slotsInBudget } from '#moeflux/experts/expertCache.js'
-import { UseRates } from '#moeflux/experts/useRates.js'
 
 const policies: readonly PolicyName[] = ['lru', 'lrfu']
 const layers = 3

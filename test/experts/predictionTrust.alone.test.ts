@@ -1,6 +1,6 @@
 // Which guesses about coming layers are read.
 import { describe, expect, test } from 'vitest'
-import { GuessTrust } from '#moeflux/experts/guessTrust.js'
+import { GuessTrust } from '#moeflux/experts/prefetch.js'
 
 describe('GuessTrust', () => {
   test('stops trusting a kind that keeps failing, and only that', () => {

@@ -1,6 +1,6 @@
 // Whether a prompt's first layer should be read ahead, learned from what it waited for.
 import { expect, test } from 'vitest'
-import { PromptStalls } from '#moeflux/experts/promptStalls.js'
+import { PromptStalls } from '#moeflux/experts/prefetch.js'
 
 /** Chunks of three layers; each as what the first layer waited, in milliseconds, and read. */
 function answers(chunks: readonly (readonly [ms: number, reads: number])[]): boolean[][] {

@@ -1,7 +1,7 @@
 // Which experts of a prompt's layer go to the GPU, and which stay with the processors.
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { expertsToBring, type PromptTimes } from '#moeflux/experts/promptShare.js'
+import { expertsToBring, type PromptTimes } from '#moeflux/experts/tierSpeed.js'
 
 const times: PromptTimes = { uploadSeconds: 200, expertSeconds: 35, tokenSeconds: 6 }
 

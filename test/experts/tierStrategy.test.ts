@@ -1,7 +1,6 @@
 // What to do about experts that are not on the GPU, from measured rates.
 import { expect, test } from 'vitest'
-import { expertsToBring } from '#moeflux/experts/promptShare.js'
-import { chooseWay, type TierRates } from '#moeflux/experts/tierRates.js'
+import { chooseWay, expertsToBring, type TierRates } from '#moeflux/experts/tierSpeed.js'
 
 const micro = 1e-6
 const of = (threads: number, job: number, expert: number, token = 6) => ({

@@ -1,8 +1,8 @@
 // Reading ahead for a prompt's next layer, where experts are on a GPU, in memory and on disk, over a disk and a GPU that do
 // what the test says.
 import { describe, expect, test } from 'vitest'
+import { MemoryClaims } from '#moeflux/experts/claims.js'
 import { ExpertTiers } from '#moeflux/experts/expertTiers.js'
-import { MemoryClaims } from '#moeflux/experts/memoryClaims.js'
 import { StreamerCore } from '#moeflux/experts/streamerCore.js'
 import { PromptAhead } from '#moeflux/experts/tieredPrefetch.js'
 

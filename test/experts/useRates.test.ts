@@ -1,8 +1,7 @@
 // How often experts are used, counted with forgetting, and the policy made of it.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createPolicy } from '#moeflux/experts/evictionPolicy.js'
-import { defaultTuning, UseRates } from '#moeflux/experts/useRates.js'
+import { createPolicy, defaultTuning, UseRates } from '#moeflux/experts/evictionPolicy.js'
 
 /** Straight from the definition, over the whole past. */
 function rateOf(steps: readonly (readonly number[])[], key: number, experts: number) {

@@ -3,12 +3,12 @@
 import { rename, rm, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { ModelNotFoundError } from '../../base/errors.js'
 import { lockFolder } from '../folderLock.js'
 import { refuseEmptyName } from '../nodeFolder.js'
 import { isGgufFile } from '../openSource.js'
 import { LOCK_NAME } from '../packed/packedNames.js'
-import { demoModelPath } from './demoModel.js'
 import { type HubReference, hubReference, meantModels } from './modelName.js'
 import { listDownloads, modelsIn, type StoredModel } from './storedModels.js'
 
@@ -131,4 +131,9 @@ function folderNameFor(name: string): string {
 
 async function isFolder(path: string): Promise<boolean> {
   return (await stat(path).catch(() => null))?.isDirectory() ?? false
+}
+
+/** The built-in model: a small story teller that the build packs beside the compiled code. */
+export function demoModelPath(): string {
+  return fileURLToPath(new URL('../../demo-model', import.meta.url))
 }

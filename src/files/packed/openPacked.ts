@@ -1,7 +1,7 @@
 // Opens a packed model folder: reads its JSON files, checks that every tensor and every expert file is what the model's
 // shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
 // Where it has them by blocks, whoever reads weights through what is opened here gets them compared.
-import { FormatError, ModelNotFoundError, messageOf, OptionError } from '../../base/errors.js'
+import { FormatError, ModelNotFoundError, messageOf, OptionError, TensorError } from '../../base/errors.js'
 import { type ModelConfig, parseConfig, withDraftHead } from '../../model/config.js'
 import { defaultExpertFormats, type ExpertTables, expertLayouts, expertParts } from '../../model/expertLayout.js'
 import { resolveTensors } from '../../model/resolveTensors.js'
@@ -13,7 +13,6 @@ import { type BlockChecksums, type BlockShape, parseChecksums } from './blockChe
 import { CheckedSource } from './checkedSource.js'
 import { fingerprintOf, sha256 } from './fingerprint.js'
 import { type Manifest, type Metadata, parseManifest, parseMetadata } from './manifest.js'
-import { namingFile } from './namingFile.js'
 import type { ExpertFiles, PackedModel } from './packedModel.js'
 import {
   CONFIG_NAME,
@@ -191,4 +190,17 @@ async function readRequired(folder: Folder, name: string): Promise<string> {
   const text = await folder.readText(name)
   if (text === null) throw new ModelNotFoundError(folder.location, `holds no ${name}: it is not a packed model`)
   return text
+}
+
+// Tables of tensors are checked by code that knows nothing of files (src/model). Here its errors get the name of the file
+// that the table stands in.
+
+/** Does `work`; an error about a tensor that comes out of it without a file names this one. */
+export function namingFile<T>(file: string, work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    if (!(error instanceof TensorError) || error.file !== null) throw error
+    throw new TensorError(error.tensor, error.detail, file)
+  }
 }

@@ -1,7 +1,6 @@
 // Policies that count: uses of all time, of the last steps, and faded ones as the engine's. The one with the fewest goes; among
 // equals, and in the engine's own way of weighing, the one whose layer's turn is farthest away. Same interface as recency.mjs.
-import { createPolicy } from '../../../dist/experts/evictionPolicy.js'
-import { UseRates } from '../../../dist/experts/useRates.js'
+import { createPolicy, UseRates } from '../../../dist/experts/evictionPolicy.js'
 
 /** Steps until the next use, were it used as often as it was. */
 const wait = (rate, ahead, layers) => 1 / Math.min(1, Math.max(rate, 1e-12)) - 1 + ahead / layers

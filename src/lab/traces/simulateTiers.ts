@@ -9,7 +9,7 @@ import {
   type TierCounters,
   type TierShape,
 } from '../../experts/expertTiers.js'
-import { expertsToBring, type PromptRule } from '../../experts/promptShare.js'
+import { expertsToBring, type PromptRule } from '../../experts/tierSpeed.js'
 import { type RoutingTrace, type TraceStep, tokensOfExperts } from './routingTrace.js'
 
 export interface TierSizes {

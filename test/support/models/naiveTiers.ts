@@ -1,7 +1,7 @@
 // The decisions of ExpertTiers (policy lrfu) once more, as plainly as possible: a list of all experts, looked through from end
 // to end for each question. Shares only the rates with the real one. Reads and uploads take no time.
+import { UseRates } from '#moeflux/experts/evictionPolicy.js'
 import { type PromotionRule, passagesOf, type TierShape } from '#moeflux/experts/expertTiers.js'
-import { UseRates } from '#moeflux/experts/useRates.js'
 
 interface Entry {
   readonly layer: number

@@ -1,9 +1,8 @@
 // The webgpu backend with room for some experts on the GPU and for some in memory, of a small model.
-
 import type { HostedOptions } from '#moeflux/backends/wasm/platform.js'
 import { openWebgpuBackend, type WebgpuOptions } from '#moeflux/backends/webgpu/open/openWebgpuBackend.js'
 import type { WebgpuBackend } from '#moeflux/backends/webgpu/webgpuBackend.js'
-import type { TierWay } from '#moeflux/experts/tierRates.js'
+import type { TierWay } from '#moeflux/experts/tierSpeed.js'
 import type { PackedModel } from '#moeflux/files/packed/packedModel.js'
 import { slotLayout } from '#moeflux/gpu/memory/slotLayout.js'
 import '../gpu/swiftShader.js'

@@ -1,6 +1,6 @@
 // Guesses what a layer's router will pick while the layer before still computes: runs the router on the residual stream as
 // it is now, which is close to what it will be. Layers are counted among those with experts. The leader's alone, for a few rows; a wrong guess costs a read.
-import { countPicks, mostPicked } from '../../../experts/mostPicked.js'
+import { countPicks, mostPicked } from '../../../experts/prefetch.js'
 import type { Weights } from '../memory/placedModel.js'
 import { PRIVATE_ROWS } from '../memory/scratch.js'
 import { ChoiceRule } from './choiceRule.js'

@@ -3,7 +3,7 @@
 // only see waves.
 import { MoefluxError } from '../../../base/errors.js'
 import { ABORTED, type ExpertStreamer } from '../../../experts/expertStreamer.js'
-import { PromptStalls } from '../../../experts/promptStalls.js'
+import { PromptStalls } from '../../../experts/prefetch.js'
 import type { PlacedModel } from '../memory/placedModel.js'
 import { COUNTERS, type JobBoard, WAVE } from '../workers/jobBoard.js'
 import { EarlyRouter } from './earlyRouter.js'

@@ -1,7 +1,7 @@
 // Measures, when a model is opened, what chooseWay needs to know: some 150 ms, half of them to have memory that was never
 // touched. Slots are empty then, and what is written there is overwritten by experts.
 import { copyShared } from '../../../base/sharedMemory.js'
-import type { ProcessorRates, TierRates } from '../../../experts/tierRates.js'
+import type { ProcessorRates, TierRates } from '../../../experts/tierSpeed.js'
 import { bufferUsage, mapMode } from '../../../gpu/device/gpuFlags.js'
 import { createChecked } from '../../../gpu/device/gpuMemory.js'
 import type { HostEntry, HostWorkers } from '../../wasm/workers/expertWorkers.js'

@@ -2,7 +2,7 @@
 // runs, in Node or in a tab, is told to it: threads, memory, and who reads experts into that memory.
 import type { MemoryFacts } from '../../../base/memoryFacts.js'
 import type { ExpertTiers } from '../../../experts/expertTiers.js'
-import type { TierWay } from '../../../experts/tierRates.js'
+import type { TierWay } from '../../../experts/tierSpeed.js'
 import type { PackedModel } from '../../../files/packed/packedModel.js'
 import { allLayers } from '../../../model/tensorParts.js'
 import { readVector } from '../../../ops/matmul/storedWeights.js'

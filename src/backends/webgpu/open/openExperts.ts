@@ -2,7 +2,7 @@
 // the slots that they lie in. In two halves, since the staging of resident weights has room before that of experts is made.
 import { BackendUnavailableError } from '../../../base/errors.js'
 import { DEFAULT_FILLS_PER_STEP, DEFAULT_MOVES_PER_STEP, ExpertTiers } from '../../../experts/expertTiers.js'
-import { chooseWay, type TierWay } from '../../../experts/tierRates.js'
+import { chooseWay, type TierWay } from '../../../experts/tierSpeed.js'
 import type { PackedModel } from '../../../files/packed/packedModel.js'
 import { pathsOf } from '../../../files/source.js'
 import type { GpuDevice } from '../../../gpu/device/gpuDevice.js'

@@ -1,6 +1,5 @@
 // Opens the webgpu backend: finds a device and room on it, decides who computes what does not fit, makes all parts, and lets the
 // kernels show that they compute right.
-
 import {
   BackendUnavailableError,
   MemoryPlanError,
@@ -8,7 +7,7 @@ import {
   messageOf,
   OutOfMemoryError,
 } from '../../../base/errors.js'
-import type { TierWay } from '../../../experts/tierRates.js'
+import type { TierWay } from '../../../experts/tierSpeed.js'
 import { type PackedModel, withoutHead } from '../../../files/packed/packedModel.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from '../../../gpu/device/gpuContext.js'
 import { type DeviceOptions, type GpuDevice, openDevice } from '../../../gpu/device/gpuDevice.js'

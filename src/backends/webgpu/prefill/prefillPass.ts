@@ -2,7 +2,7 @@
 // recorded back to back; where some may be missing, the routing comes back to the host once per layer, and the experts
 // come in waves. Where the host computes too, it takes the missing experts that have few tokens, while those with many are
 // brought; and where experts are on disk, what the next layer will want is guessed by its router, run early, and read meanwhile.
-import { countPicks, mostPicked } from '../../../experts/mostPicked.js'
+import { countPicks, mostPicked } from '../../../experts/prefetch.js'
 import type { GpuContext } from '../../../gpu/device/gpuContext.js'
 import { bufferUsage } from '../../../gpu/device/gpuFlags.js'
 import { makeChecked, readMapped } from '../../../gpu/device/gpuMemory.js'
