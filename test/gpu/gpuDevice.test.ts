@@ -1,6 +1,6 @@
 // Which GPUs count as cards with memory of their own, by the names that adapters give.
 import { expect, test } from 'vitest'
-import { hasOwnMemory } from '#moeflux/gpu/device/ownMemory.js'
+import { hasOwnMemory } from '#moeflux/gpu/device/gpuDevice.js'
 
 test.each([
   ['nvidia', 'hopper', 'NVIDIA H200', true],

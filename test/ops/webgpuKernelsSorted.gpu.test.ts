@@ -2,7 +2,7 @@
 // of activations, rows added up in that order. The products themselves are checked by src/lab/kernels/checkTensors.mjs, on a GPU that has them.
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { swiGlu } from '#moeflux/ops/activation/swiGlu.js'
+import { swiGlu } from '#moeflux/ops/activation/reference.js'
 import { halfGluOp } from '#moeflux/ops/matmul/halfRows.gpu.js'
 import { combineOp } from '#moeflux/ops/moe/combine.gpu.js'
 import {

@@ -2,11 +2,9 @@
 // attention, the output's gate and projection.
 import type { ModelConfig } from '../../model/config.js'
 import { ropeFrequencies } from '../../model/ropeFrequencies.js'
-import { addBias } from '../../ops/activation/addBias.js'
-import { sigmoidGate } from '../../ops/activation/sigmoidGate.js'
+import { addBias, sigmoidGate } from '../../ops/activation/reference.js'
 import { attention } from '../../ops/attention/reference.js'
-import { matVec } from '../../ops/matmul/reference.js'
-import { takeColumns } from '../../ops/matmul/takeColumns.js'
+import { matVec, takeColumns } from '../../ops/matmul/reference.js'
 import { rmsNorm } from '../../ops/norm/reference.js'
 import { rope } from '../../ops/rope/reference.js'
 import { PAGE_TOKENS } from '../kvPages.js'

@@ -1,9 +1,7 @@
 // The MoE block of one layer: router, shared expert, and the routed experts, each applied once to all its tokens.
-import { addBias } from '../../ops/activation/addBias.js'
-import { sigmoid } from '../../ops/activation/reference.js'
+import { addBias, sigmoid } from '../../ops/activation/reference.js'
 import { matVec } from '../../ops/matmul/reference.js'
-import { combine } from '../../ops/moe/combine.js'
-import { expert } from '../../ops/moe/reference.js'
+import { combine, expert } from '../../ops/moe/reference.js'
 import { router } from '../../ops/router/reference.js'
 import type { FeedForwardProbe, LayerContext } from './layerRun.js'
 import type { MoeWeights } from './model.js'

@@ -1,6 +1,6 @@
 // The gated delta rule, token by token, four rows of a head's state at a time: the rows stay in the first-level cache
 // while all tokens pass, and the single step has the same bits as many.
-import { madd, sumLanes4 } from '../assembly/simd.as'
+import { madd, sumLanes4, exp4, sigmoid4, softplus4 } from '../assembly/simd.as'
 
 export function gatedDelta(
   out: usize, outStride: usize, q: usize, k: usize, qkStride: usize, v: usize, vStride: usize,
@@ -141,5 +141,20 @@ function step<F>(
     if (count > 1) store<f32>(out, f32x4.extract_lane(result, 1), 4)
     if (count > 2) store<f32>(out, f32x4.extract_lane(result, 2), 8)
     if (count > 3) store<f32>(out, f32x4.extract_lane(result, 3), 12)
+  }
+}
+
+/** The two numbers per value head that steer the delta rule. */
+export function deltaGates(
+  beta: usize, decay: usize, b: usize, a: usize, stride: usize, aLog: usize, dtBias: usize, heads: i32, tokens: i32,
+): void {
+  for (let t: usize = 0; t < <usize>tokens; t++) {
+    const row = t * stride
+    for (let i: usize = 0, end = <usize>heads << 2; i < end; i += 16) {
+      v128.store(beta + row + i, sigmoid4(v128.load(b + row + i)))
+      const rate = f32x4.neg(exp4(v128.load(aLog + i)))
+      const time = softplus4(f32x4.add(v128.load(a + row + i), v128.load(dtBias + i)))
+      v128.store(decay + row + i, exp4(f32x4.mul(rate, time)))
+    }
   }
 }

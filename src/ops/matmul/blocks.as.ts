@@ -1,10 +1,13 @@
 // What kernels of weights in blocks (model/blockFormats.ts) share: the formats as type parameters, and the layout of
 // activation records. A unit is 128 columns. A record is, unit by unit, int8 [128] in the order in which codes come out of
 // their bytes, float [128 / group] scale and float [128 / group] sum; the last unit is padded with zeros. Sums are already
-// multiplied by what takes minima away (-1) or shifts codes (-offset). For MXFP4 and Q6_K a sum is two int16 (prepareBlocks.as.ts).
+// multiplied by what takes minima away (-1) or shifts codes (-offset). For MXFP4 and Q6_K a sum is two int16 (prepareInput.as.ts).
 //
 // Type parameters. C, the codes: u8, u16, u32 are 2, 4 and 8 bits (below 64), i16 is 4 bits by MXFP4's book, i32 by IQ4's. G, the
 // group: 16 · sizeof<G>. S, the scales: products with minima (u8) or without (i8), halves (u16), E8M0 (u32).
+import { loadFloats4 } from '../assembly/simd.as'
+import { TILE_ACCUMULATORS } from './layout.as'
+
 // @ts-ignore: decorator
 @inline
 export const UNIT: i32 = 128
@@ -106,4 +109,48 @@ export function signedBook<C>(): v128 {
 export function lookUp(book: v128, indices: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return i8x16.relaxed_swizzle(book, indices)
   return i8x16.swizzle(book, indices)
+}
+
+// A row's scales and minima of weights in blocks as floats, one for each group.
+
+/** Bytes of the floats of one kind: scales, or minima. */
+// @ts-ignore: decorator
+@inline
+export function widenedBytes<G>(cols: i32): usize {
+  return <usize>((cols + 127) >> 7) * (512 / (16 * sizeof<G>()))
+}
+
+/** A row's scales as floats, then (a row of floats further on) its minima. */
+export function widenScales<S, G>(s: usize, span: i32, cols: i32, to: usize, scratch: usize): void {
+  const minima = widenedBytes<G>(cols)
+  if (sizeof<S>() == 1) {
+    const groups = <usize>(span / <i32>(16 * sizeof<G>()))
+    const bytes = spanBytes<S, G>(span)
+    for (let left = cols / span; left > 0; left--) {
+      const factor = splatHalf(s)
+      const first = s + (!isSigned<S>() ? 4 : 2)
+      const factorOfMinima = !isSigned<S>() ? splatHalf(s + 2) : factor
+      for (let g: usize = 0; g < groups; g += 4) {
+        v128.store(to, f32x4.mul(loadBytes4(first + g), factor))
+        if (!isSigned<S>()) v128.store(to + minima, f32x4.mul(loadBytes4(first + groups + g), factorOfMinima))
+        to += 16
+      }
+      s += bytes
+    }
+    return
+  }
+  for (let left = cols >> 7; left > 0; left--) {
+    v128.store(to, sizeof<S>() == 2 ? loadFloats4(s, true) : loadPowers4(s))
+    s += sizeof<S>() == 2 ? 8 : 4
+    to += 16
+  }
+  if (cols & 127) {
+    const tail = scratch + TILE_ACCUMULATORS
+    v128.store(tail, i32x4.splat(0))
+    for (let i: usize = 0; i < <usize>((cols & 127) >> 5); i++) {
+      if (sizeof<S>() == 2) store<u16>(tail + (i << 1), load<u16>(s + (i << 1)))
+      else store<u8>(tail + i, load<u8>(s + i))
+    }
+    v128.store(to, sizeof<S>() == 2 ? loadFloats4(tail, true) : loadPowers4(tail))
+  }
 }

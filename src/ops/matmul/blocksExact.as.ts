@@ -1,9 +1,9 @@
 // Rows of weights in blocks as floats, the same to the bit as in JavaScript: a scale times a code is exact, so that what is
 // left after the minimum is rounded once. And products with float32 activations.
 import { iq4High, iq4Low, lookUp, mxfp4Book, scaleBytes, unitBytes } from './blocks.as'
-import { kept } from '../assembly/kept.as'
+import { kept } from '../assembly/simd.as'
 import { storeAddresses, TILE_RECORDS, TOKEN_TILE } from './layout.as'
-import { widenScales } from './blockScales.as'
+import { widenScales } from './blocks.as'
 import { nibblesExact } from './matmulNibblesExact.as'
 import { rows } from './matmulPlain.as'
 

@@ -4,7 +4,7 @@ import { uniformBuffer } from '../../gpu/device/kernel.js'
 import type { Op } from '../../gpu/device/op.js'
 import type { ActivationBuffers } from '../../gpu/memory/activationBuffers.js'
 import type { Activation } from '../../model/layers.js'
-import { gluConstants } from '../activation/glu.gpu.js'
+import { gluConstants } from '../activation/swiGlu.gpu.js'
 
 export async function halfRowsOp(gpu: GpuContext, { values, packed }: ActivationBuffers, width: number): Promise<Op> {
   const kernel = await gpu.kernels.get('halfRows')

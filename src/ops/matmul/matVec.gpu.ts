@@ -1,5 +1,4 @@
 // Matrix products for single tokens: the decode kernel, for resident matrices and for the experts of a token.
-
 import { type GpuContext, teamSize } from '../../gpu/device/gpuContext.js'
 import { uniformBuffer } from '../../gpu/device/kernel.js'
 import { type Op, rebound, sequence } from '../../gpu/device/op.js'
@@ -13,7 +12,7 @@ import {
 } from '../../gpu/memory/matrixWeights.js'
 import type { PoolBuffer } from '../../gpu/memory/slotPools.js'
 import type { Activation } from '../../model/layers.js'
-import { gluConstants } from '../activation/glu.gpu.js'
+import { gluConstants } from '../activation/swiGlu.gpu.js'
 import { segmentTable } from './segments.gpu.js'
 
 /** Constants of the mat-vec kernels that decide who computes what. */

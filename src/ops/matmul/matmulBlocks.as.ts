@@ -7,8 +7,8 @@
 // One token: codes are unpacked as they are needed. More: a row is unpacked once into scratch, codes as bytes and scales as
 // floats, and meets them in turn.
 import { loadBytes4, recordUnit, scaleBytes, spanBytes, splatHalf, UNIT, unitBytes } from './blocks.as'
-import { widenScales, widenedBytes } from './blockScales.as'
-import { kept } from '../assembly/kept.as'
+import { widenScales, widenedBytes } from './blocks.as'
+import { kept } from '../assembly/simd.as'
 import { storeAddresses, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE } from './layout.as'
 import { bytesMany } from './matmulBytes.as'
 import { nibblesOne } from './matmulNibbles.as'

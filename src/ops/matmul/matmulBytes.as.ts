@@ -1,6 +1,6 @@
 // Six-bit codes in groups of 16, a byte each (Q6_K), × int8 activations. A group's sixteen products are added up in two lanes of
 // 16 bits. Codes are stored 32 too large, so that sums may wrap around; the records have what takes that back, lane by lane
-// (prepareBlocks.as.ts). Four groups' sums are multiplied by the integers of their scales while they are integers, then by the
+// (prepareInput.as.ts). Four groups' sums are multiplied by the integers of their scales while they are integers, then by the
 // activations' scales. Those of a span are added up, ascending, multiplied by its half, and added to four float lanes. That is
 // the order of every output, whatever the number of tokens.
 //

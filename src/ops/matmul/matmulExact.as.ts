@@ -2,7 +2,7 @@
 // at a time in eight vectors whose lanes are packed words, and meet one record or a tile of them (see matmulFast). A
 // block's products are summed by themselves and added to one accumulator, blocks ascending: the order of every output.
 // Type parameters as in matmulFast.
-import { kept } from '../assembly/kept.as'
+import { kept } from '../assembly/simd.as'
 import { dot32, halfToFloat4, madd, sumLanes } from '../assembly/simd.as'
 import { storeAddresses, TILE_ACCUMULATORS, TILE_ADDRESSES, TOKEN_TILE } from './layout.as'
 

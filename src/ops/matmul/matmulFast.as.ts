@@ -16,7 +16,7 @@
 // 4, 8), group = 32 · sizeof<G> (u8, u16, u32: 32, 64, 128), S signed: F16 scales, else BF16.
 import { rowsPaired } from './matmulPaired.as'
 import { dotBytes, dotFour, dotWords, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes } from '../assembly/simd.as'
-import { kept } from '../assembly/kept.as'
+import { kept } from '../assembly/simd.as'
 import { isPaired, storeAddresses, sumsOffset, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TOKEN_TILE, unitColumns, unitStride } from './layout.as'
 
 export function matmulFast(

@@ -4,7 +4,7 @@
 // Written for V8's optimizing compiler, as matmulPaired.as.ts is: what ends a part of a unit is stored, so that the next part's loads
 // come after it. Accumulators are in scratch for that reason.
 import { recordUnit, scaleBytes, spanBytes, UNIT, unitBytes } from './blocks.as'
-import { kept } from '../assembly/kept.as'
+import { kept } from '../assembly/simd.as'
 import { TILE_ACCUMULATORS, TILE_ADDRESSES } from './layout.as'
 import {
   codes, copyTail, doubledScales, factorOfMinima, fourMinima, fourScales, halves, headerBytes, isProduct, isWide, lastFactor, pairs, quarters, spanFactors,

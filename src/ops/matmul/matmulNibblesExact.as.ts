@@ -3,8 +3,8 @@
 // or a tile of them. A block's products are summed by themselves and added to one accumulator, blocks ascending. Scales of E8M0
 // are powers of two, so a block's sum is multiplied by it instead of each weight: no bit differs.
 import { lookUp, scaleBytes, signedBook, UNIT, unitBytes } from './blocks.as'
-import { widenedBytes, widenScales } from './blockScales.as'
-import { kept } from '../assembly/kept.as'
+import { widenedBytes, widenScales } from './blocks.as'
+import { kept } from '../assembly/simd.as'
 import { TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS } from './layout.as'
 import { dot32, madd, sumLanes } from '../assembly/simd.as'
 

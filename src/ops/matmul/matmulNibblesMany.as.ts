@@ -15,7 +15,7 @@ import {
 import { dotFour, madd, sumLanes } from '../assembly/simd.as'
 
 // In scratch behind TILE_ACCUMULATORS: [8 tokens, 2 rows] accumulators, [2 units, 8 tokens, 2 rows] integer sums, books of codes,
-// two tails, and the mask of nibbles and ones, which come from there so that V8 does not make them anew at each use (kept.as.ts). Then the records, unit by unit and token by token: [2 halves, 4] vectors, scale, sum.
+// two tails, and the mask of nibbles and ones, which come from there so that V8 does not make them anew at each use (simd.as.ts). Then the records, unit by unit and token by token: [2 halves, 4] vectors, scale, sum.
 //
 // Type parameters besides those of blocks.as.ts. N, the tokens: u16 is 2, u32 is 4, u64 is 8. L: units that are added
 // up before they are floats, u8 one, u16 two. H: the first (u8) or second (u16) half of a unit.

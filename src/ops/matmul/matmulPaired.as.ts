@@ -11,7 +11,7 @@
 //
 // Type parameters as in matmulFast.as.ts.
 import { dotBytes, dotFour, halfToFloat4, loadFloats4, loadFloatsTail, madd, sumLanes, sumLanes4 } from '../assembly/simd.as'
-import { kept } from '../assembly/kept.as'
+import { kept } from '../assembly/simd.as'
 import { PAIR_BYTES, pairedSums, TILE_ACCUMULATORS, TILE_ADDRESSES, TILE_RECORDS, TILE_UNIT } from './layout.as'
 
 /** Bytes from the accumulators of a tile's four tokens to those of the next tile. */

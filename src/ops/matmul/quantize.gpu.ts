@@ -4,7 +4,7 @@ import { uniformBuffer } from '../../gpu/device/kernel.js'
 import type { Op } from '../../gpu/device/op.js'
 import type { ActivationBuffers } from '../../gpu/memory/activationBuffers.js'
 import type { Activation } from '../../model/layers.js'
-import { gluConstants } from '../activation/glu.gpu.js'
+import { gluConstants } from '../activation/swiGlu.gpu.js'
 
 /** rowsPerToken rows of `width` per token. With `glu`, packs the activation of rows [gate | up] instead. */
 export async function quantizeOp(

@@ -1,11 +1,9 @@
 // Experts' rows by their weights, plus the shared expert.
-
 import type { GpuContext } from '../../gpu/device/gpuContext.js'
 import { uniformBuffer } from '../../gpu/device/kernel.js'
 import type { Op } from '../../gpu/device/op.js'
 import type { MoeShape } from '../../model/layers.js'
-import type { ChoiceShape } from '../router/router.gpu.js'
-import { sharedBindings, sharedConstant } from '../router/sharedExpert.gpu.js'
+import { type ChoiceShape, sharedBindings, sharedConstant } from '../router/router.gpu.js'
 import { placesAt } from './groupTokens.gpu.js'
 
 export interface CombineBuffers {

@@ -7,9 +7,9 @@ import { floatConstants, floatsAt, formatConstants } from '../../gpu/memory/matr
 import type { SlotLayout } from '../../gpu/memory/slotLayout.js'
 import type { PoolBuffer } from '../../gpu/memory/slotPools.js'
 import type { MoeShape } from '../../model/layers.js'
-import { gluConstants } from '../activation/glu.gpu.js'
+import { gluConstants } from '../activation/swiGlu.gpu.js'
 import { vecShape } from '../matmul/matVec.gpu.js'
-import { sharedBindings, sharedConstant } from '../router/sharedExpert.gpu.js'
+import { sharedBindings, sharedConstant } from '../router/router.gpu.js'
 
 export async function expertDownOp(
   gpu: GpuContext,

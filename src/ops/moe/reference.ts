@@ -1,8 +1,6 @@
 // A feed-forward block (a routed expert, the shared one, a dense layer's): down(act(gate(x), up(x))).
-
 import type { Activation } from '../../model/layers.js'
-import { addBias } from '../activation/addBias.js'
-import { swiGlu } from '../activation/swiGlu.js'
+import { addBias, swiGlu } from '../activation/reference.js'
 import { matVec } from '../matmul/reference.js'
 import type { Weights } from '../matmul/storedWeights.js'
 
@@ -20,4 +18,30 @@ export function expert(weights: ExpertWeights, x: Float32Array, activation?: Act
   const gate = addBias(matVec(weights.gate, x), weights.gateBias ?? null)
   const up = addBias(matVec(weights.up, x), weights.upBias ?? null)
   return addBias(matVec(weights.down, swiGlu(gate, up, activation)), weights.downBias ?? null)
+}
+
+/**
+ * The MoE block's output: Σ w_e·expert_e(x) in the router's order, plus the shared expert where there is one.
+ * routed [tokens, K, hidden], weights [tokens, K], shared [tokens, hidden], sharedGate [tokens] -> [tokens, hidden].
+ * Without a gate the shared expert counts once.
+ */
+export function combine(
+  routed: Float32Array,
+  weights: Float32Array,
+  shared: Float32Array | null,
+  sharedGate: Float32Array | null,
+  tokens: number,
+): Float32Array {
+  const k = weights.length / tokens
+  const hidden = routed.length / weights.length
+  const out = new Float32Array(tokens * hidden)
+  for (let t = 0; t < tokens; t++) {
+    const gate = sharedGate === null ? 1 : sharedGate[t]
+    for (let i = 0; i < hidden; i++) {
+      let sum = 0
+      for (let rank = 0; rank < k; rank++) sum += weights[t * k + rank] * routed[(t * k + rank) * hidden + i]
+      out[t * hidden + i] = shared === null ? sum : sum + gate * shared[t * hidden + i]
+    }
+  }
+  return out
 }

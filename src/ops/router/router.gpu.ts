@@ -4,7 +4,6 @@ import { uniformBuffer } from '../../gpu/device/kernel.js'
 import type { Op } from '../../gpu/device/op.js'
 import type { ShaderConstants } from '../../gpu/device/shaderSource.js'
 import type { MoeShape, RouterShape } from '../../model/layers.js'
-import { sharedConstant } from './sharedExpert.gpu.js'
 
 export interface RouterBuffers {
   readonly logits: GPUBuffer // [tokens, experts + 1]
@@ -98,4 +97,14 @@ function routerConstants(router: RouterShape): ShaderConstants {
 /** Columns of a row of router logits: the experts, the shared expert's gate, the experts of the layers ahead. */
 export function logitsStride(experts: number, ahead: number): number {
   return experts + 1 + ahead * experts
+}
+
+/** How kernels that add the shared expert are told of it. */
+export function sharedConstant(shared: MoeShape['shared']): 0 | 1 | 2 {
+  return shared === 'none' ? 0 : shared === 'gated' ? 1 : 2
+}
+
+/** What they bind for it: its rows, and the logits with its gate. */
+export function sharedBindings(shared: MoeShape['shared'], rows: GPUBuffer, logits: GPUBuffer): (GPUBuffer | null)[] {
+  return [shared === 'none' ? null : rows, shared === 'gated' ? logits : null]
 }
