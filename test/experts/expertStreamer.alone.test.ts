@@ -1,7 +1,7 @@
 // The streamer's decisions over a scripted disk: hits, misses, reads ahead, aborts, and slots that are never lost.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { PreviousExperts } from '#moeflux/backends/wasm/layers/previousExperts.js'
+import { PreviousExperts } from '#moeflux/backends/wasm/layers/earlyRouter.js'
 import { ExpertReadError } from '#moeflux/base/errors.js'
 import { ABORTED, ExpertStreamer, type ReadQueue } from '#moeflux/experts/expertStreamer.js'
 import { PrefetchGovernor } from '#moeflux/experts/prefetchGovernor.js'

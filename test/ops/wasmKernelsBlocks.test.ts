@@ -3,7 +3,7 @@
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import { blockScratchBytes, type SimdLevel } from '#moeflux/backends/wasm/kernels.js'
-import { loadKernels } from '#moeflux/backends/wasm/loadKernels.js'
+import { loadKernels } from '#moeflux/backends/wasm/nodePlatform.js'
 import { BLOCK_FORMATS, dequantizeBlocks } from '#moeflux/model/blockFormats.js'
 import { matVec } from '#moeflux/ops/matmul/reference.js'
 import { expectClose, expectSameBits } from '../support/ops/bands.js'

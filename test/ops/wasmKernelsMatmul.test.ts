@@ -4,7 +4,7 @@ import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
 import type { Precision } from '#moeflux/backends/backend.js'
 import { floatTypeCode, matmulScratchBytes, type SimdLevel } from '#moeflux/backends/wasm/kernels.js'
-import { loadKernels } from '#moeflux/backends/wasm/loadKernels.js'
+import { loadKernels } from '#moeflux/backends/wasm/nodePlatform.js'
 import { matVec } from '#moeflux/ops/matmul/reference.js'
 import {
   dequantizeRow,

@@ -17,6 +17,7 @@ import type {
   BackendOptions,
   DraftOutput,
   DraftRequest,
+  DraftState,
   LayerProbe,
   ProbeRequest,
   ProbeResult,
@@ -25,12 +26,9 @@ import type {
   StepOutput,
   StepRun,
 } from '../backend.js'
-import type { DraftState } from '../draftState.js'
 import { Turns } from '../serialQueue.js'
 import { type ModelStats, NO_EXPERT_STATS } from '../stats.js'
-import { headInput, storeHeadRows } from './draftHead.js'
-import { forwardLayer } from './forward.js'
-import type { LayerContext } from './layerRun.js'
+import { forwardLayer, headInput, type LayerContext, storeHeadRows } from './forward.js'
 import { loadModel, type ModelWeights } from './model.js'
 import { planReferenceExperts } from './plan.js'
 import { KvMemory, type LinearState, ReferenceSequence } from './sequence.js'

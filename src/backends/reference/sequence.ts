@@ -1,9 +1,9 @@
 // The state of one sequence as JavaScript arrays. Recurrent state is never changed in place: a step makes new arrays and
 // commits by taking them, so holding a state is keeping a reference. K/V rows live in shared pages.
-
 import type { ModelConfig } from '../../model/config.js'
 import { convStateSize, kvLayers, kvRowSize, recurrentStateSize } from '../../model/sizes.js'
 import {
+  type DraftState,
   type HeldState,
   importWhole,
   type KvPart,
@@ -12,7 +12,6 @@ import {
   type SequenceState,
   type StateImport,
 } from '../backend.js'
-import type { DraftState } from '../draftState.js'
 import { eachPagePart, PAGE_TOKENS, type PageMemory, PagePool, PageTable } from '../kvPages.js'
 
 export type LinearState = LinearLayerState

@@ -3,10 +3,10 @@
 import type { MemoryFacts } from '../../base/memoryFacts.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { HostSide } from '../plan.js'
-import { garbageBytes, PROGRAM_BYTES } from './budgetWays.js'
 import { alignUp, MAX_BANK_BYTES } from './memory/bank.js'
 import { SLOT_ALIGN } from './memory/bankLayout.js'
 import { type InputForm, layoutScratch, type Scratch } from './memory/scratch.js'
+import { garbageBytes, PROGRAM_BYTES } from './plan.js'
 
 /** Compiled pipelines, memory that the driver maps, its own threads. */
 const DRIVER_BYTES = 250e6

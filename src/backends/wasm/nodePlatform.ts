@@ -1,11 +1,12 @@
 // Node as a place for the wasm backend: threads of the process, files read by threads of their own.
-
+import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
+import { setFlagsFromString } from 'node:v8'
 import { availableMemory } from '../../base/nodeMemory.js'
 import { startAsyncReaders } from '../../experts/readers/asyncReaders.js'
 import { readersFor, startNodeReaders } from '../../experts/readers/nodeReaders.js'
 import { pathsOf } from '../../files/source.js'
-import { loadKernels } from './loadKernels.js'
+import { bestSimd, hasRelaxedSimd, type KernelModule, kernelUrl, type SimdLevel } from './kernels.js'
 import type { WasmHost } from './platform.js'
 import { physicalCores, startComputeThread } from './workers/nodeWorkers.js'
 
@@ -39,4 +40,18 @@ export function nodeHost(): WasmHost {
       })
     },
   }
+}
+
+// Compiles the kernels in Node: reads the build that this Node can run from dist/. Browsers fetch `kernelUrl` instead.
+
+/** The fastest build that runs here, or the one that is asked for. */
+export async function loadKernels(wanted?: SimdLevel): Promise<KernelModule> {
+  if (wanted !== 'baseline') enableRelaxedSimd()
+  const simd = wanted ?? bestSimd()
+  return { module: await WebAssembly.compile(await readFile(kernelUrl(simd))), simd }
+}
+
+/** Node 20 has relaxed SIMD behind a flag, which holds for the whole process and all its threads. */
+function enableRelaxedSimd(): void {
+  if (!hasRelaxedSimd()) setFlagsFromString('--experimental-wasm-relaxed-simd')
 }

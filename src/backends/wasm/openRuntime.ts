@@ -1,6 +1,5 @@
 // Brings a packed model up on the wasm backend: decides where everything lies, fills the banks, starts readers and compute
 // workers. What it returns is running and owns threads and memory until `close`.
-
 import type { MemoryFacts } from '../../base/memoryFacts.js'
 import type { StreamerPlan } from '../../experts/expertStreamer.js'
 import { ReadRing } from '../../experts/readers/readRing.js'
@@ -19,8 +18,7 @@ import { type PlacedModel, placeModel } from './memory/placedModel.js'
 import { HEAD_ROWS, type Rows } from './memory/scratch.js'
 import { SequenceStore } from './memory/sequenceStore.js'
 import { planOpening } from './plan.js'
-import type { ComputePool, Readers, WasmHost } from './platform.js'
-import type { WasmInternals } from './wasmInternals.js'
+import type { ComputePool, Readers, WasmHost, WasmInternals } from './platform.js'
 import type { ComputeSetup } from './workers/computeLoop.js'
 import { type BoardShape, COUNTERS, JobBoard } from './workers/jobBoard.js'
 import { LocalCompute } from './workers/localCompute.js'

@@ -74,3 +74,12 @@ export interface ComputePool {
   /** Lets a running job stop, then ends the workers. One that does not stop in time is ended as well. */
   close(): Promise<void>
 }
+
+/** Switches for tests and measurements. */
+export interface WasmInternals {
+  readonly simd?: SimdLevel
+  readonly bankLimit?: number // bytes per memory
+  readonly chunkTokens?: number
+  readonly commonTokens?: number // of GuessVocabulary
+  readonly gate?: SharedArrayBuffer // of a StepGate
+}

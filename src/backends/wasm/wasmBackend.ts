@@ -1,6 +1,5 @@
 // The wasm backend as the engine sees it: turns steps into jobs for the compute workers and keeps the promise that a step
 // is atomic. The math is in forward.ts and runs in workers; this thread only prepares state, posts, waits and commits.
-
 import {
   BackendUnavailableError,
   ClosedError,
@@ -17,10 +16,9 @@ import type { Backend, ProbeRequest, ProbeResult, SequenceState, StepOptions, St
 import type { ModelStats } from '../stats.js'
 import { HEAD_ROWS, PRIVATE_ROWS } from './memory/scratch.js'
 import { openRuntime, type WasmRuntime } from './openRuntime.js'
-import type { HostedOptions, WasmHost } from './platform.js'
+import type { HostedOptions, WasmHost, WasmInternals } from './platform.js'
 import { TeamGovernor } from './teamGovernor.js'
 import { WasmDrafter } from './wasmDrafter.js'
-import type { WasmInternals } from './wasmInternals.js'
 import { probeModel } from './wasmProbe.js'
 import { WasmSequence } from './wasmSequence.js'
 import type { ActiveRun, WasmSteps } from './wasmSteps.js'

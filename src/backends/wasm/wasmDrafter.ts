@@ -2,8 +2,7 @@
 // and a job of its own makes guesses: all of them where each is the best token, one where somebody chooses.
 import { areFinite } from '../../model/floats.js'
 import { rmsNorm } from '../../ops/norm/reference.js'
-import type { DraftOutput, DraftRequest } from '../backend.js'
-import type { DraftState } from '../draftState.js'
+import type { DraftOutput, DraftRequest, DraftState } from '../backend.js'
 import { GuessVocabulary } from '../draftVocabulary.js'
 import type { PlacedHead } from './memory/placedModel.js'
 import { HEAD_ROWS } from './memory/scratch.js'

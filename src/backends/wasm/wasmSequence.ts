@@ -2,6 +2,7 @@
 // and then either commits both or drops them; what is committed is never written again, so holding it needs no copy.
 import { ClosedError } from '../../base/errors.js'
 import {
+  type DraftState,
   type HeldState,
   importWhole,
   type KvPart,
@@ -9,7 +10,6 @@ import {
   type SequenceState,
   type StateImport,
 } from '../backend.js'
-import type { DraftState } from '../draftState.js'
 import { eachPagePart, PAGE_TOKENS, PageTable } from '../kvPages.js'
 import type { RecurrentSet, SequenceStore } from './memory/sequenceStore.js'
 

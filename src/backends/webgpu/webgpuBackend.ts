@@ -3,6 +3,7 @@
 import { ClosedError, type DeviceLostError, MoefluxError, NonFiniteError } from '../../base/errors.js'
 import { nextTurn } from '../../base/yieldToEventLoop.js'
 import { addReads } from '../../experts/readers/readCounters.js'
+import type { StreamerStats } from '../../experts/streamerCore.js'
 import type { PackedModel } from '../../files/packed/packedModel.js'
 import type { GpuDevice } from '../../gpu/device/gpuDevice.js'
 import type { StepSize } from '../../gpu/device/op.js'
@@ -27,14 +28,11 @@ import type {
 } from '../backend.js'
 import { joinProbes } from '../joinProbes.js'
 import { Turns } from '../serialQueue.js'
-import type { ModelStats } from '../stats.js'
+import type { ModelStats, TierStats } from '../stats.js'
 import type { ChunkPace } from './chunkSizer.js'
 import type { DecodePass, DecodeResult } from './decode/decodePass.js'
 import type { Head } from './decode/lmHead.js'
-import { LookAhead } from './decode/lookAhead.js'
-import { type ActiveRun, SubmittedAhead } from './decode/pipelinedStep.js'
-import { RoundAhead } from './decode/roundAhead.js'
-import { type DecodePiece, decodeBatches } from './decodeBatches.js'
+import { type ActiveRun, LookAhead, RoundAhead, SubmittedAhead } from './decode/pipelinedStep.js'
 import type { OnGuessing } from './draft/draftRunner.js'
 import { type DraftWays, guessAll } from './draft/gpuDrafter.js'
 import type { HostTier } from './experts/cpuTier.js'
@@ -45,8 +43,7 @@ import { StepInfo } from './memory/stepInfo.js'
 import { LONGEST_RUN, MAX_DECODE_BATCH, type Workspace } from './memory/workspace.js'
 import type { GpuPlan } from './open/gpuPlan.js'
 import type { PromptPass } from './prefill/prefillPass.js'
-import { partOf, RunPlans } from './runPlans.js'
-import { streamerStats, tierStats } from './tierStats.js'
+import { type DecodePiece, decodeBatches, partOf, RunPlans } from './runPlans.js'
 
 /** Tokens without guesses before the next is decoded ahead: more than it takes to compare them with tokens with guesses. */
 const DRAFTING_PATIENCE = 4
@@ -569,5 +566,36 @@ function putRouting(
   const k = part.length / (layers * count)
   for (let layer = 0; layer < layers; layer++) {
     all.set(part.subarray(layer * count * k, (layer + 1) * count * k), (layer * total + first) * k)
+  }
+}
+
+/** What is told of experts on a GPU and in memory beside it. */
+function tierStats({ tiers, bytes }: Pick<HostTier, 'tiers' | 'bytes'>, gpuBytes: number): TierStats {
+  const { gpu, memory, counters } = tiers
+  const { promotions, uploads, refills } = counters
+  const wanted = counters.gpu + counters.memory + counters.disk
+  const computedOnGpu = Math.min(wanted, counters.gpu + uploads)
+  return {
+    gpu: { slots: gpu.slotsLeft, used: gpu.slotsUsed, bytes: gpuBytes, hits: counters.gpu },
+    memory: { slots: memory.slots, used: memory.slotsUsed, bytes, hits: counters.memory },
+    disk: { hits: counters.disk },
+    computedOnGpu,
+    computedOnCpu: wanted - computedOnGpu,
+    promotions,
+    uploads,
+    refills,
+  }
+}
+
+/** The streamers of both as if they were one: what was found on the GPU or in memory was no miss. */
+function streamerStats(onGpu: StreamerStats, { tiers, stats }: Pick<HostTier, 'tiers' | 'stats'>): StreamerStats {
+  const { gpu, memory, counters } = tiers
+  return {
+    ...stats, // what is read ahead is read into memory
+    expertHits: counters.gpu + counters.memory,
+    expertMisses: counters.disk,
+    stallSeconds: onGpu.stallSeconds + stats.stallSeconds,
+    expertSlots: gpu.slotsLeft + memory.slots,
+    expertSlotsUsed: gpu.slotsUsed + memory.slotsUsed,
   }
 }

@@ -13,7 +13,7 @@ import {
   hasRelaxedSimd,
   instantiateKernels,
 } from '../../../dist/backends/wasm/kernels.js'
-import { loadKernels } from '../../../dist/backends/wasm/loadKernels.js'
+import { loadKernels } from '../../../dist/backends/wasm/nodePlatform.js'
 import { BLOCK_FORMATS, blockShift, blockSizes, hasLaneSums, isNibbles } from '../../../dist/model/blockFormats.js'
 
 const MB = 1 << 20

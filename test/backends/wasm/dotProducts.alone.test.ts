@@ -10,7 +10,7 @@ import { blockShapes, makeBlocks, runBlocks, storeBlocks } from '../../support/o
 import { makeProduct, productShapes, runProduct, storeMatrix } from '../../support/ops/quantizedProducts.js'
 import { WasmArena } from '../../support/wasm/wasmArena.js'
 
-const kernels = import.meta.resolve('#moeflux/backends/wasm/loadKernels.js')
+const kernels = import.meta.resolve('#moeflux/backends/wasm/nodePlatform.js')
 const isV8Of11 = process.versions.v8.startsWith('11.')
 
 let arenas: readonly WasmArena[]

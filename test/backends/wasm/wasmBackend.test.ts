@@ -3,8 +3,7 @@
 import { availableParallelism } from 'node:os'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Backend, StepOutput } from '#moeflux/backends/backend.js'
-import type { HostedOptions } from '#moeflux/backends/wasm/platform.js'
-import type { WasmInternals } from '#moeflux/backends/wasm/wasmInternals.js'
+import type { HostedOptions, WasmInternals } from '#moeflux/backends/wasm/platform.js'
 import { expectClose, expectSameBits, FAST_LOGITS } from '../../support/ops/bands.js'
 import { seededRandom } from '../../support/random.js'
 import {

@@ -1,8 +1,8 @@
 // Room for long steps of a prompt, on GPUs of any size: they never cost an expert its place, and nothing stays behind of what was tried.
 import { expect, test } from 'vitest'
-import { takeRoomForChunks } from '#moeflux/backends/webgpu/open/chunkRoom.js'
 import { gpuModelOf } from '#moeflux/backends/webgpu/open/gpuModel.js'
-import { gpuParts } from '#moeflux/backends/webgpu/open/gpuParts.js'
+import { gpuParts } from '#moeflux/backends/webgpu/open/gpuPlan.js'
+import { takeRoomForChunks } from '#moeflux/backends/webgpu/open/gpuReservation.js'
 import { SOFTWARE_TUNING } from '#moeflux/gpu/device/gpuContext.js'
 import { openDevice } from '#moeflux/gpu/device/gpuDevice.js'
 import { faultShape } from '../../support/faults/faultShape.js'

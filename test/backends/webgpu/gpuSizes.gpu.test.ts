@@ -1,7 +1,7 @@
 // The plan of a GPU's memory against what a device is really asked for: a buffer that somebody adds is found here.
 import { expect, test } from 'vitest'
 import { gpuModelOf } from '#moeflux/backends/webgpu/open/gpuModel.js'
-import { gpuParts } from '#moeflux/backends/webgpu/open/gpuParts.js'
+import { gpuParts } from '#moeflux/backends/webgpu/open/gpuPlan.js'
 import { openWebgpuBackend } from '#moeflux/backends/webgpu/open/openWebgpuBackend.js'
 import { SOFTWARE_TUNING } from '#moeflux/gpu/device/gpuContext.js'
 import { type AttentionShape, type LayerShape, SOFTMAX_ROUTER } from '#moeflux/model/layers.js'

@@ -1,7 +1,7 @@
 // Which rows decode together: every token once, in order, no batch too large, no run twice in one.
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { decodeBatches } from '#moeflux/backends/webgpu/decodeBatches.js'
+import { decodeBatches } from '#moeflux/backends/webgpu/runPlans.js'
 
 test('a run stays whole where it has room, and goes on in the next batch where not', () => {
   expect(decodeBatches([1, 4, 2], 8, 8)).toEqual([

@@ -1,13 +1,13 @@
 // Every backend over a small model whose experts hardly fit, on a disk that fails as told: by reader threads that open
 // real files, or by byte sources as in a tab.
+import '../gpu/swiftShader.js'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Backend } from '#moeflux/backends/backend.js'
 import { openReferenceBackend } from '#moeflux/backends/reference/referenceBackend.js'
-import type { HostedOptions } from '#moeflux/backends/wasm/platform.js'
+import type { HostedOptions, WasmInternals } from '#moeflux/backends/wasm/platform.js'
 import { openWasmBackend } from '#moeflux/backends/wasm/wasmBackend.js'
-import type { WasmInternals } from '#moeflux/backends/wasm/wasmInternals.js'
 import { openWebgpuBackend } from '#moeflux/backends/webgpu/open/openWebgpuBackend.js'
 import { ReadFaults } from '#moeflux/experts/readers/readFaults.js'
 import { openFileSource } from '#moeflux/files/fileSource.js'
@@ -19,7 +19,6 @@ import { type Band, KERNEL } from '../ops/bands.js'
 import { localHost } from '../wasm/wasmHosts.js'
 import { type BadDisk, SourceFaults } from './badDisk.js'
 import { faultShape } from './faultShape.js'
-import '../gpu/swiftShader.js'
 
 export interface FaultModel {
   readonly packed: PackedModel

@@ -1,9 +1,7 @@
 // Everything between a layer that wants experts and the GPU that computes them, with a disk and a GPU that do nothing until
 // told: the streamer's core, the staged reads, the uploads and the life of slots and buffers as they are, over a fake
 // device. A schedule is a list of events; which may come next is always known, so that all of them can be tried.
-
-import { ExpertUploads, MISSING } from '#moeflux/backends/webgpu/experts/expertUploads.js'
-import { type StagedReadActions, StagedReads } from '#moeflux/backends/webgpu/experts/loader.js'
+import { ExpertUploads, MISSING, type StagedReadActions, StagedReads } from '#moeflux/backends/webgpu/experts/loader.js'
 import { ExpertCache } from '#moeflux/experts/expertCache.js'
 import { slotState, stagingState } from '#moeflux/experts/slotLife.js'
 import { type ReadOrders, StreamerCore } from '#moeflux/experts/streamerCore.js'

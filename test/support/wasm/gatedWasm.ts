@@ -1,8 +1,7 @@
 // Models on the wasm backend in Node, with a gate in its workers and a disk that fails when told.
 import { SLOT_ALIGN } from '#moeflux/backends/wasm/memory/bankLayout.js'
-import type { HostedOptions, WasmHost } from '#moeflux/backends/wasm/platform.js'
+import type { HostedOptions, WasmHost, WasmInternals } from '#moeflux/backends/wasm/platform.js'
 import { openWasmBackend, type WasmBackend } from '#moeflux/backends/wasm/wasmBackend.js'
-import type { WasmInternals } from '#moeflux/backends/wasm/wasmInternals.js'
 import { StepGate } from '#moeflux/backends/wasm/workers/stepGate.js'
 import { ReadFaults } from '#moeflux/experts/readers/readFaults.js'
 import type { PackedModel } from '#moeflux/files/packed/packedModel.js'

@@ -2,7 +2,7 @@
 // or 0xff bytes and lies between fences, so that what a kernel leaves unwritten or writes outside is seen.
 import { expect } from 'vitest'
 import { instantiateKernels, type Kernels, type SimdLevel } from '#moeflux/backends/wasm/kernels.js'
-import { loadKernels } from '#moeflux/backends/wasm/loadKernels.js'
+import { loadKernels } from '#moeflux/backends/wasm/nodePlatform.js'
 
 const FENCE = 64
 const FENCE_BYTE = 0xe7

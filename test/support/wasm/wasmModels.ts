@@ -1,9 +1,7 @@
 // Opens models on the wasm backend with its internal switches, and compares what backends computed, to the bit.
-
 import type { Backend, LayerState, SequenceState } from '#moeflux/backends/backend.js'
-import type { HostedOptions } from '#moeflux/backends/wasm/platform.js'
+import type { HostedOptions, WasmInternals } from '#moeflux/backends/wasm/platform.js'
 import { openWasmBackend } from '#moeflux/backends/wasm/wasmBackend.js'
-import type { WasmInternals } from '#moeflux/backends/wasm/wasmInternals.js'
 import { openNodeFolder } from '#moeflux/files/nodeFolder.js'
 import { openPacked } from '#moeflux/files/packed/openPacked.js'
 import { demoModel } from '../models/models.js'

@@ -1,10 +1,8 @@
 // Guesses what a layer's router will pick while the layer before still computes: runs the router on the residual stream as
 // it is now, which is close to what it will be. Layers are counted among those with experts. The leader's alone, for a few rows; a wrong guess costs a read.
 import { countPicks, mostPicked } from '../../../experts/prefetch.js'
-import type { Weights } from '../memory/placedModel.js'
-import { PRIVATE_ROWS } from '../memory/scratch.js'
-import { ChoiceRule } from './choiceRule.js'
-import { PreviousExperts } from './previousExperts.js'
+import type { PlacedMoe, Weights } from '../memory/placedModel.js'
+import { PRIVATE_ROWS, type Rows } from '../memory/scratch.js'
 import { type Lane, type Need, needsOf } from './workerOps.js'
 
 /** Rows of a prompt that are asked: two percent of the leader's work, and enough to keep a slow disk busy meanwhile. */
@@ -97,5 +95,48 @@ export class EarlyRouter {
     lane.prepare(early, needs, 0, count)
     lane.residentProduct(router, early, earlyLogits, count, 0, router.rows)
     rule.choose(lane, earlyPicks.address, earlyWeights, earlyLogits, 0, count)
+  }
+}
+
+/** How a layer's router chooses, as the kernel takes it: for the choice itself and for guesses at what it will be. */
+export class ChoiceRule {
+  private readonly rule: readonly [boolean, number, number, number, boolean, number]
+
+  constructor({ shape, selectionBias }: PlacedMoe) {
+    const { score, order, groups, renormalize, scale } = shape.router
+    // The softmax of the chosen alone is that of all, renormalized.
+    const sumsToOne = renormalize || order === 'topThenSoftmax'
+    this.rule = [score === 'sigmoid', selectionBias, groups?.count ?? 0, groups?.used ?? 0, sumsToOne, scale]
+  }
+
+  /** Picks u32 [rows, K] and weights [rows, K] of rows [begin, end) of logits. */
+  choose(lane: Lane, picks: number, weights: number, logits: Rows, begin: number, end: number): void {
+    const { config, expertsPerToken } = lane.model
+    const { address, stride } = logits
+    const sizes = [config.numExperts, expertsPerToken] as const
+    lane.home.route(picks, weights, address, stride, ...sizes, ...this.rule, begin, end, lane.own.route)
+  }
+}
+
+/** What each sequence's last token chose, layer by layer: a guess of what the next one will, since neighbours are alike. */
+export class PreviousExperts {
+  private readonly sets = new Map<number, (readonly number[])[]>() // sequence → [layers]
+
+  /** The routed experts of a sequence's last token in this step. */
+  observe(sequence: number, layer: number, experts: ArrayLike<number>): void {
+    let layers = this.sets.get(sequence)
+    if (!layers) {
+      layers = []
+      this.sets.set(sequence, layers)
+    }
+    layers[layer] = Array.from(experts)
+  }
+
+  of(sequence: number, layer: number): readonly number[] {
+    return this.sets.get(sequence)?.[layer] ?? []
+  }
+
+  forget(sequence: number): void {
+    this.sets.delete(sequence)
   }
 }

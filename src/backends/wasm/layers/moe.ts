@@ -3,9 +3,9 @@
 import type { PlacedLayer, PlacedMoe, Weights } from '../memory/placedModel.js'
 import type { Rows } from '../memory/scratch.js'
 import type { WaveEntry } from '../workers/jobBoard.js'
-import { ChoiceRule } from './choiceRule.js'
+import { ResidentExpert } from './denseExpert.js'
+import { ChoiceRule } from './earlyRouter.js'
 import type { ExpertFeed } from './expertFeed.js'
-import { ResidentExpert } from './residentExpert.js'
 import { RoutedExperts, type SharedPart } from './routedExperts.js'
 import { type Lane, type Need, needsOf } from './workerOps.js'
 

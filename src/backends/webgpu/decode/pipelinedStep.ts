@@ -2,10 +2,11 @@
 // which leaves no trace: it has written recurrent states of its own and rows past the committed length, which nobody reads, or which are in a page of its own.
 import type { KvPool } from '../../../gpu/memory/kvPool.js'
 import type { StatePool } from '../../../gpu/memory/statePool.js'
+import type { DraftRequest, StepRun } from '../../backend.js'
 import { PAGE_TOKENS } from '../../kvPages.js'
 import type { GpuSequence } from '../memory/gpuSequence.js'
 import type { PlannedRun, StepInfo } from '../memory/stepInfo.js'
-import type { DecodeResult } from './decodePass.js'
+import type { DecodePass, DecodeResult } from './decodePass.js'
 
 /** A run with what the step takes for it. */
 export interface ActiveRun extends PlannedRun {
@@ -100,4 +101,172 @@ export class SubmittedAhead {
 
 function statesOf({ states, stateOut }: ActiveRun): readonly number[] {
   return states ?? [stateOut]
+}
+
+// Whoever takes the best token each time asks next for exactly what the GPU has found. So the token after the present one is
+// submitted before the present one has come back, its id copied on the GPU, and the GPU never waits for the host. The next step
+// takes what is computed already, or else it is dropped (pipelinedStep.ts). Begun when a sequence has taken the best token `patience` times in a row: who may draft next would
+// wait for a token that is dropped. Only where every expert is in a slot, and where a step before it has found memory for its state.
+// Knows one run at a time.
+
+/** What a step gave: the token that comes next, and where. */
+interface Given {
+  readonly sequence: GpuSequence
+  readonly position: number
+  readonly token: number
+}
+
+export class LookAhead {
+  private inRow = 0 // steps that went on with the best token
+  private given: Given | null = null
+
+  constructor(
+    private readonly submitted: SubmittedAhead,
+    private readonly info: StepInfo,
+    private readonly pass: DecodePass,
+    private readonly patience: number,
+  ) {}
+
+  /** What a step takes that is computed already; null, and nothing is computed ahead any more, where it wants something else. */
+  claim(runs: readonly StepRun[]): ActiveRun | null {
+    const { run } = this.submitted
+    const isThere = run !== null && run.position === run.sequence.length
+    return this.submitted.claim(isThere && runs.length === 1 && this.goesOn(runs[0]))
+  }
+
+  /** Whether these runs are one that will have the token after it computed, too. */
+  isLikely(runs: readonly StepRun[]): boolean {
+    return runs.length === 1 && this.goesOn(runs[0]) && this.inRow + 1 >= this.patience
+  }
+
+  /** Whether a step of this one run may be decoded here. */
+  isFor(run: StepRun): boolean {
+    return run.phase === 'decode' && run.output === 'argmax' && run.tokens.length === 1 && !run.hidden
+  }
+
+  /** Decodes a single run, and begins with the token after it where its sequence has gone on with the best one. */
+  async decode(run: StepRun, active: ActiveRun, signal?: AbortSignal): Promise<DecodeResult> {
+    const reading = this.submitted.take(active)
+    this.inRow = this.goesOn(run) ? this.inRow + 1 : 0
+    const begins = this.inRow >= this.patience
+    this.given = null
+    try {
+      let result: DecodeResult
+      if (reading === null) {
+        this.info.write([active])
+        const onSubmitted = () => begins && this.begin(active)
+        result = await this.pass.run({ tokens: 1, runs: 1 }, { signal, onSubmitted })
+      } else {
+        this.begin(active)
+        result = await this.pass.finish(reading, 1, signal)
+      }
+      this.given = { sequence: active.sequence, position: active.position + 1, token: result.winners[0] }
+      return result
+    } catch (error) {
+      this.drop()
+      throw error
+    }
+  }
+
+  /** Nothing that was computed ahead is wanted. `sequence`: of this one. */
+  drop(sequence?: GpuSequence): void {
+    this.submitted.drop(sequence)
+  }
+
+  private goesOn(run: StepRun): boolean {
+    const given = this.given
+    if (given === null || !this.isFor(run)) return false
+    const { sequence, tokens } = run
+    return given.sequence === sequence && given.position === sequence.length && given.token === tokens[0]
+  }
+
+  private begin({ sequence, position, pages, stateOut: stateIn, firstRow }: ActiveRun): void {
+    const next = position + 1
+    const room = this.submitted.takeRoom(pages, next, 1)
+    if (room === null) return
+    const stateOut = room.states[0]
+    const run = { sequence, tokens: [0], position: next, pages: room.pages, stateIn, stateOut, firstRow }
+    this.submitted.submit(run, () => this.pass.submitNext(), room.page)
+  }
+}
+
+/**
+ * A round of guesses is two things for the host, to guess and then to check by a step, and one for the GPU: which tokens the
+ * step has is known there first. So where a sequence checks its guesses as they are, the step is submitted with them, the tokens
+ * copied on the GPU, which does not wait while guesses come to the host and go back. The step that is asked for then takes it, or else it
+ * is dropped (pipelinedStep.ts). Begun when a sequence has done so for some rounds; only where every expert is in a slot, and where no
+ * memory has to grow for it.
+ */
+const PATIENCE = 2 // rounds
+
+interface Guessed {
+  readonly sequence: GpuSequence
+  readonly position: number
+  readonly tokens: readonly number[] // the first is no guess
+}
+
+export class RoundAhead {
+  private inRow = 0 // rounds whose step had all guesses
+  private guessed: Guessed | null = null
+
+  constructor(
+    private readonly submitted: SubmittedAhead,
+    private readonly pass: DecodePass,
+  ) {}
+
+  /** Who asks will check what is guessed in a step of its own, as it seems. */
+  isLikely(requests: readonly DraftRequest[]): boolean {
+    return this.inRow >= PATIENCE && requests.length === 1 && requests[0].choose === undefined
+  }
+
+  /** Guesses are submitted. `from`: what they are written to, each; `most`: rows of a step. */
+  begin({ sequence, token, count }: DraftRequest, from: readonly GPUBuffer[], most: number): void {
+    const own = sequence as GpuSequence
+    const { length: position, state: stateIn, draft } = own
+    const rows = count + 1
+    if (draft === null || from.length !== count || rows > most) return
+    // Pages past the committed length are the guesses', and go with them.
+    const kept = own.table.pages.slice(0, Math.ceil(position / PAGE_TOKENS))
+    const room = this.submitted.takeRoom(kept, position, rows)
+    if (room === null) return
+    const tokens = [token, ...from.map(() => 0)]
+    const { states, pages } = room
+    const stateOut = states[count]
+    const run = { sequence: own, tokens, position, pages, stateIn, stateOut, states, firstRow: draft.firstRow }
+    this.submitted.submit(run, () => this.pass.submitGuessed(from), room.page)
+  }
+
+  /** What a sequence that asked alone has been given. */
+  give({ sequence, token, count }: DraftRequest, guesses: readonly number[]): void {
+    const own = sequence as GpuSequence
+    if (this.guessed !== null) this.inRow = 0 // nobody checked the last ones
+    this.guessed = { sequence: own, position: own.length, tokens: [token, ...guesses] }
+    if (guesses.length < count) this.drop()
+  }
+
+  /** What a step takes that is submitted already; null, and nothing is any more, where it wants something else. */
+  claim(runs: readonly StepRun[]): ActiveRun | null {
+    const isRound = runs.length === 1 && this.checks(runs[0])
+    this.guessed = null
+    this.inRow = isRound ? this.inRow + 1 : 0
+    return this.submitted.claim(isRound)
+  }
+
+  /** What was claimed for this run, on its way; null: nothing. */
+  take(run: ActiveRun): Promise<DecodeResult> | null {
+    return this.submitted.take(run)
+  }
+
+  /** What was submitted is not wanted. `sequence`: of this one. */
+  drop(sequence?: GpuSequence): void {
+    this.submitted.drop(sequence)
+  }
+
+  /** Whether a step of this run checks what was guessed last. */
+  private checks({ sequence, tokens, phase, output, keep, hidden }: StepRun): boolean {
+    const { guessed } = this
+    if (guessed === null || phase !== 'decode' || output !== 'argmax' || !keep || hidden) return false
+    const isThere = guessed.sequence === sequence && guessed.position === sequence.length
+    return isThere && tokens.length === guessed.tokens.length && tokens.every((token, i) => token === guessed.tokens[i])
+  }
 }

@@ -16,8 +16,7 @@ import type { PoolPlan, SlotLayout, SlotMove } from '../../../gpu/memory/slotLay
 import { type PoolBuffer, SlotPools } from '../../../gpu/memory/slotPools.js'
 import type { ModelConfig } from '../../../model/config.js'
 import type { ExpertReader, ReadPriority } from './expertReader.js'
-import { ExpertUploads, MISSING, STAGING_BUFFERS } from './expertUploads.js'
-import { StagedReads } from './loader.js'
+import { ExpertUploads, MISSING, STAGING_BUFFERS, StagedReads } from './loader.js'
 
 const FILLING = 3 // reads into empty slots at once: the thread that copies them also leads the tokens
 const MOST_AHEAD = 16 // reads ahead at once: leaves staging buffers for demand

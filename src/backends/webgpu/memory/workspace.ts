@@ -5,10 +5,11 @@ import { bufferUsage } from '../../../gpu/device/gpuFlags.js'
 import { countBytes, type MakeBuffer, storageBuffer } from '../../../gpu/device/kernel.js'
 import { type ActivationBuffers, layActivations } from '../../../gpu/memory/activationBuffers.js'
 import type { ModelConfig } from '../../../model/config.js'
+import { linearColumns } from '../../../model/linearShape.js'
+import { attentionColumns } from '../../../ops/attention/attentionShape.gpu.js'
 import { groupsBytes, mostPlaces } from '../../../ops/moe/groupTokens.gpu.js'
 import type { ChoiceShape } from '../../../ops/router/router.gpu.js'
 import { MOST_GUESSES } from '../../backend.js'
-import { layerWidths } from './layerWidths.js'
 
 /** Tokens that decode together. */
 export const MAX_DECODE_BATCH = 8
@@ -98,5 +99,29 @@ function layWorkspace<B>(
     expertRows: floats(places, hiddenSize, 'expert rows'),
     mlpOut: floats(tokens, hiddenSize, 'mlp out'),
     joined: activations(config.draftHead === null ? 0 : tokens, 2 * hiddenSize, 'joined'),
+  }
+}
+
+/** The widest rows that the layers of a model pass through a workspace: layers of all kinds use the same buffers in turn. */
+interface LayerWidths {
+  readonly mixerIn: number // columns of the in-projections
+  readonly mixed: number // input of the out-projection
+  readonly dense: number // of feed-forward blocks that every token goes through: shared experts, dense layers
+}
+
+function layerWidths(config: ModelConfig): LayerWidths {
+  const layers = config.draftHead === null ? config.layers : [...config.layers, config.draftHead]
+  const mixers = layers.map(({ mixer }) =>
+    mixer.kind === 'full_attention'
+      ? { mixerIn: attentionColumns(config, mixer).stride, mixed: config.numHeads * config.headDim }
+      : { mixerIn: linearColumns(config).stride, mixed: config.linearValueHeads * config.linearValueDim },
+  )
+  const dense = layers.map(({ feedForward }) =>
+    feedForward.kind === 'dense' ? feedForward.width : config.sharedExpertIntermediateSize,
+  )
+  return {
+    mixerIn: Math.max(...mixers.map(({ mixerIn }) => mixerIn)),
+    mixed: Math.max(...mixers.map(({ mixed }) => mixed)),
+    dense: Math.max(...dense),
   }
 }

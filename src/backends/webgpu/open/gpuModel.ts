@@ -6,7 +6,7 @@ import { allLayers } from '../../../model/tensorParts.js'
 import type { ExpertLayout, LayerTensors } from '../../../model/tensors.js'
 import type { BackendOptions } from '../../backend.js'
 import { residentWeightsBytes } from '../memory/residentWeights.js'
-import type { GpuModel } from './gpuParts.js'
+import type { GpuModel } from './gpuPlan.js'
 
 export type GpuModelOptions = Pick<BackendOptions, 'expertsPerToken' | 'precision' | 'planned'> &
   Pick<GpuModel, 'maxBufferBytes' | 'chunkTokens' | 'tensors' | 'tuning'>

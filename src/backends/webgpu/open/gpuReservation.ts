@@ -5,15 +5,13 @@
 //
 // A GPU that shares the machine's memory is not asked: allocating until it hurts would hurt everybody. There the plan goes
 // by what the machine has free.
-
-import { BackendUnavailableError, OutOfMemoryError } from '../../../base/errors.js'
+import { BackendUnavailableError, MoefluxError, OutOfMemoryError } from '../../../base/errors.js'
 import type { MemoryFacts } from '../../../base/memoryFacts.js'
 import { POOL_USAGE } from '../../../gpu/device/gpuFlags.js'
 import { createChecked, settle } from '../../../gpu/device/gpuMemory.js'
 import { type PoolPlan, poolBytes } from '../../../gpu/memory/slotLayout.js'
 import type { HostSide } from '../../plan.js'
-import type { GpuModel } from './gpuParts.js'
-import { checkAsked, type GpuPlan, planGpu, planSharedGpu } from './gpuPlan.js'
+import { allExperts, checkAsked, type GpuModel, type GpuPlan, planGpu, planSharedGpu } from './gpuPlan.js'
 
 /** A desktop and a browser on the same GPU take some hundred megabytes more or less from one minute to the next. */
 const RESERVE = { least: 256 * 2 ** 20, share: 0.05, most: 2 ** 30 }
@@ -142,4 +140,28 @@ async function measureRoom(device: GPUDevice, wanted: number): Promise<number> {
   for (const piece of pieces) piece.destroy()
   await settle(device)
   return granted
+}
+
+// Long steps of a prompt take memory that experts may need more: they are planned with only where every expert has room beside them.
+
+/** Room for steps of the first length that leaves all experts on the GPU, or of the last. */
+export async function takeRoomForChunks(
+  device: GPUDevice,
+  lengths: readonly number[],
+  requestFor: (chunkTokens: number) => RoomRequest,
+): Promise<{ readonly chunkTokens: number; readonly room: Room } & Pick<RoomRequest, 'model'>> {
+  for (const chunkTokens of lengths.slice(0, -1)) {
+    const request = requestFor(chunkTokens)
+    const { model } = request
+    const room = await takeRoom(device, request).catch(error => {
+      if (error instanceof MoefluxError) return null // there is less to ask for
+      throw error
+    })
+    if (room !== null && room.plan.gpuSlots >= allExperts(model)) return { chunkTokens, room, model }
+    for (const buffer of room?.buffers ?? []) buffer.destroy()
+    await settle(device)
+  }
+  const chunkTokens = lengths[lengths.length - 1]
+  const request = requestFor(chunkTokens)
+  return { chunkTokens, room: await takeRoom(device, request), model: request.model }
 }

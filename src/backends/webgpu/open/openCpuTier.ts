@@ -14,7 +14,7 @@ import { expertForms } from '../../wasm/memory/placedModel.js'
 import type { WasmHost } from '../../wasm/platform.js'
 import { HostWorkers } from '../../wasm/workers/expertWorkers.js'
 import { HostTier, type SlotReader } from '../experts/cpuTier.js'
-import { STAGING_BUFFERS } from '../experts/expertUploads.js'
+import { STAGING_BUFFERS } from '../experts/loader.js'
 
 export interface TierPlace {
   readonly host: WasmHost // of shared memory
