@@ -49,13 +49,13 @@ export type {
 export type { DraftStats, Drafts } from './engine/draftGovernor.js'
 export type { EngineFrame } from './engine/engineFrame.js'
 export type { EngineStats } from './engine/model.js'
+export type { StateReader } from './engine/snapshot.js'
 export {
   decodeEnvelope,
   type EnvelopeBody,
   type EnvelopeContent,
   encodeEnvelope,
 } from './engine/snapshotEnvelope.js'
-export type { StateReader } from './engine/snapshotStream.js'
 export type { KeptState } from './engine/state.js'
 export type { ConvertResult } from './files/convert/convert.js'
 export type { PackOptions } from './files/convert/packFolder.js'

@@ -1,10 +1,9 @@
 // An answer as it grows: each token that comes is detokenized and split, and may end it. Knows nothing of where tokens come from.
-import type { SplitEvent, SplitterOptions } from '../text/answer/splitter.js'
+import type { CallProgressEvent, SplitEvent, SplitterOptions } from '../text/answer/splitter.js'
 import type { Dialect } from '../text/dialects/dialect.js'
 import { tokenLogprobs } from '../text/sampling/sampler.js'
 import type { Tokenizer } from '../text/tokenizer/tokenizer.js'
-import { CallEvents } from './callEvents.js'
-import type { EndReason, SessionEvent, TokenInfo, TokenLogprobs } from './events.js'
+import type { EndReason, SessionEvent, TokenInfo, TokenLogprobs, ToolCallEvent } from './events.js'
 
 /** How an answer is taken apart, and the tools whose calls are told of while they are written. */
 export interface Splitting extends SplitterOptions {
@@ -140,4 +139,51 @@ function describe(tokenizer: Tokenizer, logits: Float32Array, token: number, cou
   })
   const { logprob, top } = tokenLogprobs(logits, token, count)
   return { ...info(token, logprob), top: top.map(entry => info(entry.token, entry.logprob)) }
+}
+
+/**
+ * Tool calls as a session tells them: each has an id from its beginning on, and is told while it is written where it is one
+ * of a tool that was offered. What only looks like a call of something else is told when it is whole. Whatever happened on
+ * the way, a whole call comes after its beginning and all of its arguments.
+ */
+type CallEvent = CallProgressEvent | Extract<SplitEvent, { type: 'toolCall' }>
+
+class CallEvents {
+  private open: { readonly id: string; readonly isTold: boolean } | null = null
+
+  constructor(private readonly offered: ReadonlySet<string>) {}
+
+  *take(event: CallEvent): Generator<ToolCallEvent> {
+    const { open } = this
+    switch (event.type) {
+      case 'toolCallStart': {
+        const id = newCallId()
+        const isTold = this.offered.has(event.name)
+        this.open = { id, isTold }
+        if (isTold) yield { type: 'toolCallStart', id, name: event.name }
+        break
+      }
+      case 'toolCallDelta':
+        if (open?.isTold) yield { ...event, id: open.id }
+        break
+      case 'toolCallDropped':
+        if (open?.isTold) yield { type: 'toolCallDropped', id: open.id }
+        this.open = null
+        break
+      case 'toolCall': {
+        const { name, arguments: text } = event
+        const id = open?.id ?? newCallId()
+        if (!open?.isTold) {
+          yield { type: 'toolCallStart', id, name }
+          yield { type: 'toolCallDelta', id, arguments: text }
+        }
+        yield { type: 'toolCall', id, name, arguments: text }
+        this.open = null
+      }
+    }
+  }
+}
+
+function newCallId(): string {
+  return `call_${crypto.randomUUID().replaceAll('-', '').slice(0, 24)}`
 }

@@ -1,7 +1,6 @@
 // From chat messages to a prompt: its token ids, and the positions in it that are worth keeping a state at. Positions
 // lie where the ids on both sides do not depend on each other: at a control token, or one token before a boundary that
 // a merge could cross. Evaluates nothing; rendering and encoding happen in workers, so that nothing waits for them.
-
 import { ContextLimitError, OptionError } from '../base/errors.js'
 import { StoreWait } from '../stores/storeWait.js'
 import type { PreparedChat } from '../text/dialects/dialect.js'
@@ -9,7 +8,7 @@ import type { ChatRequest, Place, RenderedChat } from '../text/template/chatRend
 import type { ChatTemplate } from '../text/template/chatTemplate.js'
 import { type PlainMessage, wellFormed } from '../text/template/messages.js'
 import type { TextWorkers } from '../text/workers/textWorkers.js'
-import type { AnswerMemory } from './memory/answerMemory.js'
+import type { AnswerMemory } from './memory/rawAnswerCache.js'
 import type { Landmark } from './prefixCache.js'
 import { commonPrefix } from './prefixMatch.js'
 import type { Landing, Prompt } from './prompt.js'

@@ -23,13 +23,12 @@ import { AnswerProgress, type Splitting } from './answerWriter.js'
 import { type Embedding, type EmbedOptions, embeddedIds, embedTokens } from './embedding.js'
 import { EventStream } from './eventStream.js'
 import type { AnswerOptions, ChatOptions, CompleteOptions, OpenConstraint, SessionEvent, Usage } from './events.js'
-import { AnswerMemory } from './memory/answerMemory.js'
+import { AnswerMemory } from './memory/rawAnswerCache.js'
 import { parameterTypes } from './parameterTypes.js'
 import { PrefixCache } from './prefixCache.js'
 import type { Prompt } from './prompt.js'
 import { PromptBuilder } from './promptBuilder.js'
 import { rawIds, rawPrompt } from './rawPrompt.js'
-import { embeddingLine, requestLine } from './requestLine.js'
 import { Slots } from './slots.js'
 import { StateCache } from './stateCache.js'
 import { StateStores, type StoreChoice, type TierState } from './stateStores.js'
@@ -427,4 +426,27 @@ function draftUsage({ guesses, acceptedGuesses: accepted }: AnswerProgress): Usa
 function atLeastOne(option: string, value: number): number {
   if (!Number.isInteger(value) || value < 1) throw new OptionError(option, value, 'a whole number from 1')
   return value
+}
+
+/** The one line that is logged per request. */
+function requestLine(usage: Usage, missed: string, outcome: string): string {
+  const { promptTokens, cachedTokens, newTokens, answerTokens, promptSeconds, answerSeconds, drafts } = usage
+  const parts = [
+    `prompt ${promptTokens} = ${cachedTokens} cached + ${newTokens} new${missed === '' ? '' : ` (${missed})`}`,
+    `prefill ${rate(newTokens, promptSeconds)}`,
+    `answer ${answerTokens}, decode ${rate(answerTokens, answerSeconds)}`,
+    ...(drafts === undefined ? [] : [`${drafts.accepted} of ${drafts.accepted + drafts.rejected} guesses right`]),
+    outcome,
+  ]
+  return parts.join(' · ')
+}
+
+/** The same for vectors. */
+function embeddingLine(inputs: number, tokens: number, seconds: number): string {
+  return `${inputs} ${inputs === 1 ? 'embedding' : 'embeddings'}, ${tokens} tokens · ${rate(tokens, seconds)}`
+}
+
+function rate(tokens: number, seconds: number): string {
+  const perSecond = tokens / Math.max(seconds, 1e-4)
+  return `${perSecond < 100 ? perSecond.toPrecision(3) : Math.round(perSecond)} tok/s`
 }

@@ -1,7 +1,6 @@
 // One sequence and its calls in order. Everything that changes state goes through one queue, so a second call waits for the
 // first; what is wrong with a call is thrown before anything changes. Where the sequence is and can go back to is its timeline;
 // what is evaluated when, together with other contexts, is the scheduler's decision; the math is the backend's.
-
 import {
   type Backend,
   MOST_GUESSES,
@@ -36,10 +35,17 @@ import type {
 } from './contextOptions.js'
 import { GatheredOutputs } from './gatheredOutputs.js'
 import type { Scheduler } from './scheduler.js'
-import { checkSnapshot, decodeLayers, plainBytes, snapshotSize } from './snapshot.js'
-import { readSnapshot, type StateReader, wholeSnapshot, writeSnapshot } from './snapshotStream.js'
-import type { KeptState } from './state.js'
-import { Timeline, tokensDiffer } from './timeline.js'
+import {
+  checkSnapshot,
+  decodeLayers,
+  plainBytes,
+  readSnapshot,
+  type StateReader,
+  snapshotSize,
+  wholeSnapshot,
+  writeSnapshot,
+} from './snapshot.js'
+import { type KeptState, Timeline, tokensDiffer } from './state.js'
 
 /** What a context needs of its model. */
 export interface ContextHost {

@@ -8,10 +8,8 @@ import { MOST_GUESSES } from '../backends/backend.js'
 import { middleOf } from '../base/median.js'
 import { DraftBudget, HEAD_COST } from './draftBudget.js'
 import { DraftOutlook } from './draftOutlook.js'
-import { draftReason, type Measured, measuredBy } from './draftReason.js'
-import { SteadyRounds } from './steadyRounds.js'
-import { BASE_ROUNDS, DraftComparison, MARGIN } from './trial.js'
-import { Warmth } from './warmth.js'
+import { draftReason, type Measured, measuredBy } from './drafts.js'
+import { BASE_ROUNDS, DraftComparison, MARGIN, SteadyRounds, Warmth } from './trial.js'
 
 export type Drafts = 'auto' | 0 | 1 | 2 | 3
 

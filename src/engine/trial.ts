@@ -4,7 +4,6 @@
 // is clear. Where nothing was guessed before, the rounds that do not count have one guess, but for the last: they cost least, and
 // show whether a rival with more can be any good.
 import { middleOf } from '../base/median.js'
-import { SteadyRounds } from './steadyRounds.js'
 
 export const BASE_ROUNDS = 6 // of the number in use that count in a turn
 const RIVAL_ROUNDS = 8 // the same of the rival
@@ -186,4 +185,95 @@ function off(values: readonly number[]): number[] {
 
 function middleOrMean(values: readonly number[]): number {
   return values.length < 3 ? values.reduce((a, b) => a + b, 0) / values.length : middleOf(values)
+}
+
+/**
+ * Seconds of rounds of one kind that follow each other. The first ones after rounds of another kind do not count: what was done ahead
+ * for those is thrown away in them, and a GPU works ahead of the host only when it has seen some rounds of a kind.
+ */
+const SETTLING = { without: 5, guessing: 3 } // rounds
+
+export class SteadyRounds {
+  readonly seconds: number[] = []
+  private settling: number
+
+  /** Of so many guesses each; the last `most` are kept. */
+  constructor(
+    private readonly guesses: number,
+    private readonly most: number,
+  ) {
+    this.settling = this.settlingRounds
+  }
+
+  add(seconds: number): void {
+    if (this.settling > 0) this.settling--
+    else this.seconds.push(seconds)
+    if (this.seconds.length > this.most) this.seconds.shift()
+  }
+
+  /** Rounds to come that do not count. */
+  get unsettled(): number {
+    return this.settling
+  }
+
+  /** Rounds to come until all are there. */
+  get missing(): number {
+    return this.settling + this.most - this.seconds.length
+  }
+
+  /** Something else came in between. */
+  unsettle(): void {
+    this.settling = this.settlingRounds
+  }
+
+  /** As new. */
+  restart(): void {
+    this.seconds.length = 0
+    this.unsettle()
+  }
+
+  private get settlingRounds(): number {
+    return this.guesses === 0 ? SETTLING.without : SETTLING.guessing
+  }
+}
+
+/**
+ * Whether code that is compiled while it runs has come to its speed: rounds of one kind get no shorter any more. A compiler works in steps,
+ * so that times stay as they are for a while and fall again: where one is at work, some seconds must have passed as well, unless rounds take
+ * so long that what compiling adds is little.
+ */
+const FALL = 0.95 // of the shortest before: still getting faster
+const LONG_ROUND = 0.01 // seconds
+const GIVEN_UP = 8 // times as many rounds as are enough: it will not get warmer
+
+export class Warmth {
+  isWarm: boolean
+  private shortest = Number.POSITIVE_INFINITY // of all but the last ones
+  private readonly last: number[] = [] // seconds
+  private rounds = 0
+  private passed = 0 // seconds
+
+  /** Warm is who has got no faster in so many rounds, and not before so many seconds of them. */
+  constructor(
+    private readonly enough: number,
+    private readonly seconds = 0,
+  ) {
+    this.isWarm = enough === 0
+  }
+
+  /** Whether no round was so short that what compiling adds to it counts. */
+  get areLong(): boolean {
+    return Math.min(this.shortest, ...this.last) > LONG_ROUND
+  }
+
+  /** A round took so long. */
+  roundDone(seconds: number): void {
+    if (this.isWarm) return
+    const { last } = this
+    last.push(seconds)
+    if (last.length > this.enough) this.shortest = Math.min(this.shortest, last.shift() as number)
+    this.passed += seconds
+    const isSteady = Math.min(...last) > FALL * this.shortest || ++this.rounds >= GIVEN_UP * this.enough
+    this.isWarm = isSteady && (this.passed >= this.seconds || this.areLong)
+  }
 }

@@ -3,8 +3,7 @@
 // layout in docs/formats.md.
 import type { KvPart, StateImport } from '../backends/backend.js'
 import { SnapshotError } from '../base/errors.js'
-import { needFinite } from '../engine/snapshot.js'
-import type { StateReader } from '../engine/snapshotStream.js'
+import { needFinite, type StateReader } from '../engine/snapshot.js'
 import type { ModelConfig } from '../model/config.js'
 import { narrowToBfloat16, widenFloats } from '../model/floats.js'
 import { convStateSize, kvRowSize, layersOfKind, recurrentStateSize } from '../model/sizes.js'

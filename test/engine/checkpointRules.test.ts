@@ -1,7 +1,7 @@
 // The checkpoint rules against a second telling of them, over random operations.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { CheckpointRules } from '#moeflux/engine/checkpointRules.js'
+import { CheckpointRules } from '#moeflux/engine/state.js'
 
 /** Position and time of last use; every rule spelled out on its own. */
 class Simple {

@@ -3,7 +3,7 @@
 import { afterEach, describe, expect, test } from 'vitest'
 import type { StoreOptions } from '#moeflux/chat/stateStores.js'
 import { Breaker } from '#moeflux/stores/breaker.js'
-import { workAhead } from '#moeflux/stores/workAhead.js'
+import { workAhead } from '#moeflux/stores/pagedStates.js'
 import type { ChatMessage } from '#moeflux/text/template/messages.js'
 import { MemoryStore, never } from '../support/memoryStore.js'
 import { answering, type ScriptedOptions, scriptedModel } from '../support/models/scriptedModel.js'

@@ -1,7 +1,10 @@
 // Answers with tool calls, as the model wrote them, by what clients send back of them.
 import type { StoreWait } from '../../stores/storeWait.js'
 import type { PlainMessage, PlainToolCall } from '../../text/template/messages.js'
+import type { Tokenizer } from '../../text/tokenizer/tokenizer.js'
+import type { TextWorkers } from '../../text/workers/textWorkers.js'
 import type { NoteStores } from '../stateStores.js'
+import { IdMemory } from './tokenIdCache.js'
 
 /** An answer with tool calls as it was generated. */
 interface Written {
@@ -129,4 +132,21 @@ function sortedKeys(value: unknown): unknown {
   if (value === null || typeof value !== 'object') return value
   const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))
   return entries.map(([key, item]) => [key, sortedKeys(item)])
+}
+
+/**
+ * What the model said, so that it can be put back into later prompts exactly as it was said. Some things get lost when a
+ * client sends an answer back: the spacing of a tool call (the client sends parsed JSON), the thinking before it (most
+ * clients drop it), and the tokens themselves where the model did not write them in the tokenizer's own way. Each would end
+ * a reusable prefix. Where there are stores, they get notes of it, so that another process makes the same prompts. Bounded;
+ * forgetting costs only speed.
+ */
+export class AnswerMemory {
+  readonly calls: CallMemory
+  readonly ids: IdMemory
+
+  constructor(tokenizer: Tokenizer, workers: TextWorkers, notes: NoteStores | null) {
+    this.calls = new CallMemory(notes)
+    this.ids = new IdMemory(tokenizer, workers, notes)
+  }
 }

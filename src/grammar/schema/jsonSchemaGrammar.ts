@@ -3,16 +3,14 @@
 // sound. What it could not guarantee is refused by name. It is as large as the schema is: what is demanded twice is one
 // node, and objects and arrays are built one after the other and not inside of each other, so that neither depth nor
 // recursion matters.
-
 import { UnsupportedSchemaError } from '../../base/errors.js'
 import type { Program } from '../automaton/program.js'
 import { EndlessGrammarError } from '../automaton/programChecks.js'
 import { type GrammarBuilder, GrammarSizeError, type Node } from '../source/grammarBuilder.js'
-import { arrayGrammar } from './arrayGrammar.js'
 import { type Conjunction, type Located, type Member, SchemaDocument } from './conjunction.js'
 import { type JsonText, jsonChar } from './jsonText.js'
 import { anyInteger, anyNumber, boundedNumber, type NumberBounds } from './numberGrammar.js'
-import { objectGrammar } from './objectGrammar.js'
+import { arrayGrammar, objectGrammar } from './objectGrammar.js'
 import { canonical, fixedValues, requireDisjoint } from './oneOfOptions.js'
 import { commonTypes, hasType, impliedTypes, type JsonType, namedTypes, VALUE_KEYWORDS } from './schemaKeywords.js'
 import type { SchemaNodes } from './schemaNodes.js'

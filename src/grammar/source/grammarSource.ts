@@ -1,14 +1,13 @@
 // What a grammar can be made of, and how large that may be. Whoever asks measures it first, in time that the limits bound, so
 // that nothing huge is sent to a thread; a grammar is then drafted there.
-
 import { GrammarError, messageOf, UnsupportedSchemaError } from '../../base/errors.js'
+import { MAX_CODE } from '../automaton/byteAutomaton.js'
 import type { Program } from '../automaton/program.js'
 import { JsonSchemaGrammar } from '../schema/jsonSchemaGrammar.js'
 import { JsonText } from '../schema/jsonText.js'
-import { channelGrammar } from './channelGrammar.js'
 import { ebnfGrammar, ebnfProgram } from './ebnf.js'
 import { GrammarBuilder, type Node } from './grammarBuilder.js'
-import type { CallSource, GrammarSource, TextSource } from './sourceKinds.js'
+import type { CallSource, ChannelSource, GrammarSource, TextSource } from './sourceKinds.js'
 import { toolCallGrammar } from './toolCallGrammar.js'
 
 export const SOURCE_LIMITS = {
@@ -92,4 +91,27 @@ function measure(value: unknown, keyword: string, path: string): number {
     level = next
   }
   return count
+}
+
+/**
+ * The grammar of a whole answer that is messages on channels: thinking first, if the model likes, then one message that is text
+ * or a call. The control tokens between them are part of the grammar, so that there is nothing beside it to keep track of.
+ */
+const MOST_THOUGHTS = 4 // messages: a model could go on with them for ever
+
+function channelGrammar(
+  builder: GrammarBuilder,
+  { layout, text, marks }: ChannelSource,
+  textGrammar: (source: TextSource) => Node,
+  call: Node | null,
+): Node {
+  const anything = builder.repeat(builder.charClass([[0, MAX_CODE]]), 0)
+  const { open, close } = layout.thinking
+  const thought = builder.sequence([builder.marked(open, marks), anything, builder.marked(close, marks)])
+  const answers = call === null ? [] : [call]
+  if (text !== null) {
+    const words = text.grammar === null ? anything : textGrammar(text.grammar)
+    answers.push(builder.sequence([builder.marked(layout.text, marks), words]))
+  }
+  return builder.sequence([builder.repeat(thought, 0, MOST_THOUGHTS), builder.choice(answers)])
 }

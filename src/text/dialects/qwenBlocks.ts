@@ -1,10 +1,10 @@
 // What the dialects of Qwen's families have in common: `<think>`, and calls between `<tool_call>` and `</tool_call>`, in JSON
 // or in tags. Which of the two a model was trained on shows in its template; both are understood from all of them.
+import type { CallReader, CallState, ToolCall } from '../answer/callReader.js'
 import { FunctionCallReader } from '../answer/functionCallReader.js'
 import { JsonCallReader } from '../answer/jsonCallReader.js'
 import type { SplitterOptions } from '../answer/splitter.js'
 import { type CallSyntax, TagSplitter } from '../answer/tagSplitter.js'
-import { BlockReader } from './blockReader.js'
 import type { CallForm } from './dialect.js'
 
 export const THINKING = { open: '<think>', close: '</think>' }
@@ -43,4 +43,39 @@ function blockCall(options?: SplitterOptions): CallSyntax {
       '<': () => new FunctionCallReader(CALL.close, options?.parameterType),
     })
   return { open: CALL.open, read }
+}
+
+/** A call in a block whose first character says in which of several ways it is written. */
+class BlockReader implements CallReader {
+  private blank = ''
+  private reader: CallReader | null = null
+
+  constructor(private readonly readers: Readonly<Record<string, () => CallReader>>) {}
+
+  get text(): string {
+    return this.blank + (this.reader?.text ?? '')
+  }
+
+  get name(): string | null {
+    return this.reader?.name ?? null
+  }
+
+  push(character: string): CallState {
+    if (this.reader === null) {
+      if (character.trim() === '' || !Object.hasOwn(this.readers, character)) {
+        this.blank += character
+        return character.trim() === '' ? 'open' : 'broken'
+      }
+      this.reader = this.readers[character]()
+    }
+    return this.reader.push(character)
+  }
+
+  takeArguments(): string {
+    return this.reader?.takeArguments() ?? ''
+  }
+
+  call(): ToolCall | null {
+    return this.reader?.call() ?? null
+  }
 }
