@@ -1,12 +1,11 @@
 // moeflux as a provider of the AI SDK: `generateText({ model: moeflux('demo'), prompt })`. A model is opened by its first
 // call and stays open until `close()`, so that naming it again costs nothing.
+import type { EmbeddingModelV3, EmbeddingModelV3CallOptions, EmbeddingModelV3Result } from '@ai-sdk/provider'
 import { MoefluxLanguageModel } from './apps/ai/languageModel.js'
-import { MoefluxEmbeddingModel } from './embeddingModel.js'
 import { findModel, type Model, type OpenModelOptions, openModel, type Session, type SessionOptions } from './index.js'
 
 export type { MoefluxCallOptions } from './apps/ai/chatOptions.js'
 export { MoefluxLanguageModel } from './apps/ai/languageModel.js'
-export { MoefluxEmbeddingModel } from './embeddingModel.js'
 
 export interface MoefluxProviderOptions extends OpenModelOptions {
   readonly session?: SessionOptions
@@ -58,3 +57,23 @@ export function createMoeflux(options: MoefluxProviderOptions = {}): MoefluxProv
 
 /** The provider with default options. */
 export const moeflux: MoefluxProvider = createMoeflux()
+
+/** One model as the AI SDK's `embed` sees it: texts in, vectors out. */
+export class MoefluxEmbeddingModel implements EmbeddingModelV3 {
+  readonly specificationVersion = 'v3'
+  readonly provider = 'moeflux'
+  readonly maxEmbeddingsPerCall = Number.POSITIVE_INFINITY
+  readonly supportsParallelCalls = true
+
+  constructor(
+    readonly modelId: string,
+    /** Opens the model when the first call comes. */
+    private readonly session: () => Promise<Session>,
+  ) {}
+
+  async doEmbed({ values, abortSignal }: EmbeddingModelV3CallOptions): Promise<EmbeddingModelV3Result> {
+    const embeddings = await (await this.session()).embed(values, { signal: abortSignal })
+    const tokens = embeddings.reduce((sum, embedding) => sum + embedding.tokens, 0)
+    return { embeddings: embeddings.map(({ vector }) => Array.from(vector)), usage: { tokens }, warnings: [] }
+  }
+}

@@ -53,11 +53,8 @@ const CHOOSERS: Readonly<Record<string, readonly string[]>> = {
 
 /** Edges that still go back, from the tree before this one. */
 const STILL_BACK: readonly string[] = [
-  'embeddingModel.ts imports index.ts',
-  'internal.ts imports lab/bench/coldFiles.ts',
   'internal.ts imports lab/bench/runBench.ts',
   'internal.ts imports lab/bench/tokenSource.ts',
-  'internal.ts imports lab/bench/tokenStream.ts',
   'internal.ts imports lab/synthetic/syntheticModel.ts',
   'internal.ts imports lab/synthetic/syntheticSpec.ts',
   'internal.ts imports lab/traces/optimalHits.ts',
@@ -86,7 +83,6 @@ const STILL_BACK: readonly string[] = [
   'apps/server/storeMetrics.ts imports serving.ts',
   'ops/moe/expertDown.gpu.ts imports backends/webgpu/memory/workspace.ts',
   'apps/server/openai/chat.ts imports serving.ts',
-  'apps/server/openai/promptProgress.ts imports serving.ts',
   'apps/server/openai/responses.ts imports serving.ts',
 ]
 

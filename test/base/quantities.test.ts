@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { keepAliveMs } from '#moeflux/apps/server/ollama/keepAlive.js'
+import { keepAliveMs } from '#moeflux/apps/server/ollama/schemas.js'
 import { parseDuration } from '#moeflux/base/quantities.js'
 
 test('times as people write them', () => {

@@ -8,7 +8,7 @@ import { openReferenceBackend } from '#moeflux/backends/reference/referenceBacke
 import { openNodeFolder } from '#moeflux/files/nodeFolder.js'
 import { openPacked } from '#moeflux/files/packed/openPacked.js'
 import { verifyModel } from '#moeflux/files/verify/storageVerify.js'
-import { TokenStream } from '#moeflux/lab/bench/tokenStream.js'
+import { TokenStream } from '#moeflux/lab/bench/tokenSource.js'
 import { ensureSyntheticModel } from '#moeflux/lab/synthetic/syntheticModel.js'
 import { parseSyntheticSpec, syntheticSpec } from '#moeflux/lab/synthetic/syntheticSpec.js'
 import { TOPICS } from '#moeflux/lab/synthetic/syntheticWeights.js'

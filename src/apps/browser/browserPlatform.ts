@@ -1,14 +1,12 @@
 // A tab as a place for the wasm backend: workers where the page is cross-origin isolated, else everything on the engine
 // worker's own thread. Experts come through the model's byte sources, on the engine worker's event loop.
-
 import { bestSimd, type KernelModule, type SimdLevel } from '../../backends/wasm/kernels.js'
 import type { ComputeThread, ThreadEvents, WasmHost } from '../../backends/wasm/platform.js'
 import type { AnySetup } from '../../backends/wasm/workers/computeLoop.js'
 import type { WorkerReport } from '../../backends/wasm/workers/workerMessages.js'
-import { BackendUnavailableError } from '../../base/errors.js'
+import { BackendUnavailableError, FormatError } from '../../base/errors.js'
 import { startAsyncReaders } from '../../experts/readers/asyncReaders.js'
 import type { ComputeEnd } from './computeWorker.js'
-import { unsharedKernels } from './unsharedKernels.js'
 
 /** Past so many, threads share cores on most machines, and the page wants one as well. */
 const MOST_THREADS = 8
@@ -65,4 +63,43 @@ function startThread(worker: Worker, setup: AnySetup, events: ThreadEvents): Com
       worker.terminate()
     },
   }
+}
+
+/**
+ * The kernels for places without shared memory. A module says whether the memory it imports is shared by one bit of its
+ * import section; everything else in it runs on either kind.
+ */
+const IMPORT_SECTION = 2
+const KIND_MEMORY = 2
+const FLAG_SHARED = 2
+
+/** The same module with a plain memory in place of its shared one. */
+export function unsharedKernels(module: Uint8Array): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(module)
+  let at = 8 // past magic and version
+  const number = (): number => {
+    let value = 0
+    for (let shift = 0; ; shift += 7) {
+      const byte = bytes[at++]
+      value |= (byte & 127) << shift
+      if (byte < 128) return value
+    }
+  }
+  while (at < bytes.length) {
+    const section = bytes[at++]
+    const size = number()
+    if (section !== IMPORT_SECTION) {
+      at += size
+      continue
+    }
+    number() // imports
+    for (let name = 0; name < 2; name++) {
+      const length = number() // of the names of module and field
+      at += length
+    }
+    if (bytes[at++] !== KIND_MEMORY) break
+    bytes[at] &= ~FLAG_SHARED
+    return bytes
+  }
+  throw new FormatError('BAD_KERNELS', 'kernels', 'the first import is no memory')
 }

@@ -1,7 +1,7 @@
 // What `moeflux doctor` does: looks, measures the disk at the size of an expert, and says what follows from it.
 import { stat } from 'node:fs/promises'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
-import { PLANNED_TOKENS, type PresetName } from '../../base/defaults.js'
+import { GPU_WEIGHTS, PLANNED_TOKENS, type PresetName, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
 import { messageOf } from '../../base/errors.js'
 import { findModel, type ModelConfig } from '../../index.js'
 import {
@@ -28,7 +28,6 @@ import {
 } from '../../internal.js'
 import { diskLine } from '../../lab/bench/benchModel.js'
 import type { Cli } from './action.js'
-import { GPU_WEIGHTS, READ_SPEED, WEIGHTS_PER_THREAD } from './assumedRates.js'
 import { formatBytes, formatFields, wrapWords } from './format.js'
 import { estimateGpu, type GpuEstimate } from './gpuEstimate.js'
 import { gpuFields as splitFields } from './modelReport.js'

@@ -1,6 +1,6 @@
 // What `moeflux inspect` does: plans a model for this machine or another one. Opens no backend; of the weights it reads only some
 // experts, to see how fast the disk is.
-import { PLANNED_TOKENS, type PresetName } from '../../base/defaults.js'
+import { GPU_WEIGHTS, PLANNED_TOKENS, type PresetName, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
 import { findModel } from '../../index.js'
 import {
   availableMemory,
@@ -21,12 +21,10 @@ import {
   WELL_KNOWN_MODELS,
 } from '../../internal.js'
 import type { Cli } from './action.js'
-import { GPU_WEIGHTS, READ_SPEED, WEIGHTS_PER_THREAD } from './assumedRates.js'
 import { estimateGpu } from './gpuEstimate.js'
 import { thisMachine } from './machine.js'
 import { type ModelReport, type ModelSubject, reportJson, reportText } from './modelReport.js'
-import { readPackedBytes } from './packedBytes.js'
-import { costsOf } from './relaidTypes.js'
+import { costsOf, readPackedBytes } from './packedBytes.js'
 
 export interface InspectOptions {
   readonly json?: boolean

@@ -1,6 +1,15 @@
 // The shapes of a packed model and the sizes of its parts, from its own tables; no weights are read.
 import type { ModelConfig } from '../../index.js'
-import { type ModelBytes, openNodeFolder, openPacked, storedBytes } from '../../internal.js'
+import {
+  isGgufFile,
+  type ModelBytes,
+  openFileSource,
+  openNodeFolder,
+  openPacked,
+  type RelayCost,
+  relayCosts,
+  storedBytes,
+} from '../../internal.js'
 
 export interface PackedBytes {
   readonly name: string
@@ -30,4 +39,11 @@ export async function readPackedBytes(folder: string): Promise<PackedBytes> {
   } finally {
     await packed.close()
   }
+}
+
+// What became of the types of a GGUF file that a command was given.
+
+/** Undefined for other models. */
+export async function costsOf(path: string): Promise<RelayCost[] | undefined> {
+  return (await isGgufFile(path)) ? await relayCosts(path, openFileSource) : undefined
 }

@@ -11,18 +11,22 @@ export interface ShownAnswer {
   reason: EndReason | null // null: it was cut off
 }
 
+export function noAnswer(): ShownAnswer {
+  return { text: '', thinking: '', usage: null, reason: null }
+}
+
 export interface AnswerStyler {
   push(text: string): string
   end(): string
 }
 
 /** Fills `shown` as the events come, so that what was shown is known even when the stream fails. */
-export async function showAnswer(
+export async function printAnswer(
   cli: Cli,
   events: AsyncIterable<SessionEvent>,
-  shown: ShownAnswer = { text: '', thinking: '', usage: null, reason: null },
+  shown: ShownAnswer,
   styler: AnswerStyler | null = null,
-): Promise<ShownAnswer> {
+): Promise<void> {
   let thoughtsOpen = false
   try {
     for await (const event of events) {
@@ -44,7 +48,6 @@ export async function showAnswer(
     const rest = (styler?.end() ?? '') + (shown.text === '' || shown.text.endsWith('\n') ? '' : '\n')
     if (rest !== '') await cli.print(rest)
   }
-  return shown
 }
 
 /** '42 tokens, 120 tok/s · prompt 14 new + 120 cached tokens, 300 tok/s · 41 of 50 guesses right · 97.1% of experts were in memory'. */

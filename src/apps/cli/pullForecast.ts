@@ -1,5 +1,5 @@
 // What a pull will take and what to expect of the model on this machine, in numbers.
-import { PLANNED_TOKENS } from '../../base/defaults.js'
+import { PLANNED_TOKENS, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
 import type { ModelConfig } from '../../index.js'
 import {
   type Estimate,
@@ -9,7 +9,6 @@ import {
   type PullPlan,
   planConfig,
 } from '../../internal.js'
-import { READ_SPEED, WEIGHTS_PER_THREAD } from './assumedRates.js'
 import { thisMachine } from './machine.js'
 
 export interface PullForecast {

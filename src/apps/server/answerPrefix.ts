@@ -11,3 +11,11 @@ export function begunAnswer(messages: readonly ChatMessage[]): BegunAnswer | nul
   const text = typeof content === 'string' ? content : (content ?? []).map(part => part.text ?? '').join('')
   return { messages: messages.slice(0, -1), prefill: text, ...(thought && { thinkingPrefill: thought }) }
 }
+
+// How much thinking a client asks for by a word, as the APIs spell it.
+
+/** Words that no template knows mean thinking, whichever they are; those for none switch it off. */
+export function thinkingByEffort(effort: string): ChatOptions['thinking'] {
+  if (effort === 'none' || effort === 'minimal') return false
+  return effort === 'low' || effort === 'medium' || effort === 'high' ? effort : true
+}

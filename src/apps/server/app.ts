@@ -7,7 +7,6 @@ import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { hubRoutes } from './hub/hubRoutes.js'
 import { newId } from './ids.js'
-import { modelBody, modelList } from './modelList.js'
 import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
 import { embed as ollamaEmbed, embeddings as ollamaEmbeddings } from './ollama/embeddings.js'
 import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
@@ -19,7 +18,7 @@ import { embeddings } from './openai/embeddings.js'
 import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
 import { type Service, unknownModel } from './serverContext.js'
 import { type StaticFiles, staticFile } from './staticFiles.js'
-import { health, readiness } from './status.js'
+import { health, modelBody, modelList, readiness } from './status.js'
 
 const OPEN_PATHS = new Set(['/health', '/ready'])
 

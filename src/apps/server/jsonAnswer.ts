@@ -1,7 +1,6 @@
 // A JSON response: at once where it is small, else in pieces between which everything else gets its turn.
 import type { Context } from 'hono'
 import { otherWork } from '../../server/otherWork.js'
-import { jsonPieces } from './jsonPieces.js'
 
 export function jsonAnswer(c: Context, value: unknown): Response {
   const pieces = jsonPieces(value)
@@ -20,4 +19,76 @@ export function jsonAnswer(c: Context, value: unknown): Response {
     },
   })
   return c.body(body)
+}
+
+/**
+ * JSON that is written piece by piece: an answer with the likelihoods of thousands of tokens has megabytes, and writing
+ * them at once would hold up everything else. All pieces together are what JSON.stringify gives.
+ */
+const PIECE = 2 ** 16 // characters, about
+const LONG_LIST = 32
+
+/** A list whose entries are made when they are written. */
+export class LazyList<T> {
+  constructor(
+    private readonly items: readonly T[],
+    private readonly write: (item: T) => unknown,
+  ) {}
+
+  *[Symbol.iterator](): Generator<unknown> {
+    for (const item of this.items) yield this.write(item)
+  }
+}
+
+export function* jsonPieces(value: unknown): Generator<string> {
+  let piece = ''
+  for (const part of parts(value)) {
+    piece += part
+    if (piece.length < PIECE) continue
+    yield piece
+    piece = ''
+  }
+  if (piece !== '') yield piece
+}
+
+function* parts(value: unknown): Generator<string> {
+  if (typeof value === 'string' && value.length > PIECE) yield* longText(value)
+  else if (value instanceof LazyList) yield* list(value, true)
+  else if (Array.isArray(value)) yield* list(value, value.length > LONG_LIST)
+  else if (value !== null && typeof value === 'object') yield* object(value)
+  else yield JSON.stringify(value) ?? 'null'
+}
+
+/** The entries of a long list are small, and written whole. */
+function* list(items: Iterable<unknown>, isLong: boolean): Generator<string> {
+  let separator = '['
+  for (const item of items) {
+    yield separator
+    if (isLong) yield JSON.stringify(item) ?? 'null'
+    else yield* parts(item)
+    separator = ','
+  }
+  yield separator === '[' ? '[]' : ']'
+}
+
+function* object(value: object): Generator<string> {
+  let separator = '{'
+  for (const [key, item] of Object.entries(value)) {
+    if (item === undefined) continue
+    yield `${separator}${JSON.stringify(key)}:`
+    yield* parts(item)
+    separator = ','
+  }
+  yield separator === '{' ? '{}' : '}'
+}
+
+function* longText(text: string): Generator<string> {
+  yield '"'
+  for (let start = 0, end = 0; start < text.length; start = end) {
+    end = Math.min(text.length, start + PIECE)
+    const code = text.charCodeAt(end - 1)
+    if (code >= 0xd800 && code < 0xdc00) end = Math.min(text.length, end + 1) // no character is cut in two
+    yield JSON.stringify(text.slice(start, end)).slice(1, -1)
+  }
+  yield '"'
 }

@@ -1,7 +1,5 @@
 // Lines of the log may hold what a client sent, which must neither begin a line of its own, nor steer the terminal that shows it, nor
 // fill the disk.
-import { shortMessage } from './shortMessage.js'
-
 /** One short line without control characters. */
 export function logLine(text: string): string {
   return shortMessage(text).replace(
@@ -13,4 +11,11 @@ export function logLine(text: string): string {
 /** The same of a text that has lines of its own, such as a stack. */
 export function logLines(text: string): string {
   return text.split('\n').map(logLine).join('\n')
+}
+
+/** What an error says of a request may hold what the request held; what is sent back of it stays short. */
+const LONGEST = 2_000
+
+export function shortMessage(message: string): string {
+  return message.length > LONGEST ? `${message.slice(0, LONGEST)}…` : message
 }

@@ -8,7 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { ModelNotFoundError } from '../../base/errors.js'
-import { byteRange } from './byteRange.js'
+import { byteRange } from './modelFiles.js'
 import { contentType, listStaticFiles, PAGE_HEADERS, type StaticFiles } from './staticFiles.js'
 
 const HOST = '127.0.0.1'

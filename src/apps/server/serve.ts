@@ -1,7 +1,7 @@
 // A listening server over one opened model or several to be opened: made, stopped, nothing else. Stopping first takes no new work, then lets
 // answers finish for a while, then cancels them.
 import { setMaxListeners } from 'node:events'
-import type { Server } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
 import { MemoryPlanError, MoefluxError, OutOfMemoryError } from '../../base/errors.js'
 import type { Model, SessionOptions } from '../../index.js'
@@ -16,7 +16,6 @@ import { HubDesk } from './hub/modelAdmin.js'
 import type { ModelHub } from './hub/modelHub.js'
 import { nowSeconds } from './ids.js'
 import { ShelfTotals } from './lifetimeTotals.js'
-import { closeAfterBodies } from './lingeringClose.js'
 import { type LoadedModel, type ModelOffer, offers, shelfOffer } from './loadedModel.js'
 import { logLine, logLines } from './logLine.js'
 import { Metrics } from './metrics.js'
@@ -243,4 +242,27 @@ async function listen(server: Server, host: string, port: number): Promise<numbe
       resolve(typeof address === 'object' && address !== null ? address.port : port)
     })
   })
+}
+
+/**
+ * Clients that want the connection closed after the answer, and get it while they still send their body (a full house, a
+ * body past the limit): Node closes at once, what they send after that is refused by a reset, and the reset takes the
+ * answer away from them before they have read it. So the connection is closed when both are through, the answer and the
+ * body. How long that may take is limited by the time for a request to arrive.
+ */
+function closeAfterBodies(server: Server): void {
+  server.prependListener('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (outgoing.shouldKeepAlive || !hasBody(incoming)) return
+    outgoing.shouldKeepAlive = true // to Node; the client gets its end of the connection below
+    const { socket } = incoming
+    const endIfThrough = () => {
+      if (incoming.readableEnded && outgoing.writableFinished) socket.end()
+    }
+    incoming.once('end', endIfThrough)
+    outgoing.once('finish', endIfThrough)
+  })
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 }

@@ -1,7 +1,6 @@
 // The page: the list of conversations, the bar, the chosen views, and what lies above them.
 import { ChatView } from './chat/chatView.js'
 import { Sidebar } from './chat/sidebar.js'
-import { ConnectionBar } from './connectionBar.js'
 import { KeyDialog } from './dialogs/keyDialog.js'
 import { ModelDialog } from './dialogs/modelDialog.js'
 import { SettingsDialog } from './dialogs/settingsDialog.js'
@@ -76,4 +75,23 @@ export function AppView() {
 /** A button and no link: the part of the address after # is the name of a view. */
 function skipToComposer(): void {
   document.querySelector<HTMLElement>('#composer, .heat-map')?.focus()
+}
+
+/** Says that the server went away, as long as it is away. It comes back by itself: the page keeps looking. */
+function ConnectionBar() {
+  const { engines } = useApp()
+  const isLost = engines.place.value === 'server' && engines.server.value.status === 'lost'
+  return (
+    <div class={isLost ? 'connection' : 'visually-hidden'} role="status">
+      {isLost && (
+        <>
+          <Icon name="alert" size={16} />
+          <span>The server does not answer. Looking for it …</span>
+          <button type="button" class="link" onClick={() => void engines.connect()}>
+            Try now
+          </button>
+        </>
+      )}
+    </div>
+  )
 }

@@ -1,13 +1,15 @@
 // The benchmark itself: a prompt, then single tokens, several times over, through the public model and context. Measures
 // and counts; prints nothing. What is fed in comes from a `TokenSource`, so that synthetic models get their stream and
 // real ones get text.
-
+import { execFile } from 'node:child_process'
 import { readFileSync } from 'node:fs'
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
 import type { ModelStats, TierStats } from '../../backends/stats.js'
 import type { DraftStats } from '../../engine/draftGovernor.js'
 import type { EngineModel } from '../../engine/model.js'
-import { decodeStream } from './decodeStream.js'
-import { runTogether } from './runTogether.js'
+import { type DecodeStreamOptions, decodeStream } from './decodeStream.js'
 import type { TokenSource } from './tokenSource.js'
 
 const WARM_UP_MS = 1000
@@ -278,4 +280,58 @@ export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b)
   const middle = sorted.length >> 1
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
+}
+
+// Drops files from the system's page cache, so that a benchmark begins cold. Node has no call for it; GNU dd has (it asks
+// the kernel with posix_fadvise), and needs no privileges. Elsewhere the caller is told that it could not be done.
+
+/** True where every file of the folder was dropped. */
+export async function dropFromPageCache(folder: string): Promise<boolean> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true })
+  const run = promisify(execFile)
+  try {
+    for (const entry of entries) {
+      if (!entry.isFile() || !entry.name.endsWith('.bin')) continue
+      const file = join(entry.parentPath, entry.name)
+      await run('dd', [`if=${file}`, 'iflag=nocache', 'count=0', 'status=none'])
+    }
+    return true
+  } catch {
+    return false
+  }
+}
+
+// Several sequences that decode at once: each asks for its next token as soon as it has the last, as users of a server
+// do, and the scheduler makes one step of those that are ready together, and one of their guesses where the model makes some. Prompts are
+// evaluated before the clock starts.
+
+/** Tokens are each sequence's. */
+interface TogetherOptions extends DecodeStreamOptions {
+  readonly sequences: number
+  readonly promptTokens: number
+}
+
+/** Tokens per second of all sequences together. `firstStream`: which of the source's streams the first one takes. */
+async function runTogether(
+  model: EngineModel,
+  source: TokenSource,
+  firstStream: number,
+  options: TogetherOptions,
+): Promise<number> {
+  const { sequences, promptTokens, decodeTokens, signal } = options
+  const { drafts } = model
+  const contexts = Array.from({ length: sequences }, () => model.createContext({ maxCheckpoints: 0 }))
+  try {
+    const starts = await Promise.all(
+      contexts.map((context, i) => context.evaluate(source.prompt(firstStream + i, promptTokens), { signal })),
+    )
+    drafts?.answerBegins()
+    const startedAt = performance.now()
+    await Promise.all(
+      contexts.map((context, i) => decodeStream(context, drafts, source, firstStream + i, starts[i], options)),
+    )
+    return (sequences * decodeTokens * 1000) / (performance.now() - startedAt)
+  } finally {
+    await Promise.all(contexts.map(context => context.close()))
+  }
 }

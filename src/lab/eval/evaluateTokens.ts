@@ -1,14 +1,14 @@
 // Evaluates a list of tokens and gathers the logits and log-probabilities that were asked for. A text that is longer than
 // the context is cut into windows, each evaluated from an empty context; the first token of a window has no logits before
 // it and is not scored.
-
+import { type FileHandle, open, rm, stat } from 'node:fs/promises'
+import { endianness } from 'node:os'
 import type { Cli } from '../../apps/cli/action.js'
 import { formatFields, formatInteger, threeDigits } from '../../apps/cli/format.js'
 import { readStdin } from '../../apps/cli/promptInput.js'
 import { readRegular } from '../../base/regularFile.js'
 import { type Context, ContextLimitError, type Model, MoefluxError, type Tokenizer, UsageError } from '../../index.js'
-import { availableMemory, tokenLogprobs } from '../../internal.js'
-import { LogitsFile } from './logitsFile.js'
+import { availableMemory, tokenLogprobs, writing } from '../../internal.js'
 
 export interface EvaluateRequest {
   readonly tokens: readonly number[] | null // else `text`
@@ -193,4 +193,38 @@ function resultText(result: Result): string {
   )
   fields.push(['next', next.join(', ')])
   return formatFields(fields)
+}
+
+/**
+ * A file of float32 numbers, little-endian, row after row. Written as it grows: logits of every position of a long text
+ * do not fit memory. A file that could not be finished is taken away.
+ */
+export class LogitsFile {
+  private constructor(
+    private readonly path: string,
+    private readonly file: FileHandle,
+  ) {}
+
+  static async create(path: string): Promise<LogitsFile> {
+    return new LogitsFile(path, await open(path, 'w'))
+  }
+
+  /** Appends `rows` whole. */
+  async write(rows: Float32Array): Promise<void> {
+    let bytes = Buffer.from(rows.buffer, rows.byteOffset, rows.byteLength)
+    if (endianness() === 'BE') bytes = Buffer.from(bytes).swap32()
+    await writing(this.path, async () => {
+      for (let at = 0; at < bytes.length; ) at += (await this.file.write(bytes, at)).bytesWritten
+    })
+  }
+
+  close(): Promise<void> {
+    return writing(this.path, () => this.file.close())
+  }
+
+  async discard(): Promise<void> {
+    await this.file.close().catch(() => {})
+    const info = await stat(this.path).catch(() => null)
+    if (info?.isFile()) await rm(this.path, { force: true }) // not a device such as /dev/stdout
+  }
 }

@@ -1,6 +1,6 @@
 // What `moeflux trace` does: evaluates a prompt, generates, and keeps every step's routing and the engine's own counts.
 // Nothing is read ahead meanwhile, so that the counts are those of the cache alone.
-import { writeFile } from 'node:fs/promises'
+import { open, realpath, rm, stat, writeFile } from 'node:fs/promises'
 import type { Cli } from '../../apps/cli/action.js'
 import { formatBytes, formatInteger, formatPercent } from '../../apps/cli/format.js'
 import { openCliModel } from '../../apps/cli/openCliModel.js'
@@ -10,9 +10,7 @@ import { readRegular } from '../../base/regularFile.js'
 import type { Model } from '../../index.js'
 import { encodeTrace, loadTokenizer, Sampler, TokenStream, type TraceStep, writing } from '../../internal.js'
 import { checkContextRoom } from '../checkContextRoom.js'
-import { checkWritable } from './checkWritable.js'
-import type { TraceCommandOptions } from './traceOptions.js'
-import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT } from './traceOptions.js'
+import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from './traceOptions.js'
 
 export async function recordTrace(cli: Cli, words: readonly string[], options: TraceCommandOptions): Promise<void> {
   if (words.length > 0 && options.promptFile !== undefined) {
@@ -100,4 +98,13 @@ async function evaluate(
   bar.clear()
   await context.close()
   return { steps, decodeSeconds: Math.max(0, (performance.now() - began) / 1000 - stalled) }
+}
+
+/** Tells before long work that its result could not be written. Leaves what is there as it is, and nothing new. */
+async function checkWritable(path: string): Promise<void> {
+  const info = await stat(path).catch(() => null)
+  // Who reads from a pipe would see it opened and closed.
+  if (info !== null && !info.isFile() && !info.isDirectory()) return
+  await (await open(path, 'a')).close()
+  if (info === null) await rm(await realpath(path)) // a link that led nowhere stays
 }

@@ -1,7 +1,6 @@
 // The ranges of a Range header, which are refused, and what becomes of a file that is being read.
 import { describe, expect, test } from 'vitest'
-import { byteRange } from '#moeflux/apps/server/byteRange.js'
-import { filePieces } from '#moeflux/apps/server/modelFiles.js'
+import { byteRange, filePieces } from '#moeflux/apps/server/modelFiles.js'
 
 test.each([
   [undefined, 'whole'],

@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { eventSource, type ServerSentEvent } from '#moeflux/apps/server/eventSource.js'
-import { eventData } from '../../../src/apps/web/engines/eventLines.js'
+import { eventData } from '../../../src/apps/web/engines/serverEngine.js'
 
 async function sourceOf(messages: AsyncGenerator<ServerSentEvent>) {
   const told: unknown[] = []

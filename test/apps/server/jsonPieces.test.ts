@@ -2,7 +2,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { eventSource } from '#moeflux/apps/server/eventSource.js'
-import { jsonPieces, LazyList } from '#moeflux/apps/server/jsonPieces.js'
+import { jsonPieces, LazyList } from '#moeflux/apps/server/jsonAnswer.js'
 
 describe('JSON in pieces', () => {
   test('is what JSON.stringify gives', () => {

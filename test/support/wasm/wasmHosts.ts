@@ -1,7 +1,7 @@
 // Places for the wasm backend other than Node's own: readers that live on an event loop, as in any page, and where nothing is
 // shared, as in one that is not cross-origin isolated. Both take experts from byte sources of any kind.
 import { readFile } from 'node:fs/promises'
-import { unsharedKernels } from '#moeflux/apps/browser/unsharedKernels.js'
+import { unsharedKernels } from '#moeflux/apps/browser/browserPlatform.js'
 import { kernelUrl } from '#moeflux/backends/wasm/kernels.js'
 import { nodeHost } from '#moeflux/backends/wasm/nodePlatform.js'
 import type { WasmHost } from '#moeflux/backends/wasm/platform.js'

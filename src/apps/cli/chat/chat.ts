@@ -8,7 +8,7 @@ import { ContextLimitError, type Model, MoefluxError, type Session } from '../..
 import { writing } from '../../../internal.js'
 import { type Cli, errorLine, Interrupted } from '../action.js'
 import { formatFields } from '../format.js'
-import { type AnswerStyler, type ShownAnswer, showAnswer, speedLine } from '../printAnswer.js'
+import { type AnswerStyler, noAnswer, printAnswer, type ShownAnswer, speedLine } from '../printAnswer.js'
 import { type SamplingOptions, samplerOptions } from '../samplingOptions.js'
 import { CHAT_COMMANDS, type ChatCommand, parseChatCommand } from './chatCommands.js'
 import { answerLength, chatStats } from './chatStats.js'
@@ -78,7 +78,7 @@ export class Chat {
       stop.abort(new Interrupted())
     }
     const question: Turn = { role: 'user', content }
-    const shown: ShownAnswer = { text: '', thinking: '', usage: null, reason: null }
+    const shown = noAnswer()
     const before = this.model.stats()
     const bar = this.cli.progressBar('tokens')
     const opening = this.system === null ? [] : [{ role: 'system', content: this.system }]
@@ -91,7 +91,7 @@ export class Chat {
         signal: AbortSignal.any([stop.signal, this.cli.signal]),
         onPromptProgress: (loaded, total) => bar.update({ phase: 'reading', loaded, total }),
       })
-      await showAnswer(this.cli, events, shown, this.settings.createStyler())
+      await printAnswer(this.cli, events, shown, this.settings.createStyler())
     } catch (error) {
       if (error instanceof ContextLimitError) {
         const detail = 'the message was not added; /save keeps the conversation, /clear starts anew'

@@ -1,7 +1,11 @@
 // Reads what a person types at the prompt of a chat, with line editing, history and pastes of several lines. The line
 // editor lives only while the prompt waits: during an answer the terminal is in its ordinary mode and Ctrl-C is a signal.
+import { mkdir, writeFile } from 'node:fs/promises'
+import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { PassThrough } from 'node:stream'
+import { readRegular } from '../../../base/regularFile.js'
+import { storeRoot } from '../../../internal.js'
 import { joinedLines, PASTE_OFF, PASTE_ON, PasteFilter } from './pasteFilter.js'
 
 /** A key sequence that is cut between two reads is completed within this time. */
@@ -106,4 +110,32 @@ class KeyStream extends PassThrough {
     process.stdin.setRawMode?.(on)
     return this
   }
+}
+
+/**
+ * What was typed in earlier chats, for the arrow keys: one entry a line, newest last. A convenience: a file that cannot be
+ * read or written is nobody's trouble.
+ */
+const MAX_ENTRIES = 500
+
+function historyFile(): string {
+  return join(storeRoot(), 'chat_history')
+}
+
+/** Newest first, as the line editor wants it. */
+export async function readHistory(): Promise<string[]> {
+  const text = await readRegular(historyFile()).then(String, () => '')
+  return text
+    .split('\n')
+    .filter(line => line !== '')
+    .reverse()
+    .slice(0, MAX_ENTRIES)
+}
+
+export async function writeHistory(entries: readonly string[]): Promise<void> {
+  const lines = entries.slice(0, MAX_ENTRIES).reverse()
+  try {
+    await mkdir(dirname(historyFile()), { recursive: true })
+    await writeFile(historyFile(), lines.map(line => `${line}\n`).join(''), { mode: 0o600 })
+  } catch {}
 }

@@ -1,6 +1,9 @@
 // Breaks the lines of an answer between words while it streams: a terminal alone would break them anywhere. A word is held
 // back until its end is known. Colours take no room; wide characters, as of Chinese, take two columns and may begin a line.
 // What is shown as it is (a block of code) is left alone: whoever copies it wants its own lines.
+import type { AnswerStyler } from '../printAnswer.js'
+import { colours } from '../terminal.js'
+import { MarkdownStyler } from './markdownStyler.js'
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: escape sequences begin with one
 const SEQUENCE = /^\u001b\[[\d;?]*[a-zA-Z]/
@@ -81,4 +84,23 @@ function widthOf(character: string): number {
     (code >= 0x1f300 && code <= 0x1faff) ||
     (code >= 0x20000 && code <= 0x3fffd)
   return isWide ? 2 : 1
+}
+
+// How an answer looks at a terminal: Markdown in colours, lines broken between words.
+
+/** Null where stdout is no terminal: the answer goes there as it is. */
+export function answerStyle(): AnswerStyler | null {
+  if (!process.stdout.isTTY) return null
+  const wrapper = new WordWrapper(() => process.stdout.columns)
+  const styler = colours(process.stdout) ? new MarkdownStyler() : null
+  return {
+    push(text) {
+      if (styler === null) return wrapper.push(text)
+      // One by one: whether a character is of a block of code is known when it has been styled.
+      let out = ''
+      for (const character of text) out += wrapper.push(styler.push(character), styler.isInFence)
+      return out
+    },
+    end: () => wrapper.push(styler?.end() ?? '') + wrapper.end(),
+  }
 }

@@ -37,7 +37,7 @@ async function chat(cli: Cli, options: ChatCommandOptions): Promise<void> {
     import('../openCliModel.js'),
     import('../findOrPull.js'),
     import('../chat/chat.js'),
-    import('../chat/answerStyle.js'),
+    import('../chat/wordWrapper.js'),
   ])
   const model = await openCliModel(cli, options)
   const conversation = new Chat(cli, model, {
@@ -63,7 +63,7 @@ async function talk(cli: Cli, conversation: Chat): Promise<void> {
   const [{ TerminalInput }, { completeChatCommand }, { readHistory, writeHistory }] = await Promise.all([
     import('../chat/terminalInput.js'),
     import('../chat/chatCommands.js'),
-    import('../chat/history.js'),
+    import('../chat/terminalInput.js'),
   ])
   const history = await readHistory()
   const input = new TerminalInput({ history, complete: completeChatCommand })

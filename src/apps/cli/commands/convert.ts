@@ -39,7 +39,7 @@ async function convertCommand(cli: Cli, source: string, target: string, options:
   const [{ packFolder }, { relaidField }, { costsOf }] = await Promise.all([
     import('../../../internal.js'),
     import('../modelReport.js'),
-    import('../relaidTypes.js'),
+    import('../packedBytes.js'),
   ])
   const bar = cli.progressBar()
   const started = performance.now()

@@ -1,8 +1,7 @@
 // `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect.
 import type { Command } from 'commander'
-import { PLANNED_TOKENS, presetNames } from '../../../base/defaults.js'
+import { GPU_WEIGHTS, PLANNED_TOKENS, presetNames, READ_SPEED, WEIGHTS_PER_THREAD } from '../../../base/defaults.js'
 import { action, type Cli } from '../action.js'
-import { GPU_WEIGHTS, READ_SPEED, WEIGHTS_PER_THREAD } from '../assumedRates.js'
 import { formatBytes } from '../format.js'
 import type { InspectOptions } from '../inspectModel.js'
 import { addExamples, byteSizeOption, integerOption, positiveByteSizeOption } from '../optionValues.js'

@@ -2,11 +2,13 @@
 // with the speed go to stderr.
 import type { Command } from 'commander'
 import { UsageError } from '../../../base/errors.js'
+import type { Model } from '../../../index.js'
 import { action, type Cli } from '../action.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption } from '../optionValues.js'
+import { noAnswer, printAnswer, speedLine } from '../printAnswer.js'
 import { readPrompt } from '../promptInput.js'
-import { addSamplingOptions, type SamplingOptions } from '../samplingOptions.js'
+import { addSamplingOptions, type SamplingOptions, samplerOptions } from '../samplingOptions.js'
 
 interface RunOptions extends ModelOptions, SamplingOptions {
   readonly system?: string
@@ -43,14 +45,42 @@ async function run(cli: Cli, words: string[], options: RunOptions): Promise<void
     throw new UsageError('--raw uses no chat template: leave out --system and --think')
   }
   const prompt = await readPrompt({ words, files: options.file, signal: cli.signal, onWait: line => cli.notice(line) })
-  const [{ openCliModel }, { answerPrompt }] = await Promise.all([
-    import('../openCliModel.js'),
-    import('./answerPrompt.js'),
-  ])
+  const { openCliModel } = await import('../openCliModel.js')
   const model = await openCliModel(cli, options)
   try {
-    await answerPrompt(cli, model, { ...options, prompt })
+    await answer(cli, model, prompt, options)
   } finally {
     await model.close()
   }
+}
+
+async function answer(cli: Cli, model: Model, prompt: string, options: RunOptions): Promise<void> {
+  const session = model.createSession({ maxSequences: 1 })
+  const bar = cli.progressBar('tokens')
+  const request = {
+    ...samplerOptions(options),
+    signal: cli.signal,
+    onPromptProgress: (loaded: number, total: number) => bar.update({ phase: 'reading the prompt', loaded, total }),
+  }
+  const messages = [
+    ...(options.system === undefined ? [] : [{ role: 'system', content: options.system }]),
+    { role: 'user', content: prompt },
+  ]
+  const events = options.raw
+    ? session.complete({ ...request, prompt })
+    : session.chat({ ...request, messages, thinking: options.think })
+  const before = model.stats()
+  const shown = noAnswer()
+  await printAnswer(cli, events, shown)
+  const { usage, reason } = shown
+  if (usage === null) return
+  if (reason === 'length') {
+    const wanted = usage.answerTokens === options.maxTokens
+    cli.notice(
+      wanted
+        ? `stopped after ${usage.answerTokens} tokens (--max-tokens)`
+        : `stopped: the context of ${model.contextLength} tokens is full`,
+    )
+  }
+  cli.notice(cli.dim(speedLine(usage, before, model.stats())))
 }

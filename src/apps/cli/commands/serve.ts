@@ -1,5 +1,5 @@
 // `moeflux serve`: the HTTP server for OpenAI and Anthropic clients, and the web UI.
-import { networkInterfaces } from 'node:os'
+import { type NetworkInterfaceInfo, networkInterfaces } from 'node:os'
 import { type Command, Option } from 'commander'
 import { UsageError } from '../../../base/errors.js'
 import type { StoreOptions } from '../../../index.js'
@@ -8,7 +8,6 @@ import { action, type Cli } from '../action.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
 import { stopAsked } from '../untilStopRequested.js'
-import { listenAddresses } from './listenAddresses.js'
 
 interface ServeCommandOptions extends Omit<ModelOptions, 'model'> {
   readonly model?: string[]
@@ -234,4 +233,20 @@ function mayPullUnasked({ host, model, cors, allowHost }: ServeCommandOptions): 
 
 function isLocal(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.')
+}
+
+/** The addresses at which a server can be opened: what it listens on may be no address, such as 0.0.0.0. Pure. */
+type Interfaces = NodeJS.Dict<NetworkInterfaceInfo[]>
+
+/** The address of this machine first, then those of its networks. */
+export function listenAddresses(host: string, port: number, interfaces: Interfaces): string[] {
+  const shown = (name: string) => `http://${name.includes(':') ? `[${name}]` : name}:${port}`
+  const isAny = host === '0.0.0.0' || host === '::' || host === ''
+  if (!isAny) return [shown(host)]
+  const all = Object.values(interfaces).flatMap(addresses => addresses ?? [])
+  // A page opens an address of version 4 as well where the server listens on all of version 6; link-local ones name no machine.
+  const networks = all
+    .filter(({ family, internal }) => family === 'IPv4' && !internal)
+    .map(({ address }) => shown(address))
+  return [shown('127.0.0.1'), ...networks]
 }

@@ -6,11 +6,11 @@ import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiErr
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
+import { JsonReader } from '../jsonReader.js'
+import { shortMessage } from '../logLine.js'
 import { parsedInput } from '../parseToolInput.js'
 import type { Service } from '../serverContext.js'
-import { shortMessage } from '../shortMessage.js'
 import { onePlace, visit } from '../visit.js'
-import { InputDeltas } from './inputDeltas.js'
 import { asksForCaching, promptOptions } from './prompt.js'
 import { countRequest, messagesRequest } from './schemas.js'
 
@@ -219,4 +219,34 @@ export function errorBody(error: ApiError, requestId?: string) {
 
 function errorEvent(error: unknown): ServerSentEvent | null {
   return isAbort(error) ? null : { event: 'error', data: JSON.stringify(errorBody(toApiError(error))) }
+}
+
+/**
+ * What is told of a call's input while it is written. Clients of this API read the pieces as JSON that goes on, and break at what
+ * cannot become any: from there on nothing is told until the call is whole, which it will not be.
+ */
+const LIMITS = { maxDepth: 200, maxValues: 2 ** 17 }
+
+class InputDeltas {
+  private readonly reader = new JsonReader(LIMITS)
+  private told = 0 // characters
+  private isBroken = false
+
+  /** The part of the text that can be told. */
+  push(text: string): string {
+    if (this.isBroken) return ''
+    try {
+      this.reader.push(text)
+    } catch {
+      this.isBroken = true
+      return ''
+    }
+    this.told += text.length
+    return text
+  }
+
+  /** What was not told of the whole. */
+  rest(whole: string): string {
+    return whole.slice(this.told)
+  }
 }

@@ -1,8 +1,7 @@
 // POST /api/embed, and /api/embeddings as it was before that: vectors of texts.
 import type { Context } from 'hono'
 import { embedInputs } from '../embedInputs.js'
-import { jsonAnswer } from '../jsonAnswer.js'
-import { LazyList } from '../jsonPieces.js'
+import { jsonAnswer, LazyList } from '../jsonAnswer.js'
 import type { Service } from '../serverContext.js'
 import { onePlace, visit } from '../visit.js'
 import { embeddingsRequest, embedRequest } from './schemas.js'

@@ -1,9 +1,8 @@
 // From a request of ollama's API to the options and messages of a session.
 import type { AnswerOptions, ChatMessage, ChatOptions } from '../../../index.js'
 import { ABSENT_IMAGE, type ImageHandling } from '../absentImages.js'
-import { type BegunAnswer, begunAnswer } from '../answerPrefix.js'
+import { type BegunAnswer, begunAnswer, thinkingByEffort } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
-import { thinkingByEffort } from '../thinkingEffort.js'
 import type { AnswerFields, ChatRequest, GenerateRequest } from './schemas.js'
 
 export function answerOptions({ options, format }: AnswerFields): AnswerOptions {

@@ -1,7 +1,7 @@
 // Requests of ollama's API as they may come in. Fields that are not named here are ignored, as it does itself.
 import { z } from 'zod'
+import { parseDuration } from '../../../base/quantities.js'
 import { toolName } from '../openai/chatSchema.js'
-import { keepAliveMs } from './keepAlive.js'
 
 const text = z.string().max(32 * 2 ** 20)
 const stop = z.union([z.string().max(1024), z.array(z.string().max(1024)).max(16)])
@@ -100,3 +100,17 @@ export const pullRequest = showRequest.extend({ stream: z.boolean().nullish() })
 export type ChatRequest = z.infer<typeof chatRequest>
 export type GenerateRequest = z.infer<typeof generateRequest>
 export type AnswerFields = Pick<ChatRequest, 'model' | 'format' | 'think' | 'keep_alive' | 'options'>
+
+// How long a model stays in memory after a request, as ollama's clients say it: seconds, or a time like '5m' or '1h30m'. Below zero
+// means for ever.
+
+/** Milliseconds; null where it is no such time. */
+export function keepAliveMs(time: number | string): number | null {
+  const ms = typeof time === 'number' ? time * 1000 : signedMs(time.trim())
+  return ms !== null && ms < 0 ? Number.POSITIVE_INFINITY : ms
+}
+
+function signedMs(time: string): number | null {
+  const ms = parseDuration(time.replace(/^[+-]/, ''))
+  return ms !== null && time.startsWith('-') ? -ms : ms
+}

@@ -1,5 +1,4 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
-
 import type { Context } from 'hono'
 import type {
   ChatMessage,
@@ -16,8 +15,7 @@ import { type BegunAnswer, begunAnswer } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
-import { jsonAnswer } from '../jsonAnswer.js'
-import { LazyList } from '../jsonPieces.js'
+import { jsonAnswer, LazyList } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
 import type { Served, Service } from '../serverContext.js'
 import { type Visit, visit } from '../visit.js'
@@ -25,7 +23,6 @@ import { type ChatRequest, chatRequest } from './chatSchema.js'
 import { errorEvent, logprobsBody, tokenLogprobsBody, usageBody } from './chatShapes.js'
 import { collectAnswer } from './collectAnswer.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, tokenLimit, toolChoice } from './options.js'
-import { progressBody, timingsBody } from './promptProgress.js'
 
 export async function chatCompletions(c: Context, service: Service): Promise<Response> {
   const placesFor = (request: ChatRequest) => request.n ?? 1
@@ -177,4 +174,23 @@ async function* streamChunks(
   const timings = request.return_progress ? { timings: timingsBody(usages[0]) } : {}
   if (withUsage) yield chunk([], usageBody(usages), timings)
   yield { data: '[DONE]' }
+}
+
+// What `return_progress` adds to a streamed answer, as llama-server calls it: how far the prompt has been read, and what the
+// answer took.
+
+/** Of all tokens, those of the cache count as read. */
+export function progressBody({ done, total, cached, ms }: PromptProgress): object {
+  return { total: total + cached, cache: cached, processed: done + cached, time_ms: Math.round(ms) }
+}
+
+/** What an answer took by the server's own clock. */
+function timingsBody(usage: Usage): object {
+  return {
+    cache_n: usage.cachedTokens,
+    prompt_n: usage.newTokens,
+    prompt_ms: usage.promptSeconds * 1000,
+    predicted_n: usage.answerTokens,
+    predicted_ms: usage.answerSeconds * 1000,
+  }
 }

@@ -2,7 +2,7 @@
 import type { TokenInfo, TokenLogprobs, Usage } from '../../../index.js'
 import { type ApiError, type ApiErrorKind, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
-import { shortMessage } from '../shortMessage.js'
+import { shortMessage } from '../logLine.js'
 
 export function usageBody(usages: readonly Usage[]) {
   const sum = (read: (usage: Usage) => number) => usages.reduce((total, usage) => total + read(usage), 0)

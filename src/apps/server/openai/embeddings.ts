@@ -1,8 +1,7 @@
 // POST /v1/embeddings: one vector for each text or list of token ids.
 import type { Context } from 'hono'
 import { embedInputs } from '../embedInputs.js'
-import { jsonAnswer } from '../jsonAnswer.js'
-import { LazyList } from '../jsonPieces.js'
+import { jsonAnswer, LazyList } from '../jsonAnswer.js'
 import type { Service } from '../serverContext.js'
 import { onePlace, visit } from '../visit.js'
 import { embeddingRequest } from './chatSchema.js'

@@ -1,7 +1,7 @@
 // From the fields of an OpenAI request to the options of a session.
 import type { AnswerOptions, ChatOptions, ResponseFormat, ToolChoice } from '../../../index.js'
+import { thinkingByEffort } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
-import { thinkingByEffort } from '../thinkingEffort.js'
 import type { ChatRequest, CompletionRequest } from './chatSchema.js'
 
 type Sampling = Pick<

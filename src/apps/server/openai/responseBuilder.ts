@@ -4,7 +4,7 @@ import type { ChatMessage, EndReason, SessionEvent, ToolCallEvent, Usage } from 
 import { type ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
-import { jsonPieces } from '../jsonPieces.js'
+import { jsonPieces } from '../jsonAnswer.js'
 import { errorBody, logprobsBody } from './chatShapes.js'
 import { CustomInput, customInput } from './customInput.js'
 import type { ResponsesRequest } from './responsesSchema.js'

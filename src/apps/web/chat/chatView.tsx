@@ -1,4 +1,5 @@
 // A conversation: its messages, following the answer while it grows unless the reader has scrolled away.
+import type { RefObject } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { ChatEngine } from '../engines/chatEngine.js'
 import { useApp } from '../state/app.js'
@@ -8,7 +9,6 @@ import { Icon, Logo } from '../ui/icons.js'
 import { LoadingBar } from '../ui/loadingBar.js'
 import { Composer } from './composer.js'
 import { MessageView } from './messageView.js'
-import { useTellHeight } from './useTellHeight.js'
 
 const NEAR_END = 80 // pixels
 
@@ -167,4 +167,19 @@ function ModelOffer() {
       )}
     </div>
   )
+}
+
+/** Tells the style sheet how high an element is, by a variable: what floats above it must know. */
+function useTellHeight(variable: string): RefObject<HTMLDivElement | null> {
+  const element = useRef<HTMLDivElement>(null)
+  useEffect(() => {
+    const { style } = document.documentElement
+    const watcher = new ResizeObserver(() => style.setProperty(variable, `${element.current?.offsetHeight ?? 0}px`))
+    watcher.observe(element.current as HTMLElement)
+    return () => {
+      watcher.disconnect()
+      style.removeProperty(variable)
+    }
+  }, [])
+  return element
 }

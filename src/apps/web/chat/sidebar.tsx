@@ -5,7 +5,6 @@ import { type Conversation, matches } from '../state/conversation.js'
 import { fromJson, ImportError, toJson, toMarkdown } from '../state/conversationFile.js'
 import { Icon, type IconName, Logo } from '../ui/icons.js'
 import { MenuButton } from '../ui/menuButton.js'
-import { saveFile } from './saveFile.js'
 
 const DAY_MS = 86_400_000
 const THEMES = { system: ['auto', 'as the system'], light: ['sun', 'light'], dark: ['moon', 'dark'] } as const
@@ -235,4 +234,14 @@ function groups(list: readonly Conversation[]): [string, Conversation[]][] {
     byName.set(name, [...(byName.get(name) ?? []), conversation])
   }
   return [...byName]
+}
+
+/** Hands a text to the user as a file. */
+function saveFile(name: string, type: string, text: string): void {
+  const url = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }))
+  const link = document.createElement('a')
+  link.href = url
+  link.download = name.replace(/[\\/:*?"<>|\p{Cc}]+/gu, ' ').trim() || 'conversation'
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(url), 10_000)
 }

@@ -2,9 +2,9 @@
 import { useApp } from '../state/app.js'
 import { EngineHistory } from '../state/engineHistory.js'
 import * as format from '../ui/format.js'
-import { ChartPanel } from './chartPanel.js'
 import { HeatMap } from './heatMap.js'
 import { LatencyChart } from './latencyChart.js'
+import { type ChartSeries, LineChart } from './lineChart.js'
 import { PhaseChart } from './phaseChart.js'
 import { TiersPanel } from './tiersPanel.js'
 
@@ -255,6 +255,35 @@ function EventLog({ history }: { history: EngineHistory }) {
           </li>
         ))}
       </ol>
+    </section>
+  )
+}
+
+/** A panel with one value over the last minutes. */
+interface Props {
+  readonly history: EngineHistory
+  readonly version: number // of the history, which is the same object all the time
+  readonly name: string // for who cannot see it
+  readonly title: string
+  readonly empty: string // where there is nothing to show
+  readonly series: ChartSeries
+  readonly range?: readonly [number, number]
+  format(value: number): string
+}
+
+function ChartPanel({ history, version, name, title, empty, series, range, format }: Props) {
+  return (
+    <section class="panel" aria-label={name}>
+      <h2>{title}</h2>
+      <LineChart
+        version={version}
+        times={history.times}
+        shaded={history.isPrompt}
+        empty={empty}
+        series={[series]}
+        range={range}
+        format={format}
+      />
     </section>
   )
 }

@@ -1,7 +1,7 @@
 // How long reads of experts took, in steps of twice the time: the shape of a disk, and of what else it does.
 import { latencyBoundMs } from '#moeflux/apps/browser/page.js'
+import { latencyShare } from '../state/engineHistory.js'
 import * as format from '../ui/format.js'
-import { latencyShare } from './latency.js'
 
 export function LatencyChart({ latency, wastedBytes }: { latency: readonly number[]; wastedBytes: number }) {
   const reads = latency.reduce((sum, count) => sum + count, 0)

@@ -1,10 +1,8 @@
 // The model on the server that this page came from. Answers by its OpenAI API, frames by /engine/events. A lost
 // connection to the frames is taken up again by itself; a failed answer is told with what may help.
-import type { EngineFrame } from '#moeflux/apps/browser/page.js'
-import { decodeFrame } from '#moeflux/apps/browser/page.js'
+import { decodeFrame, type EngineFrame } from '#moeflux/apps/browser/page.js'
 import type { PageStorage } from '../state/pageStorage.js'
 import { type ChatEngine, type ChatEvent, type ChatRequest, EngineFailure, type EngineShape } from './chatEngine.js'
-import { eventData } from './eventLines.js'
 
 const RECONNECT_MS = 1500
 const HEALTH_MS = 4000 // after which a server that says nothing counts as gone
@@ -236,4 +234,33 @@ function bodyFailure(
   }
   if (status === 503) return new EngineFailure('stopping', 'The server is shutting down.')
   return new EngineFailure('other', message)
+}
+
+/**
+ * Server-sent events out of a response's bytes, however they are cut. A comment comes as it is, with its colon in front, to
+ * those who want comments: no data begins like that, which is JSON or a word.
+ */
+export async function* eventData(body: ReadableStream<Uint8Array>, withComments = false): AsyncGenerator<string> {
+  const reader = body.getReader()
+  const decoder = new TextDecoder()
+  let text = ''
+  try {
+    for (;;) {
+      const { done, value } = await reader.read()
+      if (done) return
+      text += decoder.decode(value, { stream: true })
+      const events = text.split('\n\n')
+      text = events.pop() as string
+      for (const event of events) {
+        const data = event
+          .split('\n')
+          .filter(line => line.startsWith('data:'))
+          .map(line => line.slice(5).replace(/^ /, ''))
+        if (data.length > 0) yield data.join('\n')
+        else if (withComments && event.startsWith(':')) yield event
+      }
+    }
+  } finally {
+    await reader.cancel().catch(() => {})
+  }
 }

@@ -1,6 +1,6 @@
 // What the engine view shows, gathered from frames: heat of experts, the course of speed, hits and time, and a log of what
 // happened. Pure: no drawing, no clock of its own.
-import type { EngineFrame } from '#moeflux/apps/browser/page.js'
+import { type EngineFrame, latencyBoundMs } from '#moeflux/apps/browser/page.js'
 import type { EngineShape } from '../engines/chatEngine.js'
 
 export interface LogEntry {
@@ -199,4 +199,18 @@ function rate(tokens: number, seconds: number): string {
 
 function megabytes(bytes: number): string {
   return `${(bytes / 1e6).toFixed(1)} MB`
+}
+
+/**
+ * Milliseconds that so large a share of the reads took at most: the upper end of a step of the engine's histogram, whose
+ * steps are each of twice the time.
+ */
+export function latencyShare(latency: readonly number[], share: number): number {
+  const reads = latency.reduce((sum, count) => sum + count, 0)
+  let seen = 0
+  const step = latency.findIndex(count => {
+    seen += count
+    return seen >= share * reads
+  })
+  return latencyBoundMs(Math.max(0, step))
 }
