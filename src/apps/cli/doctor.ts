@@ -26,9 +26,8 @@ import {
   storeRoot,
   WELL_KNOWN_MODELS,
 } from '../../internal.js'
-import { diskLine } from '../../lab/bench/benchModel.js'
 import type { Cli } from './action.js'
-import { formatBytes, formatFields, wrapWords } from './format.js'
+import { diskLine, formatBytes, formatFields, wrapWords } from './format.js'
 import { estimateGpu, type GpuEstimate } from './gpuEstimate.js'
 import { gpuFields as splitFields } from './modelReport.js'
 

@@ -1,4 +1,5 @@
 // Numbers and tables as people read them. Pure: what is written where is the terminal's business.
+import type { DiskMeasurement } from '../../internal.js'
 
 const DECIMAL = ['B', 'kB', 'MB', 'GB', 'TB'] as const
 
@@ -131,4 +132,11 @@ export function formatCsv(rows: readonly Readonly<Record<string, string | number
   return [names, ...rows.map(row => names.map(name => row[name]))]
     .map(line => `${line.map(quoted).join(',')}\n`)
     .join('')
+}
+
+/** What a disk gives, by how many reads are under way. */
+export function diskLine(disk: DiskMeasurement): string {
+  const speeds = disk.speeds.map(({ depth, bytesPerSecond }) => `${formatBytes(bytesPerSecond)}/s at depth ${depth}`)
+  const how = disk.direct ? 'past the page cache' : 'through the page cache'
+  return `${speeds.join(', ')} (random reads of ${formatBytes(disk.readBytes)}, ${how})`
 }

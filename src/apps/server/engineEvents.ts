@@ -3,7 +3,7 @@
 // One that reads slowly gets fewer frames that cover more.
 import type { Context } from 'hono'
 import type { EngineFrame, Model } from '../../index.js'
-import { encodeFrame, mergeFrames } from '../../serving.js'
+import { encodeFrame, mergeFrames } from '../../internal.js'
 import { ApiError } from './apiError.js'
 import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'

@@ -1,7 +1,7 @@
 // What all models of a server have done together, for its metrics: those that are in memory, and those that were, so that a
 // counter never falls when a model is unloaded.
 import type { ModelStats, SessionState } from '../../index.js'
-import { expertCount, NO_EXPERT_STATS } from '../../serving.js'
+import { expertCount, NO_EXPERT_STATS } from '../../internal.js'
 import type { LoadedModel } from './loadedModel.js'
 
 /** What is so now, and not a sum over time: gone with the model. */

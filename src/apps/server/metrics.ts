@@ -2,7 +2,7 @@
 // from the model when they are asked for. A registry per server: two servers in one process do not mix.
 import { Counter, Gauge, Histogram, Registry } from 'prom-client'
 import type { ModelStats, SessionEvent, SessionState, Usage } from '../../index.js'
-import { latencyBoundMs, type TierStats } from '../../serving.js'
+import { latencyBoundMs, type TierStats } from '../../internal.js'
 import { CountedHistogram } from './countedHistogram.js'
 import { addStoreMetrics } from './storeMetrics.js'
 

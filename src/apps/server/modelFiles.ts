@@ -4,7 +4,7 @@
 import { createHash } from 'node:crypto'
 import type { Context } from 'hono'
 import type { ByteSource, Model } from '../../index.js'
-import { isPackedName, METADATA_NAME, type ModelEntry, modelEntry, readMetadata, siteName } from '../../serving.js'
+import { isPackedName, METADATA_NAME, type ModelEntry, modelEntry, readMetadata, siteName } from '../../internal.js'
 import { ApiError } from './apiError.js'
 
 interface ModelFile {

@@ -1,32 +1,30 @@
 // What `moeflux bench` does: finds or writes the model, runs the benchmark, measures the disk in the same run, reports.
-
 import { stat } from 'node:fs/promises'
 import type { Cli } from '../../apps/cli/action.js'
 import { draftsLine } from '../../apps/cli/chat/chatStats.js'
 import { findOrPull } from '../../apps/cli/findOrPull.js'
-import { formatBytes, formatFields, formatInteger, formatPercent, threeDigits } from '../../apps/cli/format.js'
+import {
+  diskLine,
+  formatBytes,
+  formatFields,
+  formatInteger,
+  formatPercent,
+  threeDigits,
+} from '../../apps/cli/format.js'
 import type { ModelOptions } from '../../apps/cli/modelOptions.js'
 import { openCliModel } from '../../apps/cli/openCliModel.js'
-import type { QuantBits } from '../../internal.js'
-import {
-  type BenchResult,
-  DEMO_NAME,
-  type DiskMeasurement,
-  dropFromPageCache,
-  ensureSyntheticModel,
-  measureDisk,
-  openNodeFolder,
-  openPacked,
-  type PhaseCounters,
-  parseSyntheticSpec,
-  preparePacked,
-  runBench,
-  storeRoot,
-  type TierStats,
-  type TierUse,
-  tokenSourceFor,
-} from '../../internal.js'
+import type { TierStats, TierUse } from '../../backends/stats.js'
+import { type DiskMeasurement, measureDisk } from '../../experts/readers/nodeDiskSpeed.js'
+import { preparePacked } from '../../files/convert/nodePreparePacked.js'
+import { DEMO_NAME, storeRoot } from '../../files/models/modelStore.js'
+import { openNodeFolder } from '../../files/nodeFolder.js'
+import { openPacked } from '../../files/packed/openPacked.js'
+import type { QuantBits } from '../../model/tensors.js'
 import { checkContextRoom } from '../checkContextRoom.js'
+import { ensureSyntheticModel } from '../synthetic/syntheticModel.js'
+import { parseSyntheticSpec } from '../synthetic/syntheticSpec.js'
+import { type BenchResult, dropFromPageCache, type PhaseCounters, runBench } from './runBench.js'
+import { tokenSourceFor } from './tokenSource.js'
 
 export interface BenchCommandOptions extends ModelOptions {
   readonly synthetic?: string
@@ -253,10 +251,4 @@ function prefetchLine(counters: PhaseCounters): string {
   if (counters.prefetchReads === 0) return 'none'
   const wasted = formatBytes(counters.prefetchWastedBytes)
   return `${formatInteger(counters.prefetchReads)} reads, ${formatInteger(counters.prefetchHits)} of use, ${wasted} wasted`
-}
-
-export function diskLine(disk: DiskMeasurement): string {
-  const speeds = disk.speeds.map(({ depth, bytesPerSecond }) => `${formatBytes(bytesPerSecond)}/s at depth ${depth}`)
-  const how = disk.direct ? 'past the page cache' : 'through the page cache'
-  return `${speeds.join(', ')} (random reads of ${formatBytes(disk.readBytes)}, ${how})`
 }

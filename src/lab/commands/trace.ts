@@ -1,10 +1,9 @@
 // `moeflux trace`: records which experts a prompt and its answer are routed to, for `moeflux simulate`.
-
 import type { Command } from 'commander'
 import { action, type Cli } from '../../apps/cli/action.js'
 import { addModelOptions } from '../../apps/cli/modelOptions.js'
 import { addExamples, integerOption, numberOption } from '../../apps/cli/optionValues.js'
-import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from '../traces/traceOptions.js'
+import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from './traceOptions.js'
 
 export function registerTrace(program: Command): void {
   const command = program

@@ -6,9 +6,11 @@ import { endianness } from 'node:os'
 import type { Cli } from '../../apps/cli/action.js'
 import { formatFields, formatInteger, threeDigits } from '../../apps/cli/format.js'
 import { readStdin } from '../../apps/cli/promptInput.js'
+import { availableMemory } from '../../base/nodeMemory.js'
 import { readRegular } from '../../base/regularFile.js'
+import { writing } from '../../files/diskFull.js'
 import { type Context, ContextLimitError, type Model, MoefluxError, type Tokenizer, UsageError } from '../../index.js'
-import { availableMemory, tokenLogprobs, writing } from '../../internal.js'
+import { tokenLogprobs } from '../../text/sampling/sampler.js'
 
 export interface EvaluateRequest {
   readonly tokens: readonly number[] | null // else `text`

@@ -7,10 +7,14 @@ import { openCliModel } from '../../apps/cli/openCliModel.js'
 import { readPromptIfAny } from '../../apps/cli/promptInput.js'
 import { UsageError } from '../../base/errors.js'
 import { readRegular } from '../../base/regularFile.js'
+import { writing } from '../../files/diskFull.js'
 import type { Model } from '../../index.js'
-import { encodeTrace, loadTokenizer, Sampler, TokenStream, type TraceStep, writing } from '../../internal.js'
+import { Sampler } from '../../text/sampling/sampler.js'
+import { loadTokenizer } from '../../text/tokenizer/tokenizer.js'
+import { TokenStream } from '../bench/tokenSource.js'
 import { checkContextRoom } from '../checkContextRoom.js'
-import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from './traceOptions.js'
+import { DEFAULT_PROMPT, PROMPT_TOKENS_WITHOUT_TEXT, type TraceCommandOptions } from '../commands/traceOptions.js'
+import { encodeTrace, type TraceStep } from './routingTrace.js'
 
 export async function recordTrace(cli: Cli, words: readonly string[], options: TraceCommandOptions): Promise<void> {
   if (words.length > 0 && options.promptFile !== undefined) {

@@ -1,10 +1,11 @@
 // What `moeflux simulate` does: reads traces, has them replayed against one tier or three, and prints a table, JSON or CSV.
-
 import type { Cli } from '../../apps/cli/action.js'
 import { formatBytes, formatCsv, formatInteger, formatPercent, wrapWords } from '../../apps/cli/format.js'
 import { UsageError } from '../../base/errors.js'
 import { readRegular } from '../../base/regularFile.js'
-import { decodeTrace, joinTraces, measureScratchDisk, type RoutingTrace, storeRoot } from '../../internal.js'
+import { measureScratchDisk } from '../../experts/readers/nodeDiskSpeed.js'
+import { storeRoot } from '../../files/models/modelStore.js'
+import { decodeTrace, joinTraces, type RoutingTrace } from './routingTrace.js'
 import type { ReplaySpeeds } from './simulatedTable.js'
 import { checkAgainstEngine, type EngineCheck, simulateOneTier } from './simulateOneTier.js'
 import type { SimulateCommandOptions } from './simulateOptions.js'

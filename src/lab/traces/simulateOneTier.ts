@@ -3,8 +3,12 @@
 // the real thing a little faster, a slow start of each read a little slower.
 import { formatBytes, formatInteger, formatPercent, formatTable, threeDigits } from '../../apps/cli/format.js'
 import { OptionError } from '../../base/errors.js'
-import { optimalHits, type PolicyName, type RoutingTrace, simulateTrace, slotsInBudget } from '../../internal.js'
+import type { PolicyName } from '../../experts/evictionPolicy.js'
+import { slotsInBudget } from '../../experts/expertCache.js'
+import { optimalHits } from './optimalHits.js'
+import type { RoutingTrace } from './routingTrace.js'
 import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
+import { simulateTrace } from './simulateTrace.js'
 
 const POLICIES: readonly PolicyName[] = ['lru', 'lrfu']
 const SHARES = [0.05, 0.1, 0.25, 0.5, 0.75, 1] // of all experts

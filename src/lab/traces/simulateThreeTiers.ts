@@ -4,23 +4,15 @@ import { availableParallelism } from 'node:os'
 import { formatBytes, formatPercent, formatTable, threeDigits } from '../../apps/cli/format.js'
 import type { SizeOrShare } from '../../apps/cli/optionValues.js'
 import { UsageError } from '../../base/errors.js'
-import {
-  DEFAULT_FILLS_PER_STEP,
-  DEFAULT_MOVES_PER_STEP,
-  optimalHits,
-  type PolicyName,
-  promptTimes,
-  type RoutingTrace,
-  secondsPerToken,
-  simulateTiers,
-  slotsInBudget,
-  type TierRules,
-  type TierSizes,
-  type TierSpeeds,
-  usesWorthAMove,
-} from '../../internal.js'
+import type { PolicyName } from '../../experts/evictionPolicy.js'
+import { slotsInBudget } from '../../experts/expertCache.js'
+import { DEFAULT_FILLS_PER_STEP, DEFAULT_MOVES_PER_STEP } from '../../experts/expertTiers.js'
+import { promptTimes, secondsPerToken, type TierSpeeds, usesWorthAMove } from '../../experts/tierSpeed.js'
+import { optimalHits } from './optimalHits.js'
+import type { RoutingTrace } from './routingTrace.js'
 import { type ReplayHost, type ReplaySpeeds, type SimulatedTable, speedsInWords } from './simulatedTable.js'
 import type { SimulateCommandOptions } from './simulateOptions.js'
+import { simulateTiers, type TierRules, type TierSizes } from './simulateTiers.js'
 
 const POLICIES: readonly PolicyName[] = ['lru', 'lrfu']
 const CPU_BYTES_PER_CORE = 5e9 // 4-bit experts times int8 activations (docs/performance-log.md)

@@ -9,7 +9,7 @@ import type {
   ToolCallEvent,
   Usage,
 } from '../../../index.js'
-import { type PromptProgress, withPromptProgress } from '../../../serving.js'
+import { type PromptProgress, withPromptProgress } from '../../../internal.js'
 import { withoutImages } from '../absentImages.js'
 import { type BegunAnswer, begunAnswer } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'

@@ -1,7 +1,7 @@
 // POST /v1/responses, GET and DELETE /v1/responses/:id. Stored responses live in memory, the oldest are forgotten.
 import type { Context } from 'hono'
 import type { ChatMessage, SessionEvent } from '../../../index.js'
-import { roughSize } from '../../../serving.js'
+import { roughSize } from '../../../internal.js'
 import { withoutImages } from '../absentImages.js'
 import { thinkingByEffort } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
