@@ -1,5 +1,7 @@
 // The inner door, `moeflux/internal`: what commands and server need of the engine beyond the public surface. No promise is made
 // about it to others: names come and go with what is inside.
+
+export type { BackendName, Precision } from './backends/backend.js'
 export { MOST_GUESSES, type PlannedState } from './backends/backend.js'
 export { NO_EXPERT_STATS, type TierStats } from './backends/stats.js'
 export { hostSide } from './backends/wasm/cpuTierPlan.js'
@@ -10,11 +12,14 @@ export { CHUNK_TOKENS, type GpuPlan, planGpu } from './backends/webgpu/open/gpuP
 export { countWithin } from './base/countWithin.js'
 export type { MemoryFacts } from './base/memoryFacts.js'
 export { availableMemory } from './base/nodeMemory.js'
+export type { AnswerOptions, ToolCallEvent } from './chat/events.js'
 export { openModelWith } from './chat/openModel.js'
 export { type PromptProgress, withPromptProgress } from './chat/promptProgress.js'
+export type { TierState } from './chat/stateStores.js'
 export type { DraftStats, Drafts } from './engine/draftGovernor.js'
 export { mergeFrames } from './engine/engineFrame.js'
 export { encodeFrame } from './engine/frameCodec.js'
+export { decodeEnvelope, encodeEnvelope } from './engine/snapshotEnvelope.js'
 export { type DiskMeasurement, measureDisk, measureScratchDisk } from './experts/readers/nodeDiskSpeed.js'
 export { latencyBoundMs } from './experts/readers/readCounters.js'
 export { chooseReadMode } from './experts/readers/readMode.js'

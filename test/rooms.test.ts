@@ -80,6 +80,15 @@ test('the help of the commands needs nothing of the engine', () => {
   expect(loaded.filter(file => !/^(base|apps\/cli|lab\/commands)\//.test(file))).toEqual([])
 })
 
+test('the public surface has at most 60 names besides the errors, on one screen', () => {
+  const door = sources.get('index.ts') as string
+  const names = [...door.matchAll(/^export (?:type )?\{([^}]*)\}/gm)].flatMap(([, list]) => list.split(','))
+  expect(names.filter(name => name.trim() !== '').length).toBeLessThanOrEqual(60)
+  expect(door.split('\n').length).toBeLessThanOrEqual(60)
+  const others = [...door.matchAll(/^export \* from '([^']+)'/gm)].map(([, file]) => file)
+  expect(others.filter(file => !/^\.\/base\/\w*[eE]rrors\.js$/.test(file))).toEqual([])
+})
+
 test('no folder has more than 45 files, and none of webgpu more than 15', () => {
   const sizes = new Map<string, number>()
   for (const top of ['src', 'test', 'scripts']) {

@@ -1,7 +1,6 @@
 // The flags that say which model runs and on what, the same on every command that opens one.
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import type { BackendName, Precision } from '../../index.js'
-import type { Drafts } from '../../internal.js'
+import type { BackendName, Drafts, Precision } from '../../internal.js'
 import { byteSizeOption, integerOption } from './optionValues.js'
 
 export interface ModelOptions {

@@ -1,9 +1,8 @@
 // The flags that say how the next token is chosen. What is not given comes from the model's generation_config.json.
-
 import { type Command, InvalidArgumentError } from 'commander'
 import { messageOf } from '../../base/errors.js'
 import { readRegularSync } from '../../base/regularFile.js'
-import type { AnswerOptions } from '../../index.js'
+import type { AnswerOptions } from '../../internal.js'
 import { collectOption, integerOption, numberOption } from './optionValues.js'
 
 export interface SamplingOptions {

@@ -1,7 +1,7 @@
 // What /metrics tells of the prefix cache and the stores behind it, by tier.
 import { Counter, Gauge, type Registry } from 'prom-client'
-import type { SessionState, TierState } from '../../index.js'
-import { WAIT_BOUNDS } from '../../internal.js'
+import type { SessionState } from '../../index.js'
+import { type TierState, WAIT_BOUNDS } from '../../internal.js'
 import { CountedHistogram } from './countedHistogram.js'
 
 type Values = (tier: TierState) => Record<string, number>

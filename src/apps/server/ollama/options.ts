@@ -1,5 +1,6 @@
 // From a request of ollama's API to the options and messages of a session.
-import type { AnswerOptions, ChatMessage, ChatOptions } from '../../../index.js'
+import type { ChatMessage, ChatOptions } from '../../../index.js'
+import type { AnswerOptions } from '../../../internal.js'
 import { ABSENT_IMAGE, type ImageHandling } from '../absentImages.js'
 import { type BegunAnswer, begunAnswer, thinkingByEffort } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'

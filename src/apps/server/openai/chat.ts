@@ -1,15 +1,7 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
 import type { Context } from 'hono'
-import type {
-  ChatMessage,
-  ChatOptions,
-  ContentPart,
-  SessionEvent,
-  TokenLogprobs,
-  ToolCallEvent,
-  Usage,
-} from '../../../index.js'
-import { type PromptProgress, withPromptProgress } from '../../../internal.js'
+import type { ChatMessage, ChatOptions, ContentPart, SessionEvent, TokenLogprobs, Usage } from '../../../index.js'
+import { type PromptProgress, type ToolCallEvent, withPromptProgress } from '../../../internal.js'
 import { withoutImages } from '../absentImages.js'
 import { type BegunAnswer, begunAnswer } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'

@@ -1,5 +1,6 @@
 // From the fields of an OpenAI request to the options of a session.
-import type { AnswerOptions, ChatOptions, ResponseFormat, ToolChoice } from '../../../index.js'
+import type { ChatOptions, ResponseFormat, ToolChoice } from '../../../index.js'
+import type { AnswerOptions } from '../../../internal.js'
 import { thinkingByEffort } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
 import type { ChatRequest, CompletionRequest } from './chatSchema.js'

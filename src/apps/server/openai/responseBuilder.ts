@@ -1,6 +1,7 @@
 // A response while it grows: a list of items (reasoning, message, calls). Session events go in; events of the API that tell
 // each change come out, and the whole response is the list at the end.
-import type { ChatMessage, EndReason, SessionEvent, ToolCallEvent, Usage } from '../../../index.js'
+import type { ChatMessage, EndReason, SessionEvent, Usage } from '../../../index.js'
+import type { ToolCallEvent } from '../../../internal.js'
 import { type ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
