@@ -65,7 +65,7 @@ const BUSY = ['test/**/*.busy.test.ts']
 const GPU = ['test/**/*.gpu.test.ts']
 
 // Projects whose files follow one another in few processes, after all others.
-const SHARED = ['gpu', 'served', 'together']
+const SHARED = ['gpu', 'served', 'shared']
 
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
@@ -93,7 +93,7 @@ export default defineConfig({
     sequence: { sequencer: LongestFirst },
     setupFiles: ['test/support/removeFolders.ts', 'test/support/compareBytes.ts'],
     projects: [
-      { extends: true, test: { name: 'alone', include: BUSY, maxWorkers: 2, sequence: { groupOrder: 0 } } },
+      { extends: true, test: { name: 'busy', include: BUSY, maxWorkers: 2, sequence: { groupOrder: 0 } } },
       {
         extends: true,
         test: { name: 'gpu', include: GPU, isolate: false, maxWorkers: 2, sequence: { groupOrder: 0 } },
@@ -101,7 +101,7 @@ export default defineConfig({
       {
         extends: true,
         test: {
-          name: 'waiting',
+          name: 'alone',
           include: ALONE,
           maxWorkers: 3,
           sequence: { groupOrder: 1 },
@@ -120,7 +120,7 @@ export default defineConfig({
       {
         extends: true,
         test: {
-          name: 'together',
+          name: 'shared',
           include: ['test/**/*.test.ts'],
           exclude: [...ALONE, ...SERVED, ...BUSY, ...GPU],
           isolate: false,
