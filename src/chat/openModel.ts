@@ -18,7 +18,8 @@ import { type StartTextWorker, type TextWorker, TextWorkers } from '../text/work
 import type { Embedding, EmbedOptions } from './embedding.js'
 import type { EventStream } from './eventStream.js'
 import type { Answer, ChatOptions, OpenConstraint } from './events.js'
-import { Session, type SessionOptions, type TextParts } from './session.js'
+import type { TextParts } from './runRequest.js'
+import { Session, type SessionOptions } from './session.js'
 
 export interface OpenModelOptions extends EngineOptions {
   /** Where sessions keep states of prompts beyond their own life, unless they are told otherwise. */
