@@ -13,6 +13,7 @@ export type { BrowserStats, EngineOptions, ModelInfo, StorageReport } from './ap
 export type { BackendName, Precision, Progress } from './backends/backend.js'
 export type { ModelStats, TierStats, TierUse } from './backends/stats.js'
 export * from './base/errors.js'
+export * from './base/memoryErrors.js'
 export type { Embedding, EmbedOptions } from './chat/embedding.js'
 export type { EventStream } from './chat/eventStream.js'
 export type {

@@ -2,6 +2,7 @@
 export type { Progress } from './backends/backend.js'
 export type { ModelStats } from './backends/stats.js'
 export * from './base/errors.js'
+export * from './base/memoryErrors.js'
 export type { Embedding, EmbedOptions } from './chat/embedding.js'
 export type { EventStream } from './chat/eventStream.js'
 export type {

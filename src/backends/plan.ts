@@ -4,7 +4,8 @@
 //
 // Everything that grows after the model was opened is in the sum from the start: state for the tokens that were planned,
 // threads, garbage that waits for the collector. Where the system would end the process (`ceiling`) nothing is left to luck.
-import { MemoryPlanError, OptionError, type Remedy } from '../base/errors.js'
+import { OptionError } from '../base/errors.js'
+import { MemoryPlanError, type Remedy } from '../base/memoryErrors.js'
 import type { MemoryFacts } from '../base/memoryFacts.js'
 
 /** The part of what is left that experts take when nobody says how much. A control group is there for this program. */

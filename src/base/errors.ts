@@ -1,5 +1,5 @@
-// Every error that moeflux throws on purpose. Each class has a stable `code` for programs and a message for people that
-// names what was got, what was wanted and where. Nothing here knows how to recover.
+// Every error that moeflux throws on purpose, but for memoryErrors.ts. Each class has a stable `code` for programs and a message
+// for people that names what was got, what was wanted and where. Nothing here knows how to recover.
 
 export class MoefluxError extends Error {
   readonly code: string
@@ -352,48 +352,6 @@ export class OutOfMemoryError extends MoefluxError {
     options?: { cause?: unknown },
   ) {
     super('OUT_OF_MEMORY', `${what}: ${detail} (${wanted} bytes wanted)`, options)
-  }
-}
-
-/** An option that would help, and a value of it that would be enough. */
-export interface Remedy {
-  readonly option: 'expertMemory' | 'contextLength' | 'threads'
-  readonly value: number
-}
-
-export interface MemoryShortage {
-  readonly needed: number
-  readonly free: number
-  readonly limit: string // what sets it, in words
-  readonly parts: readonly { readonly what: string; readonly bytes: number }[] // of `needed`
-  readonly remedies: readonly Remedy[] // to take together
-  readonly weightsRoom?: number // bytes of weights that would fit, of a model without experts
-}
-
-const FOUR_BIT_BYTES = 0.5625 // a weight in 4 bits, with its share of scales
-
-function denseRoom(bytes: number): string {
-  const size = `${Math.floor(bytes / 1e6)} MB of weights`
-  const parameters = (bytes / FOUR_BIT_BYTES / 1e9).toFixed(1)
-  return `It has no experts that could stay on disk; ${size} would fit, about ${parameters} billion in 4 bits`
-}
-
-/** A model that would not fit, found out before anything of it is loaded. */
-export class MemoryPlanError extends MoefluxError {
-  constructor(
-    readonly shortage: MemoryShortage,
-    optionName: (option: string) => string = option => option,
-  ) {
-    const { needed, free, limit, parts, remedies, weightsRoom } = shortage
-    const megabytes = (bytes: number) => `${Math.ceil(bytes / 1e6)} MB`
-    const sum = parts.map(({ what, bytes }) => `${what} ${megabytes(bytes)}`).join(', ')
-    const options = remedies.map(({ option, value }) => `${optionName(option)} ${value}`).join(' with ')
-    super(
-      'NOT_ENOUGH_MEMORY',
-      `the model needs ${megabytes(needed)} (${sum}), and ${megabytes(free)} are free under ${limit}: ` +
-        `${megabytes(needed - free)} too little. ${options === '' ? 'No option makes it fit' : `${options} would fit`}` +
-        (weightsRoom === undefined ? '' : `. ${denseRoom(weightsRoom)}`),
-    )
   }
 }
 

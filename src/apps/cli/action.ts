@@ -2,7 +2,8 @@
 // the handler returns.
 // Ctrl-C aborts `cli.signal` and lets the command stop in order; a second one leaves at once.
 import type { Command } from 'commander'
-import { MemoryPlanError, MoefluxError, OptionError } from '../../base/errors.js'
+import { MoefluxError, OptionError } from '../../base/errors.js'
+import { MemoryPlanError } from '../../base/memoryErrors.js'
 import { Terminal } from './terminal.js'
 
 /** What a handler gets to talk with the world. */

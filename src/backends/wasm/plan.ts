@@ -1,7 +1,8 @@
 // What of a model the wasm backend opens, and how: with its head for drafts where that is wanted and fits, in the way and with the slots
 // for experts that memory allows. Decided before a weight is read.
 import { PLANNED_TOKENS } from '../../base/defaults.js'
-import { MemoryPlanError, UnsupportedModelError } from '../../base/errors.js'
+import { UnsupportedModelError } from '../../base/errors.js'
+import { MemoryPlanError } from '../../base/memoryErrors.js'
 import type { MemoryFacts } from '../../base/memoryFacts.js'
 import { type ExpertFiles, type PackedModel, withoutHead } from '../../files/packed/packedModel.js'
 import type { ModelConfig } from '../../model/config.js'

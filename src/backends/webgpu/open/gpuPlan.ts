@@ -1,7 +1,8 @@
 // Where a model's experts go when its other math runs on a GPU: what the GPU must hold before the first expert, how many
 // experts then fit, how many go to memory by the rule of backends/plan.ts, and how many stay on disk. Pure: sizes in,
 // numbers and one line out. Who finds out how much a GPU gives is open/gpuReservation.ts; `inspect` and `doctor` are told.
-import { MemoryPlanError, OptionError } from '../../../base/errors.js'
+import { OptionError } from '../../../base/errors.js'
+import { MemoryPlanError } from '../../../base/memoryErrors.js'
 import type { MemoryFacts } from '../../../base/memoryFacts.js'
 import { passagesOf } from '../../../experts/expertTiers.js'
 import { HARDWARE_TUNING, type Tuning } from '../../../gpu/device/gpuContext.js'

@@ -1,12 +1,7 @@
 // Opens the webgpu backend: finds a device and room on it, decides who computes what does not fit, makes all parts, and lets the
 // kernels show that they compute right.
-import {
-  BackendUnavailableError,
-  MemoryPlanError,
-  MoefluxError,
-  messageOf,
-  OutOfMemoryError,
-} from '../../../base/errors.js'
+import { BackendUnavailableError, MoefluxError, messageOf, OutOfMemoryError } from '../../../base/errors.js'
+import { MemoryPlanError } from '../../../base/memoryErrors.js'
 import type { TierWay } from '../../../experts/tierSpeed.js'
 import { type PackedModel, withoutHead } from '../../../files/packed/packedModel.js'
 import { type GpuContext, HARDWARE_TUNING, SOFTWARE_TUNING, type Tuning } from '../../../gpu/device/gpuContext.js'
