@@ -5,7 +5,7 @@
 // made (draftBudget.ts): however bad guesses are, hardly anything is lost. Where nothing will be guessed for a while, the head need not be
 // kept up to date. Pure: knows no clock, no model.
 import { MOST_GUESSES } from '../backends/backend.js'
-import { middleOf } from '../base/median.js'
+import { upperMedian } from '../base/median.js'
 import { DraftBudget, HEAD_COST } from './draftBudget.js'
 import { DraftOutlook } from './draftOutlook.js'
 import { draftReason, type Measured, measuredBy } from './drafts.js'
@@ -173,7 +173,7 @@ export class DraftGovernor {
       return
     }
     if (recent.missing > 0 || !this.warmths[best].isWarm) return
-    const hasChanged = this.left > 0 && this.hasChanged(middleOf(recent.seconds))
+    const hasChanged = this.left > 0 && this.hasChanged(upperMedian(recent.seconds))
     if ((this.left > 0 && !hasChanged) || (best === 0 && (this.sight < SIGHT || !this.canTry(0)))) return
     if (hasChanged) this.rivals = [best > 0 ? 0 : this.most]
     this.comparison = new DraftComparison(best, this.nextRival(), recent)

@@ -3,7 +3,7 @@
 // last of them are what it is compared with. Changing over has its price, so a turn is long, and it ends in its middle where the difference
 // is clear. Where nothing was guessed before, the rounds that do not count have one guess, but for the last: they cost least, and
 // show whether a rival with more can be any good.
-import { middleOf } from '../base/median.js'
+import { upperMedian } from '../base/median.js'
 
 export const BASE_ROUNDS = 6 // of the number in use that count in a turn
 const RIVAL_ROUNDS = 8 // the same of the rival
@@ -101,7 +101,7 @@ export class DraftComparison {
   get loss(): number {
     let spent = 0
     for (const costs of this.costs.values()) {
-      const most = NOT_ITS_OWN * (costs.length < 4 ? Math.min(...costs) : middleOf(costs))
+      const most = NOT_ITS_OWN * (costs.length < 4 ? Math.min(...costs) : upperMedian(costs))
       for (const cost of costs) spent += Math.min(most, cost)
     }
     return spent - this.tokens
@@ -137,12 +137,12 @@ export class DraftComparison {
 
   /** Seconds of a round with the number in use. */
   get seconds(): number {
-    return middleOf(this.allTurns.map(({ base }) => middleOf(base)))
+    return upperMedian(this.allTurns.map(({ base }) => upperMedian(base)))
   }
 
   /** The same, in this turn. */
   get baseSeconds(): number {
-    return middleOf(this.base.seconds)
+    return upperMedian(this.base.seconds)
   }
 
   /** With the turn that has not ended, where the rival had some rounds that count. */
@@ -158,13 +158,13 @@ export class DraftComparison {
   private get doubt(): number {
     const turns = this.allTurns
     const offs = turns.flatMap(({ base, rival }) => [...off(base.map(Math.log)), ...off(rival.map(Math.log))])
-    const spread = Math.max(LEAST_SPREAD, 1.48 * middleOf(offs))
+    const spread = Math.max(LEAST_SPREAD, 1.48 * upperMedian(offs))
     const variances = turns.map(
       ({ base, rival }) => 1.6 * spread ** 2 * (1 / base.length + 1 / rival.length) + DRIFT ** 2,
     )
     const byRounds = Math.sqrt(variances.reduce((a, b) => a + b)) / turns.length
     if (turns.length < 3) return byRounds
-    return Math.max(byRounds, (1.86 * middleOf(off(logRatios(turns)))) / Math.sqrt(turns.length))
+    return Math.max(byRounds, (1.86 * upperMedian(off(logRatios(turns)))) / Math.sqrt(turns.length))
   }
 }
 
@@ -174,17 +174,17 @@ function logRatios(turns: readonly Turn[]): number[] {
 }
 
 function logRatio({ base, rival }: Turn, next: Turn): number {
-  return Math.log(middleOf(rival)) - (Math.log(middleOf(base)) + Math.log(middleOf(next.base))) / 2
+  return Math.log(upperMedian(rival)) - (Math.log(upperMedian(base)) + Math.log(upperMedian(next.base))) / 2
 }
 
 /** How far values are from their middle. */
 function off(values: readonly number[]): number[] {
-  const middle = middleOf(values)
+  const middle = upperMedian(values)
   return values.map(value => Math.abs(value - middle))
 }
 
 function middleOrMean(values: readonly number[]): number {
-  return values.length < 3 ? values.reduce((a, b) => a + b, 0) / values.length : middleOf(values)
+  return values.length < 3 ? values.reduce((a, b) => a + b, 0) / values.length : upperMedian(values)
 }
 
 /**

@@ -6,7 +6,7 @@
 // as long again where experts stream to a GPU. So it ends as soon as one way is clearly faster, and later a look at a few
 // steps of the other way is enough while that stays so. A small state machine without a clock of its own, so that tests can
 // drive it.
-import { middleOf } from '../base/median.js'
+import { upperMedian } from '../base/median.js'
 
 const FIRST_STEPS = 32 // with prefetch and without a judgement, while the cache fills up
 const BLOCK_STEPS = 4 // of one way before switching to the other, in a trial or a look
@@ -42,7 +42,7 @@ export class PrefetchGovernor {
     }
     this.block.push(seconds)
     if (this.block.length < BLOCK_STEPS) return
-    this.blocks.push(Math.log(Math.max(LEAST_SECONDS, middleOf(this.block))))
+    this.blocks.push(Math.log(Math.max(LEAST_SECONDS, upperMedian(this.block))))
     this.block = []
     if (this.phase === 'trial') this.endTrialBlock()
     else this.endLookBlock()

@@ -10,8 +10,7 @@
 // whose experts are on their way into memory says nothing of how it will run when they are there, so steps that wait have a survey of
 // their own, when they have gone on for long.
 // A state machine without a clock of its own. Results never depend on it.
-
-import { middleOf } from '../../base/median.js'
+import { upperMedian } from '../../base/median.js'
 import { TeamTrial } from './teamTrial.js'
 
 const FIRST_HOLD = 128 // steps between trials
@@ -113,14 +112,14 @@ export class TeamGovernor {
     this.recent.push(step)
     if (this.recent.length <= WINDOW) return
     this.recent.shift()
-    const seconds = middleOf(this.recent.map(each => each.seconds))
+    const seconds = upperMedian(this.recent.map(each => each.seconds))
     if (this.isSlow(step, seconds)) {
       this.hold = Math.min(this.hold, SOON)
       if (this.steps >= SOON) this.surveyAgain(step)
     }
     if (this.isWorse(step)) this.hold = Math.min(this.hold, this.steps)
     if (this.isTooEarly(step)) return
-    const waited = middleOf(this.recent.map(each => each.waited))
+    const waited = upperMedian(this.recent.map(each => each.waited))
     const waitsMuch = waited > (this.chosen >= MANY ? SOME_WAITING : MUCH_WAITING)
     const rivals = this.rivals(step, waitsMuch || seconds < SHORT_STEP)
     if (rivals.length === 0) return

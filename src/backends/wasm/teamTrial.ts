@@ -4,7 +4,7 @@
 // out. The size that was in use stays unless another one was clearly faster, and most of the times; a smaller one need not be that
 // much faster, for it leaves more to others.
 // A state machine without a clock of its own.
-import { middleOf } from '../../base/median.js'
+import { upperMedian } from '../../base/median.js'
 
 const STRETCH = 5 // steps, after one that wakes those who slept
 const ROUNDS = 6
@@ -91,7 +91,7 @@ function lostRounds(side: Side, inUse: Side): number {
 
 /** The mean of the stretches, without those in which something else must have happened. */
 function usual({ stretches }: Side): number {
-  const most = OUTLIER * middleOf(stretches)
+  const most = OUTLIER * upperMedian(stretches)
   const kept = stretches.filter(seconds => seconds <= most)
   return kept.reduce((sum, seconds) => sum + seconds, 0) / kept.length
 }

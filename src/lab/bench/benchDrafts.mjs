@@ -14,9 +14,9 @@
 import { execFileSync } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
+import { upperMedian } from '../../../dist/base/median.js'
 import { DraftGovernor } from '../../../dist/engine/draftGovernor.js'
 import { openModel } from '../../../dist/index.js'
-import { median } from '../harness/quantiles.mjs'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -64,8 +64,8 @@ function benchFresh(processes) {
       const took = (run, side) => sum(run[side].milliseconds.slice(0, turns)) / turns
       const ratios = runs.map(run => took(run, 0) / took(run, side))
       const all = sum(runs.map(run => took(run, 0))) / sum(runs.map(run => took(run, side)))
-      const rate = 1000 / median(runs.map(run => took(run, side)))
-      const range = `${median(ratios).toFixed(3)} by the median of ${processes}, ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`
+      const rate = 1000 / upperMedian(runs.map(run => took(run, side)))
+      const range = `${upperMedian(ratios).toFixed(3)} by the median of ${processes}, ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`
       return `${turns * turn} tokens ${rate.toFixed(1)} tok/s, ${all.toFixed(3)} times drafts ${runs[0][0].drafts} (${range})`
     })
     console.log(`drafts ${String(drafts).padEnd(4)} ${told.join('; ')}`)
@@ -168,13 +168,13 @@ if (options.child) {
   console.log(JSON.stringify(told))
 }
 for (const { drafts, governor, milliseconds, processor } of options.child ? [] : sides) {
-  const ratio = median(milliseconds.map((time, i) => off.milliseconds[i] / time))
+  const ratio = upperMedian(milliseconds.map((time, i) => off.milliseconds[i] / time))
   const stats = governor?.stats
   const told = stats ? `; ${statsLine(stats)}` : ''
   console.log(
-    `drafts ${String(drafts).padEnd(4)} ${(1000 / median(milliseconds)).toFixed(1)} tok/s, ${ratio.toFixed(3)} times drafts ${off.drafts} ` +
+    `drafts ${String(drafts).padEnd(4)} ${(1000 / upperMedian(milliseconds)).toFixed(1)} tok/s, ${ratio.toFixed(3)} times drafts ${off.drafts} ` +
       `(medians of turns); of the fastest fifth ${(1000 / fast(milliseconds)).toFixed(1)} tok/s, ` +
-      `${(fast(off.milliseconds) / fast(milliseconds)).toFixed(3)} times; ${median(processor).toFixed(2)} ms of processor per token${told}`,
+      `${(fast(off.milliseconds) / fast(milliseconds)).toFixed(3)} times; ${upperMedian(processor).toFixed(2)} ms of processor per token${told}`,
   )
 }
 for (const model of new Set(sides.map(side => side.model))) await model.close()

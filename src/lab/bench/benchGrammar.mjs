@@ -6,8 +6,8 @@
 //
 // FOLDER: a packed model, by default the built-in one.
 import { parseArgs } from 'node:util'
+import { upperMedian } from '../../../dist/base/median.js'
 import { demoModelPath, openModel } from '../../../dist/index.js'
-import { median } from '../harness/quantiles.mjs'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -53,12 +53,12 @@ for (let turn = 0; turn < Number(options.turns); turn++) {
 for (const { name, turns } of sides) {
   const times = turns.map(({ ms }) => ms)
   console.log(
-    `${name.padEnd(6)}  ${median(times).toFixed(3)} ms per token, ${median(turns.map(each => each.tokens))} tokens`,
+    `${name.padEnd(6)}  ${upperMedian(times).toFixed(3)} ms per token, ${upperMedian(turns.map(each => each.tokens))} tokens`,
   )
 }
 const ratios = sides[0].turns.map(({ ms }, i) => ms / sides[1].turns[i].ms)
 const differences = sides[0].turns.map(({ ms }, i) => ms - sides[1].turns[i].ms)
 console.log(
-  `schema ÷ free, median of turns: ${median(ratios).toFixed(3)}; ${median(differences).toFixed(3)} ms more per token`,
+  `schema ÷ free, median of turns: ${upperMedian(ratios).toFixed(3)}; ${upperMedian(differences).toFixed(3)} ms more per token`,
 )
 await model.close()

@@ -8,8 +8,8 @@
 // `--prompt`: the tokens of a turn are a prompt of its own, else they are decoded one by one.
 // FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`.
 import { parseArgs } from 'node:util'
+import { upperMedian } from '../../../dist/base/median.js'
 import { openModel } from '../../../dist/index.js'
-import { median } from '../harness/quantiles.mjs'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -61,8 +61,8 @@ for (const { on, model, turns, processor, before } of sides) {
   const after = model.stats()
   const per = field => (after[field] - before[field]) / tokens
   console.log(
-    `${options.option} ${on ? 'on ' : 'off'}  ${median(turns).toFixed(2)} ms per token (median of ${turns.length} turns)` +
-      `, ${median(processor).toFixed(2)} ms of processor time` +
+    `${options.option} ${on ? 'on ' : 'off'}  ${upperMedian(turns).toFixed(2)} ms per token (median of ${turns.length} turns)` +
+      `, ${upperMedian(processor).toFixed(2)} ms of processor time` +
       `, ${(per('bytesRead') / 1e6).toFixed(2)} MB read per token` +
       `, ${(per('prefetchWastedBytes') / 1e6).toFixed(2)} MB of it in vain, ${per('prefetchReads').toFixed(2)} reads ahead` +
       `, ${per('prefetchHits').toFixed(2)} of use, stalled ${(per('stallSeconds') * 1000).toFixed(2)} ms`,
@@ -73,6 +73,6 @@ for (const [what, of] of [
   ['processor time', 'processor'],
 ]) {
   const ratios = sides[0][of].map((time, i) => time / sides[1][of][i])
-  console.log(`on ÷ off, ${what}, median of turns: ${median(ratios).toFixed(3)}`)
+  console.log(`on ÷ off, ${what}, median of turns: ${upperMedian(ratios).toFixed(3)}`)
 }
 for (const { model } of sides) await model.close()

@@ -11,9 +11,9 @@ import { readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
 import { physicalCores } from '../../../dist/backends/wasm/workers/nodeWorkers.js'
+import { upperMedian } from '../../../dist/base/median.js'
 import { openModel } from '../../../dist/index.js'
 import { meanRate, shuffled } from '../harness/decodeTurns.mjs'
-import { median } from '../harness/quantiles.mjs'
 import { stealMeter } from '../harness/stealMeter.mjs'
 
 const { values: options, positionals } = parseArgs({
@@ -108,15 +108,15 @@ function processor() {
 }
 
 const best = of => sides.slice(0, -1).reduce((most, { decode }) => Math.max(most, of(decode)), 0)
-const [bestMedian, bestMean] = [best(median), best(meanRate)]
+const [bestMedian, bestMean] = [best(upperMedian), best(meanRate)]
 const percent = (value, of) => `${((100 * value) / of).toFixed(0)}%`
 console.log(`${turns} turns of ${turn} tokens each, in random order; steal: ${stolen()}`)
 for (const { name, decode, prompt } of sides) {
   const range = `${Math.min(...decode).toFixed(1)}–${Math.max(...decode).toFixed(1)}`
-  const prompts = prompt.length > 0 ? `, prompts ${median(prompt).toFixed(0)} tok/s` : ''
-  const shares = `${percent(median(decode), bestMedian)} and ${percent(meanRate(decode), bestMean)} of the best`
+  const prompts = prompt.length > 0 ? `, prompts ${upperMedian(prompt).toFixed(0)} tok/s` : ''
+  const shares = `${percent(upperMedian(decode), bestMedian)} and ${percent(meanRate(decode), bestMean)} of the best`
   console.log(
-    `${name.padStart(10)}: median ${median(decode).toFixed(1)}, mean ${meanRate(decode).toFixed(1)} tok/s (${range}), ${shares}${prompts}`,
+    `${name.padStart(10)}: median ${upperMedian(decode).toFixed(1)}, mean ${meanRate(decode).toFixed(1)} tok/s (${range}), ${shares}${prompts}`,
   )
 }
 console.log(`chosen in the end: ${governor.size}`)

@@ -7,6 +7,7 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { ModelStats, TierStats } from '../../backends/stats.js'
+import { median } from '../../base/median.js'
 import type { DraftStats } from '../../engine/draftGovernor.js'
 import type { EngineModel } from '../../engine/model.js'
 import { type DecodeStreamOptions, decodeStream } from './decodeStream.js'
@@ -274,12 +275,6 @@ function phasesOf(spans: readonly Span[]): Record<string, number> {
     }
   }
   return sums
-}
-
-export function median(values: readonly number[]): number {
-  const sorted = [...values].sort((a, b) => a - b)
-  const middle = sorted.length >> 1
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
 // Drops files from the system's page cache, so that a benchmark begins cold. Node has no call for it; GNU dd has (it asks

@@ -5,8 +5,3 @@ export function quantiles(values) {
   const at = share => round(sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))])
   return { count: sorted.length, p50: at(0.5), p99: at(0.99), p999: at(0.999), max: round(sorted.at(-1)) }
 }
-
-/** Of an even number the upper one of both in the middle; undefined where there are none. */
-export function median(values) {
-  return [...values].sort((a, b) => a - b)[values.length >> 1]
-}

@@ -1,9 +1,8 @@
 // Measures the webgpu backend on the GPU of this machine, on a synthetic model that exists in memory alone: random
 // weights of a preset's shape, no files. `node src/lab/kernels/gpuBench.mjs --help` lists the options. Prints one line per result.
-
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { median } from '../harness/quantiles.mjs'
+import { upperMedian } from '../../../dist/base/median.js'
 import { syntheticModel } from '../harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
@@ -73,7 +72,7 @@ for (const length of args.prompt.split(',').map(Number)) {
   backend.resetProfile()
   const times = []
   for (let i = 0; i < PROMPTS; i++) times.push(await prefill(prompt))
-  const ms = median(times)
+  const ms = upperMedian(times)
   console.log(`prefill ${length} tokens: ${ms.toFixed(1)} ms, ${((length * 1000) / ms).toFixed(0)} tok/s`)
   if (args.profile) printProfile('prefill', PROMPTS)
 }
@@ -87,7 +86,7 @@ for (let i = 0; i < count + 8; i++) {
   if (i >= 8) decodeTimes.push(performance.now() - start)
   token = output.argmax
 }
-const tokenMs = median(decodeTimes)
+const tokenMs = upperMedian(decodeTimes)
 console.log(
   `decode: ${tokenMs.toFixed(3)} ms median, ${(1000 / tokenMs).toFixed(1)} tok/s (mean ${mean(decodeTimes).toFixed(3)} ms)`,
 )
@@ -114,7 +113,7 @@ async function measureDrafts() {
     if (args.profile && turn === 0) backend.resetProfile()
   }
   for (const { guesses, times, tokens } of rounds) {
-    const ms = median(times).toFixed(3)
+    const ms = upperMedian(times).toFixed(3)
     const rate = (1000 * tokens) / (mean(times) * times.length)
     console.log(
       `rounds of ${guesses} guesses: ${ms} ms median (mean ${mean(times).toFixed(3)} ms), ${rate.toFixed(1)} tok/s (${args.accept} right, by dice)`,

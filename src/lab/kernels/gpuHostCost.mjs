@@ -8,7 +8,7 @@ import { performance } from 'node:perf_hooks'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { create, globals } from 'webgpu'
-import { median } from '../harness/quantiles.mjs'
+import { upperMedian } from '../../../dist/base/median.js'
 import { syntheticModel } from '../harness/syntheticModel.mjs'
 
 const { values: args } = parseArgs({
@@ -71,11 +71,11 @@ async function report(what, count, step) {
   }
   const times = []
   for (let i = 0; i < Number(args.batches); i++) times.push(await batch())
-  console.log(`${what}: ${Math.min(...times).toFixed(0)} us (median of batches ${median(times).toFixed(0)})`)
+  console.log(`${what}: ${Math.min(...times).toFixed(0)} us (median of batches ${upperMedian(times).toFixed(0)})`)
   const calls = await timeCalls(batch)
   for (const [name, list] of calls) {
     const perStep = list.length / (TIMED_BATCHES * (count + 3))
-    const each = median(list)
+    const each = upperMedian(list)
     const sum = (perStep * each).toFixed(0)
     console.log(`  ${name.padEnd(20)} ${perStep.toFixed(1).padStart(6)} x ${each.toFixed(2)} = ${sum} us`)
   }

@@ -7,9 +7,9 @@
 import path from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { parseArgs } from 'node:util'
+import { upperMedian } from '../../../dist/base/median.js'
 import { openModel } from '../../../dist/index.js'
 import { meanRate, shuffled } from '../harness/decodeTurns.mjs'
-import { median } from '../harness/quantiles.mjs'
 import { stealMeter } from '../harness/stealMeter.mjs'
 
 const { values: options, positionals } = parseArgs({
@@ -47,11 +47,11 @@ for (let round = 0; round < turns; round++) {
 console.log(`${turns} turns of ${turn} tokens each, in random order; steal: ${stolen()}`)
 for (const { name, rates } of sides) {
   const range = `${Math.min(...rates).toFixed(1)}–${Math.max(...rates).toFixed(1)}`
-  console.log(`${name}: median ${median(rates).toFixed(1)}, mean ${meanRate(rates).toFixed(1)} tok/s (${range})`)
+  console.log(`${name}: median ${upperMedian(rates).toFixed(1)}, mean ${meanRate(rates).toFixed(1)} tok/s (${range})`)
 }
 const [ours, ...peers] = sides
 const over = of => (of(ours.rates) / Math.max(...peers.map(({ rates }) => of(rates)))).toFixed(2)
-console.log(`ours over the peer's best: ${over(median)} by medians, ${over(meanRate)} by means`)
+console.log(`ours over the peer's best: ${over(upperMedian)} by medians, ${over(meanRate)} by means`)
 process.exit(0)
 
 async function openOurs() {

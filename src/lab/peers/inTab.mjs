@@ -13,7 +13,7 @@ import { dirname, extname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { chromium } from 'playwright-core'
-import { median } from '../harness/quantiles.mjs'
+import { upperMedian } from '../../../dist/base/median.js'
 import { unpackChromium } from '../harness/unpackChromium.mjs'
 
 const repository = join(dirname(fileURLToPath(import.meta.url)), '../../..')
@@ -161,7 +161,7 @@ async function visit(name, prompts) {
 
 const letters = 'abcdefghijklmnopqrstuvwxyz'
 const text = length => Array.from({ length }, () => letters[Math.floor(Math.random() * 26)]).join('')
-const rate = (runs, what) => median(runs.map(run => run[`${what}Tokens`] / run[`${what}Seconds`]))
+const rate = (runs, what) => upperMedian(runs.map(run => run[`${what}Tokens`] / run[`${what}Seconds`]))
 const megabytes = bytes => (bytes / 1e6).toFixed(1)
 const visits = []
 for (let round = 1; round <= Number(options.rounds); round++) {
@@ -185,7 +185,7 @@ for (let round = 1; round <= Number(options.rounds); round++) {
 for (const name of ['wllama', 'moeflux']) {
   const own = visits.filter(result => result.name === name)
   if (own.length === 0) continue
-  const of = read => median(own.map(read)).toFixed(2)
+  const of = read => upperMedian(own.map(read)).toFixed(2)
   console.log(
     `${name}: open ${of(v => v.openSeconds)} s, first token ${of(v => v.runs[0].promptSeconds)} s, together ` +
       `${of(v => v.openSeconds + v.runs[0].promptSeconds)} s, prompt ${of(v => rate(v.runs.slice(1), 'prompt'))}, ` +

@@ -14,7 +14,7 @@ import { homedir } from 'node:os'
 import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { median } from '../harness/quantiles.mjs'
+import { upperMedian } from '../../../dist/base/median.js'
 
 const here = dirname(fileURLToPath(import.meta.url))
 const { values: options, positionals } = parseArgs({
@@ -149,6 +149,6 @@ try {
   if (device) execFileSync('losetup', ['-d', device])
 }
 for (const what of ['prefill', 'decode']) {
-  const of = side => median(rows.map(row => row[side]?.[what] ?? 0))
+  const of = side => upperMedian(rows.map(row => row[side]?.[what] ?? 0))
   console.log(`${what}: ours ${show(of('ours'))}, peer ${show(of('peer'))} tok/s: ${show(of('ours') / of('peer'))}×`)
 }

@@ -3,7 +3,7 @@
 // line for a processor: on a machine with too much to do, that and not the program is slow. Linux alone tells these from
 // outside.
 import { readdirSync, readFileSync } from 'node:fs'
-import { median } from '../harness/quantiles.mjs'
+import { upperMedian } from '../../../dist/base/median.js'
 import { processorWaitMs } from './processorWait.mjs'
 
 const MIB = 2 ** 20
@@ -55,7 +55,7 @@ export class Gauges {
     return Object.fromEntries(
       Object.entries(TOLERANCE).map(([name, { share, more, moreWhenShort = more }]) => {
         const room = this.#samples.length < LONG_SECONDS ? moreWhenShort : more
-        const [second, last] = [part(1), part(3)].map(samples => median(samples.map(sample => sample[name])) ?? 0)
+        const [second, last] = [part(1), part(3)].map(samples => upperMedian(samples.map(sample => sample[name])) ?? 0)
         const peak = Math.max(...this.#samples.map(sample => sample[name]))
         return [name, { second, last, peak, isFlat: quarter === 0 || last <= second * (1 + share) + room }]
       }),
