@@ -1,48 +1,54 @@
-// A binary heap of slots, lowest first by an order that its owner knows. Who changes a slot's place in that order says so
-// (`moved`, or `rebuild` for many).
+// A binary heap of whole numbers, first first by an order that its owner knows. The owner reports what changes an item's position
+// in that order (`moved`, or `rebuild` for many).
 
-export type SlotOrder = (a: number, b: number) => boolean // whether a comes before b
-
-export class SlotHeap {
+export class Heap {
   private readonly heap: number[] = []
 
+  /** `places` [items]: index of each item in its heap, for heaps that share their items; null: no `remove` and no `moved`. */
   constructor(
-    private readonly before: SlotOrder,
-    /** Index of each slot in its heap: heaps that share their slots share it. */
-    private readonly place: Int32Array, // [slots]
+    private readonly before: (a: number, b: number) => boolean,
+    private readonly places: Int32Array | null,
   ) {}
 
-  /** Those that are in it, in no order that helps others. */
-  get slots(): readonly number[] {
+  /** All items, in no useful order. */
+  get items(): readonly number[] {
     return this.heap
   }
 
-  add(slot: number): void {
-    this.heap.push(slot)
-    this.rise(this.heap.length - 1, slot)
+  add(item: number): void {
+    this.heap.push(item)
+    this.rise(this.heap.length - 1, item)
   }
 
-  remove(slot: number): void {
-    const at = this.place[slot]
+  /** Removes the first item; undefined: there is none. */
+  take(): number | undefined {
+    const first = this.heap[0]
     const last = this.heap.pop() as number
-    if (last === slot) return
+    if (this.heap.length > 0) this.sink(0, last)
+    return first
+  }
+
+  remove(item: number): void {
+    const at = this.placeOf(item)
+    const last = this.heap.pop() as number
+    if (last === item) return
     this.put(at, last)
     this.moved(last)
   }
 
-  /** The slot's place in the order has changed. */
-  moved(slot: number): void {
-    this.rise(this.place[slot], slot)
-    this.sink(this.place[slot], slot)
+  /** The item's position in the order has changed. */
+  moved(item: number): void {
+    this.rise(this.placeOf(item), item)
+    this.sink(this.placeOf(item), item)
   }
 
-  /** The order of many slots has changed. */
+  /** The order of many items has changed. */
   rebuild(): void {
     for (let at = (this.heap.length >> 1) - 1; at >= 0; at--) this.sink(at, this.heap[at])
   }
 
-  /** The first slot that may be taken; -1 where there is none. Only those that may not are stepped over, and they are few. */
-  lowest(mayTake: (slot: number) => boolean, at = 0): number {
+  /** The first item that `mayTake` allows; -1: there is none. Steps over the others, which must be few. */
+  lowest(mayTake: (item: number) => boolean, at = 0): number {
     if (at >= this.heap.length) return -1
     if (mayTake(this.heap[at])) return this.heap[at]
     const left = this.lowest(mayTake, 2 * at + 1)
@@ -51,32 +57,36 @@ export class SlotHeap {
     return this.before(right, left) ? right : left
   }
 
-  private rise(from: number, slot: number): void {
+  private rise(from: number, item: number): void {
     let at = from
     while (at > 0) {
       const parent = (at - 1) >> 1
-      if (!this.before(slot, this.heap[parent])) break
+      if (!this.before(item, this.heap[parent])) break
       this.put(at, this.heap[parent])
       at = parent
     }
-    this.put(at, slot)
+    this.put(at, item)
   }
 
-  private sink(from: number, slot: number): void {
+  private sink(from: number, item: number): void {
     let at = from
     for (;;) {
       let child = 2 * at + 1
       if (child >= this.heap.length) break
       if (child + 1 < this.heap.length && this.before(this.heap[child + 1], this.heap[child])) child++
-      if (!this.before(this.heap[child], slot)) break
+      if (!this.before(this.heap[child], item)) break
       this.put(at, this.heap[child])
       at = child
     }
-    this.put(at, slot)
+    this.put(at, item)
   }
 
-  private put(at: number, slot: number): void {
-    this.heap[at] = slot
-    this.place[slot] = at
+  private put(at: number, item: number): void {
+    this.heap[at] = item
+    if (this.places !== null) this.places[item] = at
+  }
+
+  private placeOf(item: number): number {
+    return (this.places as Int32Array)[item]
   }
 }

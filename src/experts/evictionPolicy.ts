@@ -3,7 +3,7 @@
 //
 // `lru` forgets the least recently used. `lrfu` mixes recency and frequency: it evicts the expert whose next use is
 // expected latest, by its rate of use (evictionPolicy.ts) and by how many layers away its turn is.
-import { SlotHeap } from '../base/heap.js'
+import { Heap } from '../base/heap.js'
 
 export type PolicyName = 'lru' | 'lrfu'
 
@@ -99,7 +99,7 @@ class LrfuPolicy implements EvictionPolicy {
   private readonly offered: Uint8Array // [slots], 1: goes first
   private readonly first = new Set<number>() // slots of those
   private readonly score: Float64Array // [slots], what the heaps order by
-  private readonly heaps: readonly SlotHeap[] // [layers]
+  private readonly heaps: readonly Heap[] // [layers]
   private readonly orderedAt: Int32Array // [layers], step in which the heap was put in order
 
   constructor(
@@ -115,7 +115,7 @@ class LrfuPolicy implements EvictionPolicy {
     const place = new Int32Array(shape.slots)
     const before = (a: number, b: number) =>
       this.score[a] < this.score[b] || (this.score[a] === this.score[b] && this.key[a] < this.key[b])
-    this.heaps = Array.from({ length: shape.layers }, () => new SlotHeap(before, place))
+    this.heaps = Array.from({ length: shape.layers }, () => new Heap(before, place))
     this.orderedAt = new Int32Array(shape.layers)
   }
 
@@ -156,7 +156,7 @@ class LrfuPolicy implements EvictionPolicy {
     let bestWait = -1
     for (let ahead = this.layers; ahead >= 1; ahead--) {
       const other = (layer + ahead) % this.layers
-      if (this.heaps[other].slots.length === 0) continue
+      if (this.heaps[other].items.length === 0) continue
       const slot = this.ordered(other).lowest(mayEvict)
       if (slot < 0) continue
       const wait = waitFor(this.score[slot]) + ahead / this.layers
@@ -190,11 +190,11 @@ class LrfuPolicy implements EvictionPolicy {
     this.heaps[layer].moved(slot)
   }
 
-  private ordered(layer: number): SlotHeap {
+  private ordered(layer: number): Heap {
     const heap = this.heaps[layer]
     if (this.orderedAt[layer] === this.rates.step) return heap
     this.orderedAt[layer] = this.rates.step
-    for (const slot of heap.slots) this.score[slot] = this.rateOf(slot)
+    for (const slot of heap.items) this.score[slot] = this.rateOf(slot)
     heap.rebuild()
     return heap
   }

@@ -1,9 +1,12 @@
 // Everything that may come next from some places in a grammar: follows whatever takes no byte. Nodes are taken in the
 // program's order, outer ones first, so that a node is entered once with all that may come after it, however many ways
 // lead to it: a closure costs no more than the grammar is large, beside what lies on the stacks.
-import { SmallestFirst } from '../../base/smallestFirst.js'
+import { Heap } from '../../base/heap.js'
 import { NodeKind, type Program, UNBOUNDED } from './program.js'
 import { BOTTOM, type Cell, type Item, SPAN, type StackSet, type StackTables } from './stackTables.js'
+
+/** Nodes are numbered in the program's order. */
+const isBefore = (node: number, other: number): boolean => node < other
 
 export class Closure {
   private readonly tops = new Map<Item, StackSet[]>() // what takes a byte, and all that lies below each
@@ -12,7 +15,7 @@ export class Closure {
   private readonly items: Item[] = [] // to be followed, each on top of its set
   private readonly belowItems: StackSet[] = []
   private readonly waiting = new Map<number, StackSet[]>() // nodes to be entered
-  private readonly order = new SmallestFirst()
+  private readonly order = new Heap(isBefore, null)
 
   constructor(
     private readonly tables: StackTables,
