@@ -2,6 +2,7 @@
 // a file from another model, a torn write or a flipped bit is refused and never served. The body may be compact: keys and
 // values in 16 bits, the recurrent state always as it is. Byte layout in docs/formats.md. Touches no files itself.
 import { SnapshotError } from '../base/errors.js'
+import { sha256 } from '../base/sha256.js'
 import { layerKind, type ModelConfig } from '../model/config.js'
 import { float16ToFloat32, float32ToFloat16, narrowToBfloat16, widenFloats } from '../model/floats.js'
 import { convStateSize, kvRowSize, recurrentStateSize } from '../model/sizes.js'
@@ -46,7 +47,7 @@ export async function encodeEnvelope(
   out.set(new Uint8Array(tokens.buffer), HEADER_BYTES + pad4(fingerprint.length))
   out.set(bytesOf(logits), bodyStart - 4 * logits.length)
   out.set(bodyBytes, bodyStart)
-  out.set(await checksum(out.subarray(0, checkedBytes)), checkedBytes)
+  out.set(await sha256(out.subarray(0, checkedBytes)), checkedBytes)
   return out
 }
 
@@ -77,7 +78,7 @@ export async function decodeEnvelope(
     const want = checkedBytes + CHECKSUM_BYTES
     throw new SnapshotError('TrailingBytes', `${bytes.length - want} bytes too many`, { got: bytes.length, want })
   }
-  const sum = await checksum(bytes.subarray(0, checkedBytes))
+  const sum = await sha256(bytes.subarray(0, checkedBytes))
   if (!sum.every((byte, i) => byte === bytes[checkedBytes + i])) {
     throw new SnapshotError('BadChecksum', 'the state file is damaged')
   }
@@ -174,10 +175,6 @@ function lengthOf(snapshot: Uint8Array, config: ModelConfig): number {
 function compactSize(config: ModelConfig, length: number): number {
   const perToken = snapshotSize(config, 1) - snapshotSize(config, 0)
   return snapshotSize(config, length) - (length * perToken) / 2
-}
-
-async function checksum(bytes: Uint8Array): Promise<Uint8Array> {
-  return new Uint8Array(await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>))
 }
 
 function needSize(got: number, need: number) {

@@ -2,8 +2,8 @@
 // answered before. A JSON value under a key that only a hash is shown of. Says its own name and ends with a checksum, as
 // states do. Unlike them it may be written again with another value: the last one counts.
 import { SnapshotError } from '../base/errors.js'
+import { hex, sha256 } from '../base/sha256.js'
 import type { PrefixStore } from './prefixStore.js'
-import { hex, sha256 } from './stateNames.js'
 
 const KIND = 'moeflux note'
 const VERSION = 1

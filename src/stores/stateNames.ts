@@ -1,5 +1,6 @@
 // How the objects of a state are named: by a hash over the model, the scope and all tokens up to the object's end. So two
 // conversations that begin alike share the pages of their beginning, and nobody finds what another model or scope wrote.
+import { hex, sha256 } from '../base/sha256.js'
 
 /** Tokens of a page of keys and values, in the store. Part of the format. */
 export const STORED_PAGE_TOKENS = 128
@@ -56,12 +57,4 @@ async function extend(before: Uint8Array, tokens: readonly number[]): Promise<Ui
   bytes.set(before)
   bytes.set(new Uint8Array(Uint32Array.from(tokens).buffer), before.length)
   return await sha256(bytes)
-}
-
-export async function sha256(bytes: Uint8Array): Promise<Uint8Array> {
-  return new Uint8Array(await crypto.subtle.digest('SHA-256', bytes as Uint8Array<ArrayBuffer>))
-}
-
-export function hex(bytes: Uint8Array): string {
-  return Array.from(bytes, byte => byte.toString(16).padStart(2, '0')).join('')
 }

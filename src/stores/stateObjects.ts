@@ -3,11 +3,11 @@
 // layout in docs/formats.md.
 import type { KvPart, StateImport } from '../backends/backend.js'
 import { SnapshotError } from '../base/errors.js'
+import { sha256 } from '../base/sha256.js'
 import { needFinite, type StateReader } from '../engine/snapshot.js'
 import type { ModelConfig } from '../model/config.js'
 import { narrowToBfloat16, widenFloats } from '../model/floats.js'
 import { convStateSize, kvRowSize, layersOfKind, recurrentStateSize } from '../model/sizes.js'
-import { sha256 } from './stateNames.js'
 
 /** How keys and values are kept: as they are, or rounded to 16 bits. */
 export type StoredBody = 'f32' | 'bf16'

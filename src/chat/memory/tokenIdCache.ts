@@ -1,5 +1,5 @@
 // Token ids of conversations in which the model wrote some text with other tokens than encoding it would give, by that text.
-import { hex, sha256 } from '../../stores/stateNames.js'
+import { hex, sha256 } from '../../base/sha256.js'
 import type { StoreWait } from '../../stores/storeWait.js'
 import type { RenderedChat } from '../../text/template/chatRenderer.js'
 import type { Section } from '../../text/tokenizer/encoder.js'

@@ -1,5 +1,6 @@
 // A name for a model's weights and shapes that is the same wherever equal bytes lie: snapshots carry it, so that the
 // state of one model is never loaded into another. With checksums it is a hash of them; without, of samples.
+import { hex, sha256 } from '../../base/sha256.js'
 import type { ModelConfig } from '../../model/config.js'
 import type { StoredTensors } from '../../model/resolveTensors.js'
 import type { ByteSource } from '../source.js'
@@ -31,7 +32,7 @@ export async function fingerprintOf(parts: FingerprintParts): Promise<string> {
       lines.push(`${names[i + 1]} ${file.size} ${await sampleHash(file, 1)}`)
     }
   }
-  return sha256(new TextEncoder().encode(lines.join('\n')))
+  return hex(await sha256(new TextEncoder().encode(lines.join('\n'))))
 }
 
 /** What the state of a sequence depends on. The order of the fields is part of every fingerprint there is. */
@@ -77,13 +78,7 @@ export async function sampleHash(source: ByteSource, count: number): Promise<str
     const offset = count === 1 ? 0 : Math.floor(((source.size - window) * i) / (count - 1))
     await source.read(offset, bytes.subarray(i * window, (i + 1) * window))
   }
-  return sha256(bytes)
-}
-
-/** Through the web's own crypto, which Node and browsers share. */
-export async function sha256(bytes: Uint8Array<ArrayBuffer>): Promise<string> {
-  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes))
-  return Array.from(digest, byte => byte.toString(16).padStart(2, '0')).join('')
+  return hex(await sha256(bytes))
 }
 
 function byName(a: readonly [string, unknown], b: readonly [string, unknown]): number {

@@ -2,6 +2,7 @@
 // shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
 // Where it has them by blocks, whoever reads weights through what is opened here gets them compared.
 import { FormatError, ModelNotFoundError, messageOf, OptionError, TensorError } from '../../base/errors.js'
+import { hex, sha256 } from '../../base/sha256.js'
 import { type ModelConfig, parseConfig, withDraftHead } from '../../model/config.js'
 import { defaultExpertFormats, type ExpertTables, expertLayouts, expertParts } from '../../model/expertLayout.js'
 import { resolveTensors } from '../../model/resolveTensors.js'
@@ -11,7 +12,7 @@ import type { ByteSource, Folder } from '../source.js'
 import { checkNesting } from '../strictJson.js'
 import { type BlockChecksums, type BlockShape, parseChecksums } from './blockChecksums.js'
 import { CheckedSource } from './checkedSource.js'
-import { fingerprintOf, sha256 } from './fingerprint.js'
+import { fingerprintOf } from './fingerprint.js'
 import { type Manifest, type Metadata, parseManifest, parseMetadata } from './manifest.js'
 import type { ExpertFiles, PackedModel } from './packedModel.js'
 import {
@@ -106,7 +107,7 @@ export async function readChecksums(
     }
     const bytes = new Uint8Array(source.size)
     await source.read(0, bytes)
-    if ((await sha256(bytes)) !== want.sha256) {
+    if (hex(await sha256(bytes)) !== want.sha256) {
       source.forget?.(0, source.size)
       throw new FormatError('CHECKSUM_MISMATCH', source.name, 'does not match its own checksum: the file is damaged')
     }

@@ -3,7 +3,7 @@
 // other models go first, those not used for longest; after that nothing more is stored, which is told once. What the
 // bytes mean, and where they come from, is not known here.
 import { messageOf, OptionError } from '../../base/errors.js'
-import { sha256 } from '../packed/fingerprint.js'
+import { hex, sha256 } from '../../base/sha256.js'
 import { ReadOnlyRecords, type RecordStore, WritableRecords } from './recordStore.js'
 import { openSyncAccess } from './syncAccess.js'
 import { xxHash32 } from './xxHash.js'
@@ -46,7 +46,7 @@ export class ModelCache {
   static async open(url: string, onNotice: (line: string) => void): Promise<ModelCache> {
     const root = await navigator.storage.getDirectory()
     const models = await root.getDirectoryHandle(ROOT, { create: true })
-    const name = await folderName(url)
+    const name = await cacheFolderName(url)
     const release = await takeLock(name, LOCK_PATIENCE_MS)
     try {
       const folder = await models.getDirectoryHandle(name, { create: true })
@@ -182,8 +182,9 @@ export class ModelCache {
   }
 }
 
-async function folderName(url: string): Promise<string> {
-  return (await sha256(new TextEncoder().encode(url))).slice(0, 24)
+/** Name of a model's folder in the storage of browsers. */
+export async function cacheFolderName(url: string): Promise<string> {
+  return hex(await sha256(new TextEncoder().encode(url))).slice(0, 24)
 }
 
 /** Names of model files as names of stored ones. */

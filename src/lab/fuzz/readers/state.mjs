@@ -1,5 +1,6 @@
 // States of sequences at rest: snapshots and the envelopes around them. What is refused must leave the context as it was,
 // and what is taken must be something that the model can go on from.
+import { sha256 } from '#moeflux/base/sha256.js'
 import { checkSnapshot, decodeLayers } from '#moeflux/engine/snapshot.js'
 import { decodeEnvelope, encodeEnvelope } from '#moeflux/engine/snapshotEnvelope.js'
 import { openModel } from '#moeflux/index.js'
@@ -31,7 +32,7 @@ export async function stateReaders(folder) {
         const broken = brokenBytes(random.pick(envelopes), random, [0, 4, 8, 12, 16, 20, 24, 28])
         if (broken.length <= CHECKSUM_BYTES || random.chance(0.2)) return broken
         const end = broken.length - CHECKSUM_BYTES
-        broken.set(new Uint8Array(await crypto.subtle.digest('SHA-256', broken.subarray(0, end))), end)
+        broken.set(await sha256(broken.subarray(0, end)), end)
         return broken
       },
       async read(bytes) {
