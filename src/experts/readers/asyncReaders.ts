@@ -3,6 +3,7 @@
 // run. The asker is a compute thread that blocks (shared memory), or this very thread between two layers (plain memory).
 // Caching is the sources' business.
 import { ChecksumError } from '../../base/errors.js'
+import { now } from '../../base/now.js'
 import { readPatiently } from '../../files/readRetries.js'
 import type { ByteSource } from '../../files/source.js'
 import { type ReadRequest, ReadRing } from './readRing.js'
@@ -148,9 +149,4 @@ function failureCode(error: unknown): string {
   const { code, status, name } = error as { code?: unknown; status?: unknown; name?: string }
   if (typeof status === 'number') return `HTTP_${status}`
   return typeof code === 'string' ? code : (name ?? 'UNKNOWN')
-}
-
-// The same clock on every thread.
-function now(): number {
-  return performance.timeOrigin + performance.now()
 }

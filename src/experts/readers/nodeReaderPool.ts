@@ -7,14 +7,12 @@
 import { ReadError } from '../../base/errors.js'
 import { type NodeReaders, type ReaderOptions, startNodeReaders } from './nodeReaders.js'
 import type { ReadTotals } from './readCounters.js'
-import { failureText, ReadRing, readState } from './readRing.js'
+import { failureText, type ReadPriority, ReadRing, readState } from './readRing.js'
 
 export type ReaderPoolOptions = Omit<ReaderOptions, 'entries' | 'onAnswer' | 'onLost'> & {
   /** Reads under way or queued at once; more wait their turn here. */
   readonly depth?: number
 }
-
-export type ReadPriority = 'demand' | 'prefetch'
 
 interface Asked {
   readonly file: number

@@ -7,10 +7,12 @@
 // The life of an entry: idle → queued → reading → done or failed → idle. Only the asker makes it queued and idle again;
 // the step from queued to reading is a compare-and-swap, so that a read that still waits can be called off, or be put
 // into the demand ring as well, and is yet read once: whoever comes second finds it no longer queued.
-
 import { noReads, ReadCounters, type ReadTotals } from './readCounters.js'
 
 export const readState = { idle: 0, queued: 1, reading: 2, done: 3, failed: 4 } as const
+
+/** Readers take demands first. */
+export type ReadPriority = 'demand' | 'prefetch'
 
 export interface ReadRequest {
   readonly file: number

@@ -1,6 +1,7 @@
 // What a reader thread does all its life: take the next entry, read it into shared memory, answer. The same on every
 // platform; `read` is the platform's. Transient faults are retried here, a bounded number of times; what remains is
 // recorded in the entry for the asker to report.
+import { now } from '../../base/now.js'
 import { ReadTries } from '../../files/readRetries.js'
 import type { ReadFailure, ReadRequest, ReadRing } from './readRing.js'
 
@@ -72,11 +73,6 @@ function serve(
     got = 0 // what came before a fault is not trusted
   }
   ring.readEnds(entry, reader, failure ? 0 : size, began, now(), failure)
-}
-
-// The same clock on every thread.
-function now(): number {
-  return performance.timeOrigin + performance.now()
 }
 
 function sleep(ms: number): void {

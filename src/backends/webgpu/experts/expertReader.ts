@@ -1,10 +1,9 @@
 // Reads experts from any byte source into memory that the upload uses. Where the bytes go after that is the caller's
 // business.
 import { ReadMeter, type ReadTotals } from '../../../experts/readers/readCounters.js'
+import type { ReadPriority } from '../../../experts/readers/readRing.js'
 import type { ExpertFiles } from '../../../files/packed/packedModel.js'
 import { readPatiently } from '../../../files/readRetries.js'
-
-export type ReadPriority = 'demand' | 'prefetch'
 
 export interface ExpertReader {
   /** Fills `target` with the expert's record; rejects after all retries. */

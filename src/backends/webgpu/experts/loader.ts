@@ -4,12 +4,12 @@
 // tests try every order of events.
 import { messageOf } from '../../../base/errors.js'
 import type { ExpertCache } from '../../../experts/expertCache.js'
+import type { ReadPriority } from '../../../experts/readers/readRing.js'
 import type { SlotLife } from '../../../experts/slotLife.js'
 import { type ReadFault, type ReadOrders, readFault, type StreamerCore } from '../../../experts/streamerCore.js'
 import { bufferUsage, mapMode } from '../../../gpu/device/gpuFlags.js'
 import { createChecked } from '../../../gpu/device/gpuMemory.js'
 import { storageBuffer } from '../../../gpu/device/kernel.js'
-import type { ReadPriority } from './expertReader.js'
 
 export interface StagedReadActions {
   /** Fills a staging buffer with an expert's bytes. */
