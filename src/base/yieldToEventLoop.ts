@@ -1,9 +1,9 @@
-// Lets the event loop run during long computation on the main thread, without giving up time when it ran just now.
+// Lets the event loop run during long work on the thread that it runs on.
 
-const PAUSE_AFTER_MS = 8
+const YIELD_AFTER_MS = 8 // not measured
 
-/** Resolves once everything that is ready now has had its turn. Timers would wait for a millisecond or four. */
-export function nextTurn(): Promise<void> {
+/** Resolves after every event that is ready now. Timers would wait for 1 to 4 ms. */
+export function yieldToEventLoop(): Promise<void> {
   return new Promise(resolve => {
     if (typeof setImmediate === 'function') {
       setImmediate(resolve)
@@ -21,10 +21,10 @@ export function nextTurn(): Promise<void> {
 export class Breather {
   private last = performance.now()
 
-  /** Call often: gives way only where the last pause is some milliseconds ago. */
-  async pause(): Promise<void> {
-    if (performance.now() - this.last < PAUSE_AFTER_MS) return
-    await nextTurn()
+  /** Call often: yields if the last time is some milliseconds ago. */
+  async maybeYield(): Promise<void> {
+    if (performance.now() - this.last < YIELD_AFTER_MS) return
+    await yieldToEventLoop()
     this.last = performance.now()
   }
 }

@@ -6,7 +6,7 @@
 import type { Backend, DraftRequest, SequenceState, StepOptions, StepOutput, StepRun } from '../backends/backend.js'
 import { ClosedError } from '../base/errors.js'
 import { joinSignals } from '../base/joinSignals.js'
-import { nextTurn } from '../base/yieldToEventLoop.js'
+import { yieldToEventLoop } from '../base/yieldToEventLoop.js'
 import type { DraftGovernor } from './draftGovernor.js'
 import type { EngineMonitor } from './engineMonitor.js'
 
@@ -110,7 +110,7 @@ export class Scheduler {
   private async run() {
     for (;;) {
       // Whoever got a token in the last step asks for the next one now, so that it is in the coming step.
-      await nextTurn()
+      await yieldToEventLoop()
       const exclusive = this.exclusives.shift()
       if (exclusive) await exclusive.run()
       if (this.guesses.length > 0) {

@@ -1,7 +1,7 @@
 // A server-sent event stream over a generator of messages. Pull-driven: nothing is produced while the client does not
 // read, and a client that reads nothing for too long is cut off. While the next message takes its time, comments keep
 // the connection alive. When the client goes, the work behind the messages is cancelled.
-import { otherWork } from '../../server/otherWork.js'
+import { yieldToEventLoop } from '../../base/yieldToEventLoop.js'
 
 export interface ServerSentEvent {
   readonly event?: string
@@ -74,7 +74,7 @@ function eventBytes(
   options.onComment?.(() => hurry())
   const nextPiece = async (): Promise<string | null> => {
     if (unsent !== null) {
-      await otherWork()
+      await yieldToEventLoop()
       const { done, value } = unsent.next()
       if (!done) return value
       unsent = null

@@ -1,6 +1,6 @@
 // A JSON response: at once where it is small, else in pieces between which everything else gets its turn.
 import type { Context } from 'hono'
-import { otherWork } from '../../server/otherWork.js'
+import { yieldToEventLoop } from '../../base/yieldToEventLoop.js'
 
 export function jsonAnswer(c: Context, value: unknown): Response {
   const pieces = jsonPieces(value)
@@ -12,7 +12,7 @@ export function jsonAnswer(c: Context, value: unknown): Response {
   const body = new ReadableStream<Uint8Array>({
     start: controller => controller.enqueue(utf8.encode(first)),
     async pull(controller) {
-      await otherWork()
+      await yieldToEventLoop()
       controller.enqueue(utf8.encode(next.value as string))
       next = pieces.next()
       if (next.done) controller.close()

@@ -3,7 +3,7 @@
 // room for.
 import type { Context } from 'hono'
 import type { z } from 'zod'
-import { otherWork } from '../../server/otherWork.js'
+import { yieldToEventLoop } from '../../base/yieldToEventLoop.js'
 import { ApiError } from './apiError.js'
 import type { BodyRoom } from './bodyBudget.js'
 import { JsonError, type JsonLimits, JsonReader } from './jsonReader.js'
@@ -52,7 +52,7 @@ export async function readBody<T>(
       }
       reader.push(decoded(utf8, chunk))
       // Pieces that are there already would all be read before anything else is looked at.
-      await otherWork()
+      await yieldToEventLoop()
     }
     reader.push(decoded(utf8))
     return { request: validated(reader.end(), schema), release }

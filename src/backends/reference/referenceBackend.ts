@@ -360,7 +360,7 @@ class ReferenceBackend implements Backend {
 
   private async endPhase(name: string, signal?: AbortSignal) {
     this.seconds[name] = (this.seconds[name] ?? 0) + (performance.now() - this.phaseStart) / 1000
-    await this.breather.pause()
+    await this.breather.maybeYield()
     signal?.throwIfAborted()
     this.phaseStart = performance.now()
   }

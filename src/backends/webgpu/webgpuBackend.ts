@@ -1,7 +1,7 @@
 // The webgpu backend: the same code in Node (Dawn) and in browsers. Owns the device, the resident weights, the expert
 // slots and the sequences' state; a step plans runs, lets a pass evaluate them and commits at the very end.
 import { ClosedError, type DeviceLostError, MoefluxError, NonFiniteError } from '../../base/errors.js'
-import { nextTurn } from '../../base/yieldToEventLoop.js'
+import { yieldToEventLoop } from '../../base/yieldToEventLoop.js'
 import { addReads } from '../../experts/readers/readCounters.js'
 import type { StreamerStats } from '../../experts/streamerCore.js'
 import type { PackedModel } from '../../files/packed/packedModel.js'
@@ -187,7 +187,7 @@ export class WebgpuBackend implements Backend, SequenceHome {
   private async explain(error: unknown): Promise<unknown> {
     if (this.closed) return new ClosedError('model')
     // A command that failed with the device may be heard of before the device's end is.
-    if (!(error instanceof MoefluxError)) await nextTurn()
+    if (!(error instanceof MoefluxError)) await yieldToEventLoop()
     try {
       this.opened.check()
     } catch (lost) {

@@ -4,7 +4,7 @@ import type { SequenceState } from '#moeflux/backends/backend.js'
 import type { TeamGovernor } from '#moeflux/backends/wasm/teamGovernor.js'
 import type { WasmBackend } from '#moeflux/backends/wasm/wasmBackend.js'
 import type { GatePlace, StepGate } from '#moeflux/backends/wasm/workers/stepGate.js'
-import { nextTurn } from '#moeflux/base/yieldToEventLoop.js'
+import { yieldToEventLoop } from '#moeflux/base/yieldToEventLoop.js'
 import { readState } from '#moeflux/experts/readers/readRing.js'
 
 export interface GatedWasm {
@@ -47,7 +47,7 @@ export async function othersWait({ backend, threads }: GatedWasm, work: Promise<
   work.then(over, over)
   for (let turn = 0; turn < PATIENCE_TURNS && !isOver; turn++) {
     if (board.words.load(board.teamBase) >= threads - 1) return
-    await nextTurn()
+    await yieldToEventLoop()
   }
 }
 
@@ -56,7 +56,7 @@ async function readsOver({ backend }: GatedWasm): Promise<void> {
   const { ring } = backend.runtime
   if (!ring) return // no experts, no reads
   const isReading = () => Array.from({ length: ring.entries }, (_, i) => ring.state(i)).includes(readState.reading)
-  while (isReading()) await nextTurn()
+  while (isReading()) await yieldToEventLoop()
 }
 
 export const PROMPT = [3, 141, 59, 26, 5] // more rows than workers prepare for themselves

@@ -75,7 +75,7 @@ export class LocalCompute implements ComputePool {
     signal?.addEventListener('abort', abort)
     try {
       for (const halt of runJob(board, team, forward)) {
-        if (halt === 'layer') await this.breather.pause()
+        if (halt === 'layer') await this.breather.maybeYield()
         else if (feed) await this.expertsReady(feed, stopped)
       }
     } catch (cause) {
