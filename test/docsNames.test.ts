@@ -7,23 +7,15 @@ import { repository } from './support/models/packedFiles.js'
 const FOLDERS = ['src', 'test', 'scripts', 'docs', 'examples']
 const NAME = /`([\w./-]+\.(?:tsx?|wgsl|mjs|md))`/g
 
+const documents = ['README.md', 'CONTRIBUTING.md', ...filesIn('docs').filter(name => name.endsWith('.md'))]
+
 test('every file that a document names exists', () => {
-  const files = FOLDERS.flatMap(folder =>
-    readdirSync(join(repository, folder), { recursive: true, encoding: 'utf8' }).map(name => `/${folder}/${name}`),
-  ).map(name => name.replaceAll('\\', '/'))
-  const documents = [
-    'README.md',
-    'CONTRIBUTING.md',
-    ...readdirSync(join(repository, 'docs')).map(name => `docs/${name}`),
-  ]
-  const known = [...files, ...documents.map(name => `/${name}`)]
-  const missing = documents
-    .filter(name => name.endsWith('.md'))
-    .flatMap(document => {
-      const text = readFileSync(join(repository, document), 'utf8')
-      const names = [...text.matchAll(NAME)].map(([, name]) => name)
-      return names.filter(name => !known.some(file => file.endsWith(`/${name}`))).map(name => `${document}: ${name}`)
-    })
+  const known = [...FOLDERS.flatMap(filesIn), ...documents].map(name => `/${name}`)
+  const missing = documents.flatMap(document => {
+    const text = readFileSync(join(repository, document), 'utf8')
+    const names = [...text.matchAll(NAME)].map(([, name]) => name)
+    return names.filter(name => !known.some(file => file.endsWith(`/${name}`))).map(name => `${document}: ${name}`)
+  })
   expect(missing).toEqual([])
 })
 
@@ -54,10 +46,7 @@ test.each([
 })
 
 test('every link between documents leads to a file, and to a heading where it names one', () => {
-  const pages = ['README.md', 'CONTRIBUTING.md', ...readdirSync(join(repository, 'docs')).map(name => `docs/${name}`)]
-  const texts = new Map(
-    pages.filter(name => name.endsWith('.md')).map(name => [name, readFileSync(join(repository, name), 'utf8')]),
-  )
+  const texts = new Map(documents.map(name => [name, readFileSync(join(repository, name), 'utf8')]))
   const anchor = (heading: string) =>
     heading
       .toLowerCase()
@@ -74,3 +63,9 @@ test('every link between documents leads to a file, and to a heading where it na
   )
   expect(broken).toEqual([])
 })
+
+/** Paths of the files below a folder, with slashes. */
+function filesIn(folder: string): string[] {
+  const names = readdirSync(join(repository, folder), { recursive: true, encoding: 'utf8' })
+  return names.map(name => `${folder}/${name}`.replaceAll('\\', '/'))
+}

@@ -1,5 +1,5 @@
-// The picture of the rooms in docs/architecture.md, held against the imports of every file, types too: bytes at rest come first,
-// people last. A file imports from its own room and from rooms before it; people's rooms come in by a door.
+// The picture of the rooms in docs/dev/architecture.md, held against the imports of every file, types
+// too. A file imports from its own room and from rooms before it; apps come in by a door.
 import { readdirSync, readFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { expect, test } from 'vitest'

@@ -1,7 +1,7 @@
 // Tokens that a head for drafts may guess. Logits of a whole vocabulary of 250,000 are most of what a guess costs a processor, and few
 // of them ever win: vocabularies are made by joining the most frequent pieces first, so that low ids are frequent tokens, and of the
 // others a text mostly repeats those that it has had already. A token that is left out is not guessed; texts stay the same. How much of
-// texts that covers: docs/performance-log.md. Pure.
+// texts that covers: performance-log.md. Pure.
 
 /** The first so many tokens of a vocabulary that is half as large again, at least. */
 const COMMON_TOKENS = 65_536

@@ -231,7 +231,7 @@ interface RateTuning {
   readonly meanShare: number // of the mean rate, added to every expert's
 }
 
-/** Chosen by replaying traces (docs/performance-log.md). */
+/** Chosen by replaying traces (performance-log.md). */
 export const defaultTuning: RateTuning = { shortHalfLife: 4, longHalfLife: 64, shortShare: 0.3, meanShare: 2 }
 
 const LARGEST_UNIT = 2 ** 400

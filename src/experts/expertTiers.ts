@@ -43,10 +43,10 @@ export interface PromotionRule {
   readonly fillsPerStep?: number
 }
 
-/** A move takes time of the thread that leads the tokens: more of them win less than that (docs/performance-log.md). */
+/** A move takes time of the thread that leads the tokens: more of them win less than that (performance-log.md). */
 export const DEFAULT_FILLS_PER_STEP = 4
 
-/** Moves beside a token that a full GPU makes at most (docs/performance-log.md). */
+/** Moves beside a token that a full GPU makes at most (performance-log.md). */
 export const DEFAULT_MOVES_PER_STEP = 2
 
 const STEPS_BETWEEN_LOOKS = 16

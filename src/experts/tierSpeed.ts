@@ -4,7 +4,7 @@
 const TOKEN_MORE = 1 / 7 // what one more token of an expert takes, over the first: weights are read once
 const MOVE_UPLOADS = 2 // what a move costs: an upload, and a read of the one who leaves
 const LEAST_USES = 2
-const MOST_USES = 16 // a longer past does not tell more (docs/performance-log.md)
+const MOST_USES = 16 // a longer past does not tell more (performance-log.md)
 
 export interface TierSpeeds {
   readonly computeSeconds: number // of a token whose experts are all on the GPU

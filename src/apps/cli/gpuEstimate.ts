@@ -16,7 +16,7 @@ import {
 
 /** The largest buffer that kernels see on most GPUs. */
 const MAX_BUFFER_BYTES = 2 ** 31 - 4
-/** What a layer waits for the processors besides their work (docs/performance-log.md). */
+/** What a layer waits for the processors besides their work (performance-log.md). */
 const WAIT_SECONDS = 100e-6
 /** Threads that read, for both sides, and what threads take. */
 const READERS = 22

@@ -17,7 +17,7 @@ export function nodeHost(): WasmHost {
     processors: availableParallelism(),
     memory: () => availableMemory(),
     readers: readersFor,
-    threadBytes: { compute: 11e6, reader: 7.5e6 }, // measured, see docs/performance-log.md
+    threadBytes: { compute: 11e6, reader: 7.5e6 }, // measured, see performance-log.md
     loadKernels,
     startThread: startComputeThread,
     startReaders: (request, options) => {

@@ -150,7 +150,7 @@ function checkShapes(config: ModelConfig): void {
 
 // The ways in which the wasm backend can run a model, from the usual one to the thriftiest, each with what it takes of
 // memory besides experts and the state of tokens. Smaller chunks of a prompt need less scratch memory, fewer threads less
-// of everything; both give the same numbers, later. Measured sizes are in docs/performance-log.md.
+// of everything; both give the same numbers, later. Measured sizes are in performance-log.md.
 
 /** Compiled code, what lives between collections, and the thread that renders chats and encodes text. */
 export const PROGRAM_BYTES = 26e6

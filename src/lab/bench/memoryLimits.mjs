@@ -1,5 +1,5 @@
 // Benchmarks and answers under limits on memory, from plenty to far too little: each must work or say in words why not, and
-// none may be killed. Prints a table for docs/performance-log.md.
+// none may be killed. Prints a table for performance-log.md.
 //
 //   node src/lab/bench/memoryLimits.mjs [--synthetic a3b:4] [--prompt 2048] [SIZE …]
 import { join } from 'node:path'

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Both sides, the GPU alone and the processors alone, under one limit on memory: each way in a process and a control group of its
-// own, by turns. Prints a table for docs/performance-log.md. Another program has to fill up the GPU, or --gpu-memory says how small it is.
+// own, by turns. Prints a table for performance-log.md. Another program has to fill up the GPU, or --gpu-memory says how small it is.
 //
 //   node src/lab/bench/threeTiers.mjs [--synthetic a3b] [--limit 8GB] [--gpu-memory 5GB] [--rounds 2]
 import { fileURLToPath } from 'node:url'

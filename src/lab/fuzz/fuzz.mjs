@@ -1,5 +1,5 @@
 // Broken files for the readers, broken requests for the server: made from valid ones, by a seed, so that each can be made
-// again. Ends with exit code 1 and a line for each that was taken wrongly. See docs/hardening.md.
+// again. Ends with exit code 1 and a line for each that was taken wrongly. See hardening.md.
 //
 //   node src/lab/fuzz/fuzz.mjs [readers|requests] [--runs 10000] [--seed 1] [--only safetensors,config] [--json]
 //   node src/lab/fuzz/fuzz.mjs readers --seed 1 --only config --case 17     runs that one case and shows it

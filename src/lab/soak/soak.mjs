@@ -1,6 +1,6 @@
 // Many clients against `moeflux serve` for a long time, on a copy of the built-in model, with everything that goes wrong in
 // real life at once: half of them hang up, some send bombs, files are cut and restored, the snapshot store dies. Ends by
-// itself, with a report and exit code 0 where nothing was wrong. See docs/hardening.md.
+// itself, with a report and exit code 0 where nothing was wrong. See hardening.md.
 //
 //   node src/lab/soak/soak.mjs [--minutes 20] [--clients 64] [--threads 2] [--seed 1] [--json] [--without bomb,"cut files"]
 //   node src/lab/soak/soak.mjs --minutes 2 --requests 600    ends earlier, after so many, once all has gone wrong that can

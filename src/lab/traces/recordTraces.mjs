@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Records the traces that policies are chosen by (docs/performance-log.md): some hundred tokens of several kinds of text, from the
+// Records the traces that policies are chosen by (performance-log.md): some hundred tokens of several kinds of text, from the
 // built-in model.
 //
 //   node src/lab/traces/recordTraces.mjs FOLDER

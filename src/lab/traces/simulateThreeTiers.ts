@@ -15,7 +15,7 @@ import type { SimulateCommandOptions } from './simulateOptions.js'
 import { simulateTiers, type TierRules, type TierSizes } from './simulateTiers.js'
 
 const POLICIES: readonly PolicyName[] = ['lru', 'lrfu']
-const CPU_BYTES_PER_CORE = 5e9 // 4-bit experts times int8 activations (docs/performance-log.md)
+const CPU_BYTES_PER_CORE = 5e9 // 4-bit experts times int8 activations (performance-log.md)
 const UPLOAD_BYTES_PER_SECOND = 4e9
 const WAIT_MICROSECONDS = 100
 

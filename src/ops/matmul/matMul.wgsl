@@ -166,7 +166,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #if GROUP == 16
         for (var half = 0u; half < HALVES; half++) {
 #else
-        { // a loop that is known to run once is slower nevertheless (docs/performance-log.md)
+        { // a loop that is known to run once is slower nevertheless (performance-log.md)
           const half = 0u;
 #endif
           var dot0 = vec4<i32>();
