@@ -5,7 +5,7 @@ import { expect, test } from 'vitest'
 import { repository } from './support/models/packedFiles.js'
 
 const FOLDERS = ['src', 'test', 'scripts', 'docs', 'examples']
-const NAME = /`([\w./-]+\.(?:tsx?|wgsl|mjs|md))`/g
+const NAME = /`(\w[\w./-]*\.(?:tsx?|wgsl|mjs|md))`/g
 
 const documents = ['README.md', 'CONTRIBUTING.md', ...filesIn('docs').filter(name => name.endsWith('.md'))]
 

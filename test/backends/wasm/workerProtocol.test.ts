@@ -1,4 +1,4 @@
-// The protocol of the wasm backend's workers (docs/dev/architecture.md) over all schedules: two and three workers and the main
+// The protocol of the wasm backend's workers (docs/dev/workers.md) over all schedules: two and three workers and the main
 // thread, jobs on changing numbers of workers, and an abort, a failed read, a close and a death at every point. Then the
 // same with one thing taken away, which must be noticed: an explorer that finds nothing shows nothing.
 import { describe, expect, test } from 'vitest'

@@ -1,8 +1,7 @@
 // The shared words through which the main thread gives jobs to the compute workers and the leader gives expert waves to
 // the others. The main thread writes a job only while no job runs; the leader writes a wave only before a barrier that
 // the others have not passed. So plain loads and stores do, except for the words that somebody waits on or that change
-// while a job runs. Who may write which word when, and why that is enough: docs/dev/architecture.md, "The protocol of the
-// workers".
+// while a job runs. Which thread may write which word when, and why that is enough: docs/dev/workers.md.
 import { MOST_GUESSES } from '../../backend.js'
 import { MOST_RARE_TOKENS } from '../../draftVocabulary.js'
 import { SharedWords, type Words } from './sharedWords.js'

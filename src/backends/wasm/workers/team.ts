@@ -5,8 +5,7 @@
 //
 // Counters are a ring. The leader clears the one half a ring ahead when it opens a phase; that is right as long as no
 // more than half a ring of phases lies between two barriers, which `begin` checks: a phase's counter was then last used
-// before a barrier that all have passed, and is cleared before one that all will pass. (docs/dev/architecture.md, "The
-// protocol of the workers")
+// before a barrier that all have passed, and is cleared before one that all will pass (docs/dev/workers.md).
 import type { Words } from './sharedWords.js'
 
 // A cache line each: who arrives would take the line away from all those who watch the generation.
