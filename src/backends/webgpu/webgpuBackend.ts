@@ -36,7 +36,7 @@ import { type ActiveRun, LookAhead, RoundAhead, SubmittedAhead } from './decode/
 import type { OnGuessing } from './draft/draftRunner.js'
 import { type DraftWays, guessAll } from './draft/gpuDrafter.js'
 import type { HostTier } from './experts/cpuTier.js'
-import type { StepSlots } from './experts/noExperts.js'
+import type { StepSlots } from './experts/residency.js'
 import { probeLayers } from './gpuProbe.js'
 import { GpuSequence, type SequenceHome } from './memory/gpuSequence.js'
 import { StepInfo } from './memory/stepInfo.js'

@@ -1,10 +1,12 @@
 // Everything between a layer that wants experts and the GPU that computes them, with a disk and a GPU that do nothing until
 // told: the streamer's core, the staged reads, the uploads and the life of slots and buffers as they are, over a fake
 // device. A schedule is a list of events; which may come next is always known, so that all of them can be tried.
-import { ExpertUploads, MISSING, type StagedReadActions, StagedReads } from '#moeflux/backends/webgpu/experts/loader.js'
+import { ExpertUploads, type StagedReadActions, StagedReads } from '#moeflux/backends/webgpu/experts/loader.js'
+import { MISSING, SlotTable } from '#moeflux/backends/webgpu/experts/slotTable.js'
 import { ExpertCache } from '#moeflux/experts/expertCache.js'
 import { slotState, stagingState } from '#moeflux/experts/slotLife.js'
 import { type ReadOrders, StreamerCore } from '#moeflux/experts/streamerCore.js'
+import type { SlotPools } from '#moeflux/gpu/memory/slotPools.js'
 
 const layers = 2
 const experts = 3
@@ -93,8 +95,11 @@ export class SlotWorld {
 
   static async create(shape: WorldShape, change: (world: SlotWorld) => void = () => {}): Promise<SlotWorld> {
     const world = new SlotWorld(shape)
-    const upload = { layers, experts, slots: shape.slots, stride, recordBytes: stride }
-    world.uploads = await ExpertUploads.create(world.device(), upload, world.cache.life)
+    const device = world.device()
+    const pools = { poolOfLayer: [0, 0], slots: shape.slots, pools: 1, hasShared: true }
+    const places = { buffer: () => null, placeOf: (slot: number) => slot } as unknown as SlotPools
+    const table = new SlotTable(device, { layers, experts, stride, pools }, places)
+    world.uploads = await ExpertUploads.create(device, { stride, recordBytes: stride }, table, world.cache.life)
     world.uploads.onFree = () => world.reads.beginReads()
     change(world)
     while (world.queue.length > 0) world.execute()
@@ -124,7 +129,7 @@ export class SlotWorld {
       send: (buffer, slot, layer, expert) => {
         this.shown.set(slot, layer * experts + expert)
         this.sent.push(`${buffer} to ${slot}`)
-        this.uploads.send(buffer, null as unknown as GPUBuffer, slot, slot, layer * experts + expert)
+        this.uploads.send(buffer, slot, layer * experts + expert)
       },
       flush: () => this.uploads.submit([]),
       ended: () => {},

@@ -85,7 +85,7 @@ async function checkRouter(check: Check, layers: readonly LayerWeights[]): Promi
   const want = await firstRows(packed, tensors.feedForward.router, normed, tensors.feedForward.routerBias)
   const wrong = differs('the router', routed, want, EXACT)
   if (wrong !== null || isWrong) return wrong
-  const buffers = { ...space, selectionBias, slotTable: expertsOf(parts).slots.table }
+  const buffers = { ...space, selectionBias, slotTable: expertsOf(parts).table.rows }
   const choose = await routerOp(gpu, space.shape, shape, buffers, 0, null)
   const choice = await runAndRead(gpu.device, choose, 1, space.choice, space.shape.k)
   const chosen = [...new Uint32Array(choice.buffer)]

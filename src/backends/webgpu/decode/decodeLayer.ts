@@ -115,14 +115,14 @@ async function moeOps(
   options: DecodeOptions,
 ): Promise<MoeOps> {
   const { gpu, space } = parts
-  const { slots, layouts } = expertsOf(parts)
+  const { table, layouts } = expertsOf(parts)
   const { place, shape } = weights
-  const isInSlot = slots.sharedSlot(place) !== null
+  const isInSlot = table.sharedSlot(place) !== null
   const apart = isInSlot ? null : weights.shared
   const [routing, experts, expertDown, block, choosing] = await Promise.all([
     routingOps(parts, allWeights, layer, weights, options),
     expertOps(parts, layer, weights, null),
-    expertDownOp(gpu, layouts[place], slots.pool(place), space, shape, isInSlot),
+    expertDownOp(gpu, layouts[place], table.pool(place), space, shape, isInSlot),
     apart && blockOps(parts, layer, apart, shape.activation, 'shared'),
     choosesItself(parts, weights) ? expertOps(parts, layer, weights, ownChoice(parts, weights)) : null,
   ])
@@ -147,11 +147,11 @@ function choosesItself(parts: LayerParts, { place, selectionBias }: MoeWeights):
 
 function ownChoice(parts: LayerParts, { place, shape, selectionBias }: MoeWeights): OwnChoice {
   const { space } = parts
-  const { slots } = expertsOf(parts)
-  const sharedSlot = slots.sharedSlot(place)
+  const { table } = expertsOf(parts)
+  const sharedSlot = table.sharedSlot(place)
   return {
     constants: choiceConstants(parts.gpu, space.shape, shape.router, sharedSlot === null ? 'none' : shape.shared),
-    ...{ logits: space.logits, slotTable: slots.table, selectionBias, choice: space.choice, layer: place, sharedSlot },
+    ...{ logits: space.logits, slotTable: table.rows, selectionBias, choice: space.choice, layer: place, sharedSlot },
   }
 }
 
@@ -192,18 +192,18 @@ async function routingOps(
   options: DecodeOptions,
 ): Promise<Pick<DecodeLayer, 'routing' | 'routingAhead'>> {
   const { gpu, config, space } = parts
-  const { slots } = expertsOf(parts)
+  const { table } = expertsOf(parts)
   const { status, hidden, logits } = space
   const { place, shape, selectionBias } = weights
   const layers = config.expertLayers.length // rows of the choice before those of guesses
-  const sharedSlot = slots.sharedSlot(place)
-  const spareSlot = slots.spareSlot(place)
+  const sharedSlot = table.sharedSlot(place)
+  const spareSlot = table.spareSlot(place)
   const leftRow = layers + options.ahead
   const norm = { weight: layer.postNorm, eps: config.rmsNormEps }
   const build = async (router: readonly MatrixPart[], ahead: number): Promise<Routing> => {
     const { logitsStride: outStride } = space.shape
     const product = { status, outStride, norm, bias: weights.routerBias, exact: true, label: 'router' }
-    const buffers = { ...space, selectionBias, slotTable: slots.table }
+    const buffers = { ...space, selectionBias, slotTable: table.rows }
     const [logitsOp, choose] = await Promise.all([
       matVecOp(gpu, router, hidden, logits, product),
       routerOp(gpu, space.shape, shape, buffers, place, { sharedSlot, ahead, layers, spareSlot, leftRow }),
@@ -265,11 +265,11 @@ async function expertOps(
   own: OwnChoice | null,
 ): Promise<Op> {
   const { gpu, config, space } = parts
-  const { slots, layouts } = expertsOf(parts)
+  const { table, layouts } = expertsOf(parts)
   const { gate, up, stride } = layouts[place]
   const { status, hidden, mixing, expertGateUp, shape } = space
   const width = config.moeIntermediateSize
-  const ranks = shape.k + (slots.sharedSlot(place) === null ? 0 : 1)
+  const ranks = shape.k + (table.sharedSlot(place) === null ? 0 : 1)
   const norm = { weight: postNorm, eps: config.rmsNormEps }
   const options = { status, outStride: 2 * width, norm, label: 'expertGateUp' }
   const at = (matrix: SlotMatrix, out: number) => ({ ...matrix, out })
@@ -277,7 +277,7 @@ async function expertOps(
   return all(
     groups.map(segments => {
       const [{ format, cols }] = segments
-      const weights = { pool: slots.pool(place), slotStride: stride, format, cols, segments }
+      const weights = { pool: table.pool(place), slotStride: stride, format, cols, segments }
       return expertMatVecOp(gpu, { ...weights, x: hidden, y: expertGateUp, mixing, k: ranks, own }, options)
     }),
   )

@@ -10,7 +10,7 @@ import type { StepSize } from '../../../gpu/device/op.js'
 import { type Profiler, Recorder } from '../../../gpu/device/recorder.js'
 import { NOT_LEFT } from '../../../ops/router/router.gpu.js'
 import type { HostExperts, HostPair } from '../experts/cpuExperts.js'
-import type { StepSlots } from '../experts/noExperts.js'
+import type { StepSlots } from '../experts/residency.js'
 import { MAX_DECODE_BATCH } from '../memory/workspace.js'
 import type { LayerParts } from '../prefill/prefillLayer.js'
 import type { DecodeLayer } from './decodeLayer.js'
@@ -191,7 +191,7 @@ export class DecodeMisses {
       this.helping = null
       signal?.throwIfAborted()
       const computed = performance.now()
-      this.parts.gpu.device.queue.writeBuffer(this.hostRows, 0, rows as Float32Array<ArrayBuffer>)
+      this.parts.gpu.device.queue.writeBuffer(this.hostRows, 0, rows)
       this.ms.wait += wait
       this.ms.begin += recorded - readAt // both sides have their work, the next commands are recorded
       this.ms.compute += computed - recorded

@@ -16,7 +16,7 @@ import { expertsToBring, type PromptRule } from '../../../experts/tierSpeed.js'
 import type { HostEntry, HostWorkers } from '../../wasm/workers/expertWorkers.js'
 import type { HostExperts, HostPair } from './cpuExperts.js'
 import type { ExpertReader } from './expertReader.js'
-import type { TierLink } from './expertSlots.js'
+import type { TierLink } from './residency.js'
 
 const MOST_AHEAD = 16 // reads that nobody waits for, at once
 const FILLING = 8 // of those, where memory is filled beside everything else

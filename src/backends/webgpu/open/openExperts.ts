@@ -12,8 +12,8 @@ import type { HostedOptions } from '../../wasm/platform.js'
 import type { HostWorkers } from '../../wasm/workers/expertWorkers.js'
 import type { HostTier } from '../experts/cpuTier.js'
 import { type ExpertReader, sourceExpertReader } from '../experts/expertReader.js'
-import { ExpertSlots } from '../experts/expertSlots.js'
 import { STAGING_BUFFERS } from '../experts/loader.js'
+import { Residency } from '../experts/residency.js'
 import type { SlotExperts } from '../prefill/prefillLayer.js'
 import { type GpuModel, poolRequest } from './gpuPlan.js'
 import type { Room } from './gpuReservation.js'
@@ -59,11 +59,16 @@ export async function openSources(
   return { tier, reader: tier === null ? disk : tier.readerBefore(disk) }
 }
 
+/** Experts in GPU memory, and what kernels know of them. */
+interface OpenedSlots extends SlotExperts {
+  readonly slots: Residency
+}
+
 export async function openSlots(
   { device, lost }: GpuDevice,
   { packed, model, room }: ExpertRequest,
   { tier, reader }: ExpertSources,
-): Promise<SlotExperts> {
+): Promise<OpenedSlots> {
   const { config, experts, tensors } = packed
   const layouts = slotLayouts(experts.layouts)
   const { pools } = room
@@ -72,13 +77,13 @@ export async function openSlots(
     recordBytes: experts.layout.expertSize,
     fileNames: experts.files.map(file => file.name),
   }
-  const slots = await ExpertSlots.create(device, plan, room.buffers, reader, tier)
+  const slots = await Residency.create(device, plan, room.buffers, reader, tier)
   if (tier !== null) tier.above = slots
   lost.catch(error => slots.lose(error))
   const layers = allLayers(tensors)
   const shared = config.expertLayers.map((layer, place) => sharedMoves(layers[layer], layouts[place]))
-  if (pools.hasShared) await slots.loadShared(packed.weights, shared as SlotMove[][])
-  return { slots, layouts }
+  if (pools.hasShared) await slots.table.loadShared(packed.weights, shared as SlotMove[][])
+  return { slots, table: slots.table, layouts }
 }
 
 /** Where the processors may compute experts beside the GPU; null: nowhere, since nothing can be shared with threads. */

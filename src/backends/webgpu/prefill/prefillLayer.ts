@@ -22,8 +22,8 @@ import { addNormOp } from '../../../ops/norm/addNorm.gpu.js'
 import { rmsNormGatedOp } from '../../../ops/norm/rmsNormGated.gpu.js'
 import { routerOp } from '../../../ops/router/router.gpu.js'
 import type { HostExperts } from '../experts/cpuExperts.js'
-import type { ExpertSlots } from '../experts/expertSlots.js'
-import type { StepSlots } from '../experts/noExperts.js'
+import type { StepSlots } from '../experts/residency.js'
+import type { SlotTable } from '../experts/slotTable.js'
 import type { BlockWeights, LayerWeights } from '../memory/layerWeights.js'
 import type { Workspace } from '../memory/workspace.js'
 import { promptExpertsOp } from './prefillExperts.js'
@@ -69,7 +69,7 @@ export interface LayerParts {
 
 /** What kernels have to know of experts. */
 export interface SlotExperts {
-  readonly slots: ExpertSlots
+  readonly table: SlotTable
   readonly layouts: readonly SlotLayout[] // per layer that has experts
 }
 
@@ -137,12 +137,12 @@ async function feedForwardOps(
     }
   }
   const { place, shape, shared, selectionBias } = feedForward
-  const { slots, layouts } = expertsOf(parts)
+  const { table, layouts } = expertsOf(parts)
   const { activation } = shape
   const layout = layouts[place]
   const onTensors = areForTensors(gpu, layout)
   const hasHalves = onTensors && (shared === null || takesHalves(gpu, shared.gateUp, { maxTokens }))
-  const own = { gpu, config, space, layout, pool: slots.pool(place), place, activation, hasHalves }
+  const own = { gpu, config, space, layout, pool: table.pool(place), place, activation, hasHalves }
   const as = hasHalves ? 'both' : 'values' // the router takes values
   const norm = normOf(parts, postNorm, space.mixerOut, as)
   const normAlone = normOf(parts, postNorm, null, as)
@@ -153,15 +153,15 @@ async function feedForwardOps(
       bias: feedForward.routerBias,
       exact: true,
     }),
-    routerOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: slots.table }, place, null),
+    routerOp(gpu, space.shape, shape, { ...space, selectionBias, slotTable: table.rows }, place, null),
   ])
   const sharedExpert = shared === null ? [] : [blockOps(parts, shared, activation, space.sharedOut, hasHalves)]
   const [router, early, routerAfterEarly, experts, expertsOfWave, combine] = await Promise.all([
     all([norm, choose, ...sharedExpert]),
     all([norm, choose]),
     all([normAlone, choose, ...sharedExpert]),
-    promptExpertsOp(own, slots.table),
-    promptExpertsOp(own, slots.waveTable),
+    promptExpertsOp(own, table.rows),
+    promptExpertsOp(own, table.waveRows),
     combineOp(
       gpu,
       space.shape,

@@ -1,23 +1,23 @@
-// Experts in GPU memory: pool buffers of slots, and the way to them. What to read, who is evicted and who waits is the
-// streamer's business, reading is the reader's, the order of reads that of StagedReads, and the bytes' way into a slot that
-// of ExpertUploads; this joins them. Where experts are in memory too, who is on the GPU is decided by ExpertTiers: after each
-// step it says who goes up, and that is done beside the next one, an expert at a time while the GPU is at work. Layers are
-// counted among those with experts.
+// Decides which experts are in GPU memory, and has them brought there: joins the streamer's
+// decisions (streamerCore.ts: what to read, what to evict, who waits), the reader, the order of
+// reads and the uploads (loader.ts). Where experts are in memory, too, ExpertTiers decides which
+// are on the GPU: it names them after each step, and one at a time moves up while the GPU is at
+// work. What kernels see of it is slotTable.ts. Layers are counted among those with experts.
 import { ClosedError, DeviceLostError } from '../../../base/errors.js'
 import { AsyncStreamer } from '../../../experts/asyncStreamer.js'
 import { TierClaims } from '../../../experts/claims.js'
 import { ExpertCache, type ExpertName } from '../../../experts/expertCache.js'
 import type { ExpertTiers, Promotion } from '../../../experts/expertTiers.js'
 import { type GuessedSlots, LayerAhead } from '../../../experts/prefetch.js'
+import { noReads, type ReadTotals } from '../../../experts/readers/readCounters.js'
 import type { ReadPriority } from '../../../experts/readers/readRing.js'
 import { StreamerCore, type StreamerStats } from '../../../experts/streamerCore.js'
-import type { ByteSource } from '../../../files/source.js'
-import { storageBuffer } from '../../../gpu/device/kernel.js'
-import type { PoolPlan, SlotLayout, SlotMove } from '../../../gpu/memory/slotLayout.js'
-import { type PoolBuffer, SlotPools } from '../../../gpu/memory/slotPools.js'
+import type { PoolPlan, SlotLayout } from '../../../gpu/memory/slotLayout.js'
+import { SlotPools } from '../../../gpu/memory/slotPools.js'
 import type { ModelConfig } from '../../../model/config.js'
 import type { ExpertReader } from './expertReader.js'
-import { ExpertUploads, MISSING, STAGING_BUFFERS, StagedReads } from './loader.js'
+import { ExpertUploads, STAGING_BUFFERS, StagedReads } from './loader.js'
+import { SlotTable } from './slotTable.js'
 
 const FILLING = 3 // reads into empty slots at once: the thread that copies them also leads the tokens
 const MOST_AHEAD = 16 // reads ahead at once: leaves staging buffers for demand
@@ -31,12 +31,6 @@ export interface SlotsPlan {
   readonly fileNames: readonly string[] // [layers with experts], for errors
 }
 
-/** Where shared experts come from. */
-interface SharedExperts {
-  readonly weights: ByteSource
-  readonly moves: readonly (readonly SlotMove[])[] // [layers]
-}
-
 /** The tiers that these slots are the uppermost of. */
 export interface TierLink {
   readonly tiers: ExpertTiers
@@ -46,24 +40,15 @@ export interface TierLink {
   onMoved(left: ExpertName | null): void
 }
 
-export class ExpertSlots implements GuessedSlots {
-  readonly waveTable: GPUBuffer // [layers, experts]: only the experts of a wave
+export class Residency implements GuessedSlots {
   onRead: (() => void) | null = null // an expert has arrived, or failed to
-  private readonly device: GPUDevice
-  private readonly plan: SlotsPlan
-  private readonly pools: SlotPools
-  private readonly reader: ExpertReader
-  private readonly cache: ExpertCache
   private readonly core: StreamerCore
   private readonly stagedReads: StagedReads
-  private readonly uploads: ExpertUploads
   private readonly streamer: AsyncStreamer
   private readonly layerAhead: LayerAhead
-  private readonly link: TierLink | null
   private readonly claims: TierClaims | null
   private readonly moves = new Map<number, Promotion>() // by slot: not over yet
   private stepIsDue = false
-  private shared: SharedExperts | null = null
 
   static async create(
     device: GPUDevice,
@@ -71,37 +56,34 @@ export class ExpertSlots implements GuessedSlots {
     buffers: readonly GPUBuffer[], // of the pools
     reader: ExpertReader,
     link: TierLink | null = null,
-  ): Promise<ExpertSlots> {
-    const { config, layouts, pools, recordBytes } = plan
+  ): Promise<Residency> {
+    const { config, layouts, pools: poolPlan, recordBytes } = plan
     const { expertLayers, numExperts: experts } = config
     const layers = expertLayers.length
     const { stride } = layouts[0]
-    const slots = pools.slots * pools.pools
+    const slots = poolPlan.slots * poolPlan.pools
     const cache =
       link?.tiers.gpu ??
       new ExpertCache(
-        { layers, experts, slots, expertBytes: stride, policy: 'lrfu', poolOfLayer: pools.poolOfLayer },
+        { layers, experts, slots, expertBytes: stride, policy: 'lrfu', poolOfLayer: poolPlan.poolOfLayer },
         { stagingBuffers: STAGING_BUFFERS },
       )
-    const uploads = await ExpertUploads.create(device, { layers, experts, slots, stride, recordBytes }, cache.life)
-    return new ExpertSlots(device, plan, reader, buffers, cache, uploads, link)
+    const pools = new SlotPools(device, poolPlan, stride, buffers)
+    const table = new SlotTable(device, { layers, experts, stride, pools: poolPlan }, pools)
+    const uploads = await ExpertUploads.create(device, { stride, recordBytes }, table, cache.life)
+    return new Residency(plan, reader, pools, table, cache, uploads, link)
   }
 
   private constructor(
-    device: GPUDevice,
-    plan: SlotsPlan,
-    reader: ExpertReader,
-    buffers: readonly GPUBuffer[],
-    cache: ExpertCache,
-    uploads: ExpertUploads,
-    link: TierLink | null,
+    private readonly plan: SlotsPlan,
+    private readonly reader: ExpertReader,
+    private readonly pools: SlotPools,
+    /** What kernels see of it. */
+    readonly table: SlotTable,
+    private readonly cache: ExpertCache,
+    private readonly uploads: ExpertUploads,
+    private readonly link: TierLink | null,
   ) {
-    this.device = device
-    this.plan = plan
-    this.reader = reader
-    this.pools = new SlotPools(device, plan.pools, plan.layouts[0].stride, buffers)
-    this.cache = cache
-    this.uploads = uploads
     const { config, recordBytes: expertSize, fileNames } = plan
     const actions = {
       read: (layer: number, expert: number, buffer: number, priority: ReadPriority) =>
@@ -109,8 +91,7 @@ export class ExpertSlots implements GuessedSlots {
       promote: (layer: number, expert: number) => reader.promote(layer, expert),
       hide: (slot: number) => uploads.hide(slot),
       send: (buffer: number, slot: number, layer: number, expert: number) => {
-        const key = layer * config.numExperts + expert
-        uploads.send(buffer, this.pools.buffer(layer), this.placeOf(slot), slot, key)
+        uploads.send(buffer, slot, layer * config.numExperts + expert)
       },
       flush: () => uploads.submit([]),
       ended: () => {
@@ -121,7 +102,6 @@ export class ExpertSlots implements GuessedSlots {
     }
     this.stagedReads = new StagedReads(cache, actions, () => this.core)
     const aheadLimit = Math.min(MOST_AHEAD, Math.max(1, cache.slots >> 2))
-    this.link = link
     this.claims = link && new TierClaims(link.tiers)
     this.stagedReads.isPaced = link !== null
     const options = { aheadLimit, expertSize, fileNames, layerNumbers: config.expertLayers }
@@ -133,7 +113,7 @@ export class ExpertSlots implements GuessedSlots {
       }),
     })
     this.streamer = new AsyncStreamer(this.core)
-    const { moeLayers, expertLayers, numExperts: experts } = config
+    const { moeLayers, numExperts: experts } = config
     const layers = moeLayers.length // a prompt wants no experts of a head for drafts
     this.layerAhead = new LayerAhead(this.core, { layers, experts, most: aheadLimit })
     uploads.onFree = () => {
@@ -141,12 +121,6 @@ export class ExpertSlots implements GuessedSlots {
       this.streamer.changed()
     }
     uploads.onLost = reason => this.lose(new DeviceLostError('webgpu', reason))
-    this.waveTable = storageBuffer(device, expertLayers.length * experts * 4, 'wave table')
-  }
-
-  /** For kernels: the slot of each expert. */
-  get table(): GPUBuffer {
-    return this.uploads.table
   }
 
   /** While this is on, what arrives waits for the next `submit`. */
@@ -159,30 +133,10 @@ export class ExpertSlots implements GuessedSlots {
     this.uploads.submit(commands, end)
   }
 
-  /** The slot of a layer's shared expert, before those of the experts; null where it is computed apart. */
-  sharedSlot(layer: number): number | null {
-    const { hasShared, poolOfLayer } = this.plan.pools
-    return hasShared ? layer - poolOfLayer.indexOf(poolOfLayer[layer]) : null
-  }
-
-  /** A slot that is no expert's and has finite weights: the shared expert's, or one that stays empty. */
-  spareSlot(layer: number): number {
-    return this.sharedSlot(layer) ?? 0
-  }
-
-  /** Puts the shared experts into their slots, once. */
-  async loadShared(weights: ByteSource, moves: readonly (readonly SlotMove[])[]): Promise<void> {
-    this.shared = { weights, moves }
-    for (const layer of moves.keys()) {
-      this.writeShared(layer, await this.readShared(layer))
-      // What is written waits in memory of its own until it was copied.
-      await this.device.queue.onSubmittedWorkDone()
-    }
-  }
-
   /**
-   * Gives memory back, so many bytes or what it can: the last pools have fewer slots from then on, and their experts are read
-   * again when they are wanted. Whether any was given. Never while a step runs.
+   * Gives memory back, so many bytes or what it can: the last pools have fewer slots from then on,
+   * and their experts are read again when they are wanted. Whether any was given. Never while a
+   * step runs.
    */
   async giveRoom(bytes: number): Promise<boolean> {
     const { stride } = this.plan.layouts[0]
@@ -226,31 +180,37 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Moves on when a pool was replaced: commands that were recorded before must not be submitted. */
   get generation(): number {
-    return this.pools.generation
+    return this.table.generation
   }
 
-  /** The slots of a layer, for kernels. */
-  pool(layer: number): PoolBuffer {
-    return this.pools.of(layer)
+  /** The slot of a layer's shared expert; null where it is computed apart. */
+  sharedSlot(layer: number): number | null {
+    return this.table.sharedSlot(layer)
   }
 
   /** Whether every expert of the layer is in a slot, so that no routing can miss. */
   isResident(layer: number): boolean {
-    return this.uploads.isResident(layer)
+    return this.table.isResident(layer)
   }
 
   /** Whether no routing at all can miss. */
   get isAllResident(): boolean {
-    return this.plan.pools.poolOfLayer.every((_, layer) => this.uploads.isResident(layer))
+    return this.table.isAllResident
   }
 
-  /** A step begins. What that means for who is where is decided when `beginStep` is called, at its leisure. */
+  /**
+   * A step begins. What that means for who is where is decided when `beginStep` is called, at its
+   * leisure.
+   */
   tick(): void {
     if (this.link === null) this.cache.tick()
     else this.stepIsDue = true
   }
 
-  /** To be called before the step's choices are told, best while the GPU is at work: says who goes up after the last step. */
+  /**
+   * To be called before the step's choices are told, best while the GPU is at work: says who goes
+   * up after the last step.
+   */
   beginStep(): void {
     if (this.link === null || !this.stepIsDue) return
     this.stepIsDue = false
@@ -295,7 +255,7 @@ export class ExpertSlots implements GuessedSlots {
 
   /** Whether commands that are submitted next find the expert in a slot. */
   isShown(layer: number, expert: number): boolean {
-    return this.uploads.isShown(layer * this.plan.config.numExperts + expert)
+    return this.table.isShown(layer * this.plan.config.numExperts + expert)
   }
 
   /** Brings all of a layer's wanted experts into slots at once, and keeps them there until `letGo`. */
@@ -309,9 +269,10 @@ export class ExpertSlots implements GuessedSlots {
   }
 
   /**
-   * Brings a layer's wanted experts into slots, in waves where they are more than the slots: those that are there first,
-   * while the others are read. The caller submits each wave's work before it asks for the next; `waveTable` then shows
-   * the wave's experts alone. `ahead`: meanwhile the next layer's experts are read, if it will want most of them.
+   * Brings a layer's wanted experts into slots, in waves where they are more than the slots: those
+   * that are there first, while the others are read. The caller submits each wave's work before it
+   * asks for the next; the table's `waveRows` then show the wave's experts alone. `ahead`:
+   * meanwhile the next layer's experts are read, if it will want most of them.
    */
   async *waves(
     layer: number,
@@ -322,7 +283,8 @@ export class ExpertSlots implements GuessedSlots {
     if (ahead && layerAhead.wantsMost(wanted.length)) layerAhead.begin(layer + 1)
     else layerAhead.end()
     for await (const slots of this.streamer.waves(layer, wanted, { signal })) {
-      this.showWave(layer, slots)
+      const wave = slots.map(slot => ({ expert: this.cache.expertOf(slot), slot }))
+      this.table.showWave(layer, wave)
       yield
       layerAhead.goOn()
     }
@@ -363,7 +325,10 @@ export class ExpertSlots implements GuessedSlots {
     return this.cache.slotsLeft >= layers * numExperts && this.plan.pools.pools === layers
   }
 
-  /** Brings every expert into its slot, behind whatever is wanted meanwhile. Ends early when closed or when a read fails. */
+  /**
+   * Brings every expert into its slot, behind whatever is wanted meanwhile. Ends early when closed
+   * or when a read fails.
+   */
   async fill(onLoaded?: (experts: number) => void): Promise<void> {
     const { expertLayers, numExperts } = this.plan.config
     const core = this.core
@@ -386,9 +351,9 @@ export class ExpertSlots implements GuessedSlots {
   }
 
   /**
-   * Reads experts that are nowhere so far into empty slots, behind whatever is wanted meanwhile. From the last on, since
-   * memory is filled from the first on. Slots of pools whose experts are all in memory get some of those, whose places
-   * there go to others.
+   * Reads experts that are nowhere so far into empty slots, behind whatever is wanted meanwhile.
+   * From the last on, since memory is filled from the first on. Slots of pools whose experts are
+   * all in memory get some of those, whose places there go to others.
    */
   async fillEmpty({ tiers }: TierLink): Promise<void> {
     const { layers, experts } = tiers.shape
@@ -440,15 +405,10 @@ export class ExpertSlots implements GuessedSlots {
     link.onFreed()
   }
 
-  /** A slot's place in its pool's buffer. */
-  private placeOf(slot: number): number {
-    return this.pools.placeOf(slot)
-  }
-
   private async shrink(pool: number, slots: number): Promise<void> {
     const layers = [...this.plan.pools.poolOfLayer.keys()].filter(i => this.plan.pools.poolOfLayer[i] === pool)
     // What must be there again is read before anything is given away.
-    const shared = this.shared === null ? [] : await Promise.all(layers.map(layer => this.readShared(layer)))
+    const shared = this.table.hasShared ? await Promise.all(layers.map(layer => this.table.readShared(layer))) : []
     const isOurs = (slot: number) => this.cache.poolIndexOf(slot) === pool
     this.cache.closePool(pool)
     this.core.callOffAhead(isOurs)
@@ -462,28 +422,9 @@ export class ExpertSlots implements GuessedSlots {
       if (error instanceof DeviceLostError) this.lose(error)
       throw error
     }
-    for (const [i, bytes] of shared.entries()) this.writeShared(layers[i], bytes)
+    for (const [i, bytes] of shared.entries()) this.table.writeShared(layers[i], bytes)
     this.cache.openPool(pool, this.pools.slotsOf(pool))
     this.streamer.changed()
-  }
-
-  private async readShared(layer: number): Promise<Uint8Array> {
-    const { weights, moves } = this.shared as SharedExperts
-    const bytes = new Uint8Array(this.plan.layouts[0].stride)
-    await Promise.all(moves[layer].map(({ from, to, size }) => weights.read(from, bytes.subarray(to, to + size))))
-    return bytes
-  }
-
-  private writeShared(layer: number, bytes: Uint8Array): void {
-    const at = (this.sharedSlot(layer) as number) * this.plan.layouts[0].stride
-    this.device.queue.writeBuffer(this.pools.buffer(layer), at, bytes as Uint8Array<ArrayBuffer>)
-  }
-
-  private showWave(layer: number, slots: readonly number[]): void {
-    const { numExperts } = this.plan.config
-    const row = new Uint32Array(numExperts).fill(MISSING)
-    for (const slot of slots) row[this.cache.expertOf(slot)] = this.placeOf(slot)
-    this.device.queue.writeBuffer(this.waveTable, layer * numExperts * 4, row)
   }
 
   private async fillBuffer(layer: number, expert: number, buffer: number, priority: ReadPriority): Promise<void> {
@@ -494,4 +435,82 @@ export class ExpertSlots implements GuessedSlots {
     await this.reader.read(layer, expert, record, priority)
     for (const { from, to, size } of moves) target.set(record.subarray(from, from + size), to)
   }
+}
+
+/** What steps ask of experts in GPU memory. */
+export type StepSlots = Pick<
+  Residency,
+  | ('isAllResident' | 'isResident' | 'isShown' | 'sharedSlot' | 'generation' | 'leastSlots')
+  | ('tick' | 'beginStep' | 'moveUp' | 'gathers' | 'submit' | 'touch' | 'hold' | 'letGo' | 'waves' | 'endAhead')
+  | ('onRead' | 'readsAsked' | 'has' | 'prefetch' | 'reading')
+  | ('holdsAll' | 'fill' | 'forget' | 'residency' | 'bytes' | 'reads' | 'stats' | 'close')
+>
+
+/**
+ * Of a model without experts: nothing can miss, nothing is read, and commands go straight to the
+ * queue.
+ */
+export class NoExperts implements StepSlots {
+  readonly isAllResident = true
+  readonly generation = 0
+  readonly leastSlots = Number.POSITIVE_INFINITY
+  readonly readsAsked = 0
+  readonly reading = 0
+  readonly holdsAll = false
+  readonly bytes = 0
+  gathers = false
+  onRead: (() => void) | null = null
+  private readonly device: GPUDevice
+
+  constructor(device: GPUDevice) {
+    this.device = device
+  }
+
+  submit(commands: readonly GPUCommandBuffer[]): void {
+    this.device.queue.submit([...commands])
+  }
+
+  get reads(): ReadTotals {
+    return noReads()
+  }
+
+  get stats(): StreamerStats {
+    return {
+      ...{ expertHits: 0, expertMisses: 0, prefetchHits: 0, prefetchReads: 0, prefetchWastedBytes: 0 },
+      ...{ stallSeconds: 0, expertSlots: 0, expertSlotsUsed: 0 },
+    }
+  }
+
+  residency(): Uint8Array {
+    return new Uint8Array(0)
+  }
+
+  isResident(): boolean {
+    return true
+  }
+
+  isShown(): boolean {
+    return true
+  }
+
+  has(): boolean {
+    return true
+  }
+
+  sharedSlot(): null {
+    return null
+  }
+
+  async *waves(): AsyncGenerator<void> {}
+  async hold(): Promise<void> {}
+  async fill(): Promise<void> {}
+  async close(): Promise<void> {}
+  tick(): void {}
+  beginStep(): void {}
+  moveUp(): void {}
+  touch(): void {}
+  letGo(): void {}
+  endAhead(): void {}
+  prefetch(): void {}
+  forget(): void {}
 }
