@@ -52,9 +52,7 @@ const CHOOSERS: Readonly<Record<string, readonly string[]>> = {
 }
 
 /** Edges that still go back, from the tree before this one. */
-const STILL_BACK: readonly string[] = [
-  'ops/moe/expertDown.gpu.ts imports backends/webgpu/memory/workspace.ts',
-]
+const STILL_BACK: readonly string[] = ['ops/moe/expertDown.gpu.ts imports backends/webgpu/memory/workspace.ts']
 
 test('every file imports from its own room, from rooms before it, or through a door', () => {
   const imports = importsHere()

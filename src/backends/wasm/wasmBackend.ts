@@ -22,7 +22,8 @@ import { WasmDrafter } from './wasmDrafter.js'
 import { probeModel } from './wasmProbe.js'
 import { WasmSequence } from './wasmSequence.js'
 import type { ActiveRun, WasmSteps } from './wasmSteps.js'
-import { COUNTERS, type JobParts, PHASES } from './workers/jobBoard.js'
+import type { JobParts } from './workers/jobBoard.js'
+import { COUNTERS, PHASES } from './workers/jobLayout.js'
 
 export async function openWasmBackend(
   packed: PackedModel,

@@ -3,7 +3,8 @@
 // word that is read is checked against what it should say to this reader now: a value of another job, layer or wave is
 // an error, and so is a unit of work that is done twice or not at all, an abort that is lost or hits another job, a worker
 // that comes to another end than the others, and a job that is posted while somebody is still in the one before.
-import { type BoardShape, JobBoard, WAVE } from '#moeflux/backends/wasm/workers/jobBoard.js'
+import { JobBoard, WAVE } from '#moeflux/backends/wasm/workers/jobBoard.js'
+import type { BoardShape } from '#moeflux/backends/wasm/workers/jobLayout.js'
 import { type LayerRange, type Share, serveJobs } from '#moeflux/backends/wasm/workers/jobRunner.js'
 import { ARRIVED, GENERATION, Team } from '#moeflux/backends/wasm/workers/team.js'
 import { DIED, type Exploration, type Notes, ScheduleExplorer } from './scheduleExplorer.js'

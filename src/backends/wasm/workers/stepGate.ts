@@ -1,8 +1,8 @@
 // A gate for tests: shared words that stop one worker at a chosen place of the protocol, counted and not timed, and let it
 // go on, or fail, when the tester says so. Without the words no worker knows that this exists.
 import { ReadRing } from '../../../experts/readers/readRing.js'
-import type { BoardShape } from './jobBoard.js'
 import { JobBoard } from './jobBoard.js'
+import type { BoardShape } from './jobLayout.js'
 import { Team } from './team.js'
 
 /**

@@ -1,6 +1,6 @@
 // What every compute worker is given, and what it tells the main thread.
 import type { KernelModule } from '../kernels.js'
-import type { BoardShape } from './jobBoard.js'
+import type { BoardShape } from './jobLayout.js'
 
 /** What every compute worker gets. Can be posted. */
 export interface WorkerSetup {
