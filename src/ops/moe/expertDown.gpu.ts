@@ -1,5 +1,4 @@
 // The down projections of a token's experts, weighted, with the shared expert, added to hidden.
-import type { Workspace } from '../../backends/webgpu/memory/workspace.js'
 import type { GpuContext } from '../../gpu/device/gpuContext.js'
 import { uniformBuffer } from '../../gpu/device/kernel.js'
 import { type Op, rebound } from '../../gpu/device/op.js'
@@ -9,13 +8,23 @@ import type { PoolBuffer } from '../../gpu/memory/slotPools.js'
 import type { MoeShape } from '../../model/layers.js'
 import { gluConstants } from '../activation/swiGlu.gpu.js'
 import { vecShape } from '../matmul/matVec.gpu.js'
-import { sharedBindings, sharedConstant } from '../router/router.gpu.js'
+import { type ChoiceShape, sharedBindings, sharedConstant } from '../router/router.gpu.js'
+
+interface ExpertDownBuffers {
+  readonly shape: Pick<ChoiceShape, 'experts' | 'k' | 'logitsStride'>
+  readonly status: GPUBuffer // [0] not 0 after a miss
+  readonly expertGateUp: GPUBuffer // [tokens, ranks, 2 * down.cols]
+  readonly mixing: GPUBuffer // [tokens, ranks]: slot, weight
+  readonly hidden: GPUBuffer // [tokens, down.rows]
+  readonly sharedOut: GPUBuffer // [tokens, down.rows], of a shared expert that is not among the ranks
+  readonly logits: GPUBuffer // [tokens, logitsStride], the shared expert's gate after the experts
+}
 
 export async function expertDownOp(
   gpu: GpuContext,
   layout: SlotLayout,
   pool: PoolBuffer,
-  space: Workspace,
+  buffers: ExpertDownBuffers,
   { shared, activation }: Pick<MoeShape, 'shared' | 'activation'>,
   /** The shared expert is the last of the ranks. */
   isShared: boolean,
@@ -23,7 +32,7 @@ export async function expertDownOp(
   const { down, stride } = layout
   const { bias } = down
   const apart = isShared ? 'none' : shared
-  const { shape } = space
+  const { shape, status, expertGateUp, mixing, hidden, sharedOut, logits } = buffers
   const ranks = shape.k + (isShared ? 1 : 0)
   const fast = gpu.fast && down.format.bits < 16
   const vec = vecShape(gpu, down.format, down.rows, down.cols * ranks, fast)
@@ -49,8 +58,7 @@ export async function expertDownOp(
     0,
   ]
   const shapes = uniformBuffer(gpu.device, values, 'expert down')
-  const { status, expertGateUp, mixing, hidden } = space
-  const rest = [status, expertGateUp, mixing, hidden, ...sharedBindings(apart, space.sharedOut, space.logits)]
+  const rest = [status, expertGateUp, mixing, hidden, ...sharedBindings(apart, sharedOut, logits)]
   const group = rebound(pool, () => kernel.bind([pool.buffer, pool.buffer, shapes, ...rest]))
   const tiles = Math.ceil(down.rows / ((vec.WG / vec.TEAM) * vec.ROWS))
   return (recorder, { tokens }) => recorder.dispatch(kernel, group(), tiles, tokens)
