@@ -1,9 +1,9 @@
 // The embedding rows of the step's tokens. A table too large for one binding comes in parts of rows; each part writes
 // the tokens that it holds.
 #include weightWords
+#include token
 
 struct Part { cols: u32, firstRow: u32, rows: u32, scales: u32, biases: u32, pad0: u32, pad1: u32, pad2: u32 }
-struct Token { id: u32, position: u32, run: u32, index: u32, pages: u32, stateIn: u32, stateOut: u32, pad: u32 }
 @group(0) @binding(1) var<uniform> part: Part;
 @group(0) @binding(2) var<storage, read> tokens: array<Token>;
 @group(0) @binding(3) var<storage, read_write> hidden: array<f32>; // [tokens, cols]

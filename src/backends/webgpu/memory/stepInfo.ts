@@ -6,7 +6,7 @@ import { type RopeFrequencies, ropeFrequencies } from '../../../model/ropeFreque
 import { PAGE_TOKENS } from '../../kvPages.js'
 import type { Workspace } from './workspace.js'
 
-/** Words of one token, see step.wgsl. */
+/** Words of one token, see token.wgsl. */
 export const TOKEN_WORDS = 8
 
 /** Where tokens and their rotary angles are written to. */
