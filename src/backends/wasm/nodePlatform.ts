@@ -1,4 +1,5 @@
-// Node as a place for the wasm backend: threads of the process, files read by threads of their own.
+// Node as a platform of the wasm backend: threads of the process, files read by threads of their
+// own, kernels from dist/.
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import { setFlagsFromString } from 'node:v8'
@@ -42,9 +43,7 @@ export function nodeHost(): WasmHost {
   }
 }
 
-// Compiles the kernels in Node: reads the build that this Node can run from dist/. Browsers fetch `kernelUrl` instead.
-
-/** The fastest build that runs here, or the one that is asked for. */
+/** Compiles the fastest build that runs here, or the one that is asked for. */
 export async function loadKernels(wanted?: SimdLevel): Promise<KernelModule> {
   if (wanted !== 'baseline') enableRelaxedSimd()
   const simd = wanted ?? bestSimd()

@@ -1,5 +1,7 @@
-// What of a model the wasm backend opens, and how: with its head for drafts where that is wanted and fits, in the way and with the slots
-// for experts that memory allows. Decided before a weight is read.
+// What of a model the wasm backend opens, and how, decided before a weight is read: with its head
+// for drafts where that is wanted and fits, and with the slots for experts that memory allows. The
+// backend can run a model in several ways, from the usual one to the thriftiest; the first that
+// fits is taken.
 import { PLANNED_TOKENS } from '../../base/defaults.js'
 import { UnsupportedModelError } from '../../base/errors.js'
 import { MemoryPlanError } from '../../base/memoryErrors.js'
@@ -21,8 +23,28 @@ import type { WasmHost, WasmInternals } from './platform.js'
 const CHUNK_TOKENS = [256, 128, 64, 32]
 const LOCAL_CHUNK_TOKENS = [32] // the caller's own thread is busy for as long as a layer of it takes
 
-/** What a head that may pay can take from experts that do not all fit: every read costs more than most guesses bring. */
+const FEW_READERS = 2
+const FEW_THREADS = 4
+
+/** Compiled code, what lives between collections, and the thread of chat templates and tokenizers. */
+export const PROGRAM_BYTES = 26e6 // measured, see docs/dev/performance-log.md
+/** Logits are handed out as arrays of their own; so many of them wait for the collector. */
+const GARBAGE_LOGITS = 32
+const MOST_GARBAGE = 40e6
+
+/**
+ * What a head that may pay can take from experts that do not all fit: every read costs more than
+ * most guesses bring.
+ */
 const HEAD_SHARE = 0.02
+
+/** One way to run a model, and what it takes of memory besides experts and the state of tokens. */
+interface WasmWay extends BudgetWay {
+  readonly chunkTokens: number
+  readonly threads: number
+  readonly readers: number
+  readonly scratch: Scratch
+}
 
 export interface OpeningPlan {
   readonly packed: PackedModel // with its head for drafts, or without
@@ -56,7 +78,10 @@ export function planOpening(
   }
 }
 
-/** As many guesses as take next to nothing from experts; one alone takes least, and pays best where experts are read. */
+/**
+ * As many guesses as take next to nothing from experts; one alone takes least, and pays best where
+ * experts are read.
+ */
 function planAuto(
   withHead: (guesses: number) => OpeningPlan,
   without: (noDrafts: string) => OpeningPlan,
@@ -81,7 +106,10 @@ function takesOf(packed: PackedModel, options: BackendOptions, guesses: number):
   return `guessing ahead takes ${Math.ceil(bytes / 1e6)} MB more`
 }
 
-/** Whether a head that may pay takes next to nothing from experts that do not all fit, and nothing from chunks of prompts and the like. */
+/**
+ * Whether a head that may pay takes next to nothing from experts that do not all fit, and nothing
+ * from chunks of prompts and the like.
+ */
 function takesLittle({ packed: { config }, budget }: OpeningPlan, without: OpeningPlan): boolean {
   if (budget.way.notice !== null) return false
   const all = config.expertLayers.length * config.numExperts
@@ -139,40 +167,16 @@ function headBytes({ tensors, weights }: PackedModel): number {
   return tensors.draftHead === null ? 0 : weights.size - tensors.draftHead.fc.weight.offset
 }
 
-/** Kernels work on vectors of four floats; no model of this family has heads that are not multiples of four. */
+/**
+ * Kernels work on vectors of four floats; no model of this family has heads that are not multiples
+ * of four.
+ */
 function checkShapes(config: ModelConfig): void {
   for (const field of ['headDim', 'linearKeyDim', 'linearValueDim'] as const) {
     if (config[field] % 4 !== 0) {
       throw new UnsupportedModelError(field, config[field], 'a multiple of 4 on the wasm backend')
     }
   }
-}
-
-// The ways in which the wasm backend can run a model, from the usual one to the thriftiest, each with what it takes of
-// memory besides experts and the state of tokens. Smaller chunks of a prompt need less scratch memory, fewer threads less
-// of everything; both give the same numbers, later. Measured sizes are in performance-log.md.
-
-/** Compiled code, what lives between collections, and the thread that renders chats and encodes text. */
-export const PROGRAM_BYTES = 26e6
-/** Logits are handed out as arrays of their own; so many of them wait for the collector. */
-const GARBAGE_LOGITS = 32
-const MOST_GARBAGE = 40e6
-
-/** Recurrent states of a sequence while a step with so many guesses runs. */
-function setsPerSequence({ draftHead }: ModelConfig, guesses: number): number {
-  return draftHead === null ? 2 : 2 + guesses
-}
-
-/** Of logits that were handed out and wait for the collector. */
-export function garbageBytes({ vocabSize }: ModelConfig): number {
-  return Math.min(MOST_GARBAGE, GARBAGE_LOGITS * vocabSize * 4)
-}
-
-interface WasmWay extends BudgetWay {
-  readonly chunkTokens: number
-  readonly threads: number
-  readonly readers: number
-  readonly scratch: Scratch
 }
 
 interface WaysRequest extends Omit<ScratchRequest, 'chunkTokens'> {
@@ -188,9 +192,10 @@ interface WaysRequest extends Omit<ScratchRequest, 'chunkTokens'> {
   readonly guesses: number // that a step may have, where there is a head for drafts
 }
 
-const FEW_READERS = 2
-const FEW_THREADS = 4
-
+/**
+ * From the usual way to the thriftiest: smaller chunks of a prompt need less scratch memory, fewer
+ * threads less of everything; all give the same numbers.
+ */
 function wasmWays(request: WaysRequest): WasmWay[] {
   const { chunks, readers } = request
   const shortest = chunks[chunks.length - 1]
@@ -209,7 +214,8 @@ function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threa
   const isUsual = chunkTokens === request.chunks[0] && threads === request.threads
   const computing = threads === 1 ? '1 compute thread' : `${threads} compute threads`
   const thrift = `prompts in chunks of ${chunkTokens} tokens, ${computing}, ${readers} readers`
-  // Every bank begins with a scratch region: those of weights have one, and each slot pays its part of the others.
+  // Every bank begins with a scratch region: those of weights have one, and each slot pays its part
+  // of the others.
   const banks = Math.max(1, Math.ceil(residentBytes / Math.max(1, bankLimit - scratch.bytes)))
   return {
     chunkTokens,
@@ -220,11 +226,22 @@ function wayOf(request: WaysRequest, chunkTokens: number, readers: number, threa
     parts: [
       { what: 'weights', bytes: residentBytes },
       { what: 'workspace', bytes: banks * scratch.bytes },
-      // Of each sequence the present one and the next, or one for each token of a step with guesses; and one that stands for the beginning.
+      // Of each sequence the present one and the next, or one for each token of a step with
+      // guesses; and one that stands for the beginning.
       { what: 'recurrent state', bytes: (1 + setsPerSequence(config, guesses) * sequences) * recurrentBytes(config) },
       { what: `${threads + readers} threads`, bytes: threads * threadBytes.compute + readers * threadBytes.reader },
       { what: 'the program', bytes: PROGRAM_BYTES + garbageBytes(config) },
     ],
     notice: isUsual ? null : `memory is short: ${thrift}`,
   }
+}
+
+/** Recurrent states of a sequence while a step with so many guesses runs. */
+function setsPerSequence({ draftHead }: ModelConfig, guesses: number): number {
+  return draftHead === null ? 2 : 2 + guesses
+}
+
+/** Of logits that were handed out and wait for the collector. */
+export function garbageBytes({ vocabSize }: ModelConfig): number {
+  return Math.min(MOST_GARBAGE, GARBAGE_LOGITS * vocabSize * 4)
 }

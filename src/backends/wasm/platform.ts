@@ -1,6 +1,7 @@
-// What the wasm backend asks of the place it runs in: kernels, threads, readers of experts, and how much there is of each.
-// Node has one (nodePlatform.ts), the tab another (src/apps/browser). A place without shared memory has no threads: everything
-// runs on the caller's, step by step between turns of its event loop.
+// What the wasm backend asks of the platform it runs on: kernels, threads, readers of experts, and
+// how much there is of each; and the switches that tests and measurements set instead. Node has one
+// platform (nodePlatform.ts), the tab another (src/apps/browser). One without shared memory has no
+// threads: everything runs on the caller's, step by step between iterations of its event loop.
 import type { DeviceLostError } from '../../base/errors.js'
 import type { MemoryFacts } from '../../base/memoryFacts.js'
 import type { BlockChecksums } from '../../files/packed/blockChecksums.js'
@@ -34,7 +35,7 @@ export interface HostedOptions extends BackendOptions {
   readonly wasmHost?: WasmHost
 }
 
-export interface ReaderRequest {
+interface ReaderRequest {
   readonly files: readonly ByteSource[] // of experts, one per layer; they compare with checksums by themselves
   readonly checksums: BlockChecksums | null // for who reads past the sources
   readonly expertSize: number
@@ -69,9 +70,15 @@ export interface ThreadEvents {
 export interface ComputePool {
   /** Why nothing can be run any more, from the moment on when that is so. */
   readonly failure: DeviceLostError | null
-  /** Runs what is on the board, on so many workers. Rejects with the signal's reason, ExpertReadError or DeviceLostError. */
+  /**
+   * Runs what is on the board, on so many workers. Rejects with the signal's reason,
+   * ExpertReadError or DeviceLostError.
+   */
   run(workers: number, signal?: AbortSignal): Promise<void>
-  /** Lets a running job stop, then ends the workers. One that does not stop in time is ended as well. */
+  /**
+   * Lets a running job stop, then ends the workers. One that does not stop in time is ended as
+   * well.
+   */
   close(): Promise<void>
 }
 

@@ -1,4 +1,5 @@
-// What runs of a step need of the GPU's memory before they are evaluated: pages for keys and values, and slots for recurrent states.
+// What happens to runs before they are evaluated: RunPlans takes pages for keys and values and slots
+// for recurrent states; decodeBatches says which rows decode together.
 import type { KvPool } from '../../gpu/memory/kvPool.js'
 import type { StatePool } from '../../gpu/memory/statePool.js'
 import type { StepRun } from '../backend.js'
@@ -13,7 +14,10 @@ export class RunPlans {
     private readonly kv: KvPool,
   ) {}
 
-  /** Takes pages and state slots for all runs, or nothing: a slot for each token where some are guesses. */
+  /**
+   * Takes pages and state slots for all runs, or nothing: a slot for each token where some are
+   * guesses.
+   */
   async plan(runs: readonly StepRun[]): Promise<ActiveRun[]> {
     const slotsOf = ({ keep, tokens }: StepRun) => (keep ? tokens.length : 1)
     await this.states.reserve(runs.reduce((sum, run) => sum + slotsOf(run), 0))
@@ -58,32 +62,17 @@ export class RunPlans {
   }
 }
 
-/** Some tokens of a run, as a run of their own: it begins where the tokens before have ended. */
-export function partOf(run: ActiveRun, { first, count }: DecodePiece): PlannedRun {
-  if (count === run.tokens.length) return run
-  const states = run.states?.slice(first, first + count)
-  return {
-    ...run,
-    tokens: run.tokens.slice(first, first + count),
-    position: run.position + first,
-    stateIn: first === 0 ? run.stateIn : (run.states?.[first - 1] ?? run.stateIn),
-    stateOut: states?.at(-1) ?? run.stateOut,
-    states,
-  }
-}
-
-// Which rows of runs decode together. Pure.
-
 /** Some tokens of a run. */
 export interface DecodePiece {
-  readonly run: number
+  readonly run: number // of the step
   readonly first: number
   readonly count: number
 }
 
 /**
- * Cuts runs of so many tokens into batches of at most `most` rows, in order; a piece has at most `longest`. The tokens of a run
- * stay together where they can: a later batch goes on where the one before has ended.
+ * Cuts runs of so many tokens into batches of at most `most` rows, in order; a piece has at most
+ * `longest`. The tokens of a run stay together where they can: a later batch goes on where the one
+ * before has ended. Pure.
  */
 export function decodeBatches(counts: readonly number[], most: number, longest: number): DecodePiece[][] {
   const batches: DecodePiece[][] = []
@@ -97,7 +86,7 @@ export function decodeBatches(counts: readonly number[], most: number, longest: 
   for (const [run, count] of counts.entries()) {
     if (count > room && count <= most) close()
     for (let first = 0; first < count; ) {
-      // Two pieces of a run are never in one batch: the second begins with what the first has written.
+      // Two pieces of a run are never in one batch: the second reads what the first has written.
       if (room === 0 || first > 0) close()
       const taken = Math.min(count - first, room, longest)
       batch.push({ run, first, count: taken })
@@ -107,4 +96,18 @@ export function decodeBatches(counts: readonly number[], most: number, longest: 
   }
   close()
   return batches
+}
+
+/** Some tokens of a run, as a run of their own: it begins where the tokens before have ended. */
+export function partOf(run: ActiveRun, { first, count }: DecodePiece): PlannedRun {
+  if (count === run.tokens.length) return run
+  const states = run.states?.slice(first, first + count)
+  return {
+    ...run,
+    tokens: run.tokens.slice(first, first + count),
+    position: run.position + first,
+    stateIn: first === 0 ? run.stateIn : (run.states?.[first - 1] ?? run.stateIn),
+    stateOut: states?.at(-1) ?? run.stateOut,
+    states,
+  }
 }

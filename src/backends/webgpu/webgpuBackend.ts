@@ -33,7 +33,7 @@ import type { GpuPlan } from './open/gpuPlan.js'
 import { RunSteps, type StepParts } from './runSteps.js'
 
 /** What a backend is made of; see openWebgpuBackend.ts. */
-export interface BackendParts extends StepParts {
+interface BackendParts extends StepParts {
   readonly plan: GpuPlan
   readonly tier: HostTier | null // the experts that the GPU has no room for
   readonly profiler: Profiler | null

@@ -1,10 +1,14 @@
-// The feed-forward block of a layer without experts. To the course of a job it is a layer with one wave of none: the barrier at
-// which the leader would show experts is the one between the block's two parts.
+// Feed-forward blocks whose weights are always there: of a layer without experts (Dense), and the
+// shared expert of a layer that has some (ResidentExpert alone, see moe.ts).
 import type { PlacedDense, PlacedFeedForward, PlacedLayer } from '../memory/placedModel.js'
 import type { Rows, Stage } from '../memory/scratch.js'
 import type { ExpertFeed } from './expertFeed.js'
 import { HOME, type Lane, type Need, needsOf } from './workerOps.js'
 
+/**
+ * The block of a layer without experts. To the course of a job it is a layer with one wave of none:
+ * the barrier at which the leader would show experts is the one between the block's two parts.
+ */
 export class Dense {
   readonly hasExperts = false
   private readonly block: ResidentExpert
@@ -35,10 +39,7 @@ export class Dense {
   }
 }
 
-/**
- * A feed-forward block whose weights are always there: the shared expert of a layer, or all of a dense one. Two parts with a
- * barrier between them, which is the caller's.
- */
+/** A block in two parts, with a barrier between them that is the caller's. */
 export class ResidentExpert {
   /** What the input has to be prepared for. */
   readonly inputNeeds: readonly Need[]

@@ -1,14 +1,23 @@
-// Guesses what a layer's router will pick while the layer before still computes: runs the router on the residual stream as
-// it is now, which is close to what it will be. Layers are counted among those with experts. The leader's alone, for a few rows; a wrong guess costs a read.
+// Guesses what a layer's router will pick while the layer before still computes. EarlyRouter runs
+// the router on the residual stream as it is now, which is close to what it will be, by the rule
+// that the layer itself chooses by (ChoiceRule); PreviousExperts has what each sequence's last
+// token chose. The leader's alone, for a few rows; a wrong guess costs a read. Layers are counted
+// among those with experts.
 import { countPicks, mostPicked } from '../../../experts/prefetch.js'
 import type { PlacedMoe, Weights } from '../memory/placedModel.js'
 import { PRIVATE_ROWS, type Rows } from '../memory/scratch.js'
 import { type Lane, type Need, needsOf } from './workerOps.js'
 
-/** Rows of a prompt that are asked: two percent of the leader's work, and enough to keep a slow disk busy meanwhile. */
+/**
+ * Rows of a prompt that are asked: two percent of the leader's work, and enough to keep a slow disk
+ * busy meanwhile.
+ */
 const SAMPLED_ROWS = 64
 
-/** Sequences whose last picks are remembered; the engine gives a sequence a new number when it forgets. */
+/**
+ * Sequences whose last picks are remembered; the engine gives a sequence a new number when it
+ * forgets.
+ */
 const REMEMBERED = 256
 
 /** A router and what comes before it. */
@@ -59,7 +68,10 @@ export class EarlyRouter {
     this.previous.forget(oldest)
   }
 
-  /** Experts that `layer` will probably want for a few rows: by its router, and by the tokens before. */
+  /**
+   * Experts that `layer` will probably want for a few rows: by its router, and by the tokens
+   * before.
+   */
   guesses(layer: number): ArrayLike<number>[] {
     const { board, rows, model } = this.lane
     this.route(layer, 0, rows, 1)
@@ -68,7 +80,10 @@ export class EarlyRouter {
     return [this.picks.subarray(0, rows * model.expertsPerToken), before]
   }
 
-  /** Experts that `layer` will probably want for a prompt: those that some of its rows would pick, the most picked first. */
+  /**
+   * Experts that `layer` will probably want for a prompt: those that some of its rows would pick,
+   * the most picked first.
+   */
   wanted(layer: number): number[] {
     const { rows, model } = this.lane
     const step = Math.ceil(rows / SAMPLED_ROWS)
@@ -98,7 +113,10 @@ export class EarlyRouter {
   }
 }
 
-/** How a layer's router chooses, as the kernel takes it: for the choice itself and for guesses at what it will be. */
+/**
+ * How a layer's router chooses, as the kernel takes it: for the choice itself and for guesses at
+ * what it will be.
+ */
 export class ChoiceRule {
   private readonly rule: readonly [boolean, number, number, number, boolean, number]
 
@@ -118,7 +136,10 @@ export class ChoiceRule {
   }
 }
 
-/** What each sequence's last token chose, layer by layer: a guess of what the next one will, since neighbours are alike. */
+/**
+ * What each sequence's last token chose, layer by layer: a guess of what the next one will, since
+ * neighbours are alike.
+ */
 export class PreviousExperts {
   private readonly sets = new Map<number, (readonly number[])[]>() // sequence → [layers]
 

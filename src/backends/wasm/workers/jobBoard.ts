@@ -22,7 +22,7 @@ import { SharedWords, type Words } from './sharedWords.js'
  * One run of a job: rows [rowStart, rowStart + rows) are consecutive tokens of a sequence from
  * `position` on.
  */
-export interface JobRun {
+interface JobRun {
   readonly rowStart: number
   readonly rows: number
   readonly position: number

@@ -38,7 +38,7 @@ export interface DecodeResult {
   readonly routing: Uint32Array // [layers with experts, MAX_DECODE_BATCH, K]
 }
 
-export interface DecodeOrders {
+interface DecodeOrders {
   readonly signal?: AbortSignal
   /** Called while the GPU is at work, where every expert is in a slot. */
   readonly onSubmitted?: () => void

@@ -1,5 +1,8 @@
-// One step that was submitted before anybody asked for it. The step that wants just this takes it; whatever else comes drops it,
-// which leaves no trace: it has written recurrent states of its own and rows past the committed length, which nobody reads, or which are in a page of its own.
+// Steps that are submitted before they are asked for: the token after the best one (LookAhead), and
+// the step that verifies a round of guesses (RoundAhead). The step that wants just this takes it;
+// anything else drops it, which leaves no trace: it has written recurrent states of its own, and
+// rows past the committed length that no kernel reads, or in a page of its own. Only where every
+// expert is in a slot, and where no memory has to grow for it.
 import type { KvPool } from '../../../gpu/memory/kvPool.js'
 import type { StatePool } from '../../../gpu/memory/statePool.js'
 import type { DraftRequest, StepRun } from '../../backend.js'
@@ -14,6 +17,8 @@ export interface ActiveRun extends PlannedRun {
   readonly firstRow: number
 }
 
+const PATIENCE = 2 // rounds that check all guesses, before one is submitted early
+
 /** What a run takes that its sequence has not got yet. */
 interface Room {
   readonly states: readonly number[] // after each token
@@ -27,6 +32,7 @@ interface Submitted {
   readonly page: number | null // the last of the run's, which its sequence has not got yet
 }
 
+/** One submitted step that no one has asked for. */
 export class SubmittedAhead {
   private next: Submitted | null = null
   private claimed: Submitted | null = null
@@ -42,7 +48,10 @@ export class SubmittedAhead {
     return this.next?.run ?? null
   }
 
-  /** What so many tokens at a position take, where `pages` are those of the tokens before; null where something would have to grow for it. */
+  /**
+   * What so many tokens at a position take, where `pages` are those of the tokens before; null
+   * where something would have to grow for it.
+   */
   takeRoom(pages: readonly number[], position: number, tokens: number): Room | null {
     const isEdge = position + tokens > pages.length * PAGE_TOKENS
     const page = isEdge ? this.kv.takeSpare(pages.length + 1) : null
@@ -62,11 +71,14 @@ export class SubmittedAhead {
       this.release(statesOf(run), page)
       return
     }
-    reading.catch(() => {}) // whoever takes it hears of it; the device's end is heard of elsewhere, too
+    reading.catch(() => {}) // `take` hands it out; the device's end is reported elsewhere, too
     this.next = { run, reading, page }
   }
 
-  /** Gives it to a step that wants it; null, and nothing waits any more, where it wants something else. */
+  /**
+   * Gives it to a step that wants it; null, and nothing waits any more, where it wants something
+   * else.
+   */
   claim(isWanted: boolean): ActiveRun | null {
     if (!isWanted) this.drop()
     const { next } = this
@@ -103,12 +115,6 @@ function statesOf({ states, stateOut }: ActiveRun): readonly number[] {
   return states ?? [stateOut]
 }
 
-// Whoever takes the best token each time asks next for exactly what the GPU has found. So the token after the present one is
-// submitted before the present one has come back, its id copied on the GPU, and the GPU never waits for the host. The next step
-// takes what is computed already, or else it is dropped (pipelinedStep.ts). Begun when a sequence has taken the best token `patience` times in a row: who may draft next would
-// wait for a token that is dropped. Only where every expert is in a slot, and where a step before it has found memory for its state.
-// Knows one run at a time.
-
 /** What a step gave: the token that comes next, and where. */
 interface Given {
   readonly sequence: GpuSequence
@@ -116,6 +122,13 @@ interface Given {
   readonly token: number
 }
 
+/**
+ * A sequence that takes the best token each time asks next for exactly what the GPU has found. So
+ * the token after the present one is submitted before the present one has come back, its id copied
+ * on the GPU, and the GPU never waits for the host. Begins when a sequence has taken the best token
+ * `patience` times in a row: one that may draft next would wait for a token that is dropped. One
+ * run at a time.
+ */
 export class LookAhead {
   private inRow = 0 // steps that went on with the best token
   private given: Given | null = null
@@ -127,7 +140,10 @@ export class LookAhead {
     private readonly patience: number,
   ) {}
 
-  /** What a step takes that is computed already; null, and nothing is computed ahead any more, where it wants something else. */
+  /**
+   * What a step takes that is computed already; null, and nothing is computed ahead any more, where
+   * it wants something else.
+   */
   claim(runs: readonly StepRun[]): ActiveRun | null {
     const { run } = this.submitted
     const isThere = run !== null && run.position === run.sequence.length
@@ -144,7 +160,10 @@ export class LookAhead {
     return run.phase === 'decode' && run.output === 'argmax' && run.tokens.length === 1 && !run.hidden
   }
 
-  /** Decodes a single run, and begins with the token after it where its sequence has gone on with the best one. */
+  /**
+   * Decodes a single run, and begins with the token after it where its sequence has gone on with
+   * the best one.
+   */
   async decode(run: StepRun, active: ActiveRun, signal?: AbortSignal): Promise<DecodeResult> {
     const reading = this.submitted.take(active)
     this.inRow = this.goesOn(run) ? this.inRow + 1 : 0
@@ -190,21 +209,19 @@ export class LookAhead {
   }
 }
 
-/**
- * A round of guesses is two things for the host, to guess and then to check by a step, and one for the GPU: which tokens the
- * step has is known there first. So where a sequence checks its guesses as they are, the step is submitted with them, the tokens
- * copied on the GPU, which does not wait while guesses come to the host and go back. The step that is asked for then takes it, or else it
- * is dropped (pipelinedStep.ts). Begun when a sequence has done so for some rounds; only where every expert is in a slot, and where no
- * memory has to grow for it.
- */
-const PATIENCE = 2 // rounds
-
 interface Guessed {
   readonly sequence: GpuSequence
   readonly position: number
   readonly tokens: readonly number[] // the first is no guess
 }
 
+/**
+ * A round of guesses is two calls for the host, to guess and then to check by a step, and one piece
+ * of work for the GPU, which knows first which tokens the step has. So where a sequence checks its
+ * guesses as they are, the step is submitted with them, the tokens copied on the GPU, which does
+ * not wait while guesses come to the host and go back. Begins when a sequence has done so for
+ * PATIENCE rounds.
+ */
 export class RoundAhead {
   private inRow = 0 // rounds whose step had all guesses
   private guessed: Guessed | null = null
@@ -244,7 +261,10 @@ export class RoundAhead {
     if (guesses.length < count) this.drop()
   }
 
-  /** What a step takes that is submitted already; null, and nothing is any more, where it wants something else. */
+  /**
+   * What a step takes that is submitted already; null, and nothing is any more, where it wants
+   * something else.
+   */
   claim(runs: readonly StepRun[]): ActiveRun | null {
     const isRound = runs.length === 1 && this.checks(runs[0])
     this.guessed = null

@@ -1,6 +1,5 @@
 // Experts of a token that are not on the GPU and that the host computes where their bytes are, while the GPU computes the
 // others. Only sums come and go: a row of the residual stream per token in, a row to add to it out.
-
 import type { GuessedSlots } from '../../../experts/prefetch.js'
 
 /** One expert that one token of the step was routed to. */

@@ -1,8 +1,7 @@
-// Carries out the streamer's orders where slots are on a GPU: a read begins when a staging buffer
-// is free for it, demands before reads ahead; what has come is sent on into its slot, and only then
-// is the streamer told. Which buffer is free and what may happen to a slot is the business of their
-// life (experts/slotLife.ts). Knows of neither GPU nor disk, so that tests try every order of
-// events.
+// Brings the bytes of experts into GPU memory. StagedReads begins reads in the streamer's order,
+// each into a mapped staging buffer; ExpertUploads copies filled buffers into slots on the GPU's
+// own queue. Which buffer is free and what may happen to a slot is decided by experts/slotLife.ts;
+// which expert gets which slot, in residency.ts.
 import { messageOf } from '../../../base/errors.js'
 import type { ExpertCache } from '../../../experts/expertCache.js'
 import type { ReadPriority } from '../../../experts/readers/readRing.js'
@@ -12,6 +11,18 @@ import { bufferUsage, mapMode } from '../../../gpu/device/gpuFlags.js'
 import { createChecked } from '../../../gpu/device/gpuMemory.js'
 import type { SlotPlace, SlotTable } from './slotTable.js'
 
+/** Experts that can be on their way into slots at once. */
+export const STAGING_BUFFERS = 28
+
+/** What the staging buffers take. */
+export function stagingBytes(stride: number, recordBytes: number): number {
+  return STAGING_BUFFERS * stagingSize(stride, recordBytes)
+}
+
+function stagingSize(stride: number, recordBytes: number): number {
+  return Math.max(stride, Math.ceil(recordBytes / 4) * 4)
+}
+
 export interface StagedReadActions {
   /** Fills a staging buffer with an expert's bytes. */
   read(layer: number, expert: number, buffer: number, priority: ReadPriority): PromiseLike<void>
@@ -19,10 +30,7 @@ export interface StagedReadActions {
   promote(layer: number, expert: number): void
   /** What was in the slot is no longer found by commands that are submitted from now on. */
   hide(slot: number): void
-  /**
-   * Copies a filled buffer into the slot, where commands that are submitted from now on find the
-   * expert.
-   */
+  /** Copies a filled buffer into the slot, where commands submitted from now on find the expert. */
   send(buffer: number, slot: number, layer: number, expert: number): void
   /** Submits copies that wait for other commands, so that their buffers come back. */
   flush(): void
@@ -30,6 +38,11 @@ export interface StagedReadActions {
   ended(): void
 }
 
+/**
+ * The order of reads: a read begins when a staging buffer is free for it, demands before reads
+ * ahead; what has come is sent on into its slot before other reads begin. Needs neither GPU nor
+ * disk, so that tests try every order of events.
+ */
 export class StagedReads implements ReadOrders {
   /** Reads that have begun and not ended. */
   underWay = 0
@@ -115,24 +128,6 @@ function take(queue: number[], slot: number): boolean {
   return at >= 0
 }
 
-/**
- * The way of an expert's bytes into its slot: mapped staging buffers, copies on the GPU's own
- * queue, and the table (layer, expert) → slot that kernels look up. Everything that touches a slot
- * goes through the queue in order, so a slot may be given to another expert as soon as the commands
- * that use it are submitted. A submission costs as much as a layer, so a decode pass lets copies
- * and table rows wait for the commands that need them and go with those.
- */
-export const STAGING_BUFFERS = 28
-
-/** What the staging buffers take. */
-export function stagingBytes(stride: number, recordBytes: number): number {
-  return STAGING_BUFFERS * stagingSize(stride, recordBytes)
-}
-
-function stagingSize(stride: number, recordBytes: number): number {
-  return Math.max(stride, Math.ceil(recordBytes / 4) * 4)
-}
-
 interface UploadSizes {
   readonly stride: number // of a slot
   readonly recordBytes: number // of an expert on disk
@@ -143,6 +138,13 @@ interface Upload {
   readonly to: SlotPlace
 }
 
+/**
+ * The way of an expert's bytes into its slot: mapped staging buffers, and copies on the GPU's own
+ * queue beside the rows of the table that show the expert. Everything that touches a slot goes
+ * through the queue in order, so a slot may be given to another expert as soon as the commands that
+ * use it are submitted. A submission costs as much as a layer, so a decode pass lets copies and
+ * rows wait for the commands that need them and go with those.
+ */
 export class ExpertUploads {
   /** A staging buffer has become free. */
   onFree: () => void = () => {}

@@ -22,7 +22,7 @@ import { SlotTable } from './slotTable.js'
 const FILLING = 3 // reads into empty slots at once: the thread that copies them also leads the tokens
 const MOST_AHEAD = 16 // reads ahead at once: leaves staging buffers for demand
 
-export interface SlotsPlan {
+interface SlotsPlan {
   readonly config: ModelConfig
   readonly layouts: readonly SlotLayout[] // per layer; slots are of one size
   readonly pools: PoolPlan

@@ -1,5 +1,6 @@
-// The buffers that a step's kernels pass rows through, made once for the most tokens that a step takes. Layers use the
-// same ones in turn.
+// The buffers that a step's kernels pass rows through, made once for the most tokens that a step
+// takes. Layers of all kinds use the same ones in turn, so each is as wide as the widest layer
+// needs.
 import type { GpuContext } from '../../../gpu/device/gpuContext.js'
 import { bufferUsage } from '../../../gpu/device/gpuFlags.js'
 import { countBytes, type MakeBuffer, storageBuffer } from '../../../gpu/device/kernel.js'
@@ -102,7 +103,7 @@ function layWorkspace<B>(
   }
 }
 
-/** The widest rows that the layers of a model pass through a workspace: layers of all kinds use the same buffers in turn. */
+/** The widest rows of a model's layers. */
 interface LayerWidths {
   readonly mixerIn: number // columns of the in-projections
   readonly mixed: number // input of the out-projection

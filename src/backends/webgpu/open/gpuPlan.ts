@@ -1,6 +1,7 @@
-// Where a model's experts go when its other math runs on a GPU: what the GPU must hold before the first expert, how many
-// experts then fit, how many go to memory by the rule of backends/plan.ts, and how many stay on disk. Pure: sizes in,
-// numbers and one line out. Who finds out how much a GPU gives is open/gpuReservation.ts; `inspect` and `doctor` are told.
+// Where a model's experts go when its other math runs on a GPU: what the GPU must hold before the
+// first expert, how many experts then fit, how many go to memory by the rule of backends/plan.ts,
+// and how many stay on disk. Pure: sizes in, numbers and one line for users out. How much a GPU
+// gives is found out in gpuReservation.ts.
 import { OptionError } from '../../../base/errors.js'
 import { MemoryPlanError } from '../../../base/memoryErrors.js'
 import type { MemoryFacts } from '../../../base/memoryFacts.js'
@@ -20,7 +21,88 @@ import { chainBytes } from '../draft/draftRunner.js'
 import { stagingBytes } from '../experts/loader.js'
 import { MAX_DECODE_BATCH, workspaceBytes } from '../memory/workspace.js'
 
-export interface GpuPlanRequest {
+/** Tokens of a prompt in one step. */
+export const CHUNK_TOKENS = 512
+/** The same at most on a GPU that is fast and has room: experts are loaded less often. */
+export const LONG_CHUNK_TOKENS = 2048
+
+/** Many small buffers with constants of kernels, which a driver lays into few large ones. */
+const CONSTANTS_PER_LAYER = 64 * 1024
+
+/** What the plan has to know of a model. */
+export interface GpuModel {
+  readonly config: ModelConfig
+  readonly expertsPerToken: number
+  readonly precision: Precision
+  readonly weightBytes: number // of resident weights, see residentWeightsBytes
+  readonly slotBytes: number // from one expert to the next; 0: there are none
+  readonly recordBytes: number // of an expert on disk
+  /** Shared experts lie beside the others. */
+  readonly hasShared: boolean
+  readonly planned: PlannedState
+  readonly maxBufferBytes: number // of a buffer, and of what a kernel sees of it
+  readonly chunkTokens?: number
+  readonly tensors?: boolean // experts may go to matrix units
+  readonly tuning?: Pick<Tuning, 'SPLITS' | 'AHEAD' | 'PAIR_TILE'>
+}
+
+/**
+ * What a model takes of a GPU's memory besides experts, piece by piece: the sums of the very
+ * functions by which the buffers are made.
+ */
+export function gpuParts(model: GpuModel): BudgetPart[] {
+  const { config, planned, maxBufferBytes, slotBytes } = model
+  const { expertLayers, numExperts } = config
+  const fast = model.precision === 'fast'
+  const tuning = model.tuning ?? HARDWARE_TUNING
+  const shape = {
+    experts: numExperts,
+    k: model.expertsPerToken,
+    maxTokens: model.chunkTokens ?? CHUNK_TOKENS,
+    logitsStride: logitsStride(numExperts, 0),
+    pairTile: tuning.PAIR_TILE,
+    isPadded: model.tensors === true,
+  }
+  const tables = 2 * expertLayers.length * numExperts * 4
+  return [
+    // Every pool of slots begins with shared experts, or with a spare slot: at most one a layer.
+    { what: 'weights', bytes: model.weightBytes + expertLayers.length * slotBytes },
+    { what: 'recurrent state', bytes: statePoolBytes(config, plannedStates(planned, config), maxBufferBytes) },
+    {
+      what: `keys and values of ${planned.tokens} tokens`,
+      bytes: kvPoolBytes(config, plannedPages(planned), maxBufferBytes),
+    },
+    {
+      what: 'workspace',
+      bytes:
+        workspaceBytes(config, shape, fast) +
+        headBytes(config, fast) +
+        decodeBytes(config, shape.k, tuning) +
+        promptBytes(config, shape.k, shape.maxTokens) +
+        (config.draftHead === null ? 0 : chainBytes(config.rope.dims)) +
+        allLayerKinds(config).length * CONSTANTS_PER_LAYER,
+    },
+    { what: 'staging', bytes: stagingBytes(slotBytes, model.recordBytes) + tables },
+  ]
+}
+
+/** Choices and their way back, rows of hidden that come and go where the host computes too. */
+function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tuning, 'SPLITS' | 'AHEAD'>): number {
+  const choice = (config.expertLayers.length + AHEAD + 1) * MAX_DECODE_BATCH * k * 4
+  const logits = MAX_DECODE_BATCH * logitsStride(config.numExperts, AHEAD) * 4
+  const rows = MAX_DECODE_BATCH * config.hiddenSize * 4
+  const mixing = MAX_DECODE_BATCH * (k + 1) * 8
+  return attentionPartsBytes(config, MAX_DECODE_BATCH, SPLITS) + 2 * choice + logits + 2 * rows + mixing
+}
+
+/** The same for prompts. */
+function promptBytes(config: ModelConfig, k: number, tokens: number): number {
+  const choices = config.expertLayers.length * tokens * k * 4
+  const rows = tokens * config.hiddenSize * 4
+  return choices + 2 * rows + tokens * k * 16
+}
+
+interface GpuPlanRequest {
   readonly model: GpuModel
   /** What the GPU gives to this program, all in all. */
   readonly gpuBytes: number
@@ -34,7 +116,10 @@ export interface GpuPlanRequest {
 export interface GpuPlan {
   readonly parts: readonly BudgetPart[] // what the GPU holds besides experts
   readonly fixedBytes: number // of the parts
-  /** What the GPU lacks for the parts and the least experts; 0: it is large enough. Nothing below counts where it is not. */
+  /**
+   * What the GPU lacks for the parts and the least experts; 0: it is large enough. Nothing below
+   * counts where it is not.
+   */
   readonly missing: number
   readonly pools: PoolPlan | null
   readonly gpuSlots: number
@@ -79,7 +164,7 @@ export function planGpu({ model, gpuBytes, gpuMemory, askedBy, host }: GpuPlanRe
   return { parts, fixedBytes, missing, pools, gpuSlots, memorySlots, diskExperts, memoryBytes, line }
 }
 
-export interface SharedGpuRequest {
+interface SharedGpuRequest {
   readonly model: GpuModel
   readonly memory: MemoryFacts
   readonly programBytes: number // that the program takes besides
@@ -87,7 +172,10 @@ export interface SharedGpuRequest {
   readonly expertMemory?: number
 }
 
-/** A GPU that shares the machine's memory: one budget for both. Throws MemoryPlanError where it does not fit. */
+/**
+ * A GPU that shares the machine's memory: one budget for both. Throws MemoryPlanError where it does
+ * not fit.
+ */
 export function planSharedGpu({ model, memory, programBytes, expertMemory }: SharedGpuRequest): GpuPlan {
   const parts = gpuParts(model)
   const { planned, slotBytes } = model
@@ -189,90 +277,10 @@ function tooSmallText(model: GpuModel, parts: readonly BudgetPart[], missing: nu
   return `the GPU's memory is too small by ${gigabytes(missing)} for ${what} (${pieces}); ${remedy}`
 }
 
-export function gigabytes(bytes: number): string {
+function gigabytes(bytes: number): string {
   return bytes < 95e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(1)} GB`
 }
 
 function sumOf(parts: readonly BudgetPart[]): number {
   return parts.reduce((sum, { bytes }) => sum + bytes, 0)
-}
-
-// What a model takes of a GPU's memory besides experts, piece by piece: the sum of the very functions by which the buffers
-// are made. Pure.
-
-/** Tokens of a prompt in one step. */
-export const CHUNK_TOKENS = 512
-/** The same at most on a GPU that is fast and has room: experts are loaded less often. */
-export const LONG_CHUNK_TOKENS = 2048
-
-/** Many small buffers with constants of kernels, which a driver lays into few large ones. */
-const CONSTANTS_PER_LAYER = 64 * 1024
-
-/** What the plan has to know of a model. */
-export interface GpuModel {
-  readonly config: ModelConfig
-  readonly expertsPerToken: number
-  readonly precision: Precision
-  readonly weightBytes: number // of resident weights, see residentWeightsBytes
-  readonly slotBytes: number // from one expert to the next; 0: there are none
-  readonly recordBytes: number // of an expert on disk
-  /** Shared experts lie beside the others. */
-  readonly hasShared: boolean
-  readonly planned: PlannedState
-  readonly maxBufferBytes: number // of a buffer, and of what a kernel sees of it
-  readonly chunkTokens?: number
-  readonly tensors?: boolean // experts may go to matrix units
-  readonly tuning?: Pick<Tuning, 'SPLITS' | 'AHEAD' | 'PAIR_TILE'>
-}
-
-export function gpuParts(model: GpuModel): BudgetPart[] {
-  const { config, planned, maxBufferBytes, slotBytes } = model
-  const { expertLayers, numExperts } = config
-  const fast = model.precision === 'fast'
-  const tuning = model.tuning ?? HARDWARE_TUNING
-  const shape = {
-    experts: numExperts,
-    k: model.expertsPerToken,
-    maxTokens: model.chunkTokens ?? CHUNK_TOKENS,
-    logitsStride: logitsStride(numExperts, 0),
-    pairTile: tuning.PAIR_TILE,
-    isPadded: model.tensors === true,
-  }
-  const tables = 2 * expertLayers.length * numExperts * 4
-  return [
-    // Every pool of slots begins with shared experts, or with a spare slot: at most one a layer.
-    { what: 'weights', bytes: model.weightBytes + expertLayers.length * slotBytes },
-    { what: 'recurrent state', bytes: statePoolBytes(config, plannedStates(planned, config), maxBufferBytes) },
-    {
-      what: `keys and values of ${planned.tokens} tokens`,
-      bytes: kvPoolBytes(config, plannedPages(planned), maxBufferBytes),
-    },
-    {
-      what: 'workspace',
-      bytes:
-        workspaceBytes(config, shape, fast) +
-        headBytes(config, fast) +
-        decodeBytes(config, shape.k, tuning) +
-        promptBytes(config, shape.k, shape.maxTokens) +
-        (config.draftHead === null ? 0 : chainBytes(config.rope.dims)) +
-        allLayerKinds(config).length * CONSTANTS_PER_LAYER,
-    },
-    { what: 'staging', bytes: stagingBytes(slotBytes, model.recordBytes) + tables },
-  ]
-}
-
-/** Choices and their way back, rows of hidden that come and go where the host computes too. */
-function decodeBytes(config: ModelConfig, k: number, { SPLITS, AHEAD }: Pick<Tuning, 'SPLITS' | 'AHEAD'>): number {
-  const choice = (config.expertLayers.length + AHEAD + 1) * MAX_DECODE_BATCH * k * 4
-  const logits = MAX_DECODE_BATCH * logitsStride(config.numExperts, AHEAD) * 4
-  const rows = MAX_DECODE_BATCH * config.hiddenSize * 4
-  const mixing = MAX_DECODE_BATCH * (k + 1) * 8
-  return attentionPartsBytes(config, MAX_DECODE_BATCH, SPLITS) + 2 * choice + logits + 2 * rows + mixing
-}
-
-/** The same for prompts. */
-function promptBytes(config: ModelConfig, k: number, tokens: number): number {
-  const choices = config.expertLayers.length * tokens * k * 4
-  const rows = tokens * config.hiddenSize * 4
-  return choices + 2 * rows + tokens * k * 16
 }

@@ -1,10 +1,9 @@
-// Finds room on a GPU. WebGPU tells nobody how much memory a GPU has, so this asks by allocating: what the model needs
-// before its first expert is held by stand-ins, slots for experts are made beside them, and where that is refused, memory is
-// asked for piece by piece until no more comes. The stand-ins then make way for what they stood for, and a reserve is left:
-// drivers and other programs need some, and so do keys and values that grow.
-//
-// A GPU that shares the machine's memory is not asked: allocating until it hurts would hurt everybody. There the plan goes
-// by what the machine has free.
+// Finds room on a GPU and takes it. WebGPU does not tell how much memory a GPU has, so this asks by
+// allocating: stand-ins hold what the model needs before its first expert, slots for experts are
+// made beside them, and where that is refused, memory is asked for piece by piece until no more
+// comes. The stand-ins then make way, and a reserve is left for drivers, other programs and growing
+// keys and values. A GPU that shares the machine's memory is not asked: what is allocated there is
+// taken from every program. There the plan goes by what the machine has free.
 import { BackendUnavailableError, MoefluxError, OutOfMemoryError } from '../../../base/errors.js'
 import type { MemoryFacts } from '../../../base/memoryFacts.js'
 import { POOL_USAGE } from '../../../gpu/device/gpuFlags.js'
@@ -13,7 +12,10 @@ import { type PoolPlan, poolBytes } from '../../../gpu/memory/slotLayout.js'
 import type { HostSide } from '../../plan.js'
 import { allExperts, checkAsked, type GpuModel, type GpuPlan, planGpu, planSharedGpu } from './gpuPlan.js'
 
-/** A desktop and a browser on the same GPU take some hundred megabytes more or less from one minute to the next. */
+/**
+ * A desktop and a browser on the same GPU take some hundred megabytes more or less from one minute
+ * to the next.
+ */
 const RESERVE = { least: 256 * 2 ** 20, share: 0.05, most: 2 ** 30 }
 
 const PIECE_BYTES = 256 * 2 ** 20
@@ -30,7 +32,7 @@ const UNKNOWN_MEMORY: MemoryFacts = {
   limitedBy: 'machine',
 }
 
-export interface RoomRequest {
+interface RoomRequest {
   readonly model: GpuModel
   readonly gpuMemory?: number // asked for, of experts on the GPU
   readonly expertMemory?: number // asked for, of experts in memory
@@ -50,8 +52,33 @@ export interface Room {
   readonly buffers: readonly GPUBuffer[] // of the pools
 }
 
+/**
+ * Room for a prompt's steps of the first length that leaves all experts on the GPU, or of the last:
+ * long steps take memory that experts may need more.
+ */
+export async function takeRoomForChunks(
+  device: GPUDevice,
+  lengths: readonly number[],
+  requestFor: (chunkTokens: number) => RoomRequest,
+): Promise<{ readonly chunkTokens: number; readonly room: Room } & Pick<RoomRequest, 'model'>> {
+  for (const chunkTokens of lengths.slice(0, -1)) {
+    const request = requestFor(chunkTokens)
+    const { model } = request
+    const room = await takeRoom(device, request).catch(error => {
+      if (error instanceof MoefluxError) return null // there is less to ask for
+      throw error
+    })
+    if (room !== null && room.plan.gpuSlots >= allExperts(model)) return { chunkTokens, room, model }
+    for (const buffer of room?.buffers ?? []) buffer.destroy()
+    await settle(device)
+  }
+  const chunkTokens = lengths[lengths.length - 1]
+  const request = requestFor(chunkTokens)
+  return { chunkTokens, room: await takeRoom(device, request), model: request.model }
+}
+
 /** Throws BackendUnavailableError where there is no room for the least, with what is missing. */
-export async function takeRoom(device: GPUDevice, request: RoomRequest): Promise<Room> {
+async function takeRoom(device: GPUDevice, request: RoomRequest): Promise<Room> {
   const { model, isShared, memory } = request
   if (isShared) return takeShared(device, request, memory ?? UNKNOWN_MEMORY)
   const host = memory === null || request.host === null ? null : request.host(memory)
@@ -140,28 +167,4 @@ async function measureRoom(device: GPUDevice, wanted: number): Promise<number> {
   for (const piece of pieces) piece.destroy()
   await settle(device)
   return granted
-}
-
-// Long steps of a prompt take memory that experts may need more: they are planned with only where every expert has room beside them.
-
-/** Room for steps of the first length that leaves all experts on the GPU, or of the last. */
-export async function takeRoomForChunks(
-  device: GPUDevice,
-  lengths: readonly number[],
-  requestFor: (chunkTokens: number) => RoomRequest,
-): Promise<{ readonly chunkTokens: number; readonly room: Room } & Pick<RoomRequest, 'model'>> {
-  for (const chunkTokens of lengths.slice(0, -1)) {
-    const request = requestFor(chunkTokens)
-    const { model } = request
-    const room = await takeRoom(device, request).catch(error => {
-      if (error instanceof MoefluxError) return null // there is less to ask for
-      throw error
-    })
-    if (room !== null && room.plan.gpuSlots >= allExperts(model)) return { chunkTokens, room, model }
-    for (const buffer of room?.buffers ?? []) buffer.destroy()
-    await settle(device)
-  }
-  const chunkTokens = lengths[lengths.length - 1]
-  const request = requestFor(chunkTokens)
-  return { chunkTokens, room: await takeRoom(device, request), model: request.model }
 }
