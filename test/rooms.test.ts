@@ -63,6 +63,13 @@ test('a room comes after those that it may import from', () => {
   expect(later).toEqual([])
 })
 
+test('the picture in docs/dev/architecture.md shows these rooms in this order, and what they may import', () => {
+  const page = readFileSync(join(repository, 'docs/dev/architecture.md'), 'utf8')
+  const picture = /^```rooms\n([^`]*)```/m.exec(page)?.[1] ?? ''
+  const shown = [...picture.matchAll(/^(\S+) .*\n +← (.*)$/gm)].map(([, room, from]) => [room, from])
+  expect(shown).toEqual(Object.entries(BEFORE).map(([room, from]) => [room, from.join(' ') || 'nothing']))
+})
+
 test('no files import one another in a circle, not even for types', () => {
   expect(cyclesIn(importsHere())).toEqual([])
 })
