@@ -1,6 +1,6 @@
 // Where each word of a job board is. In front words with fixed places, then those of the team's
 // barrier, then lists whose sizes follow from the model and the threads, then floats and bytes. Who
-// may write which word when: docs/architecture.md, "The protocol of the workers". Pure.
+// may write which word when: docs/dev/workers.md. Pure.
 import { MOST_GUESSES } from '../../backend.js'
 import { MOST_RARE_TOKENS } from '../../draftVocabulary.js'
 import { TEAM_WORDS } from './team.js'
