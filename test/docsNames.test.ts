@@ -1,22 +1,64 @@
-// Documents name files by which readers find their way: each of them must be there.
+// Documents and comments name files by which readers find their way: each of them must be there.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { expect, test } from 'vitest'
 import { repository } from './support/models/packedFiles.js'
 
-const FOLDERS = ['src', 'test', 'scripts', 'docs', 'examples']
-const NAME = /`(\w[\w./-]*\.(?:tsx?|wgsl|mjs|md))`/g
+/** A file by the end of its path, or several by a pattern; none in quotes, and none with a part in angle brackets. */
+const NAME = /(?<![\w./<>*'-])(?:\.{1,2}\/)*([\w*][\w./*-]*\.(?:tsx?|wgsl|mjs|md))\b/g
+const COMMENT = /(?:^|\s)\/\/.*$|\/\*[\s\S]*?\*\//gm
 
-const documents = ['README.md', 'CONTRIBUTING.md', ...filesIn('docs').filter(name => name.endsWith('.md'))]
+/** Files of users, in samples of commands. */
+const OF_USERS = ['notes.md', 'plan.md']
 
-test('every file that a document names exists', () => {
-  const known = [...FOLDERS.flatMap(filesIn), ...documents].map(name => `/${name}`)
-  const missing = documents.flatMap(document => {
-    const text = readFileSync(join(repository, document), 'utf8')
-    const names = [...text.matchAll(NAME)].map(([, name]) => name)
-    return names.filter(name => !known.some(file => file.endsWith(`/${name}`))).map(name => `${document}: ${name}`)
-  })
-  expect(missing).toEqual([])
+const documents = [
+  ...['README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'src/lab/peers/README.md'],
+  ...filesIn('docs').filter(name => name.endsWith('.md')),
+]
+const sources = ['src', 'test', 'scripts']
+  .flatMap(filesIn)
+  .filter(name => /(?<!\.generated)\.(m?tsx?|mjs|wgsl)$/.test(name) && name !== 'test/docsNames.test.ts')
+const files = [...new Set([...documents, ...['src', 'test', 'scripts', 'docs', 'examples'].flatMap(filesIn)])]
+
+test('every file that a document names exists, and no other file has that name', () => {
+  expect(documents.flatMap(name => problemsOfDocument(name, textOf(name)))).toEqual([])
+})
+
+test('every file that a comment names exists, and is another one', () => {
+  expect(sources.length).toBeGreaterThan(1000)
+  expect(sources.flatMap(name => problemsOfComments(name, textOf(name)))).toEqual([])
+})
+
+test.each([
+  ['is gone', 'see `engine/gone.ts`', 'a.md: engine/gone.ts is not there'],
+  ['is one of several', 'see `reference.ts`', 'a.md: reference.ts may be src/ops/activation/reference.ts, '],
+  ['is a pattern that fits none', 'see ops/*/gone.as.ts', 'a.md: ops/*/gone.as.ts is not there'],
+])('a name in a document that %s is found', (_what, text, problem) => {
+  const problems = problemsOfDocument('a.md', text)
+  expect(problems).toEqual([expect.stringContaining(problem)])
+})
+
+test('names in a document of all files of a pattern, of users, and with something left open are right', () => {
+  const text = 'ops/*/reference.ts, ../engine/context.ts, `src/ops/<name>/<name>.as.ts`, moeflux run -f notes.md'
+  expect(problemsOfDocument('a.md', text)).toEqual([])
+})
+
+test.each([
+  ['is gone', 'engine/model.ts', '// Runs as scheduler.ts and gone.ts say.', ['gone.ts is not there']],
+  [
+    'is gone, in a block',
+    'engine/model.ts',
+    '/**\n * As ./wrong/context.ts has it.\n */',
+    ['wrong/context.ts is not there'],
+  ],
+  ['is the file itself', 'src/engine/model.ts', 'a() // as in engine/model.ts', ['engine/model.ts is this very file']],
+])('a name in a comment that %s is found', (_what, file, text, problems) => {
+  expect(problemsOfComments(file, text)).toEqual(problems.map(each => `${file}: ${each}`))
+})
+
+test('names in code, in quotes, and in the command that runs a file are right', () => {
+  const text = "open('gone.ts') // 'gone.md: no such file'\n//   node src/lab/soak/soak.mjs --minutes 2"
+  expect(problemsOfComments('src/lab/soak/soak.mjs', text)).toEqual([])
 })
 
 test.each([
@@ -63,6 +105,43 @@ test('every link between documents leads to a file, and to a heading where it na
   )
   expect(broken).toEqual([])
 })
+
+function problemsOfDocument(document: string, text: string): string[] {
+  const problems = new Set<string>()
+  for (const name of namesIn(text)) {
+    const named = filesNamed(name)
+    if (OF_USERS.includes(name)) continue
+    if (named.length === 0) problems.add(`${document}: ${name} is not there`)
+    else if (named.length > 1 && !name.includes('*')) problems.add(`${document}: ${name} may be ${named.join(', ')}`)
+  }
+  return [...problems]
+}
+
+function problemsOfComments(file: string, text: string): string[] {
+  const lines = (text.match(COMMENT) ?? []).flatMap(comment => comment.split('\n'))
+  return lines.flatMap(line =>
+    namesIn(line).flatMap(name => {
+      const named = filesNamed(name)
+      if (named.length === 0) return [`${file}: ${name} is not there`]
+      const isItself = named.length === 1 && named[0] === file && !/\bnode /.test(line)
+      return isItself ? [`${file}: ${name} is this very file`] : []
+    }),
+  )
+}
+
+function namesIn(text: string): string[] {
+  return [...text.matchAll(NAME)].map(([, name]) => name)
+}
+
+/** By the end of their paths; of a pattern, `*` is part of a name. */
+function filesNamed(name: string): string[] {
+  const pattern = new RegExp(`(?:^|/)${name.replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`)
+  return files.filter(file => pattern.test(file))
+}
+
+function textOf(file: string): string {
+  return readFileSync(join(repository, file), 'utf8')
+}
 
 /** Paths of the files below a folder, with slashes. */
 function filesIn(folder: string): string[] {

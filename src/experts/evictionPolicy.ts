@@ -1,8 +1,8 @@
 // Which cached expert goes when room is needed. A policy orders slots; it knows nothing of pins, reads or bytes: the cache
 // says which slots may go. Everything is deterministic, so that a recorded trace replays to the same evictions.
 //
-// `lru` forgets the least recently used. `lrfu` mixes recency and frequency: it evicts the expert whose next use is
-// expected latest, by its rate of use (evictionPolicy.ts) and by how many layers away its turn is.
+// `lru` evicts the least recently used. `lrfu` mixes recency and frequency: it evicts the expert whose next use is
+// expected latest, by its rate of use (`UseRates` below) and by how many layers away its turn is.
 import { Heap } from '../base/heap.js'
 
 export type PolicyName = 'lru' | 'lrfu'

@@ -1,6 +1,6 @@
 // Reads a prompt's experts from disk into memory while the layer before computes, where some experts are on a GPU, some in
-// memory and the others on disk. Which of the next layer, and when, is decided as everywhere (prefetch.ts), and whether at
-// all by what the first layer of a chunk had to wait (prefetch.ts). Takes nothing that the present layer wants, and
+// memory and the others on disk. Which of the next layer, and when, is decided by `LayerAhead` as everywhere, and whether at
+// all by what the first layer of a chunk had to wait (`PromptStalls`; both in prefetch.ts). Takes nothing that the present layer wants, and
 // leaves the disk to those who wait for it. Moves no bytes itself.
 import type { ExpertTiers } from './expertTiers.js'
 import { LayerAhead, type LayerSlots, PromptStalls } from './prefetch.js'

@@ -1,6 +1,6 @@
 // Turns a WGSL file and a few constants into the text of one shader variant. WGSL has no preprocessor, and `override`
 // constants cannot choose between types or leave out an `enable` line, so a handful of directives is added:
-//   #include name          the text of name.wgsl, at most once
+//   #include name          the text of the shader of that name, at most once
 //   #if A == 4 / #if A     (also !=, <, >, and a leading !), #elif, #else, #endif; they nest
 //   #for i A               its lines up to #endfor, A times, with $(i) counting up: for what must not be an array; they nest
 // The constants themselves become `const NAME = value;` lines. Nothing else is rewritten.

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 // Measures node-llama-cpp on the CPU: prompt tok/s, decode tok/s, memory and disk reads.
-//   PEERS_NODE_MODULES=DIR/node_modules node bench-node-llama-cpp.mjs MODEL.gguf [--runs 3] ...
+//   PEERS_NODE_MODULES=DIR/node_modules node src/lab/peers/benchNodeLlamaCpp.mjs MODEL.gguf [--runs 3] ...
 // Random prompt tokens and temperature 1, so that routing does not settle into a loop.
 import fs from 'node:fs'
 import path from 'node:path'

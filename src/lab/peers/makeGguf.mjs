@@ -2,7 +2,7 @@
 import crypto from 'node:crypto'
 // Writes a random-weight `qwen35moe` or (with `intermediate`) dense `qwen35` GGUF that llama.cpp loads and runs: the same
 // metadata keys, tensor names and shapes as llama.cpp's converter (conversion/qwen.py, Qwen3_5MoeTextModel).
-//   node make-gguf.mjs --preset bench-1g --out model.gguf [--type Q4_0] [--layers 4] [--seed 1] ...
+//   node src/lab/peers/makeGguf.mjs --preset bench-1g --out model.gguf [--type Q4_0] [--layers 4] [--seed 1] ...
 // Any preset field is also a flag (--experts 128). No dependencies; streams to disk.
 import fs from 'node:fs'
 import { parseArgs } from 'node:util'

@@ -1,7 +1,7 @@
 // Matrix units for GPUs without them: rewrites shaders that use subgroup matrices and half floats into plain WGSL. A thread keeps
 // what it needs of a matrix by itself: a row of a left one, eight columns of a right one, and the eight sums where these meet; a
 // product then asks nobody. Half floats are rounded as they would be, and lie two to a word, so that workgroup memory is as full as
-// it would be. Knows as much of the language as webgpu/tensor*.wgsl speak, and throws where something is left.
+// it would be. Knows as much of the language as ops/*/tensor*.wgsl use, and throws where something is left.
 const HELPERS = `
 struct Left { row: array<f32, 16> }
 struct Right { columns: array<f32, 128> } // eight, one behind the other
