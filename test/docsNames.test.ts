@@ -61,6 +61,15 @@ test('names in code, in quotes, and in the command that runs a file are right', 
   expect(problemsOfComments('src/lab/soak/soak.mjs', text)).toEqual([])
 })
 
+test('the names that the glossary gives for words are in the code', () => {
+  const glossary = /^## Words\n([\s\S]*?)^## /m.exec(textOf('docs/dev/architecture.md'))?.[1] ?? ''
+  const cells = glossary.split('\n').flatMap(line => (line.startsWith('| ') ? (line.split('|').at(-2) ?? '') : []))
+  const names = cells.flatMap(cell => [...cell.matchAll(/`(\w+)`/g)].map(([, name]) => name))
+  expect(names.length).toBeGreaterThan(30)
+  const code = sources.filter(name => name.startsWith('src/')).map(textOf)
+  expect(names.filter(name => !code.some(text => new RegExp(`\\b${name}\\b`).test(text)))).toEqual([])
+})
+
 test.each([
   ['moeflux', 'index'],
   ['moeflux', 'base/errors'],
