@@ -37,8 +37,7 @@ export { openPacked, readConfig, readMetadata } from './files/packed/openPacked.
 export { isPackedName, MANIFEST_NAME, METADATA_NAME } from './files/packed/packedNames.js'
 export { distinctEntries, type ModelEntry, modelEntry, type SiteIndex, siteName } from './files/packed/siteIndex.js'
 export { isRemote } from './files/remote/nodeRemoteFolder.js'
-export { verifyModel } from './files/verify/storageVerify.js'
-export type { Comparison, VerifyReport } from './files/verifyReport.js'
+export { type Comparison, type VerifyReport, verifyModel } from './files/verify/verify.js'
 export { type AdapterDescription, probeAdapters } from './gpu/device/gpuDevice.js'
 export {
   type Estimate,

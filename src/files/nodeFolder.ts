@@ -4,9 +4,8 @@ import { basename, dirname, join, resolve, sep } from 'node:path'
 import { FormatError, ModelNotFoundError, MoefluxError, ReadError } from '../base/errors.js'
 import { openRegular } from '../base/regularFile.js'
 import { openFileSource } from './fileSource.js'
-import type { ByteSource } from './source.js'
+import type { ByteSource, HubDigest, ListedFolder } from './source.js'
 import { decodeUtf8 } from './strictJson.js'
-import type { HubDigest, ListedFolder } from './verifyReport.js'
 
 const DEEPEST = 8 // folders below each other: links may go round
 const MAX_TEXT_BYTES = 512 * 2 ** 20 // more than any tokenizer or index has

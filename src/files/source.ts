@@ -23,6 +23,21 @@ export interface Folder {
   open(name: string): Promise<ByteSource>
 }
 
+/** A folder of the disk, for callers that must see what else is in it. */
+export interface ListedFolder extends Folder {
+  /** Names of all files below it, links followed, sorted. */
+  list(): Promise<string[]>
+  /** Bytes of a file; 0 where it is none. */
+  sizeOf(name: string): Promise<number>
+  /** What a file's name in the hub's cache says of its content; null elsewhere. */
+  hubDigest(name: string): Promise<HubDigest | null>
+}
+
+export interface HubDigest {
+  readonly kind: 'sha256' | 'git' // of the content; or as git names a blob
+  readonly hex: string
+}
+
 /** Null where not all of them are files. */
 export function pathsOf(sources: readonly ByteSource[]): string[] | null {
   const paths = sources.flatMap(({ path }) => path ?? [])

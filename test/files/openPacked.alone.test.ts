@@ -11,7 +11,7 @@ import { parseManifest, parseMetadata } from '#moeflux/files/packed/manifest.js'
 import { openPacked } from '#moeflux/files/packed/openPacked.js'
 import type { PackedModel } from '#moeflux/files/packed/packedModel.js'
 import type { Folder } from '#moeflux/files/source.js'
-import { verifyModel } from '#moeflux/files/verify/storageVerify.js'
+import { verifyModel } from '#moeflux/files/verify/verify.js'
 import type { Matrix } from '#moeflux/model/tensors.js'
 import { matrixValues, temporaryFolder, tinySource, vectorValues } from '../support/models/packedFiles.js'
 import {
