@@ -1,4 +1,7 @@
-// Names alone, for help texts and types: the shapes behind them are in presets.ts.
+// Numbers that planners assume until something is measured, and names of presets; help texts show
+// both. Imports nothing, so that `moeflux --help` loads no engine.
+
+/** Known shapes of models: see model/presets.ts. */
 export const presetNames = [
   'a3b',
   'a17b',
@@ -13,14 +16,12 @@ export const presetNames = [
 
 export type PresetName = (typeof presetNames)[number]
 
-/** Tokens of a sequence that memory is planned for where nobody says how long it will be. */
+/** Tokens of a sequence that memory is planned for, if its length is not given. */
 export const PLANNED_TOKENS = 4096
 
-// What a machine does in a second where nobody has measured it.
-
-/** Weights that one thread of the wasm backend gets through per second; measured on a server core. */
+/** Weights per second of one thread of the wasm backend; measured on a server core. */
 export const WEIGHTS_PER_THREAD = 6e9
-/** The same for a GPU of the middle: a part of what its memory gives, since a token's products are small. */
+/** The same of a mid-range GPU: small matvecs use only a part of its bandwidth. */
 export const GPU_WEIGHTS = 200e9
-/** Random reads of one expert, eight at a time, from a good NVMe disk. */
+/** Bytes per second of random reads of experts, eight at a time, from a good NVMe disk. */
 export const READ_SPEED = 2.5e9

@@ -1,10 +1,13 @@
-// A binary heap of whole numbers, first first by an order that its owner knows. The owner reports what changes an item's position
-// in that order (`moved`, or `rebuild` for many).
+// A binary heap of whole numbers, ordered by a callback of its owner. The owner reports what
+// changes an item's position in that order (`moved`, or `rebuild` for many).
 
 export class Heap {
   private readonly heap: number[] = []
 
-  /** `places` [items]: index of each item in its heap, for heaps that share their items; null: no `remove` and no `moved`. */
+  /**
+   * `places` [items]: index of each item in its heap, for heaps that share their items; null: no
+   * `remove` and no `moved`.
+   */
   constructor(
     private readonly before: (a: number, b: number) => boolean,
     private readonly places: Int32Array | null,
@@ -47,7 +50,10 @@ export class Heap {
     for (let at = (this.heap.length >> 1) - 1; at >= 0; at--) this.sink(at, this.heap[at])
   }
 
-  /** The first item that `mayTake` allows; -1: there is none. Steps over the others, which must be few. */
+  /**
+   * The first item that `mayTake` allows; -1: there is none. Steps over the others, which must be
+   * few.
+   */
   lowest(mayTake: (item: number) => boolean, at = 0): number {
     if (at >= this.heap.length) return -1
     if (mayTake(this.heap[at])) return this.heap[at]

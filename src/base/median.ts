@@ -1,4 +1,5 @@
-// The two medians, which differ for an even number of values. Of no values both are undefined or NaN.
+// The two medians, which differ for an even number of values. Of no values both are undefined or
+// NaN.
 
 /** A value that occurred: the upper one of the two in the middle. */
 export function upperMedian(values: readonly number[]): number {

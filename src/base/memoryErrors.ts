@@ -1,4 +1,5 @@
-// A model that does not fit into memory: what it needs, what is free, and the options that would make it fit.
+// A model that does not fit into memory: what it needs, what is free, and the options that would
+// make it fit.
 import { MoefluxError } from './errors.js'
 
 /** An option that would help, and a value of it that would be enough. */

@@ -1,4 +1,5 @@
-// SHA-256 through the web's own crypto, which Node and browsers share. Streams are hashed by `createHash`, in Node only.
+// SHA-256 through the web's own crypto, which Node and browsers share. Streams are hashed by
+// `createHash`, in Node only.
 
 /** [32]. `bytes` must not be shared memory. */
 export async function sha256(bytes: Uint8Array): Promise<Uint8Array> {

@@ -1,4 +1,5 @@
-// The heap against a sorted array, with random operations: heaps that share their items, and a heap that only gives the first.
+// The heap against a sorted array, with random operations: heaps that share their items, and a heap
+// that only gives the first.
 import { describe, expect, test } from 'vitest'
 import { Heap } from '#moeflux/base/heap.js'
 import { seededRandom } from '../support/random.js'

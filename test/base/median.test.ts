@@ -1,4 +1,5 @@
-// The two medians: of an even number of values one of them occurred, the other is between two that did.
+// The two medians: of an even number of values one of them occurred, the other is between two that
+// did.
 import { expect, test } from 'vitest'
 import { median, upperMedian } from '#moeflux/base/median.js'
 

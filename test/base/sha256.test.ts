@@ -1,4 +1,5 @@
-// SHA-256, and what is named by it: stores, caches and snapshots of earlier versions are found by these very names.
+// SHA-256, and what is named by it: stores, caches and snapshots of earlier versions are found by
+// these very names.
 import { describe, expect, test } from 'vitest'
 import { hex, sha256 } from '#moeflux/base/sha256.js'
 import { openNodeFolder } from '#moeflux/files/nodeFolder.js'
