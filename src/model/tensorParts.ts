@@ -1,8 +1,9 @@
-// The tensors of a layer as lists, whatever its kinds are: for those that move, count or check them all alike.
+// The tensors of a layer as lists, and the byte ranges of a matrix, for code that moves, counts or
+// checks all of them alike. Pure.
 import type { FloatType } from './floats.js'
 import type { ByteRange, LayerTensors, Matrix, ModelTensors, Vector } from './tensors.js'
 
-/** All layers, that of a head for drafts last. */
+/** All layers; that of a draft head is the last. */
 export function allLayers({ layers, draftHead }: ModelTensors): readonly LayerTensors[] {
   return draftHead === null ? layers : [...layers, draftHead.layer]
 }
@@ -29,15 +30,25 @@ function parts({ inputNorm, postAttentionNorm, mixer, feedForward }: LayerTensor
 }
 
 /**
- * Where floats lie in a stored matrix: its scales and biases, or the weights themselves where they are not quantized. All
- * other bytes are integers, of which any value is a good one.
+ * The ranges of a stored matrix, in stored order: weights and, if they are quantized, scales and
+ * biases.
  */
-interface FloatRange extends ByteRange {
-  readonly kind: 'weights' | 'scales' | 'biases'
-  readonly type: FloatType
+export function matrixParts(matrix: Matrix): ByteRange[] {
+  if (matrix.kind === 'plain') return [matrix.weight]
+  if (matrix.kind === 'blocks') return [matrix.weight, matrix.scales]
+  return [matrix.weight, matrix.scales, matrix.biases]
 }
 
-/** Blocks have halves among their scales, which were looked at when they were packed. */
+/** Bytes of all of them. */
+export function storedBytes(matrix: Matrix): number {
+  return matrixParts(matrix).reduce((sum, { size }) => sum + size, 0)
+}
+
+/**
+ * Where floats are in a stored matrix: its scales and biases, or its weights if they are not
+ * quantized. All other bytes are integers, of which every value is valid. Blocks have f16 among
+ * their scales, which are checked when they are packed.
+ */
 export function floatRanges(matrix: Matrix): FloatRange[] {
   if (matrix.kind === 'blocks') return []
   if (matrix.kind === 'plain') return [{ kind: 'weights', type: matrix.type, ...matrix.weight }]
@@ -48,14 +59,7 @@ export function floatRanges(matrix: Matrix): FloatRange[] {
   ]
 }
 
-/** What a stored matrix consists of, in stored order: weights and, where they are quantized, scales and biases. */
-export function matrixParts(matrix: Matrix): ByteRange[] {
-  if (matrix.kind === 'plain') return [matrix.weight]
-  if (matrix.kind === 'blocks') return [matrix.weight, matrix.scales]
-  return [matrix.weight, matrix.scales, matrix.biases]
-}
-
-/** Bytes of all of them. */
-export function storedBytes(matrix: Matrix): number {
-  return matrixParts(matrix).reduce((sum, { size }) => sum + size, 0)
+interface FloatRange extends ByteRange {
+  readonly kind: 'weights' | 'scales' | 'biases'
+  readonly type: FloatType
 }
