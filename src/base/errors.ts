@@ -94,7 +94,7 @@ export class TensorError extends MoefluxError {
   constructor(
     readonly tensor: string,
     readonly detail: string,
-    /** That it lies in or is listed in, or the folder where none is known; null: see `namingFile`. */
+    /** That holds or lists it, or the folder; null: the reader of the file adds it. */
     readonly file: string | null = null,
   ) {
     super('BAD_TENSOR', `${file === null ? '' : `${file}: `}tensor ${tensor}: ${detail}`)

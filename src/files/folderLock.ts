@@ -23,7 +23,7 @@ import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { LockedError, LockLostError, TargetError } from '../base/errors.js'
 
-export interface FolderLock {
+interface FolderLock {
   /** The holder's own: gone, with all that is in it, once somebody else has the lock. */
   readonly folder: string
   /** Aborts with LockLostError when that is noticed. */
@@ -33,7 +33,7 @@ export interface FolderLock {
   release(): Promise<void>
 }
 
-export interface LockOptions {
+interface LockOptions {
   readonly signal?: AbortSignal
   /** Called once when another process has the lock; it is waited for. */
   readonly onWait?: () => void
@@ -220,8 +220,8 @@ class HeldLock implements FolderLock {
 }
 
 /**
- * Who holds a lock, in a name: which machine, which process of it, and since when that process runs. A process id alone
- * says little: after a crash another program gets the same one, and in another container it means another process.
+ * A process, as names of claims have it. Its id alone does not tell: after a crash another program
+ * gets the same one, and in another container it means another process.
  */
 interface LockOwner {
   readonly pid: number
@@ -231,7 +231,7 @@ interface LockOwner {
 
 const NAME = /^(\d{1,10})-(\d{1,20}|x)-([0-9a-f]{16})-/
 
-/** The start of a name; who appends something unique to it has a name for one claim. */
+/** The start of a name; with something unique appended it is the name of one claim. */
 export function ownerName({ pid, started, machine }: LockOwner): string {
   return `${pid}-${started ?? 'x'}-${machine}-`
 }

@@ -24,6 +24,7 @@ import type { SourceMatrix } from './sourceMatrix.js'
 import type { SourceModel } from './sourceModel.js'
 
 const TENSOR_ALIGNMENT = 64
+const DRAFT_HEAD_GROUP = 64 // of the experts of a draft head that are narrowed
 
 export interface PackingOptions {
   readonly bits?: 4 | 8 | 16 // of an unquantized source; default 4
@@ -182,7 +183,7 @@ function planExperts(
       }
     }
   }
-  const formats = fitHead(config, found)
+  const formats = fitDraftHead(config, found)
   const plan = (name: ExpertSetName, of: readonly ExpertFormats[]): ExpertSetPlan => {
     const tables = of.map(each => expertParts(config, each))
     return { name, formats: of, tables, expertSize: expertLayouts(config, tables, name)[0].expertSize }
@@ -227,24 +228,22 @@ function describe(format: MatrixFormat): string {
 }
 
 /**
- * In which bits the experts of a head for drafts are stored. Records are of one size in all layers, since slots in memory serve any of
- * them: a head that was left in 16 or 8 bits beside experts of 4 would make every record of the model as large as its own.
- * It gets as many bits as fit into a record instead. Guesses are checked by the model, so that no text depends on it.
+ * Stores the experts of a draft head in as many bits as fit into a record of the other layers: all
+ * records have one size, so a head in 16 or 8 bits beside experts in 4 would enlarge all of them.
+ * No text depends on it: the model verifies draft tokens. `formats`: of all layers with experts,
+ * the head's last.
  */
-const GROUP = 64
-
-/** `formats`: of all layers with experts; the head's is the last one. */
-function fitHead(config: ModelConfig, formats: readonly ExpertFormats[]): readonly ExpertFormats[] {
+function fitDraftHead(config: ModelConfig, formats: readonly ExpertFormats[]): readonly ExpertFormats[] {
   const own = formats.slice(0, -1)
   const head = formats.at(-1)
   if (config.draftHead?.feedForward.kind !== 'moe' || head === undefined || own.length === 0) return formats
   const most = Math.max(...own.map(each => recordBytes(config, each)))
   if (recordBytes(config, head) <= most) return formats
-  if (PROJECTIONS.some(projection => projectionShape(config, projection)[1] % GROUP !== 0)) return formats
+  if (PROJECTIONS.some(projection => projectionShape(config, projection)[1] % DRAFT_HEAD_GROUP !== 0)) return formats
   const narrower = [...QUANT_BITS]
     .sort((a, b) => b - a)
     .map((bits): ExpertFormats => {
-      const format = { kind: 'quantized', bits, group: GROUP, scaleType: 'BF16' } as const
+      const format = { kind: 'quantized', bits, group: DRAFT_HEAD_GROUP, scaleType: 'BF16' } as const
       return { gate: format, up: format, down: format }
     })
   return [...own, narrower.find(each => recordBytes(config, each) <= most) ?? head]

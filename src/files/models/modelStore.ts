@@ -32,7 +32,7 @@ export function packedCacheFolder(root: string, name: string, key: string): stri
 }
 
 /** Where a model is: its folder or GGUF file, or what is known of one that is not there. */
-export type Located =
+type Located =
   | { readonly path: string }
   | { readonly path: null; readonly hub: HubReference | null; readonly unfinished: StoredModel | null }
 

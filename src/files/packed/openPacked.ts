@@ -1,6 +1,6 @@
-// Opens a packed model folder: reads its JSON files, checks that every tensor and every expert file is what the model's
-// shapes ask for, and says where the bytes are. Reads no weights, except a few samples where a folder has no checksums.
-// Where it has them by blocks, whoever reads weights through what is opened here gets them compared.
+// Opens a packed model folder: reads its JSON files, checks that every tensor and every expert file
+// is what the model's shapes ask for, and says where the bytes are. Reads no weights, except a few
+// samples of a folder without checksums. Checksums of blocks are compared as weights are read.
 import { FormatError, ModelNotFoundError, messageOf, OptionError, TensorError } from '../../base/errors.js'
 import { hex, sha256 } from '../../base/sha256.js'
 import { type ModelConfig, parseConfig, withDraftHead } from '../../model/config.js'
@@ -28,7 +28,7 @@ import {
   WEIGHTS_NAME,
 } from './packedNames.js'
 
-export interface OpenPackedOptions {
+interface OpenPackedOptions {
   /** Use the second set of experts, in 2 bits. */
   readonly expertBits?: 2
   /** Compare weights with the folder's checksums, where it has them by blocks. Default true. */
@@ -53,7 +53,7 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
     const checksums = async (name: string, shape: Omit<BlockShape, 'blockBytes'>) =>
       options.checksums === false ? null : await readChecksums(folder, metadata, name, shape)
     const plain = await open(WEIGHTS_NAME)
-    const tensors = namingFile(manifestFile, () => resolveTensors(config, manifest.tensors, plain))
+    const tensors = withFileName(manifestFile, () => resolveTensors(config, manifest.tensors, plain))
     const ofWeights = await checksums(WEIGHTS_CHECKSUMS_NAME, { files: 1, records: 1, recordBytes: plain.size })
     const weights = ofWeights === null ? plain : new CheckedSource(plain, ofWeights, 0)
     const files: ByteSource[] = []
@@ -91,7 +91,7 @@ export async function openPacked(folder: Folder, options: OpenPackedOptions = {}
 }
 
 /** Null for a folder that has none: packed by others, or before there were any. */
-export async function readChecksums(
+async function readChecksums(
   folder: Folder,
   metadata: Metadata | null,
   name: string,
@@ -134,7 +134,7 @@ export async function readShapes(folder: Folder, options: OpenPackedOptions = {}
   const config = manifest.tensors.has(DRAFT_HEAD_MARK) ? withDraftHead(text) : text
   const set = options.expertBits === 2 ? 'packed_experts_2bit' : 'packed_experts'
   const tableFile = `${folder.location}/${metadata === null ? CONFIG_NAME : METADATA_NAME}` // where their shapes stand
-  const layouts = namingFile(tableFile, () => expertLayouts(config, tablesOf(config, metadata, set), set))
+  const layouts = withFileName(tableFile, () => expertLayouts(config, tablesOf(config, metadata, set), set))
   return { config, metadata, manifest, set, layout: layouts[0], layouts }
 }
 
@@ -193,11 +193,8 @@ async function readRequired(folder: Folder, name: string): Promise<string> {
   return text
 }
 
-// Tables of tensors are checked by code that knows nothing of files (src/model). Here its errors get the name of the file
-// that the table stands in.
-
-/** Does `work`; an error about a tensor that comes out of it without a file names this one. */
-export function namingFile<T>(file: string, work: () => T): T {
+/** Does `work`, and adds the file to errors about tensors of src/model, which knows no files. */
+function withFileName<T>(file: string, work: () => T): T {
   try {
     return work()
   } catch (error) {

@@ -1,5 +1,6 @@
-// Reads a file from its start to its end and compares it with whatever is known of its content; and reads floats alone, the one
-// thing that can be seen to be wrong without checksums: a NaN or an infinity among them would poison every token.
+// Reads a file from its start to its end and compares it with whatever is known of its content; and
+// reads floats alone, the one thing that can be seen to be wrong without checksums: a NaN or an
+// infinity among them would poison every token.
 import { createHash, type Hash } from 'node:crypto'
 import { FormatError, MoefluxError, ReadError } from '../../base/errors.js'
 import { PROJECTIONS } from '../../model/expertLayout.js'

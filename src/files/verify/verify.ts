@@ -1,5 +1,6 @@
-// Verifies a model folder: reads every byte that something is known of, and reports of every file of the model what it was
-// compared with. Of a file that nothing is known of, sizes, shapes and floats are checked: that finds a poisoned scale and no more.
+// Verifies a model folder: reads every byte that something is known of, and reports of every file
+// of the model what it was compared with. Of a file that nothing is known of, sizes, shapes and
+// floats are checked: that finds a poisoned scale and no more.
 import { ModelNotFoundError, MoefluxError } from '../../base/errors.js'
 import { parseConfig } from '../../model/config.js'
 import { planPacking } from '../convert/packingPlan.js'
@@ -37,7 +38,7 @@ import {
 
 const SETS: readonly ExpertSetName[] = ['packed_experts', 'packed_experts_2bit']
 
-export interface VerifyOptions {
+interface VerifyOptions {
   readonly onProgress?: (progress: { phase: string; loaded: number; total: number }) => void
   readonly signal?: AbortSignal
 }
@@ -45,14 +46,14 @@ export interface VerifyOptions {
 /** What all bytes of a file were compared with: moeflux.json, the checksums of its blocks, its name in the hub's cache. */
 export type Comparison = 'sha256' | 'blocks' | 'hub'
 
-export interface ComparedFile {
+interface ComparedFile {
   readonly name: string
   readonly size: number
   readonly with: Comparison
 }
 
 /** A file of the model whose bytes could not be compared with anything. */
-export interface UncomparedFile {
+interface UncomparedFile {
   readonly name: string
   readonly reason: string
   readonly looked: string | null // what was found without
@@ -176,7 +177,9 @@ async function collect(problems: MoefluxError[], check: () => Promise<void>): Pr
   }
 }
 
-/** What moeflux.json lists is known by its checksums; of the rest, the checksums of blocks may be. */
+/**
+ * What moeflux.json lists is known by its checksums; of the rest, the checksums of blocks may be.
+ */
 async function openPackedFolder(folder: Folder, names: readonly string[]): Promise<CheckedModel> {
   await refuseUnfinished(folder)
   const metadata = await readMetadata(folder)
@@ -228,8 +231,9 @@ async function openPackedFolder(folder: Folder, names: readonly string[]): Promi
 }
 
 /**
- * A model as it was downloaded, MLX or Hugging Face. Files of the hub's cache are named after their content. Of others, headers
- * and shapes are checked: what a conversion would refuse is found without one.
+ * A model as it was downloaded, MLX or Hugging Face. Files of the hub's cache are named after
+ * their content. Of others, headers and shapes are checked: what a conversion would refuse is
+ * found without one.
  */
 async function openSourceFolder(folder: ListedFolder, names: readonly string[]): Promise<CheckedModel> {
   if (!names.includes(CONFIG_NAME)) {
