@@ -1,4 +1,4 @@
-// An answer as it grows: each token that comes is detokenized and split, and may end it. Knows nothing of where tokens come from.
+// An answer as it grows: detokenizes and splits each token, and says when the answer ends.
 import type { CallProgressEvent, SplitEvent, SplitterOptions } from '../text/answer/splitter.js'
 import type { Dialect } from '../text/dialects/dialect.js'
 import { tokenLogprobs } from '../text/sampling/sampler.js'
@@ -141,13 +141,13 @@ function describe(tokenizer: Tokenizer, logits: Float32Array, token: number, cou
   return { ...info(token, logprob), top: top.map(entry => info(entry.token, entry.logprob)) }
 }
 
-/**
- * Tool calls as a session tells them: each has an id from its beginning on, and is told while it is written where it is one
- * of a tool that was offered. What only looks like a call of something else is told when it is whole. Whatever happened on
- * the way, a whole call comes after its beginning and all of its arguments.
- */
 type CallEvent = CallProgressEvent | Extract<SplitEvent, { type: 'toolCall' }>
 
+/**
+ * Tool calls as a session reports them. Each has an id from its beginning. A call of a tool that
+ * was offered is reported while it is written; what only looks like a call of another tool, when
+ * it is whole. A whole call always comes after its beginning and all of its arguments.
+ */
 class CallEvents {
   private open: { readonly id: string; readonly isTold: boolean } | null = null
 

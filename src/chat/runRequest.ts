@@ -1,5 +1,6 @@
-// One request of a session, from its options to its end: check, prepare the prompt, wait for a permit, resume from the longest
-// kept state, evaluate the rest, answer, keep the states. Whatever ends it, what it holds is released in the reverse order.
+// One request of a session, from its options to its end: check, prepare the prompt, wait for a
+// permit, resume from the longest kept state, evaluate the rest, answer, keep the states. Whatever
+// ends it, its context, constraint and permit are released, in this order.
 import { messageOf, OptionError } from '../base/errors.js'
 import type { Context } from '../engine/context.js'
 import type { EngineModel } from '../engine/model.js'
@@ -52,7 +53,7 @@ export interface PreparedRequest {
   readonly wanted: AnswerRequest
 }
 
-export interface SessionRequest {
+interface SessionRequest {
   readonly session: SessionParts
   readonly options: AnswerOptions
   /** Registers the request; returns what unregisters it. Throws where the session is closed. */
@@ -224,7 +225,9 @@ class RequestCounts {
   }
 }
 
-/** How far into the prompt the states reach that prompts other than this very one can resume from. */
+/**
+ * How far into the prompt the states reach that prompts other than this very one can resume from.
+ */
 function lastShared({ landings }: Prompt): number {
   return landings.findLast(({ landmark }) => landmark !== 'prompt')?.position ?? 0
 }
@@ -248,7 +251,10 @@ export function rate(tokens: number, seconds: number): string {
   return `${perSecond < 100 ? perSecond.toPrecision(3) : Math.round(perSecond)} tok/s`
 }
 
-/** Limits how many requests run at once. The others wait in order, until they get a permit or are aborted. */
+/**
+ * Limits how many requests run at once. The others wait in order, until they get a permit or are
+ * aborted.
+ */
 export class RequestSemaphore {
   taken = 0
   private readonly queue: (() => void)[] = []

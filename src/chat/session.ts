@@ -1,5 +1,6 @@
-// Conversations over one model: messages or text in, a stream of events out. Each request evaluates a sequence of its own and
-// resumes from states that earlier requests kept at turn boundaries. What a request does is in runRequest.ts.
+// Conversations over one model: messages or text in, a stream of events out. Each request evaluates
+// a sequence of its own and resumes from states that earlier requests kept at turn boundaries. What
+// a request does is in runRequest.ts.
 import { ClosedError, OptionError, TemplateError, TokenizerError } from '../base/errors.js'
 import { joinSignals } from '../base/joinSignals.js'
 import type { EngineModel } from '../engine/model.js'

@@ -1,4 +1,8 @@
-// Answers with tool calls, as the model wrote them, by what clients send back of them.
+// What the model said, so that later prompts repeat it exactly. A client that sends an answer back
+// loses the spacing of tool calls (it sends parsed JSON), mostly the thinking before them, and the
+// tokens, if the model did not write them in the tokenizer's own way: each would end a reusable
+// prefix. Stores get notes of it, so that another process makes the same prompts. Bounded;
+// forgetting costs only speed.
 import type { StoreWait } from '../../stores/storeWait.js'
 import type { PlainMessage, PlainToolCall } from '../../text/template/messages.js'
 import type { Tokenizer } from '../../text/tokenizer/tokenizer.js'
@@ -16,7 +20,19 @@ const REMEMBERED_CHARACTERS = 8 * 2 ** 20
 const NOTED_CHARACTERS = 2 ** 18 // stores are not asked for longer messages
 const ASKED_AT_ONCE = 64 // the last ones of a chat
 
-export class CallMemory {
+/** Calls by what clients send back of them; ids by their text, in tokenIdCache.ts. */
+export class AnswerMemory {
+  readonly calls: CallMemory
+  readonly ids: IdMemory
+
+  constructor(tokenizer: Tokenizer, workers: TextWorkers, notes: NoteStores | null) {
+    this.calls = new CallMemory(notes)
+    this.ids = new IdMemory(tokenizer, workers, notes)
+  }
+}
+
+/** Answers with tool calls, as the model wrote them, by what clients send back of them. */
+class CallMemory {
   private readonly written = new Map<string, Written>() // by message key, least recently used first
   private characters = 0 // of `written`, keys and texts
 
@@ -132,21 +148,4 @@ function sortedKeys(value: unknown): unknown {
   if (value === null || typeof value !== 'object') return value
   const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1))
   return entries.map(([key, item]) => [key, sortedKeys(item)])
-}
-
-/**
- * What the model said, so that it can be put back into later prompts exactly as it was said. Some things get lost when a
- * client sends an answer back: the spacing of a tool call (the client sends parsed JSON), the thinking before it (most
- * clients drop it), and the tokens themselves where the model did not write them in the tokenizer's own way. Each would end
- * a reusable prefix. Where there are stores, they get notes of it, so that another process makes the same prompts. Bounded;
- * forgetting costs only speed.
- */
-export class AnswerMemory {
-  readonly calls: CallMemory
-  readonly ids: IdMemory
-
-  constructor(tokenizer: Tokenizer, workers: TextWorkers, notes: NoteStores | null) {
-    this.calls = new CallMemory(notes)
-    this.ids = new IdMemory(tokenizer, workers, notes)
-  }
 }
