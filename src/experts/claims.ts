@@ -1,8 +1,11 @@
-// How a request for experts on the GPU finds its slots where ExpertTiers decides: an expert that is not there is counted where it
-// was found, kept in memory until its bytes have gone up, and gets the place that the tiers have for it. Pure.
+// How requests for experts find their slots if ExpertTiers decides: on the GPU, or in memory. Pure.
 import type { ExpertTiers } from './expertTiers.js'
 import type { SlotClaims } from './streamerCore.js'
 
+/**
+ * On the GPU: a missing expert is counted where it was found, pinned in memory until it is
+ * uploaded, and gets the slot that the tiers choose.
+ */
 export class TierClaims implements SlotClaims {
   private readonly below = new Map<number, number>() // of the present request: key → slot in memory, pinned; -1: none
 
@@ -45,10 +48,7 @@ export class TierClaims implements SlotClaims {
   }
 }
 
-/**
- * How a request for experts in memory finds its slots where ExpertTiers decides: each expert is told to it once, however often
- * the request has to ask again. Pure.
- */
+/** In memory: each expert is reported to the tiers once, however often the request asks again. */
 export class MemoryClaims implements SlotClaims {
   private readonly told = new Set<number>() // keys, of the present request
 

@@ -1,13 +1,13 @@
-// Which cached expert goes when room is needed. A policy orders slots; it knows nothing of pins, reads or bytes: the cache
-// says which slots may go. Everything is deterministic, so that a recorded trace replays to the same evictions.
+// Which cached expert is evicted. A policy orders slots; the cache decides which of them may be
+// emptied. Deterministic, so that a recorded trace replays to the same evictions.
 //
-// `lru` evicts the least recently used. `lrfu` mixes recency and frequency: it evicts the expert whose next use is
-// expected latest, by its rate of use (`UseRates` below) and by how many layers away its turn is.
+// `lru` evicts the least recently used expert. `lrfu` mixes recency and frequency: it evicts the
+// one whose next use is expected latest, by its rate of use and by how many layers away it is.
 import { Heap } from '../base/heap.js'
 
 export type PolicyName = 'lru' | 'lrfu'
 
-export interface PolicyShape {
+interface PolicyShape {
   readonly layers: number
   readonly experts: number // per layer
   readonly slots: number
@@ -217,13 +217,6 @@ function waitFor(rate: number): number {
   return 1 / Math.min(1, rate) - 1
 }
 
-/**
- * How often each expert is used, per step, as far as its past tells: the one estimate that all decisions about keeping,
- * evicting and promoting share. Uses are counted twice, with counts that fade quickly (what this sentence is about) and slowly
- * (what this text is about), and the rate is a mix of the two. On top comes a share of the mean rate of all experts: an
- * expert that was not seen of late is used now and then nevertheless, and few sightings say little. Counts belong to
- * experts, not to places: an expert that was evicted comes back with its past. Pure and deterministic.
- */
 interface RateTuning {
   readonly shortHalfLife: number // steps
   readonly longHalfLife: number
@@ -234,44 +227,13 @@ interface RateTuning {
 /** Chosen by replaying traces (performance-log.md). */
 export const defaultTuning: RateTuning = { shortHalfLife: 4, longHalfLife: 64, shortShare: 0.3, meanShare: 2 }
 
-const LARGEST_UNIT = 2 ** 400
-
-/** A faded count per expert. Instead of fading all counts at each step, a use counts for more at each step. */
-class FadingCounts {
-  readonly counts: Float64Array // [layers * experts], in growing units
-  readonly perUse: number // what a use now adds to a rate
-  sum = 0
-  private unit = 1 // of a use now
-  private readonly growth: number
-
-  constructor(experts: number, halfLife: number) {
-    this.counts = new Float64Array(experts)
-    this.growth = 2 ** (1 / halfLife)
-    this.perUse = 1 - 1 / this.growth
-  }
-
-  tick(): void {
-    this.unit *= this.growth
-    if (this.unit < LARGEST_UNIT) return
-    for (let i = 0; i < this.counts.length; i++) this.counts[i] /= this.unit
-    this.sum /= this.unit
-    this.unit = 1
-  }
-
-  used(key: number): void {
-    this.counts[key] += this.unit
-    this.sum += this.unit
-  }
-
-  rate(key: number): number {
-    return (this.perUse * this.counts[key]) / this.unit
-  }
-
-  get meanRate(): number {
-    return (this.perUse * this.sum) / this.unit / this.counts.length
-  }
-}
-
+/**
+ * How often each expert is used per step, as far as its past tells: the one estimate for keeping,
+ * evicting and promoting. Mixes two fading counts, a quick one (this sentence) and a slow one (this
+ * text), and adds a share of the mean rate: an expert that was not seen recently is used now and
+ * then, and few sightings say little. Counts belong to experts, not to slots: an expert that was
+ * evicted returns with its past. Pure and deterministic.
+ */
 export class UseRates {
   step = 0
   private readonly short: FadingCounts
@@ -330,5 +292,43 @@ export class UseRates {
   get perUse(): number {
     const { shortShare } = this.tuning
     return shortShare * this.short.perUse + (1 - shortShare) * this.long.perUse
+  }
+}
+
+const LARGEST_UNIT = 2 ** 400
+
+/** A faded count per expert. Instead of fading all counts at each step, a use counts for more at each step. */
+class FadingCounts {
+  readonly counts: Float64Array // [layers * experts], in growing units
+  readonly perUse: number // what a use now adds to a rate
+  sum = 0
+  private unit = 1 // of a use now
+  private readonly growth: number
+
+  constructor(experts: number, halfLife: number) {
+    this.counts = new Float64Array(experts)
+    this.growth = 2 ** (1 / halfLife)
+    this.perUse = 1 - 1 / this.growth
+  }
+
+  tick(): void {
+    this.unit *= this.growth
+    if (this.unit < LARGEST_UNIT) return
+    for (let i = 0; i < this.counts.length; i++) this.counts[i] /= this.unit
+    this.sum /= this.unit
+    this.unit = 1
+  }
+
+  used(key: number): void {
+    this.counts[key] += this.unit
+    this.sum += this.unit
+  }
+
+  rate(key: number): number {
+    return (this.perUse * this.counts[key]) / this.unit
+  }
+
+  get meanRate(): number {
+    return (this.perUse * this.sum) / this.unit / this.counts.length
   }
 }

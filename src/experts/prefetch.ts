@@ -1,7 +1,8 @@
-// Reads experts before their layer asks for them, by guesses, as far as guesses of that kind have come true of late. Those
-// that come true less often wait, and are read when the disk would have nothing to do. Keeps what was guessed for each
-// layer until that layer's choice is known. Where guesses come from is the backend's business: the routers of the layers
-// ahead, run early, or what the token before chose. Moves no bytes itself.
+// Which experts to read before their layer asks for them: predicted ones in decode
+// (ReadAhead, GuessTrust), the next layer's in prefill (LayerAhead, PromptStalls).
+// Backends make the predictions: from the routers of coming layers, run early, or from the choice
+// of the token before. Reads nothing itself.
+
 const LITTLE = 4 // experts under way: with fewer the disk is soon idle
 
 export interface GuessedSlots {
@@ -27,6 +28,11 @@ interface Guess {
   readonly expert: number
 }
 
+/**
+ * Prefetches predicted experts, as far as predictions of that kind were right recently. Less
+ * reliable ones wait, and are read when the disk would be idle. Keeps the predictions for a layer
+ * until that layer's choice is known.
+ */
 export class ReadAhead {
   readonly trust: GuessTrust
   private readonly open: Guess[][] // [layers], guesses of experts that were not in a slot
@@ -95,15 +101,14 @@ export class ReadAhead {
   }
 }
 
-/**
- * Which guesses about coming layers are worth a read. A guess is of a kind: who made it (the router of a layer so many
- * layers ahead, the token before), and at which rank it put the expert. For each kind the share that came true of late
- * is known, also of guesses that nobody acted on, so a kind that becomes good is trusted again without a trial. Only
- * guesses of experts that were not in memory count: the others are easy to guess and cost nothing. Pure.
- */
 const MEMORY = 64 // guesses of a kind that the estimate remembers, about
 const FIRST_RATE = 0.75 // before anything was seen
 
+/**
+ * Hit rate per kind of prediction: its source (a router so many layers ahead, the token before) and
+ * the rank of the expert. Predictions that were not acted on count too, so a kind can regain trust;
+ * those of cached experts do not: they are easy, and cost nothing. Pure.
+ */
 export class GuessTrust {
   private readonly rates: Float64Array // [sources, ranks], the share that came true
 
@@ -130,12 +135,9 @@ export class GuessTrust {
   }
 }
 
-// Reads ahead in a prompt. A chunk of many tokens that wants most of one layer's experts wants most of the next layer's
-// too, so nobody has to be guessed; of one that wants fewer, guesses are told. They are read one after the other while the
-// present layer computes and the next one's attention does. Takes nothing from the present layer: it begins when all of that layer's experts have slots, and it takes
-// the slots that the next layer would get in its turn. Moves no bytes itself.
-
-/** The share of a layer's experts that must have been wanted: with 0.8 up to 30% more is read, with 0.9 half of that. */
+/**
+ * Share of a layer's experts that must have been used: 0.8 reads up to 30% more, 0.9 half of that.
+ */
 const LEAST_WANTED = 0.9
 
 export interface LayerSlots {
@@ -155,6 +157,12 @@ interface LayerAheadOptions {
   readonly most: number // experts under way at once
 }
 
+/**
+ * Prefetch for prefill, one expert after the other during the present layer and the next one's
+ * attention. A chunk that uses 90% of a layer's experts gets all of the next layer's; any other
+ * chunk gets the predicted ones. Takes nothing from the present layer: it begins when all of that
+ * layer's experts have slots, and uses the slots that the next layer would get.
+ */
 export class LayerAhead {
   private layer = -1
   private readonly all: readonly number[]
@@ -204,9 +212,7 @@ export class LayerAhead {
   }
 }
 
-// How many of a prompt's tokens picked which expert. Pure.
-
-/** expert → tokens; adds to `counts` where there are some. */
+/** How many tokens picked which expert; adds to `counts`, if they are given. */
 export function countPicks(picks: Iterable<number>, counts = new Map<number, number>()): Map<number, number> {
   for (const expert of picks) counts.set(expert, (counts.get(expert) ?? 0) + 1)
   return counts
@@ -217,10 +223,6 @@ export function mostPicked(counts: ReadonlyMap<number, number>): number[] {
   return [...counts].sort((a, b) => b[1] - a[1]).map(([expert]) => expert)
 }
 
-/**
- * Whether a disk keeps up with prompts by itself, so that reading ahead would be work for nothing. For the first layer of a
- * chunk nobody reads ahead: what it waits for its experts tells, for the layers after it and for the next chunk. Pure.
- */
 const LEAST_STALL = 0.002 // seconds of a layer
 
 interface Counts {
@@ -228,6 +230,10 @@ interface Counts {
   readonly expertMisses: number
 }
 
+/**
+ * Whether prefill waits for the disk, so that reading ahead pays. Nothing is read ahead for the
+ * first layer of a chunk: its stall decides for the layers after it and for the next chunk. Pure.
+ */
 export class PromptStalls {
   private isSlow = true // until more is known
   private before: Counts | null = null // the first layer's experts were asked for

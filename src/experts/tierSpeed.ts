@@ -1,54 +1,14 @@
-// How long a token takes when some of its experts are computed on the GPU, some by the processors from memory, and some are
-// read from disk first. Simple on purpose: one thing after the other, as the slowest of machines would do it; what overlaps
-// makes the real thing faster.
-const TOKEN_MORE = 1 / 7 // what one more token of an expert takes, over the first: weights are read once
-const MOVE_UPLOADS = 2 // what a move costs: an upload, and a read of the one who leaves
+// Decisions from the measured speeds of a machine's CPU, bus, GPU and disk: how experts that are
+// not on the GPU are computed, which of a prompt's go there, how long a token takes. Pure:
+// open/measureTiers.ts measures.
+
+const TYPICAL_MISSES = 2 // experts of a layer that are not on a GPU with half of them or more
+const NEARLY = 1.1 // as fast as the fastest: fewer threads leave processors to readers and drivers
+const MOVE_UPLOADS = 2 // what a move costs: an upload, and a read of the expert that is evicted
 const LEAST_USES = 2
-const MOST_USES = 16 // a longer past does not tell more (performance-log.md)
+const MOST_USES = 16 // a longer past does not tell more (docs/dev/performance-log.md)
+const TOKEN_MORE = 1 / 7 // time of one more token of an expert, over the first: weights are read once
 
-export interface TierSpeeds {
-  readonly computeSeconds: number // of a token whose experts are all on the GPU
-  readonly waitSeconds: number // of a layer for the processors' part, besides their work: a round trip
-  readonly cpuBytesPerSecond: number // of experts that the processors compute for one token
-  readonly uploadBytesPerSecond: number
-  readonly diskBytesPerSecond: number
-}
-
-/** What a token needs on average. */
-export interface TokenLoad {
-  readonly layersMissed: number // layers with an expert that is not on the GPU
-  readonly expertsMissed: number // experts that are not on the GPU
-  readonly expertsRead: number // those of them that are on disk
-  readonly expertsPromoted: number
-}
-
-export function secondsPerToken(load: TokenLoad, expertBytes: number, speeds: TierSpeeds): number {
-  return (
-    speeds.computeSeconds +
-    load.layersMissed * speeds.waitSeconds +
-    (load.expertsMissed * expertBytes) / speeds.cpuBytesPerSecond +
-    (load.expertsRead * expertBytes) / speeds.diskBytesPerSecond +
-    (load.expertsPromoted * expertBytes) / speeds.uploadBytesPerSecond
-  )
-}
-
-/** How a prompt's experts are shared out where speeds are known and single times are not. */
-export function promptTimes(expertBytes: number, { cpuBytesPerSecond, uploadBytesPerSecond }: TierSpeeds): PromptTimes {
-  const expertSeconds = expertBytes / cpuBytesPerSecond
-  return { uploadSeconds: expertBytes / uploadBytesPerSecond, expertSeconds, tokenSeconds: TOKEN_MORE * expertSeconds }
-}
-
-/** Uses on the GPU instead of the processors that are worth a move. */
-export function usesWorthAMove(uploadSeconds: number, expertSeconds: number): number {
-  const uses = Math.round((MOVE_UPLOADS * uploadSeconds) / expertSeconds)
-  return Number.isFinite(uses) ? Math.min(MOST_USES, Math.max(LEAST_USES, uses)) : MOST_USES
-}
-
-/**
- * What follows from how fast a machine's processors, its bus and its GPU are for a model's experts: on how many threads the
- * processors compute, from how many tokens on an expert is sooner sent up, which moves pay, and whether a missing expert is
- * computed where it lies or brought. Pure: who measures is open/measureTiers.ts.
- */
 export interface TierRates {
   /** Of the processors, by number of threads, ascending. */
   readonly processors: readonly ProcessorRates[]
@@ -83,10 +43,20 @@ export interface TierWay {
   readonly line: string
 }
 
-const TYPICAL_MISSES = 2 // experts of a layer that are not on a GPU with half of them or more
-const NEARLY = 1.1 // as fast as the fastest: fewer threads leave processors to readers and drivers
+export interface PromptTimes {
+  readonly uploadSeconds: number // of an expert
+  readonly expertSeconds: number // of the processors, for one token
+  readonly tokenSeconds: number // for each token more
+}
 
-/** `alone`: where processors may do everything, instead. */
+/** By time, or from so many tokens of an expert on. */
+export type PromptRule = { readonly times: PromptTimes } | { readonly uploadFromTokens: number }
+
+/**
+ * How many threads compute, from how many uses a move pays, and whether a missing expert is
+ * computed where it is or uploaded. `alone`: what the CPU would have to do without a GPU, if it
+ * may.
+ */
 export function chooseWay({ processors, uploadSeconds, roundTripSeconds }: TierRates, alone?: TokenAlone): TierWay {
   const best = Math.min(...processors.map(layerSeconds))
   const chosen = processors.find(rates => layerSeconds(rates) <= best * NEARLY) as ProcessorRates
@@ -126,21 +96,18 @@ function micros(seconds: number): string {
   return `${Math.max(1, Math.round(seconds * 1e6))} µs`
 }
 
-/**
- * Which of a prompt's missing experts go to the GPU, and which the processors compute where they lie. Both sides work at the
- * same time, so experts go up, those of most tokens first, as long as that lets the slower side end sooner. What goes up while
- * a GPU is not yet full of better experts also stays there, and the next tokens find it. Pure.
- */
-export interface PromptTimes {
-  readonly uploadSeconds: number // of an expert
-  readonly expertSeconds: number // of the processors, for one token
-  readonly tokenSeconds: number // for each token more
+/** Uses on the GPU instead of the processors that are worth a move. */
+export function usesWorthAMove(uploadSeconds: number, expertSeconds: number): number {
+  const uses = Math.round((MOVE_UPLOADS * uploadSeconds) / expertSeconds)
+  return Number.isFinite(uses) ? Math.min(MOST_USES, Math.max(LEAST_USES, uses)) : MOST_USES
 }
 
-/** By time, or from so many tokens of an expert on. */
-export type PromptRule = { readonly times: PromptTimes } | { readonly uploadFromTokens: number }
-
-/** `tokensOf`: of the experts that are not on the GPU. */
+/**
+ * Which of a prompt's missing experts go to the GPU; the CPU computes the others. Both work at the
+ * same time, so experts are uploaded, those of most tokens first, as long as that lets the slower
+ * side end sooner. They stay there until the GPU is full of better ones. `tokensOf`: of the experts
+ * that are not on the GPU.
+ */
 export function expertsToBring(tokensOf: ReadonlyMap<number, number>, rule: PromptRule): Set<number> {
   if ('uploadFromTokens' in rule) {
     return new Set([...tokensOf].filter(([, tokens]) => tokens >= rule.uploadFromTokens).map(([expert]) => expert))
@@ -159,4 +126,39 @@ export function expertsToBring(tokensOf: ReadonlyMap<number, number>, rule: Prom
     brought.add(expert)
   }
   return brought
+}
+
+export interface TierSpeeds {
+  readonly computeSeconds: number // of a token whose experts are all on the GPU
+  readonly waitSeconds: number // of a layer for the processors' part, besides their work: a round trip
+  readonly cpuBytesPerSecond: number // of experts that the processors compute for one token
+  readonly uploadBytesPerSecond: number
+  readonly diskBytesPerSecond: number
+}
+
+/** What a token needs on average. */
+export interface TokenLoad {
+  readonly layersMissed: number // layers with an expert that is not on the GPU
+  readonly expertsMissed: number // experts that are not on the GPU
+  readonly expertsRead: number // those of them that are on disk
+  readonly expertsPromoted: number
+}
+
+/**
+ * One thing after the other, as the slowest of machines would do it; what overlaps makes it faster.
+ */
+export function secondsPerToken(load: TokenLoad, expertBytes: number, speeds: TierSpeeds): number {
+  return (
+    speeds.computeSeconds +
+    load.layersMissed * speeds.waitSeconds +
+    (load.expertsMissed * expertBytes) / speeds.cpuBytesPerSecond +
+    (load.expertsRead * expertBytes) / speeds.diskBytesPerSecond +
+    (load.expertsPromoted * expertBytes) / speeds.uploadBytesPerSecond
+  )
+}
+
+/** Times for `expertsToBring`, if speeds are known and single times are not. */
+export function promptTimes(expertBytes: number, { cpuBytesPerSecond, uploadBytesPerSecond }: TierSpeeds): PromptTimes {
+  const expertSeconds = expertBytes / cpuBytesPerSecond
+  return { uploadSeconds: expertBytes / uploadBytesPerSecond, expertSeconds, tokenSeconds: TOKEN_MORE * expertSeconds }
 }

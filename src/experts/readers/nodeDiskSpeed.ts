@@ -1,5 +1,6 @@
-// How fast this disk reads whole experts at random places: the ceiling of streaming, measured the way the streamer reads
-// (the same threads, one read per expert) with nothing else to do.
+// How fast a disk reads whole experts at random offsets, from files of a model or from one that is
+// written for it: the ceiling of streaming. Reads as the streamer does (the same threads, one read
+// per expert), with nothing else to do.
 import { mkdir, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { writing } from '../../files/diskFull.js'
@@ -8,7 +9,7 @@ import { ExpertReaderPool } from './nodeReaderPool.js'
 import { readMemory } from './nodeReaders.js'
 import { DIRECT_ALIGNMENT } from './readMode.js'
 
-export interface DiskSpeed {
+interface DiskSpeed {
   readonly depth: number // reads under way at once
   readonly bytesPerSecond: number
   readonly latencyMs: number // mean time of one read
@@ -21,13 +22,13 @@ export interface DiskMeasurement {
 }
 
 /** Where to read, and how much at once. */
-export interface DiskPlace {
+interface DiskPlace {
   readonly files: readonly string[]
   readonly fileSize: number // the smallest
   readonly readBytes: number
 }
 
-export interface DiskMeasurementOptions extends DiskPlace {
+interface DiskMeasurementOptions extends DiskPlace {
   readonly depths: readonly number[]
   readonly seconds: number // for each depth
   readonly signal?: AbortSignal
@@ -105,10 +106,10 @@ export class DiskMeter {
   }
 }
 
-/** The disk's speed where no large model lies on it: writes a file, reads it at random, removes it. */
-const LEAST_BYTES = 256 << 20
+const LEAST_BYTES = 256 << 20 // of the file
 const LEAST_READS = 64
 
+/** The speed of a disk without a large model: writes a file, reads it at random, removes it. */
 export async function measureScratchDisk(
   folder: string,
   readBytes: number,
