@@ -1,10 +1,12 @@
-// How often guesses come true of late, by their place: the first, the second behind a right first, and so on.
+// Recent acceptance rates of draft tokens (DraftRates), and the result of comparing drafting with
+// doing without, for people (draftReason). Pure.
 import { MOST_GUESSES } from '../backends/backend.js'
 import type { DraftComparison } from './trial.js'
 
 const FORGET = 0.03 // of what is known about a place, with each guess there
 const PRIOR = { rate: 0.7, weight: 3 } // of guesses, before there were any
 
+/** Acceptance by place: of the first token, of the second behind an accepted first, and so on. */
 export class DraftRates {
   private readonly rates = new Float64Array(MOST_GUESSES).fill(PRIOR.rate) // guess i is right when those before it are
   private readonly tried = new Float64Array(MOST_GUESSES).fill(PRIOR.weight)
@@ -47,10 +49,10 @@ export class DraftRates {
   }
 }
 
-/** What a comparison of guesses with doing without has come to, in a few words. */
-const RECENT = 200 // tokens: what is older is said to be
+const RECENT = 200 // tokens: the age of older results is reported
 const ROUNDED = 100 // tokens
 
+/** The result of a comparison of drafting with doing without. */
 export interface Measured {
   readonly guesses: number
   readonly seconds: number // of a round without
@@ -73,7 +75,9 @@ export function measuredBy(comparison: DraftComparison, at: number): Measured | 
     : { guesses: inUse, seconds: seconds * ratio, cost: 1 / ratio, isFirst: false, at }
 }
 
-/** `tokens`: what a round with so many guesses gives. `now`: tokens so far. */
+/**
+ * A result in a few words. `tokens`: what a round with so many guesses gives. `now`: tokens so far.
+ */
 export function draftReason({ guesses, seconds, cost, isFirst, at }: Measured, tokens: number, now: number): string {
   const percent = Math.round((tokens / cost - 1) * 100)
   const times = `${milliseconds(seconds * cost)} for ${tokens.toFixed(2)} tokens, ${milliseconds(seconds)} for one without`

@@ -1,6 +1,7 @@
-// MFLX version 1: the state of one sequence as bytes, the same from every backend. Reading is two passes: `checkSnapshot`
-// finds everything that is wrong before anything is changed, then the layers are taken one by one. A snapshot does not know
-// its tokens. Byte layout in docs/formats.md.
+// MFLX version 1: the state of one sequence as bytes, the same from every backend. A snapshot in
+// one buffer is checked before anything is changed, then its layers are taken one by one. One in
+// pieces may have any length: at most one piece and the recurrent part of a few layers are in
+// memory here. A snapshot does not contain its tokens. Byte layout in docs/formats.md.
 import type { KvPart, LayerState, LinearLayerState, SequenceState, StateImport } from '../backends/backend.js'
 import { SnapshotError } from '../base/errors.js'
 import { layerKind, type ModelConfig } from '../model/config.js'
@@ -10,11 +11,12 @@ import { convStateSize, fullLayerCount, kvRowSize, recurrentStateSize } from '..
 const MAGIC = 0x4d464c58 // 'MFLX' read as a number
 const VERSION = 1
 export const SNAPSHOT_HEADER_BYTES = 32
+const PIECE_BYTES = 4 * 2 ** 20
+const LARGEST_BUFFER = 2 ** 32 // bytes, in every engine of today
+const PARTS: readonly KvPart[] = ['keys', 'values']
 
-/** The same memory without what Node's Buffer changes: its `slice` does not copy. */
-export function plainBytes(bytes: Uint8Array): Uint8Array {
-  return new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-}
+/** What a state is read from. */
+export type StateReader = Pick<SequenceState, 'length' | 'exportLayer' | 'exportRows'>
 
 /** Bytes of the snapshot of a sequence of `length` tokens. */
 export function snapshotSize(config: ModelConfig, length: number): number {
@@ -24,148 +26,7 @@ export function snapshotSize(config: ModelConfig, length: number): number {
   return SNAPSHOT_HEADER_BYTES + full * (4 + 2 * length * kvRowSize(config) * 4) + linear * linearBytes
 }
 
-/** The header's eight numbers, with the names that errors call them by. */
-function headerFields(config: ModelConfig): readonly (readonly [string, number])[] {
-  return [
-    ['magic', MAGIC],
-    ['version', VERSION],
-    ['num_layers', config.numLayers],
-    ['full_attn_interval', config.fullAttentionInterval],
-    ['num_kv_heads', config.numKvHeads],
-    ['head_dim', config.headDim],
-    ['linear_conv_bytes', convStateSize(config) * 4],
-    ['linear_ssm_bytes', recurrentStateSize(config) * 4],
-  ]
-}
-
-export function snapshotHeader(config: ModelConfig): Uint8Array {
-  return new Uint8Array(Uint32Array.from(headerFields(config), ([, value]) => value).buffer)
-}
-
-/** The bytes of one layer, in pieces that follow each other. */
-export function encodeLayer(state: LayerState, length: number): Uint8Array[] {
-  if (state.kind === 'linear_attention') return [bytesOf(state.conv), bytesOf(state.recurrent)]
-  return [new Uint8Array(Int32Array.of(length).buffer), bytesOf(state.keys), bytesOf(state.values)]
-}
-
-/**
- * Checks all there is to check and returns the sequence length. `length` is null for a model without full attention,
- * whose snapshots do not say.
- */
-export function checkSnapshot(bytes: Uint8Array, config: ModelConfig, contextLength: number): number | null {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-  checkHeader(view, config)
-  const rowBytes = kvRowSize(config) * 4
-  const linearBytes = (convStateSize(config) + recurrentStateSize(config)) * 4
-  let length: number | null = null
-  let offset = SNAPSHOT_HEADER_BYTES
-  for (let layer = 0; layer < config.numLayers; layer++) {
-    if (layerKind(config, layer) === 'linear_attention') {
-      needBytes(bytes, offset, linearBytes, layer)
-      offset += linearBytes
-      continue
-    }
-    needBytes(bytes, offset, 4, layer)
-    const own: number = view.getInt32(offset, true)
-    offset += 4
-    checkLayerLength(own, layer, length, contextLength)
-    length = own
-    needBytes(bytes, offset, 2 * own * rowBytes, layer)
-    offset += 2 * own * rowBytes
-  }
-  if (offset !== bytes.byteLength) {
-    const message = `${bytes.byteLength - offset} bytes after the last layer`
-    throw new SnapshotError('TrailingBytes', message, { got: bytes.byteLength, want: offset })
-  }
-  return length
-}
-
-/** Throws unless a layer may have so many tokens; `others`: what earlier layers have. */
-export function checkLayerLength(own: number, layer: number, others: number | null, contextLength: number): void {
-  if (own < 0) throw new SnapshotError('NegativeLength', `layer ${layer} has length ${own}`, { layer, got: own })
-  if (own > contextLength) {
-    const message = `layer ${layer} has length ${own}, the context limit is ${contextLength}`
-    throw new SnapshotError('LengthOverflow', message, { layer, got: own, want: contextLength })
-  }
-  if (others !== null && own !== others) {
-    const message = `layer ${layer} has length ${own}, earlier layers have ${others}`
-    throw new SnapshotError('LengthsDiffer', message, { layer, got: own, want: others })
-  }
-}
-
-/** Throws where a layer's values are NaN or infinity: nothing comes of those. */
-export function needFinite(values: Float32Array, layer: number): Float32Array {
-  if (areFinite(values)) return values
-  throw new SnapshotError('NotFinite', `layer ${layer} holds values that are not finite`, { layer })
-}
-
-/** The layers of a checked snapshot, in order. Throws at the first that holds NaN or infinity: nothing comes of those. */
-export function* decodeLayers(bytes: Uint8Array, config: ModelConfig): Generator<LayerState> {
-  let offset = SNAPSHOT_HEADER_BYTES
-  const take = (floats: number): Float32Array => {
-    const part = bytes.slice(offset, offset + floats * 4) // a copy of its own, at an address that fits floats
-    offset += floats * 4
-    return needFinite(new Float32Array(part.buffer, part.byteOffset, floats), layer)
-  }
-  let layer = 0
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
-  for (; layer < config.numLayers; layer++) {
-    if (layerKind(config, layer) === 'linear_attention') {
-      const conv = take(convStateSize(config))
-      yield { kind: 'linear_attention', conv, recurrent: take(recurrentStateSize(config)) }
-    } else {
-      const size = view.getInt32(offset, true) * kvRowSize(config)
-      offset += 4
-      const keys = take(size)
-      yield { kind: 'full_attention', keys, values: take(size) }
-    }
-  }
-}
-
-/** Throws unless `view` begins with the header of this model's snapshots. */
-export function checkHeader(view: DataView, config: ModelConfig): void {
-  const fields = headerFields(config)
-  fields.forEach(([field, want], i) => {
-    if (view.byteLength < i * 4 + 4) {
-      const message = `${view.byteLength} bytes, the header has ${SNAPSHOT_HEADER_BYTES}`
-      throw new SnapshotError('Truncated', message, { layer: -1, need: SNAPSHOT_HEADER_BYTES, got: view.byteLength })
-    }
-    const got = view.getUint32(i * 4, true)
-    if (got === want) return
-    if (field === 'magic')
-      throw new SnapshotError('BadMagic', `starts with ${hex(got)}, want ${hex(want)}`, { got, want })
-    if (field === 'version') throw new SnapshotError('BadVersion', `version ${got}, want ${want}`, { got, want })
-    throw new SnapshotError('ShapeMismatch', `${field} is ${got}, this model has ${want}`, { field, got, want })
-  })
-}
-
-function needBytes(bytes: Uint8Array, offset: number, need: number, layer: number) {
-  const got = bytes.byteLength - offset
-  if (got < need) {
-    throw new SnapshotError('Truncated', `layer ${layer} needs ${need} bytes, ${got} are left`, { layer, need, got })
-  }
-}
-
-export function bytesOf(floats: Float32Array): Uint8Array {
-  return new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength)
-}
-
-function hex(value: number): string {
-  return `0x${value.toString(16).padStart(8, '0')}`
-}
-
-/**
- * MFLX version 1 in pieces, so that a state of any length can be written and read: at no time is more of it in memory here
- * than one piece and the recurrent part of a few layers. What is wrong is found on the way, and then nothing has changed.
- */
-const PIECE_BYTES = 4 * 2 ** 20
-const LARGEST_BUFFER = 2 ** 32 // bytes, in every engine of today
-const PARTS: readonly KvPart[] = ['keys', 'values']
-
-/** What a state is read from. */
-export type StateReader = Pick<SequenceState, 'length' | 'exportLayer' | 'exportRows'>
-
-/** All of it in one piece, as far as there are buffers of that size. */
+/** A snapshot in one buffer; throws if no buffer can be that large. */
 export async function wholeSnapshot(state: StateReader, config: ModelConfig): Promise<Uint8Array> {
   const size = snapshotSize(config, state.length)
   if (size > LARGEST_BUFFER) {
@@ -205,9 +66,89 @@ export async function writeSnapshot(
   }
 }
 
+export function snapshotHeader(config: ModelConfig): Uint8Array {
+  return new Uint8Array(Uint32Array.from(headerFields(config), ([, value]) => value).buffer)
+}
+
+/** The header's eight numbers, with the names that errors call them by. */
+function headerFields(config: ModelConfig): readonly (readonly [string, number])[] {
+  return [
+    ['magic', MAGIC],
+    ['version', VERSION],
+    ['num_layers', config.numLayers],
+    ['full_attn_interval', config.fullAttentionInterval],
+    ['num_kv_heads', config.numKvHeads],
+    ['head_dim', config.headDim],
+    ['linear_conv_bytes', convStateSize(config) * 4],
+    ['linear_ssm_bytes', recurrentStateSize(config) * 4],
+  ]
+}
+
+/** The bytes of one layer, in pieces that follow each other. */
+export function encodeLayer(state: LayerState, length: number): Uint8Array[] {
+  if (state.kind === 'linear_attention') return [bytesOf(state.conv), bytesOf(state.recurrent)]
+  return [new Uint8Array(Int32Array.of(length).buffer), bytesOf(state.keys), bytesOf(state.values)]
+}
+
 /**
- * Reads a snapshot into what `begin` opens for its length, and returns both; the caller commits. `knownLength`: of a model
+ * Throws what is wrong with a snapshot; returns the length of its sequence, null for a model
  * without full attention, whose snapshots do not say.
+ */
+export function checkSnapshot(bytes: Uint8Array, config: ModelConfig, contextLength: number): number | null {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  checkHeader(view, config)
+  const rowBytes = kvRowSize(config) * 4
+  const linearBytes = (convStateSize(config) + recurrentStateSize(config)) * 4
+  let length: number | null = null
+  let offset = SNAPSHOT_HEADER_BYTES
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    if (layerKind(config, layer) === 'linear_attention') {
+      needBytes(bytes, offset, linearBytes, layer)
+      offset += linearBytes
+      continue
+    }
+    needBytes(bytes, offset, 4, layer)
+    const own: number = view.getInt32(offset, true)
+    offset += 4
+    checkLayerLength(own, layer, length, contextLength)
+    length = own
+    needBytes(bytes, offset, 2 * own * rowBytes, layer)
+    offset += 2 * own * rowBytes
+  }
+  if (offset !== bytes.byteLength) {
+    const message = `${bytes.byteLength - offset} bytes after the last layer`
+    throw new SnapshotError('TrailingBytes', message, { got: bytes.byteLength, want: offset })
+  }
+  return length
+}
+
+/** The layers of a checked snapshot, in order. Throws at the first that holds NaN or infinity. */
+export function* decodeLayers(bytes: Uint8Array, config: ModelConfig): Generator<LayerState> {
+  let offset = SNAPSHOT_HEADER_BYTES
+  const take = (floats: number): Float32Array => {
+    const part = bytes.slice(offset, offset + floats * 4) // a copy of its own, at an address that fits floats
+    offset += floats * 4
+    return needFinite(new Float32Array(part.buffer, part.byteOffset, floats), layer)
+  }
+  let layer = 0
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  for (; layer < config.numLayers; layer++) {
+    if (layerKind(config, layer) === 'linear_attention') {
+      const conv = take(convStateSize(config))
+      yield { kind: 'linear_attention', conv, recurrent: take(recurrentStateSize(config)) }
+    } else {
+      const size = view.getInt32(offset, true) * kvRowSize(config)
+      offset += 4
+      const keys = take(size)
+      yield { kind: 'full_attention', keys, values: take(size) }
+    }
+  }
+}
+
+/**
+ * Reads a snapshot into what `begin` opens for its length, and returns both; the caller commits.
+ * Until then nothing has changed, so errors may come late. `knownLength`: of a model without full
+ * attention, whose snapshots do not say.
  */
 export async function readSnapshot(
   source: AsyncIterable<Uint8Array>,
@@ -307,4 +248,60 @@ class PieceReader {
     if (!done) this.rest = plainBytes(value) as Uint8Array<ArrayBuffer>
     return !done
   }
+}
+
+/** Throws unless `view` begins with the header of this model's snapshots. */
+function checkHeader(view: DataView, config: ModelConfig): void {
+  const fields = headerFields(config)
+  fields.forEach(([field, want], i) => {
+    if (view.byteLength < i * 4 + 4) {
+      const message = `${view.byteLength} bytes, the header has ${SNAPSHOT_HEADER_BYTES}`
+      throw new SnapshotError('Truncated', message, { layer: -1, need: SNAPSHOT_HEADER_BYTES, got: view.byteLength })
+    }
+    const got = view.getUint32(i * 4, true)
+    if (got === want) return
+    if (field === 'magic')
+      throw new SnapshotError('BadMagic', `starts with ${hex(got)}, want ${hex(want)}`, { got, want })
+    if (field === 'version') throw new SnapshotError('BadVersion', `version ${got}, want ${want}`, { got, want })
+    throw new SnapshotError('ShapeMismatch', `${field} is ${got}, this model has ${want}`, { field, got, want })
+  })
+}
+
+/** Throws unless a layer may have so many tokens; `others`: what earlier layers have. */
+function checkLayerLength(own: number, layer: number, others: number | null, contextLength: number): void {
+  if (own < 0) throw new SnapshotError('NegativeLength', `layer ${layer} has length ${own}`, { layer, got: own })
+  if (own > contextLength) {
+    const message = `layer ${layer} has length ${own}, the context limit is ${contextLength}`
+    throw new SnapshotError('LengthOverflow', message, { layer, got: own, want: contextLength })
+  }
+  if (others !== null && own !== others) {
+    const message = `layer ${layer} has length ${own}, earlier layers have ${others}`
+    throw new SnapshotError('LengthsDiffer', message, { layer, got: own, want: others })
+  }
+}
+
+/** Throws if a layer's values are NaN or infinity. */
+export function needFinite(values: Float32Array, layer: number): Float32Array {
+  if (areFinite(values)) return values
+  throw new SnapshotError('NotFinite', `layer ${layer} holds values that are not finite`, { layer })
+}
+
+function needBytes(bytes: Uint8Array, offset: number, need: number, layer: number) {
+  const got = bytes.byteLength - offset
+  if (got < need) {
+    throw new SnapshotError('Truncated', `layer ${layer} needs ${need} bytes, ${got} are left`, { layer, need, got })
+  }
+}
+
+function bytesOf(floats: Float32Array): Uint8Array {
+  return new Uint8Array(floats.buffer, floats.byteOffset, floats.byteLength)
+}
+
+/** The same memory without what Node's Buffer changes: its `slice` does not copy. */
+export function plainBytes(bytes: Uint8Array): Uint8Array {
+  return new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+}
+
+function hex(value: number): string {
+  return `0x${value.toString(16).padStart(8, '0')}`
 }

@@ -1,194 +1,15 @@
-// A state of a sequence that lives outside any context, with the tokens that made it: what a prefix cache keeps.
+// The state of a sequence over time: its position and what it can return to (Timeline),
+// checkpoints, and states outside any context (KeptState).
 import type { HeldState, SequenceState, StateImport } from '../backends/backend.js'
 import { ClosedError, NoCheckpointError, OptionError, SnapshotError, TokensUnknownError } from '../base/errors.js'
 
-/** Any context of the same model can become it, any number of times. */
-export class KeptState {
-  private released = false
-
-  constructor(
-    private readonly state: HeldState,
-    readonly tokens: readonly number[],
-    readonly logits: Float32Array | null, // [vocab], of the last token, where known
-  ) {}
-
-  /** Memory that only this state keeps alive. */
-  get bytes(): number {
-    return this.released ? 0 : this.state.bytes + (this.logits?.byteLength ?? 0)
-  }
-
-  get held(): HeldState {
-    if (this.released) throw new ClosedError('kept state')
-    return this.state
-  }
-
-  /** Gives the memory back. */
-  release(): void {
-    if (!this.released) this.state.release()
-    this.released = true
-  }
-}
-
-/**
- * Which positions of a sequence have a checkpoint. Pure: positions and the order of their use, no states. At most `max`;
- * storing over a position refreshes it; when there are too many, the least recently used goes (storing and restoring are
- * use), never the one just stored, and position 0 (the empty sequence, or a shared start) only when nothing else is left.
- */
-export class CheckpointRules {
-  private readonly used: number[] = [] // positions, least recently used first
-
-  constructor(public max: number) {}
-
-  /** Ascending. */
-  get positions(): number[] {
-    return this.used.toSorted((a, b) => a - b)
-  }
-
-  has(position: number): boolean {
-    return this.used.includes(position)
-  }
-
-  /** The greatest position that is not past `position`, or null. */
-  nearest(position: number): number | null {
-    return this.positions.findLast(p => p <= position) ?? null
-  }
-
-  /** Returns what has to go; `position` itself where checkpoints are off. */
-  store(position: number): number[] {
-    this.remove(position)
-    this.used.push(position)
-    const evicted: number[] = []
-    while (this.used.length > Math.max(this.max, 1)) {
-      const candidates = this.used.slice(0, -1)
-      const victim = candidates.find(p => p !== 0) ?? candidates[0]
-      this.remove(victim)
-      evicted.push(victim)
-    }
-    if (this.max === 0) {
-      this.remove(position)
-      evicted.push(position)
-    }
-    return evicted
-  }
-
-  /** Counts as use of `position`; returns the ones after it, which have to go. */
-  restore(position: number): number[] {
-    this.remove(position)
-    this.used.push(position)
-    return this.dropAfter(position)
-  }
-
-  dropAfter(position: number): number[] {
-    const dropped = this.used.filter(p => p > position)
-    for (const p of dropped) this.remove(p)
-    return dropped
-  }
-
-  private remove(position: number) {
-    const index = this.used.indexOf(position)
-    if (index >= 0) this.used.splice(index, 1)
-  }
-}
-
-/**
- * The checkpoints of one context: held states by position, with the logits at that point. Which ones stay is decided by
- * the rules alone; this keeps the states in step with them and gives their memory back.
- */
-interface Checkpoint {
-  readonly held: HeldState
-  readonly logits: Float32Array | null // [vocab], where they were known
-}
-
-export class Checkpoints {
-  private readonly rules: CheckpointRules
-  private readonly states = new Map<number, Checkpoint>()
-
-  constructor(max: number) {
-    this.rules = new CheckpointRules(max)
-  }
-
-  get max(): number {
-    return this.rules.max
-  }
-
-  /** Lowering it evicts at the next store. */
-  set max(max: number) {
-    this.rules.max = max
-  }
-
-  get positions(): number[] {
-    return this.rules.positions
-  }
-
-  get bytes(): number {
-    let bytes = 0
-    for (const { held, logits } of this.states.values()) bytes += held.bytes + (logits?.byteLength ?? 0)
-    return bytes
-  }
-
-  has(position: number): boolean {
-    return this.rules.has(position)
-  }
-
-  nearest(position: number): number | null {
-    return this.rules.nearest(position)
-  }
-
-  /** The checkpoint at `position`, which must be there. */
-  at(position: number): Checkpoint {
-    return this.states.get(position) as Checkpoint
-  }
-
-  store(position: number, checkpoint: Checkpoint): void {
-    this.states.get(position)?.held.release()
-    this.states.set(position, checkpoint)
-    this.release(this.rules.store(position))
-  }
-
-  /** The checkpoint at `position`, which must be there; those after it are gone. */
-  restore(position: number): Checkpoint {
-    this.release(this.rules.restore(position))
-    return this.at(position)
-  }
-
-  dropAfter(position: number): void {
-    this.release(this.rules.dropAfter(position))
-  }
-
-  private release(positions: readonly number[]) {
-    for (const position of positions) {
-      this.states.get(position)?.held.release()
-      this.states.delete(position)
-    }
-  }
-}
-
-/** The logits at the current position, where known, in memory that is used again for every token. */
-export class LastLogits {
-  private values: Float32Array | null = null // [vocab]
-  private known = false
-
-  constructor(private readonly vocabSize: number) {}
-
-  /** `logits`: of one token or more, of which the last counts. */
-  set(logits: Float32Array | null) {
-    this.known = logits !== null
-    if (!logits) return
-    this.values ??= new Float32Array(this.vocabSize)
-    this.values.set(logits.subarray(logits.length - this.vocabSize))
-  }
-
-  copy(): Float32Array | null {
-    return this.known && this.values ? this.values.slice() : null
-  }
-}
-
-/**
- * Where a sequence is, and where it can go back to: its tokens, the logits at its end, its checkpoints, and the state that a
- * snapshot without tokens brought. Evaluates nothing by itself and knows no queue: one call at a time is the context's business.
- */
 const UNKNOWN_TOKEN = -1
 
+/**
+ * Where a sequence is, and where it can go back to: its tokens, the logits at its end, its
+ * checkpoints, and the state that a snapshot without tokens brought. Evaluates nothing itself, and
+ * has no queue: the context calls one method at a time.
+ */
 export class Timeline {
   readonly checkpoints: Checkpoints
   private history: number[] = [] // [length]; UNKNOWN_TOKEN where a snapshot came without its tokens
@@ -349,4 +170,187 @@ export class Timeline {
 
 export function tokensDiffer(got: number, held: number): OptionError {
   return new OptionError('tokens', `${got} tokens`, `the ${held} that the snapshot holds`)
+}
+
+interface Checkpoint {
+  readonly held: HeldState
+  readonly logits: Float32Array | null // [vocab], where they were known
+}
+
+/**
+ * The checkpoints of one context: held states by position, with the logits there. The rules decide
+ * which of them stay; this releases the others.
+ */
+class Checkpoints {
+  private readonly rules: CheckpointRules
+  private readonly states = new Map<number, Checkpoint>()
+
+  constructor(max: number) {
+    this.rules = new CheckpointRules(max)
+  }
+
+  get max(): number {
+    return this.rules.max
+  }
+
+  /** Lowering it evicts at the next store. */
+  set max(max: number) {
+    this.rules.max = max
+  }
+
+  get positions(): number[] {
+    return this.rules.positions
+  }
+
+  get bytes(): number {
+    let bytes = 0
+    for (const { held, logits } of this.states.values()) bytes += held.bytes + (logits?.byteLength ?? 0)
+    return bytes
+  }
+
+  has(position: number): boolean {
+    return this.rules.has(position)
+  }
+
+  nearest(position: number): number | null {
+    return this.rules.nearest(position)
+  }
+
+  /** The checkpoint at `position`, which must be there. */
+  at(position: number): Checkpoint {
+    return this.states.get(position) as Checkpoint
+  }
+
+  store(position: number, checkpoint: Checkpoint): void {
+    this.states.get(position)?.held.release()
+    this.states.set(position, checkpoint)
+    this.release(this.rules.store(position))
+  }
+
+  /** The checkpoint at `position`, which must be there; those after it are gone. */
+  restore(position: number): Checkpoint {
+    this.release(this.rules.restore(position))
+    return this.at(position)
+  }
+
+  dropAfter(position: number): void {
+    this.release(this.rules.dropAfter(position))
+  }
+
+  private release(positions: readonly number[]) {
+    for (const position of positions) {
+      this.states.get(position)?.held.release()
+      this.states.delete(position)
+    }
+  }
+}
+
+/**
+ * Which positions of a sequence have a checkpoint, at most `max`. Storing over a position refreshes
+ * it. Evicts the least recently used one (stored or restored), never the one just stored, and
+ * position 0 (the empty sequence, or a shared start) only when nothing else is left. Pure.
+ */
+export class CheckpointRules {
+  private readonly used: number[] = [] // positions, least recently used first
+
+  constructor(public max: number) {}
+
+  /** Ascending. */
+  get positions(): number[] {
+    return this.used.toSorted((a, b) => a - b)
+  }
+
+  has(position: number): boolean {
+    return this.used.includes(position)
+  }
+
+  /** The greatest position that is not past `position`, or null. */
+  nearest(position: number): number | null {
+    return this.positions.findLast(p => p <= position) ?? null
+  }
+
+  /** Returns what has to go; `position` itself where checkpoints are off. */
+  store(position: number): number[] {
+    this.remove(position)
+    this.used.push(position)
+    const evicted: number[] = []
+    while (this.used.length > Math.max(this.max, 1)) {
+      const candidates = this.used.slice(0, -1)
+      const victim = candidates.find(p => p !== 0) ?? candidates[0]
+      this.remove(victim)
+      evicted.push(victim)
+    }
+    if (this.max === 0) {
+      this.remove(position)
+      evicted.push(position)
+    }
+    return evicted
+  }
+
+  /** Counts as use of `position`; returns the ones after it, which have to go. */
+  restore(position: number): number[] {
+    this.remove(position)
+    this.used.push(position)
+    return this.dropAfter(position)
+  }
+
+  dropAfter(position: number): number[] {
+    const dropped = this.used.filter(p => p > position)
+    for (const p of dropped) this.remove(p)
+    return dropped
+  }
+
+  private remove(position: number) {
+    const index = this.used.indexOf(position)
+    if (index >= 0) this.used.splice(index, 1)
+  }
+}
+
+/** The logits at the current position, if known, in memory that every token reuses. */
+class LastLogits {
+  private values: Float32Array | null = null // [vocab]
+  private known = false
+
+  constructor(private readonly vocabSize: number) {}
+
+  /** `logits`: of one token or more, of which the last counts. */
+  set(logits: Float32Array | null) {
+    this.known = logits !== null
+    if (!logits) return
+    this.values ??= new Float32Array(this.vocabSize)
+    this.values.set(logits.subarray(logits.length - this.vocabSize))
+  }
+
+  copy(): Float32Array | null {
+    return this.known && this.values ? this.values.slice() : null
+  }
+}
+
+/**
+ * A state outside any context, with the tokens that made it: what a prefix cache keeps. Contexts of
+ * the same model can adopt it, any number of times.
+ */
+export class KeptState {
+  private released = false
+
+  constructor(
+    private readonly state: HeldState,
+    readonly tokens: readonly number[],
+    readonly logits: Float32Array | null, // [vocab], of the last token, where known
+  ) {}
+
+  /** Memory that only this state keeps alive. */
+  get bytes(): number {
+    return this.released ? 0 : this.state.bytes + (this.logits?.byteLength ?? 0)
+  }
+
+  get held(): HeldState {
+    if (this.released) throw new ClosedError('kept state')
+    return this.state
+  }
+
+  release(): void {
+    if (!this.released) this.state.release()
+    this.released = true
+  }
 }

@@ -1,8 +1,6 @@
-// Two numbers of guesses by turns: some rounds with the number in use, some with its rival, and how much longer the rival's took, turn by
-// turn, so that what slows down both says nothing. Rounds with the number in use go on for as long as nobody asks for the rival; the
-// last of them are what it is compared with. Changing over has its price, so a turn is long, and it ends in its middle where the difference
-// is clear. Where nothing was guessed before, the rounds that do not count have one guess, but for the last: they cost least, and
-// show whether a rival with more can be any good.
+// Trials of numbers of draft tokens at run time: two numbers alternately (DraftComparison), the
+// rounds that count (SteadyRounds), and whether code is compiled by now (Warmth). Pure: callers
+// measure.
 import { upperMedian } from '../base/median.js'
 
 export const BASE_ROUNDS = 6 // of the number in use that count in a turn
@@ -23,6 +21,14 @@ interface Turn {
   readonly rival: readonly number[]
 }
 
+/**
+ * Compares two numbers of draft tokens: some rounds with the number in use, some with its rival,
+ * turn by turn, so that what slows down both does not count. Rounds with the number in use continue
+ * until a caller begins a trial; the last of them are compared. Changing over costs time, so a turn
+ * is long, and ends early if the difference is clear. After rounds without draft tokens the rounds
+ * that do not count have one each, but for the last: they cost least, and show whether more can
+ * pay.
+ */
 export class DraftComparison {
   private readonly turns: Turn[] = []
   private readonly costs = new Map<number, number[]>() // of rounds that were tried, in rounds with the number in use, by guesses
@@ -187,12 +193,12 @@ function middleOrMean(values: readonly number[]): number {
   return values.length < 3 ? values.reduce((a, b) => a + b, 0) / values.length : upperMedian(values)
 }
 
-/**
- * Seconds of rounds of one kind that follow each other. The first ones after rounds of another kind do not count: what was done ahead
- * for those is thrown away in them, and a GPU works ahead of the host only when it has seen some rounds of a kind.
- */
 const SETTLING = { without: 5, guessing: 3 } // rounds
 
+/**
+ * Seconds of consecutive rounds of one kind. The first ones after rounds of another kind do not
+ * count: they drop what was pipelined for those, and a GPU is pipelined only after some rounds.
+ */
 export class SteadyRounds {
   readonly seconds: number[] = []
   private settling: number
@@ -237,15 +243,15 @@ export class SteadyRounds {
   }
 }
 
-/**
- * Whether code that is compiled while it runs has come to its speed: rounds of one kind get no shorter any more. A compiler works in steps,
- * so that times stay as they are for a while and fall again: where one is at work, some seconds must have passed as well, unless rounds take
- * so long that what compiling adds is little.
- */
 const FALL = 0.95 // of the shortest before: still getting faster
 const LONG_ROUND = 0.01 // seconds
 const GIVEN_UP = 8 // times as many rounds as are enough: it will not get warmer
 
+/**
+ * Whether code that is compiled while it runs has reached its speed: rounds of one kind get no
+ * shorter. Compilers work in steps, so that times stay the same for some seconds and fall again:
+ * then `seconds` must have passed too, unless rounds are so long that compiling adds little.
+ */
 export class Warmth {
   isWarm: boolean
   private shortest = Number.POSITIVE_INFINITY // of all but the last ones
@@ -253,7 +259,7 @@ export class Warmth {
   private rounds = 0
   private passed = 0 // seconds
 
-  /** Warm is who has got no faster in so many rounds, and not before so many seconds of them. */
+  /** Warm after `enough` rounds without a speed-up, and at least `seconds` of rounds. */
   constructor(
     private readonly enough: number,
     private readonly seconds = 0,
