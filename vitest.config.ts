@@ -8,6 +8,7 @@ const LONG = [
   'apps/browser/engine.busy',
   'apps/cli/measure.served',
   'apps/browser/engineFaults.busy',
+  'apps/server/permits.alone',
   'backends/webgpu/drafts.gpu',
   'engine/goldens.gpu',
   'apps/web/uiTab.busy',

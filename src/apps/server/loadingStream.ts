@@ -7,7 +7,7 @@ const PACE_MS = 1_000
 
 export function loadingStream(
   c: Context,
-  stay: { cancel(): void; end(): void; readonly isStreaming: boolean },
+  stay: { cancel(): void; end(): void },
   loading: () => string,
   answer: () => Promise<Response>,
   onError: EventSourceOptions['onError'],
@@ -36,7 +36,7 @@ export function loadingStream(
           if (last !== null) controller.enqueue(utf8.encode(eventText(last)))
         }
         controller.close()
-        if (!stay.isStreaming) stay.end()
+        stay.end() // also when the endpoint began a stream whose first event failed
       },
       async cancel(reason) {
         isGone = true
