@@ -16,7 +16,7 @@ import { errorBody as openaiError } from './openai/chatShapes.js'
 import { completions } from './openai/completions.js'
 import { embeddings } from './openai/embeddings.js'
 import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
-import { type Service, unknownModel } from './serverContext.js'
+import { type ServerContext, unknownModel } from './serverContext.js'
 import { type StaticFiles, staticFile } from './staticFiles.js'
 import { health, modelBody, modelList, readiness } from './status.js'
 
@@ -32,7 +32,7 @@ export interface AppOptions {
 type Env = { Variables: { requestId: string; keyScope: string } }
 type AppContext = Context<Env>
 
-export function createApp(service: Service, { guard, files, onRefused }: AppOptions): Hono<Env> {
+export function createApp(server: ServerContext, { guard, files, onRefused }: AppOptions): Hono<Env> {
   const app = new Hono<Env>()
   const stored = new ResponseStore()
 
@@ -42,8 +42,8 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     c.header('x-request-id', requestId)
     c.header('request-id', requestId)
     await next()
-    if (service.draining() && isReceived(c)) c.header('connection', 'close') // the next request is another server's
-    service.metrics.request(routeName(c.req.path), c.res.status)
+    if (server.draining() && isReceived(c)) c.header('connection', 'close') // the next request is another server's
+    server.metrics.request(routeName(c.req.path), c.res.status)
   })
   app.use(async (c, next) => {
     const { method, path } = c.req
@@ -64,52 +64,52 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
   })
 
   app.get('/health', c => {
-    const { body, status } = health(service)
+    const { body, status } = health(server)
     return c.json(body, status)
   })
   app.get('/ready', c => {
-    const { body, status } = readiness(service)
+    const { body, status } = readiness(server)
     return c.json(body, status)
   })
   app.get('/metrics', async c =>
-    c.text(await service.metrics.registry.metrics(), 200, { 'content-type': service.metrics.registry.contentType }),
+    c.text(await server.metrics.registry.metrics(), 200, { 'content-type': server.metrics.registry.contentType }),
   )
-  app.get('/hub', async c => c.json(await service.hubDesk.body()))
-  app.get('/engine', c => c.json(engineBody(service, c.req.query('model'))))
-  app.get('/engine/events', c => engineEvents(c, service))
-  app.get('/models/index.json', c => c.json({ models: service.modelFiles ? [service.modelFiles.entry] : [] }))
+  app.get('/hub', async c => c.json(await server.hubDesk.body()))
+  app.get('/engine', c => c.json(engineBody(server, c.req.query('model'))))
+  app.get('/engine/events', c => engineEvents(c, server))
+  app.get('/models/index.json', c => c.json({ models: server.modelFiles ? [server.modelFiles.entry] : [] }))
   app.get('/models/*', c => {
     const path = c.req.path.slice('/models/'.length)
-    if (service.modelFiles === null) throw new ApiError('not_found', 'the files of this model are not listed anywhere')
-    return service.modelFiles.respond(c, path, service.streamLimits.readerTimeoutMs)
+    if (server.modelFiles === null) throw new ApiError('not_found', 'the files of this model are not listed anywhere')
+    return server.modelFiles.respond(c, path, server.streamLimits.readerTimeoutMs)
   })
-  app.get('/v1/models', c => c.json(modelList(service, speaksAnthropic(c))))
+  app.get('/v1/models', c => c.json(modelList(server, speaksAnthropic(c))))
   app.get('/v1/models/:id{.+}', c => {
-    const body = modelBody(service, c.req.param('id'), speaksAnthropic(c))
+    const body = modelBody(server, c.req.param('id'), speaksAnthropic(c))
     if (body === null) throw unknownModel(c.req.param('id'))
     return c.json(body)
   })
   const post: Record<string, (c: AppContext) => Promise<Response>> = {
-    '/v1/chat/completions': c => chatCompletions(c, service),
-    '/v1/completions': c => completions(c, service),
-    '/v1/embeddings': c => embeddings(c, service),
-    '/v1/responses': c => responses(c, service, stored),
-    '/v1/messages': c => messages(c, service),
-    '/v1/messages/count_tokens': c => countTokens(c, service),
-    '/api/chat': c => ollamaChat(c, service),
-    '/api/generate': c => ollamaGenerate(c, service),
-    '/api/embed': c => ollamaEmbed(c, service),
-    '/api/embeddings': c => ollamaEmbeddings(c, service),
-    '/api/show': c => show(c, service),
-    '/api/pull': c => pull(c, service),
-    ...hubRoutes(service),
+    '/v1/chat/completions': c => chatCompletions(c, server),
+    '/v1/completions': c => completions(c, server),
+    '/v1/embeddings': c => embeddings(c, server),
+    '/v1/responses': c => responses(c, server, stored),
+    '/v1/messages': c => messages(c, server),
+    '/v1/messages/count_tokens': c => countTokens(c, server),
+    '/api/chat': c => ollamaChat(c, server),
+    '/api/generate': c => ollamaGenerate(c, server),
+    '/api/embed': c => ollamaEmbed(c, server),
+    '/api/embeddings': c => ollamaEmbeddings(c, server),
+    '/api/show': c => show(c, server),
+    '/api/pull': c => pull(c, server),
+    ...hubRoutes(server),
   }
-  app.get('/api/tags', async c => c.json(await tags(service)))
-  app.get('/api/ps', async c => c.json(await running(service)))
+  app.get('/api/tags', async c => c.json(await tags(server)))
+  app.get('/api/ps', async c => c.json(await running(server)))
   app.get('/api/version', c => c.json({ version: SPOKEN_VERSION }))
   for (const [path, handler] of Object.entries(post)) {
     app.post(path, c => {
-      if (service.refusing()) throw stoppingError()
+      if (server.refusing()) throw stoppingError()
       return handler(c)
     })
     app.all(path, c => {
@@ -124,14 +124,14 @@ export function createApp(service: Service, { guard, files, onRefused }: AppOpti
     if (file !== null) return file
     if (c.req.path === '/')
       return c.text(
-        `moeflux serves ${service.shelf.list.map(({ offer }) => offer.id).join(', ')}\n\nOpenAI API: /v1   Anthropic API: /v1/messages   ollama API: /api   /health   /ready   /metrics\n`,
+        `moeflux serves ${server.shelf.list.map(({ offer }) => offer.id).join(', ')}\n\nOpenAI API: /v1   Anthropic API: /v1/messages   ollama API: /api   /health   /ready   /metrics\n`,
       )
     throw notFound(c)
   })
   app.notFound(c => errorResponse(c, notFound(c)))
   app.onError((error, c) => {
     const failure = toApiError(error)
-    if (isOwnFault(error)) service.onError(error)
+    if (isOwnFault(error)) server.onError(error)
     onRefused?.(`${c.req.method} ${quoted(c.req.path)} ${failure.status}: ${quoted(failure.message)}`)
     return errorResponse(c, failure)
   })

@@ -8,12 +8,12 @@ import { ApiError } from './apiError.js'
 import { EVENT_STREAM_HEADERS, eventSource, type ServerSentEvent } from './eventSource.js'
 import { probeHalfClosed } from './halfClosed.js'
 import type { LoadedModel } from './loadedModel.js'
-import { type Service, unknownModel } from './serverContext.js'
+import { type ServerContext, unknownModel } from './serverContext.js'
 
 const MAX_WATCHERS = 32
 
 /** Of one that is not in memory, no more than that. */
-export function engineBody({ shelf, modelFiles }: Service, name: string | undefined): object {
+export function engineBody({ shelf, modelFiles }: ServerContext, name: string | undefined): object {
   const known = name === undefined ? null : shelf.find(name)
   if (name !== undefined && known === null) throw unknownModel(name)
   if (known !== null && known.loaded === null) {
@@ -39,7 +39,7 @@ export function engineBody({ shelf, modelFiles }: Service, name: string | undefi
 }
 
 /** The model of that name; without one, that which was used last. */
-function watched(shelf: Service['shelf'], name: string | undefined): LoadedModel {
+function watched(shelf: ServerContext['shelf'], name: string | undefined): LoadedModel {
   const named = name === undefined ? null : shelf.find(name)?.loaded
   if (name !== undefined && named) return named
   const latest = name === undefined ? shelf.latest : null
@@ -51,9 +51,9 @@ function watched(shelf: Service['shelf'], name: string | undefined): LoadedModel
   throw new ApiError('overloaded', message, { retryAfterSeconds: 5 })
 }
 
-export async function engineEvents(c: Context, service: Service): Promise<Response> {
-  const { watchers, stopping } = service
-  const { model, unloading } = watched(service.shelf, c.req.query('model'))
+export async function engineEvents(c: Context, server: ServerContext): Promise<Response> {
+  const { watchers, stopping } = server
+  const { model, unloading } = watched(server.shelf, c.req.query('model'))
   if (watchers.size >= MAX_WATCHERS) {
     throw new ApiError('rate_limit', `${MAX_WATCHERS} are watching the engine, no more may`, { retryAfterSeconds: 10 })
   }
@@ -80,7 +80,7 @@ export async function engineEvents(c: Context, service: Service): Promise<Respon
     onComment: sendComment => {
       comment = sendComment
     },
-    ...service.streamLimits,
+    ...server.streamLimits,
   })
   return c.body(events, 200, EVENT_STREAM_HEADERS)
 }

@@ -23,7 +23,7 @@ import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
 import { LONGEST_TIMER_MS, ModelShelf, type Offer, type ShelfOptions } from './modelPool.js'
 import { type BodyLimits, DEFAULT_BODY_LIMITS } from './requestBody.js'
-import type { Service } from './serverContext.js'
+import type { ServerContext } from './serverContext.js'
 import { listStaticFiles } from './staticFiles.js'
 
 export type { ImageHandling } from './absentImages.js'
@@ -101,7 +101,7 @@ export async function serve(models: Model | readonly ModelOffer[], asked: ServeO
   const only = onlyModel === null ? null : shelf.latest?.loaded.model
   const onError = (error: unknown) => asked.onWarning?.(describe(error))
   const onNotice = (line: string) => options.onLog?.(line)
-  const service: Service = {
+  const context: ServerContext = {
     shelf,
     hubDesk: new HubDesk({
       shelf,
@@ -136,7 +136,7 @@ export async function serve(models: Model | readonly ModelOffer[], asked: ServeO
     refusing: () => refusing,
     stopping: stopping.signal,
   }
-  const app = createApp(service, {
+  const app = createApp(context, {
     guard: new Guard({ ...options, host }),
     files: options.webFolder === undefined ? null : await listStaticFiles(options.webFolder),
     onRefused: options.onLog,
@@ -172,7 +172,7 @@ export async function serve(models: Model | readonly ModelOffer[], asked: ServeO
       server.closeIdleConnections()
       while (admission.active > 0 && Date.now() < deadline) await pause(25)
       stopping.abort(stoppingError())
-      await service.hubDesk.pulls.close()
+      await context.hubDesk.pulls.close()
       await shelf.close(stoppingError())
       // What was cancelled gets a moment to say so.
       setTimeout(() => server.closeAllConnections(), 200)

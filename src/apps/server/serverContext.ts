@@ -12,7 +12,7 @@ import type { ModelFiles } from './modelFiles.js'
 import type { ModelShelf } from './modelPool.js'
 import type { BodyLimits } from './requestBody.js'
 
-export interface Service {
+export interface ServerContext {
   readonly shelf: ModelShelf<LoadedModel>
   /** The one that the server was started with, which answers to any name that is no other's; null where it had several. */
   readonly onlyModel: string | null
@@ -45,7 +45,7 @@ export interface Service {
 }
 
 /** A request's view of the server: with the model that it asked for. */
-export interface Served extends Service {
+export interface Served extends ServerContext {
   readonly model: Model
   readonly session: Session
   readonly modelId: string
@@ -55,7 +55,7 @@ export interface Served extends Service {
  * Which model a request means. Any name is answered by an only model, as local servers do; where there are several, one that
  * is not among them is an error, and none means the first.
  */
-export function chooseModel({ shelf, onlyModel }: Service, name: string | null | undefined): string {
+export function chooseModel({ shelf, onlyModel }: ServerContext, name: string | null | undefined): string {
   if (name === '') throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
   if (name == null) return onlyModel ?? shelf.list[0].offer.id
   const known = [name, name.replace(/:latest$/, '')].find(id => shelf.has(id)) // ollama's clients add a tag

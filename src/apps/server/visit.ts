@@ -17,7 +17,7 @@ import type { LoadedModel } from './loadedModel.js'
 import { loadingStream } from './loadingStream.js'
 import type { Lease } from './modelPool.js'
 import { readBody } from './requestBody.js'
-import { chooseModel, type Served, type Service } from './serverContext.js'
+import { chooseModel, type Served, type ServerContext } from './serverContext.js'
 
 /** A request whose body takes longer to arrive does not keep its place meanwhile. */
 const ARRIVAL_PATIENCE_MS = 2_000
@@ -31,17 +31,17 @@ export class Visit {
 
   /** Takes a place, or throws. */
   constructor(
-    private readonly service: Service,
+    private readonly server: ServerContext,
     private readonly context: Context,
   ) {
-    this.places = service.admission.enter()
+    this.places = server.admission.enter()
     this.endings.push(() => this.places.resize(0))
-    const { requestTimeoutMs } = service
+    const { requestTimeoutMs } = server
     const tooLong = new ApiError('timeout', `the answer took longer than ${requestTimeoutMs / 1000} s`)
     const timer = setTimeout(() => this.abort(tooLong), requestTimeoutMs)
     timer.unref()
     this.endings.push(() => clearTimeout(timer))
-    this.listen(service.stopping, () => this.abort(service.stopping.reason))
+    this.listen(server.stopping, () => this.abort(server.stopping.reason))
     this.listen(context.req.raw.signal, () => this.cancel())
     const { incoming, outgoing } = context.env ?? {}
     if (incoming && outgoing) this.endings.push(probeHalfClosed(incoming, outgoing, () => this.sendComment()))
@@ -53,7 +53,7 @@ export class Visit {
 
   /** Reads what is asked for, and takes the places that it needs. */
   async read<T>(schema: z.ZodType<T>, placesFor: (request: T) => number): Promise<T> {
-    const { bodyLimits, bodyRoom } = this.service
+    const { bodyLimits, bodyRoom } = this.server
     const patience = setTimeout(() => this.places.resize(0), ARRIVAL_PATIENCE_MS)
     try {
       const { request, release } = await readBody(this.context, schema, bodyLimits, bodyRoom, this.signal)
@@ -68,19 +68,19 @@ export class Visit {
 
   /** The requests that may share states with this one. */
   get scope(): string {
-    return this.service.scopeByKey ? ((this.context.get('keyScope') as string | undefined) ?? '') : ''
+    return this.server.scopeByKey ? ((this.context.get('keyScope') as string | undefined) ?? '') : ''
   }
 
   /** The model, when it is there; the request's until it ends. `keepMs`: how long it stays then, where the request says so. */
   async model(id: string, keepMs: number | null | undefined): Promise<Served> {
-    const lease: Lease<LoadedModel> = await this.service.shelf.acquire(id, this.signal)
+    const lease: Lease<LoadedModel> = await this.server.shelf.acquire(id, this.signal)
     // The visit may have ended meanwhile.
     if (this.signal.aborted) lease.release()
     else this.endings.push(() => lease.release())
     this.signal.throwIfAborted()
     if (keepMs != null) lease.keepFor(keepMs)
     const { model, session } = lease.loaded
-    return { ...this.service, model, session, modelId: id }
+    return { ...this.server, model, session, modelId: id }
   }
 
   /** Nobody waits for the answer any more. */
@@ -110,7 +110,7 @@ export class Visit {
     this.streams = true
     return await eventSource(messages, {
       asLines,
-      onError: logged(this.service, onError),
+      onError: logged(this.server, onError),
       signal: this.signal,
       cancel: () => this.cancel(),
       end: () => this.end(),
@@ -118,7 +118,7 @@ export class Visit {
       onComment: sendComment => {
         this.sendComment = sendComment
       },
-      ...this.service.streamLimits,
+      ...this.server.streamLimits,
     })
   }
 
@@ -142,14 +142,14 @@ export class Visit {
 export const onePlace = () => 1
 
 /** The operator is told as well, of what is the server's own fault. */
-function logged({ onError }: Service, tell: EventSourceOptions['onError']): EventSourceOptions['onError'] {
+function logged({ onError }: ServerContext, tell: EventSourceOptions['onError']): EventSourceOptions['onError'] {
   return error => {
     if (isOwnFault(error)) onError(error)
     return tell(error)
   }
 }
 
-function loadingLine({ shelf }: Service, id: string): string {
+function loadingLine({ shelf }: ServerContext, id: string): string {
   const { loaded, total } = shelf.find(id)?.progress ?? { loaded: 0, total: 0 }
   return `loading ${JSON.stringify(id)}${total > 0 ? ` ${Math.floor((loaded / total) * 100)}%` : ''}`
 }
@@ -174,20 +174,20 @@ interface VisitOptions<T> {
  */
 export async function visit<T extends ModelRequest>(
   c: Context,
-  service: Service,
+  server: ServerContext,
   schema: z.ZodType<T>,
   placesFor: (request: T) => number,
-  handle: (visit: Visit, request: T, service: Served) => Promise<Response>,
+  handle: (visit: Visit, request: T, server: Served) => Promise<Response>,
   { withoutModel, onError }: VisitOptions<T> = {},
 ): Promise<Response> {
-  const stay = new Visit(service, c)
+  const stay = new Visit(server, c)
   try {
     const request = await stay.read(schema, placesFor)
-    const id = chooseModel(service, request.model)
+    const id = chooseModel(server, request.model)
     const answer = async () => await handle(stay, request, await stay.model(id, request.keep_alive))
     const early = withoutModel?.(request, id) ?? null
-    if (early === null && onError && request.stream && !service.shelf.isLoaded(id)) {
-      return loadingStream(c, stay, () => loadingLine(service, id), answer, logged(service, onError))
+    if (early === null && onError && request.stream && !server.shelf.isLoaded(id)) {
+      return loadingStream(c, stay, () => loadingLine(server, id), answer, logged(server, onError))
     }
     const response = early ?? (await answer())
     if (!stay.isStreaming) stay.end()

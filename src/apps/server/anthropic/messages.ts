@@ -9,7 +9,7 @@ import { jsonAnswer } from '../jsonAnswer.js'
 import { JsonReader } from '../jsonReader.js'
 import { shortMessage } from '../logLine.js'
 import { parsedInput } from '../parseToolInput.js'
-import type { Service } from '../serverContext.js'
+import type { ServerContext } from '../serverContext.js'
 import { onePlace, visit } from '../visit.js'
 import { asksForCaching, promptOptions } from './prompt.js'
 import { countRequest, messagesRequest } from './schemas.js'
@@ -20,16 +20,16 @@ interface Head {
   readonly caching: boolean
 }
 
-export async function messages(c: Context, service: Service): Promise<Response> {
+export async function messages(c: Context, server: ServerContext): Promise<Response> {
   return await visit(
     c,
-    service,
+    server,
     messagesRequest,
     onePlace,
-    async (stay, request, service) => {
+    async (stay, request, server) => {
       const format = request.output_config?.format ?? request.output_format
-      const stream = service.session.chat({
-        ...promptOptions(request, service),
+      const stream = server.session.chat({
+        ...promptOptions(request, server),
         maxTokens: request.max_tokens,
         thinkingBudget: request.thinking?.budget_tokens,
         stop: request.stop_sequences ?? undefined,
@@ -40,8 +40,8 @@ export async function messages(c: Context, service: Service): Promise<Response> 
         cacheScope: stay.scope,
         signal: stay.signal,
       })
-      const events = service.metrics.watch(stream)
-      const head = { id: newId('msg_'), model: request.model ?? service.modelId, caching: asksForCaching(request) }
+      const events = server.metrics.watch(stream)
+      const head = { id: newId('msg_'), model: request.model ?? server.modelId, caching: asksForCaching(request) }
       if (request.stream) return await stay.stream(streamEvents(events, head), errorEvent)
       return jsonAnswer(c, await wholeMessage(events, head))
     },
@@ -49,15 +49,15 @@ export async function messages(c: Context, service: Service): Promise<Response> 
   )
 }
 
-export async function countTokens(c: Context, service: Service): Promise<Response> {
+export async function countTokens(c: Context, server: ServerContext): Promise<Response> {
   return await visit(
     c,
-    service,
+    server,
     countRequest,
     onePlace,
-    async (stay, request, service) => {
-      const options = { ...promptOptions(request, service), cacheScope: stay.scope, signal: stay.signal }
-      return c.json({ input_tokens: await service.session.countTokens(options) })
+    async (stay, request, server) => {
+      const options = { ...promptOptions(request, server), cacheScope: stay.scope, signal: stay.signal }
+      return c.json({ input_tokens: await server.session.countTokens(options) })
     },
     { onError: errorEvent },
   )

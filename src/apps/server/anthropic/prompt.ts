@@ -12,11 +12,11 @@ import { withoutImages } from '../absentImages.js'
 import { begunAnswer } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
 import { hostedNotice, isHosted, knownTool } from '../hostedTools.js'
-import type { Service } from '../serverContext.js'
+import type { ServerContext } from '../serverContext.js'
 import type { ContentBlock, CountRequest } from './schemas.js'
 
 /** Of the server, what a prompt needs. */
-type PromptHost = Pick<Service, 'onNotice' | 'images'>
+type PromptHost = Pick<ServerContext, 'onNotice' | 'images'>
 
 type Message = CountRequest['messages'][number]
 

@@ -2,11 +2,11 @@
 import type { Context } from 'hono'
 import { z } from 'zod'
 import { readBody } from '../requestBody.js'
-import { type Service, unknownModel } from '../serverContext.js'
+import { type ServerContext, unknownModel } from '../serverContext.js'
 
 const hubRequest = z.object({ model: z.string().min(1).max(1024) })
 
-type Act = (service: Service, model: string) => object | Promise<object>
+type Act = (server: ServerContext, model: string) => object | Promise<object>
 
 const ACTIONS: Record<string, Act> = {
   load: ({ hubDesk, shelf }, model) => {
@@ -19,15 +19,15 @@ const ACTIONS: Record<string, Act> = {
   forecast: ({ hubDesk, stopping }, model) => hubDesk.forecast(model, stopping),
 }
 
-export function hubRoutes(service: Service): Record<string, (c: Context) => Promise<Response>> {
-  const { bodyLimits, bodyRoom, stopping } = service
+export function hubRoutes(server: ServerContext): Record<string, (c: Context) => Promise<Response>> {
+  const { bodyLimits, bodyRoom, stopping } = server
   return Object.fromEntries(
     Object.entries(ACTIONS).map(([name, act]) => [
       `/hub/${name}`,
       async c => {
         const { request, release } = await readBody(c, hubRequest, bodyLimits, bodyRoom, stopping)
         release()
-        return c.json(await act(service, request.model))
+        return c.json(await act(server, request.model))
       },
     ]),
   )

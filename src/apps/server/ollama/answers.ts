@@ -6,7 +6,7 @@ import type { ServerSentEvent } from '../eventSource.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { shortMessage } from '../logLine.js'
 import { parsedInput } from '../parseToolInput.js'
-import type { Served, Service } from '../serverContext.js'
+import type { Served, ServerContext } from '../serverContext.js'
 import { onePlace, type Visit, visit } from '../visit.js'
 import { answerOptions, generateMessages, promptOptions, rawPrompt, thinkingOption } from './options.js'
 import { type AnswerFields, type ChatRequest, chatRequest, type GenerateRequest, generateRequest } from './schemas.js'
@@ -20,42 +20,42 @@ interface Part {
 
 type PartBody = (part: Part) => object
 
-export async function chat(c: Context, service: Service): Promise<Response> {
+export async function chat(c: Context, server: ServerContext): Promise<Response> {
   const withoutModel = (request: ChatRequest, id: string) =>
-    asksNothing(request) ? unloaded(c, service, request, id, chatPart) : null
-  const answer = async (stay: Visit, request: ChatRequest, service: Served) => {
-    const model = request.model ?? service.modelId
+    asksNothing(request) ? unloaded(c, server, request, id, chatPart) : null
+  const answer = async (stay: Visit, request: ChatRequest, server: Served) => {
+    const model = request.model ?? server.modelId
     // How clients ask whether a model is there, and have it loaded.
     if (asksNothing(request)) return c.json(idleBody(model, chatPart, 'load'))
-    const events = service.session.chat({
+    const events = server.session.chat({
       ...answerOptions(request),
       tools: request.tools ?? undefined,
-      ...promptOptions(request, service.images),
+      ...promptOptions(request, server.images),
       cacheScope: stay.scope,
       signal: stay.signal,
     })
-    return await respond(c, stay, service.metrics.watch(events), model, request.stream !== false, chatPart)
+    return await respond(c, stay, server.metrics.watch(events), model, request.stream !== false, chatPart)
   }
-  return await visit(c, service, chatRequest, onePlace, answer, { withoutModel })
+  return await visit(c, server, chatRequest, onePlace, answer, { withoutModel })
 }
 
-export async function generate(c: Context, service: Service): Promise<Response> {
+export async function generate(c: Context, server: ServerContext): Promise<Response> {
   const withoutModel = (request: GenerateRequest, id: string) =>
-    request.prompt ? null : unloaded(c, service, request, id, generatePart)
-  const answer = async (stay: Visit, request: GenerateRequest, service: Served) => {
-    const model = request.model ?? service.modelId
+    request.prompt ? null : unloaded(c, server, request, id, generatePart)
+  const answer = async (stay: Visit, request: GenerateRequest, server: Served) => {
+    const model = request.model ?? server.modelId
     if (!request.prompt) return c.json(idleBody(model, generatePart, 'load'))
     const options = { ...answerOptions(request), cacheScope: stay.scope, signal: stay.signal }
     const events = request.raw
-      ? service.session.complete({ ...options, prompt: rawPrompt(request, service.images) })
-      : service.session.chat({
+      ? server.session.complete({ ...options, prompt: rawPrompt(request, server.images) })
+      : server.session.chat({
           ...options,
-          messages: generateMessages(request, service.images),
+          messages: generateMessages(request, server.images),
           thinking: thinkingOption(request),
         })
-    return await respond(c, stay, service.metrics.watch(events), model, request.stream !== false, generatePart)
+    return await respond(c, stay, server.metrics.watch(events), model, request.stream !== false, generatePart)
   }
-  return await visit(c, service, generateRequest, onePlace, answer, { withoutModel })
+  return await visit(c, server, generateRequest, onePlace, answer, { withoutModel })
 }
 
 function asksNothing({ messages }: ChatRequest): boolean {
@@ -65,7 +65,7 @@ function asksNothing({ messages }: ChatRequest): boolean {
 /** To keep a model for no time and ask nothing of it means to unload it. Null where that is not meant, or it cannot go. */
 function unloaded(
   c: Context,
-  { shelf }: Service,
+  { shelf }: ServerContext,
   { model, keep_alive }: AnswerFields,
   id: string,
   body: PartBody,

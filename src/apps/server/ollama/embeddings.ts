@@ -2,22 +2,22 @@
 import type { Context } from 'hono'
 import { embedInputs } from '../embedInputs.js'
 import { jsonAnswer, LazyList } from '../jsonAnswer.js'
-import type { Service } from '../serverContext.js'
+import type { ServerContext } from '../serverContext.js'
 import { onePlace, visit } from '../visit.js'
 import { embeddingsRequest, embedRequest } from './schemas.js'
 
 /** Texts that are too long are cut unless the client says otherwise, as ollama does. */
-export async function embed(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, embedRequest, onePlace, async (stay, request, service) => {
+export async function embed(c: Context, server: ServerContext): Promise<Response> {
+  return await visit(c, server, embedRequest, onePlace, async (stay, request, server) => {
     const started = performance.now()
     const inputs = typeof request.input === 'string' ? [request.input].filter(Boolean) : (request.input ?? [])
     const truncate = request.truncate !== false
-    const { vectors, tokens } = await embedInputs(service, inputs, request.dimensions, {
+    const { vectors, tokens } = await embedInputs(server, inputs, request.dimensions, {
       truncate,
       signal: stay.signal,
     })
     return jsonAnswer(c, {
-      model: request.model ?? service.modelId,
+      model: request.model ?? server.modelId,
       embeddings: new LazyList(vectors, vector => Array.from(vector)),
       total_duration: Math.round((performance.now() - started) * 1e6), // nanoseconds
       load_duration: 0,
@@ -26,10 +26,10 @@ export async function embed(c: Context, service: Service): Promise<Response> {
   })
 }
 
-export async function embeddings(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, embeddingsRequest, onePlace, async (stay, request, service) => {
+export async function embeddings(c: Context, server: ServerContext): Promise<Response> {
+  return await visit(c, server, embeddingsRequest, onePlace, async (stay, request, server) => {
     const prompts = request.prompt ? [request.prompt] : [] // none: the model is loaded
-    const { vectors } = await embedInputs(service, prompts, null, { truncate: true, signal: stay.signal })
+    const { vectors } = await embedInputs(server, prompts, null, { truncate: true, signal: stay.signal })
     return jsonAnswer(c, { embedding: Array.from(vectors[0] ?? []) })
   })
 }

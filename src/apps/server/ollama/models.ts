@@ -6,7 +6,7 @@ import { ApiError } from '../apiError.js'
 import type { LoadedModel } from '../loadedModel.js'
 import type { ShelfEntry } from '../modelPool.js'
 import { readBody } from '../requestBody.js'
-import { chooseModel, type Service } from '../serverContext.js'
+import { chooseModel, type ServerContext } from '../serverContext.js'
 import { showRequest } from './schemas.js'
 
 /** Clients compare it with what they need; this is a version that has all that is answered here. */
@@ -17,15 +17,15 @@ const NEVER = new Date('2318-01-01T00:00:00Z')
 
 type Entry = ShelfEntry<LoadedModel>
 
-export async function tags(service: Service): Promise<object> {
-  return { models: await Promise.all(service.shelf.list.map(each => entry(service, each))) }
+export async function tags(server: ServerContext): Promise<object> {
+  return { models: await Promise.all(server.shelf.list.map(each => entry(server, each))) }
 }
 
 /** Those in memory, and when they will go. */
-export async function running(service: Service): Promise<object> {
-  const inMemory = service.shelf.list.filter(({ loaded }) => loaded !== null)
+export async function running(server: ServerContext): Promise<object> {
+  const inMemory = server.shelf.list.filter(({ loaded }) => loaded !== null)
   const models = inMemory.map(async each => ({
-    ...(await entry(service, each)),
+    ...(await entry(server, each)),
     size_vram: 0,
     context_length: each.loaded?.model.contextLength,
     expires_at: new Date(each.idleUntil ?? NEVER).toISOString(),
@@ -33,34 +33,34 @@ export async function running(service: Service): Promise<object> {
   return { models: await Promise.all(models) }
 }
 
-async function entry(service: Service, each: Entry): Promise<object> {
+async function entry(server: ServerContext, each: Entry): Promise<object> {
   const { id } = each.offer
-  const about = await service.hubDesk.about(id)
+  const about = await server.hubDesk.about(id)
   return {
     name: id,
     model: id,
-    modified_at: new Date(service.startedAt * 1000).toISOString(),
-    size: about?.bytes ?? fileBytes(service, id),
+    modified_at: new Date(server.startedAt * 1000).toISOString(),
+    size: about?.bytes ?? fileBytes(server, id),
     digest: createHash('sha256').update(id).digest('hex'),
     details: details(each.loaded?.model.config ?? about?.config ?? null),
   }
 }
 
-function fileBytes({ onlyModel, modelFiles }: Service, id: string): number {
+function fileBytes({ onlyModel, modelFiles }: ServerContext, id: string): number {
   if (modelFiles === null || id !== onlyModel) return 0
   return modelFiles.entry.residentBytes + modelFiles.entry.expertBytes
 }
 
-export async function show(c: Context, service: Service): Promise<Response> {
-  const { bodyLimits, bodyRoom, stopping, shelf } = service
+export async function show(c: Context, server: ServerContext): Promise<Response> {
+  const { bodyLimits, bodyRoom, stopping, shelf } = server
   const { request, release } = await readBody(c, showRequest, bodyLimits, bodyRoom, stopping)
   release()
   if (!(request.model || request.name)) {
     throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
   }
-  const id = chooseModel(service, request.model || request.name)
+  const id = chooseModel(server, request.model || request.name)
   const found = shelf.find(id) as Entry
-  const config = found.loaded?.model.config ?? (await service.hubDesk.about(id))?.config ?? null
+  const config = found.loaded?.model.config ?? (await server.hubDesk.about(id))?.config ?? null
   return c.json({
     modelfile: '',
     parameters: '',
@@ -68,7 +68,7 @@ export async function show(c: Context, service: Service): Promise<Response> {
     details: details(config),
     model_info: config === null ? {} : modelInfo(found, config),
     capabilities: ['completion', 'tools', 'thinking'],
-    modified_at: new Date(service.startedAt * 1000).toISOString(),
+    modified_at: new Date(server.startedAt * 1000).toISOString(),
   })
 }
 

@@ -8,13 +8,13 @@ import { eventSource, LINE_STREAM_HEADERS, type ServerSentEvent } from '../event
 import type { HubDesk } from '../hub/modelAdmin.js'
 import type { Pull } from '../hub/pulls.js'
 import { readBody } from '../requestBody.js'
-import type { Service } from '../serverContext.js'
+import type { ServerContext } from '../serverContext.js'
 import { pullRequest } from './schemas.js'
 
 const PACE_MS = 500
 
-export async function pull(c: Context, service: Service): Promise<Response> {
-  const { bodyLimits, bodyRoom, stopping, hubDesk, streamLimits } = service
+export async function pull(c: Context, server: ServerContext): Promise<Response> {
+  const { bodyLimits, bodyRoom, stopping, hubDesk, streamLimits } = server
   const { request, release } = await readBody(c, pullRequest, bodyLimits, bodyRoom, stopping)
   release()
   const name = request.model || request.name

@@ -9,27 +9,27 @@ import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer, LazyList } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
-import type { Served, Service } from '../serverContext.js'
+import type { Served, ServerContext } from '../serverContext.js'
 import { type Visit, visit } from '../visit.js'
 import { type ChatRequest, chatRequest } from './chatSchema.js'
 import { errorEvent, logprobsBody, tokenLogprobsBody, usageBody } from './chatShapes.js'
 import { collectAnswer } from './collectAnswer.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, tokenLimit, toolChoice } from './options.js'
 
-export async function chatCompletions(c: Context, service: Service): Promise<Response> {
+export async function chatCompletions(c: Context, server: ServerContext): Promise<Response> {
   const placesFor = (request: ChatRequest) => request.n ?? 1
-  const answer = async (stay: Visit, request: ChatRequest, service: Served) => {
+  const answer = async (stay: Visit, request: ChatRequest, server: Served) => {
     const count = placesFor(request)
-    const options = { ...chatOptions(request, service, stay.signal), cacheScope: stay.scope }
+    const options = { ...chatOptions(request, server, stay.signal), cacheScope: stay.scope }
     const open = (i: number, more: Partial<ChatOptions> = {}) =>
-      service.metrics.watch(
-        service.session.chat({
+      server.metrics.watch(
+        server.session.chat({
           ...options,
           seed: options.seed === undefined ? undefined : options.seed + i,
           ...more,
         }),
       )
-    const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? service.modelId }
+    const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? server.modelId }
     if (!request.stream) {
       const answers = Array.from({ length: count }, (_, i) => open(i))
       return jsonAnswer(c, await wholeAnswer(answers, request, head))
@@ -42,13 +42,13 @@ export async function chatCompletions(c: Context, service: Service): Promise<Res
     )
     return await stay.stream(streamChunks(streams, request, head), errorEvent)
   }
-  return await visit(c, service, chatRequest, placesFor, answer, { onError: errorEvent })
+  return await visit(c, server, chatRequest, placesFor, answer, { onError: errorEvent })
 }
 
-export function chatOptions(request: ChatRequest, service: Served, signal: AbortSignal): ChatOptions {
-  const messages = withoutImages(request.messages as readonly ChatMessage[], service.images)
+export function chatOptions(request: ChatRequest, server: Served, signal: AbortSignal): ChatOptions {
+  const messages = withoutImages(request.messages as readonly ChatMessage[], server.images)
   return {
-    ...samplingOptions(request, service.model.vocabSize),
+    ...samplingOptions(request, server.model.vocabSize),
     tools: request.tools ?? undefined,
     toolChoice: toolChoice(request.tool_choice),
     parallelToolCalls: request.parallel_tool_calls ?? undefined,

@@ -6,7 +6,7 @@ import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
-import type { Served, Service } from '../serverContext.js'
+import type { Served, ServerContext } from '../serverContext.js'
 import { type Visit, visit } from '../visit.js'
 import { type CompletionRequest, completionRequest } from './chatSchema.js'
 import { errorEvent, promptList, usageBody } from './chatShapes.js'
@@ -15,13 +15,13 @@ import { responseFormat, samplingOptions, stopOption, tokenLimit } from './optio
 
 const DEFAULT_MAX_TOKENS = 16 // as the API has it
 
-export async function completions(c: Context, service: Service): Promise<Response> {
+export async function completions(c: Context, server: ServerContext): Promise<Response> {
   const placesFor = (request: CompletionRequest) => promptList(request.prompt).length * (request.n ?? 1)
-  const answer = async (stay: Visit, request: CompletionRequest, service: Served) => {
+  const answer = async (stay: Visit, request: CompletionRequest, server: Served) => {
     const prompts = promptList(request.prompt)
     const perPrompt = request.n ?? 1
     const options = {
-      ...samplingOptions(request, service.model.vocabSize),
+      ...samplingOptions(request, server.model.vocabSize),
       maxTokens: tokenLimit(request.max_tokens ?? DEFAULT_MAX_TOKENS),
       stop: stopOption(request.stop),
       logprobs: request.logprobs ?? undefined,
@@ -31,18 +31,18 @@ export async function completions(c: Context, service: Service): Promise<Respons
     }
     const choices = prompts.flatMap(prompt => Array.from({ length: perPrompt }, (_, i) => ({ prompt, i })))
     const streams = choices.map(({ prompt, i }) =>
-      service.session.complete({ ...options, prompt, seed: options.seed === undefined ? undefined : options.seed + i }),
+      server.session.complete({ ...options, prompt, seed: options.seed === undefined ? undefined : options.seed + i }),
     )
     // Of prompts that were taken: others are refused, and may be endless.
-    const echo = (index: number) => (request.echo ? echoText(choices[index].prompt, service) : '')
+    const echo = (index: number) => (request.echo ? echoText(choices[index].prompt, server) : '')
     const head = {
       id: newId('cmpl-'),
       object: 'text_completion',
       created: nowSeconds(),
-      model: request.model ?? service.modelId,
+      model: request.model ?? server.modelId,
     }
-    if (request.stream) return await stay.stream(streamChunks(streams, echo, request, head, service), errorEvent)
-    const answers = await Promise.all(streams.map(stream => collectAnswer(service.metrics.watch(stream))))
+    if (request.stream) return await stay.stream(streamChunks(streams, echo, request, head, server), errorEvent)
+    const answers = await Promise.all(streams.map(stream => collectAnswer(server.metrics.watch(stream))))
     const usages = answers.map(answer => answer.usage)
     return jsonAnswer(c, {
       ...head,
@@ -55,11 +55,11 @@ export async function completions(c: Context, service: Service): Promise<Respons
       usage: sumUsage(usages, perPrompt),
     })
   }
-  return await visit(c, service, completionRequest, placesFor, answer, { onError: errorEvent })
+  return await visit(c, server, completionRequest, placesFor, answer, { onError: errorEvent })
 }
 
-function echoText(prompt: string | number[], service: Served): string {
-  return typeof prompt === 'string' ? prompt : (service.model.tokenizer?.decode(prompt) ?? '')
+function echoText(prompt: string | number[], server: Served): string {
+  return typeof prompt === 'string' ? prompt : (server.model.tokenizer?.decode(prompt) ?? '')
 }
 
 /** Prompts count once each, however many answers they got. */
@@ -95,7 +95,7 @@ async function* streamChunks(
   echo: (index: number) => string,
   request: CompletionRequest,
   head: object,
-  service: Service,
+  server: ServerContext,
 ): AsyncGenerator<ServerSentEvent> {
   const withUsage = request.stream_options?.include_usage === true
   const usages: Usage[] = []
@@ -104,7 +104,7 @@ async function* streamChunks(
     data: JSON.stringify({ ...head, choices, ...(withUsage && { usage }) }),
   })
   const begun = streams.map(() => false)
-  for await (const { index, value: event } of mergeStreams(streams.map(stream => service.metrics.watch(stream)))) {
+  for await (const { index, value: event } of mergeStreams(streams.map(stream => server.metrics.watch(stream)))) {
     // Not before the prompt is evaluated: what is wrong with the request is told by its status and not by an event.
     const text = begun[index] ? '' : echo(index)
     begun[index] = true

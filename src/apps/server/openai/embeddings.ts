@@ -2,14 +2,14 @@
 import type { Context } from 'hono'
 import { embedInputs } from '../embedInputs.js'
 import { jsonAnswer, LazyList } from '../jsonAnswer.js'
-import type { Service } from '../serverContext.js'
+import type { ServerContext } from '../serverContext.js'
 import { onePlace, visit } from '../visit.js'
 import { embeddingRequest } from './chatSchema.js'
 import { promptList } from './chatShapes.js'
 
-export async function embeddings(c: Context, service: Service): Promise<Response> {
-  return await visit(c, service, embeddingRequest, onePlace, async (stay, request, service) => {
-    const { vectors, tokens } = await embedInputs(service, promptList(request.input), request.dimensions, {
+export async function embeddings(c: Context, server: ServerContext): Promise<Response> {
+  return await visit(c, server, embeddingRequest, onePlace, async (stay, request, server) => {
+    const { vectors, tokens } = await embedInputs(server, promptList(request.input), request.dimensions, {
       signal: stay.signal,
     })
     const shape = request.encoding_format === 'base64' ? base64 : Array.from<number>
@@ -18,7 +18,7 @@ export async function embeddings(c: Context, service: Service): Promise<Response
       data: new LazyList([...vectors.entries()], ([index, vector]) => {
         return { object: 'embedding', index, embedding: shape(vector) }
       }),
-      model: request.model ?? service.modelId,
+      model: request.model ?? server.modelId,
       usage: { prompt_tokens: tokens, total_tokens: tokens },
     })
   })

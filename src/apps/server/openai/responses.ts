@@ -7,7 +7,7 @@ import { thinkingByEffort } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { jsonAnswer } from '../jsonAnswer.js'
-import type { Served, Service } from '../serverContext.js'
+import type { Served, ServerContext } from '../serverContext.js'
 import { onePlace, type Visit, visit } from '../visit.js'
 import { earlyFailure, ResponseDraft } from './responseBuilder.js'
 import {
@@ -52,18 +52,18 @@ export class ResponseStore {
   }
 }
 
-export async function responses(c: Context, service: Service, store: ResponseStore): Promise<Response> {
-  const answer = async (stay: Visit, request: ResponsesRequest, service: Served) => {
+export async function responses(c: Context, server: ServerContext, store: ResponseStore): Promise<Response> {
+  const answer = async (stay: Visit, request: ResponsesRequest, server: Served) => {
     const before = earlierMessages(request, store)
     const input =
       typeof request.input === 'string'
         ? [{ role: 'user', content: request.input }]
-        : inputMessages(withoutImages(request.input, service.images))
+        : inputMessages(withoutImages(request.input, server.images))
     const conversation: ChatMessage[] = [...before, ...input]
     const system = request.instructions ? [{ role: 'system', content: request.instructions }] : []
-    const stream = service.session.chat({
+    const stream = server.session.chat({
       messages: [...system, ...conversation],
-      tools: toolDefinitions(request.tools, service.onNotice),
+      tools: toolDefinitions(request.tools, server.onNotice),
       toolChoice: responsesToolChoice(request.tool_choice),
       parallelToolCalls: request.parallel_tool_calls ?? undefined,
       responseFormat: responsesFormat(request),
@@ -75,13 +75,13 @@ export async function responses(c: Context, service: Service, store: ResponseSto
       cacheScope: stay.scope,
       signal: stay.signal,
     })
-    const draft = new ResponseDraft(request, request.model ?? service.modelId)
+    const draft = new ResponseDraft(request, request.model ?? server.modelId)
     const finish = () => {
       if (request.store !== false) {
         store.add(draft.id, { messages: [...conversation, draft.answerMessage()], body: draft.body() })
       }
     }
-    const events = service.metrics.watch(stream)
+    const events = server.metrics.watch(stream)
     if (request.stream) {
       return await stay.stream(streamEvents(events, draft, finish), error => draft.failureEvent(error))
     }
@@ -89,7 +89,7 @@ export async function responses(c: Context, service: Service, store: ResponseSto
     finish()
     return jsonAnswer(c, draft.body())
   }
-  return await visit(c, service, responsesRequest, onePlace, answer, { onError: earlyFailure })
+  return await visit(c, server, responsesRequest, onePlace, answer, { onError: earlyFailure })
 }
 
 export function storedResponse(c: Context, store: ResponseStore, id: string): Response {
