@@ -1,15 +1,15 @@
-// How many requests may be in the house at once: those that run and those that wait in the session's queue. Beyond
-// that a request is turned away at once, with a time after which to try again.
+// Limits how many requests are active at once: those that run and those that wait in the session's queue. A request
+// beyond the limit is refused at once, with a time after which to try again.
 import { ApiError } from './apiError.js'
 
-/** The places that one request has. */
-export interface Places {
-  /** Takes as many as it needs now, or throws and has what it had. None gives all back. */
-  resize(places: number): void
+/** The permits of one request. */
+export interface Permits {
+  /** Takes or returns permits until the request has `permits`, or throws and changes nothing. */
+  resize(permits: number): void
 }
 
 export class Admission {
-  private inside = 0
+  private taken = 0
 
   constructor(
     private readonly parallel: number,
@@ -17,27 +17,27 @@ export class Admission {
   ) {}
 
   get active(): number {
-    return this.inside
+    return this.taken
   }
 
-  /** Takes `places` or throws. */
-  enter(places = 1): Places {
+  /** Takes one permit or throws. */
+  enter(): Permits {
     let own = 0
     const resize = (wanted: number) => {
-      const others = this.inside - own
-      const room = this.parallel + this.maxQueue
-      // One that asks for more than there is at all gets in when nobody else is there.
-      if (wanted > own && others + wanted > room && others > 0) throw this.full(room)
-      this.inside += wanted - own
+      const others = this.taken - own
+      const limit = this.parallel + this.maxQueue
+      // A request for more permits than exist is admitted when no other is active.
+      if (wanted > own && others + wanted > limit && others > 0) throw this.full(limit)
+      this.taken += wanted - own
       own = wanted
     }
-    resize(places)
+    resize(1)
     return { resize }
   }
 
-  private full(room: number): ApiError {
-    const retryAfterSeconds = Math.min(60, 1 + Math.ceil(this.inside / this.parallel))
-    const message = `${this.inside} requests are being answered or waiting, ${room} at most`
+  private full(limit: number): ApiError {
+    const retryAfterSeconds = Math.min(60, 1 + Math.ceil(this.taken / this.parallel))
+    const message = `${this.taken} requests are being answered or waiting, ${limit} at most`
     return new ApiError('rate_limit', message, { retryAfterSeconds, code: 'queue_full' })
   }
 }

@@ -3,7 +3,7 @@
 // it took is given back once and no timer or listener remains.
 import type { Context } from 'hono'
 import type { z } from 'zod'
-import type { Places } from './admission.js'
+import type { Permits } from './admission.js'
 import { ApiError, isOwnFault } from './apiError.js'
 import {
   EVENT_STREAM_HEADERS,
@@ -25,7 +25,7 @@ const ARRIVAL_PATIENCE_MS = 2_000
 export class Visit {
   private readonly controller = new AbortController()
   private readonly endings: (() => void)[] = []
-  private readonly places: Places
+  private readonly permits: Permits
   private streams = false
   private sendComment = () => {}
 
@@ -34,8 +34,8 @@ export class Visit {
     private readonly server: ServerContext,
     private readonly context: Context,
   ) {
-    this.places = server.admission.enter()
-    this.endings.push(() => this.places.resize(0))
+    this.permits = server.admission.enter()
+    this.endings.push(() => this.permits.resize(0))
     const { requestTimeoutMs } = server
     const tooLong = new ApiError('timeout', `the answer took longer than ${requestTimeoutMs / 1000} s`)
     const timer = setTimeout(() => this.abort(tooLong), requestTimeoutMs)
@@ -54,12 +54,12 @@ export class Visit {
   /** Reads what is asked for, and takes the places that it needs. */
   async read<T>(schema: z.ZodType<T>, placesFor: (request: T) => number): Promise<T> {
     const { bodyLimits, bodyRoom } = this.server
-    const patience = setTimeout(() => this.places.resize(0), ARRIVAL_PATIENCE_MS)
+    const patience = setTimeout(() => this.permits.resize(0), ARRIVAL_PATIENCE_MS)
     try {
       const { request, release } = await readBody(this.context, schema, bodyLimits, bodyRoom, this.signal)
       this.endings.push(release)
       this.signal.throwIfAborted()
-      this.places.resize(placesFor(request))
+      this.permits.resize(placesFor(request))
       return request
     } finally {
       clearTimeout(patience)
