@@ -69,6 +69,17 @@ export function isOwnFault(error: unknown): boolean {
   return !isAbort(error) && (toApiError(error).kind === 'server' || error instanceof OutOfMemoryError)
 }
 
+/** `answer`, which first reports the server's own faults to the operator: errors inside streams have no other way. */
+export function reportingFaults<T>(
+  report: (error: unknown) => void,
+  answer: (error: unknown) => T,
+): (error: unknown) => T {
+  return error => {
+    if (isOwnFault(error)) report(error)
+    return answer(error)
+  }
+}
+
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error
   if (error instanceof ContextLimitError) return contextError(error)

@@ -1,19 +1,20 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
-import type { IncomingMessage } from 'node:http'
 import { type Context, Hono } from 'hono'
 import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
-import { ApiError, isOwnFault, stoppingError, toApiError } from './apiError.js'
+import { ApiError, isOwnFault, toApiError } from './apiError.js'
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { hubRoutes } from './hub/hubRoutes.js'
 import { newId } from './ids.js'
+import { accepting, admit, type Env, readRequest, withModel } from './middleware.js'
 import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
 import { embed as ollamaEmbed, embeddings as ollamaEmbeddings } from './ollama/embeddings.js'
 import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
 import { pull } from './ollama/pull.js'
 import { chatCompletions } from './openai/chat.js'
-import { errorBody as openaiError } from './openai/chatShapes.js'
-import { completions } from './openai/completions.js'
+import { chatRequest, completionRequest, embeddingRequest } from './openai/chatSchema.js'
+import { errorEvent, errorBody as openaiError } from './openai/chatShapes.js'
+import { completionCount, completions } from './openai/completions.js'
 import { embeddings } from './openai/embeddings.js'
 import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
 import { type ServerContext, unknownModel } from './serverContext.js'
@@ -29,7 +30,6 @@ export interface AppOptions {
   readonly onRefused?: (line: string) => void
 }
 
-type Env = { Variables: { requestId: string; keyScope: string } }
 type AppContext = Context<Env>
 
 export function createApp(server: ServerContext, { guard, files, onRefused }: AppOptions): Hono<Env> {
@@ -39,6 +39,7 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
   app.use(async (c, next) => {
     const requestId = newId('req_')
     c.set('requestId', requestId)
+    c.set('server', server)
     c.header('x-request-id', requestId)
     c.header('request-id', requestId)
     await next()
@@ -89,10 +90,22 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
     if (body === null) throw unknownModel(c.req.param('id'))
     return c.json(body)
   })
+  app.post(
+    '/v1/chat/completions',
+    accepting,
+    admit,
+    readRequest(chatRequest, request => request.n ?? 1),
+    withModel(chatCompletions, { onError: errorEvent }),
+  )
+  app.post(
+    '/v1/completions',
+    accepting,
+    admit,
+    readRequest(completionRequest, completionCount),
+    withModel(completions, { onError: errorEvent }),
+  )
+  app.post('/v1/embeddings', accepting, admit, readRequest(embeddingRequest), withModel(embeddings))
   const post: Record<string, (c: AppContext) => Promise<Response>> = {
-    '/v1/chat/completions': c => chatCompletions(c, server),
-    '/v1/completions': c => completions(c, server),
-    '/v1/embeddings': c => embeddings(c, server),
     '/v1/responses': c => responses(c, server, stored),
     '/v1/messages': c => messages(c, server),
     '/v1/messages/count_tokens': c => countTokens(c, server),
@@ -107,11 +120,8 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
   app.get('/api/tags', async c => c.json(await tags(server)))
   app.get('/api/ps', async c => c.json(await running(server)))
   app.get('/api/version', c => c.json({ version: SPOKEN_VERSION }))
-  for (const [path, handler] of Object.entries(post)) {
-    app.post(path, c => {
-      if (server.refusing()) throw stoppingError()
-      return handler(c)
-    })
+  for (const [path, handler] of Object.entries(post)) app.post(path, accepting, handler)
+  for (const path of new Set(app.routes.filter(({ method }) => method === 'POST').map(({ path }) => path))) {
     app.all(path, c => {
       c.header('allow', 'POST')
       throw new ApiError('invalid_request', `${path} takes POST`, { status: 405 })
@@ -140,7 +150,7 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
 
 /** All of the request is here: who closes a connection before that takes the answer away from its reader. */
 function isReceived({ env }: AppContext): boolean {
-  return (env as { incoming?: IncomingMessage } | undefined)?.incoming?.complete === true
+  return env?.incoming?.complete === true
 }
 
 function notFound(c: AppContext): ApiError {

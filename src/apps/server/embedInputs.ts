@@ -1,7 +1,8 @@
 // What the embedding endpoints of all APIs do: inputs in, vectors out.
 import { ContextLimitError, type EmbedOptions } from '../../index.js'
 import { ApiError } from './apiError.js'
-import type { Served } from './serverContext.js'
+import type { Served } from './middleware.js'
+import type { ServerContext } from './serverContext.js'
 
 export interface EmbeddedInputs {
   readonly vectors: readonly Float32Array[]
@@ -9,7 +10,8 @@ export interface EmbeddedInputs {
 }
 
 export async function embedInputs(
-  { session, model, metrics }: Served,
+  { metrics }: Pick<ServerContext, 'metrics'>,
+  { session, model }: Pick<Served, 'session' | 'model'>,
   inputs: readonly (string | readonly number[])[],
   dimensions: number | null | undefined,
   options: EmbedOptions,

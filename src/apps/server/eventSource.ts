@@ -9,6 +9,9 @@ export interface ServerSentEvent {
   readonly data: string | Iterable<string>
 }
 
+/** Turns an error after the headers into a last message; null: the client has left. */
+export type ErrorEvent = (error: unknown) => ServerSentEvent | null
+
 export interface StreamLimits {
   readonly keepAliveMs?: number
   readonly readerTimeoutMs?: number
@@ -17,8 +20,7 @@ export interface StreamLimits {
 export interface EventSourceOptions extends StreamLimits {
   /** Lines of JSON alone, in place of events. */
   readonly asLines?: boolean
-  /** Turns an error after the headers into a last message. */
-  readonly onError: (error: unknown) => ServerSentEvent | null
+  readonly onError: ErrorEvent
   /** Ends the stream; its reason is the error that the client is told. */
   readonly signal: AbortSignal
   /** Cancels the work at once; returning the generator alone would wait for its next message. */

@@ -1,46 +1,47 @@
-// The answer to a request for a stream whose model is not in memory: the stream begins at once and says in comments that the
-// model is being loaded, and how far it is. What the endpoint then streams goes on in it; an error is its last event.
+// The answer to a request for a stream whose model is not in memory: the stream begins at once and reports in comments how
+// far the model is loaded. Then it passes on the endpoint's stream; an error is its last event.
 import type { Context } from 'hono'
-import { EVENT_STREAM_HEADERS, type EventSourceOptions, eventText } from './eventSource.js'
+import type { ActiveRequest } from './activeRequest.js'
+import { type ErrorEvent, EVENT_STREAM_HEADERS, eventText } from './eventSource.js'
 
-const PACE_MS = 1_000
+const PROGRESS_INTERVAL_MS = 1_000
 
 export function loadingStream(
   c: Context,
-  stay: { cancel(): void; end(): void },
+  active: Pick<ActiveRequest, 'cancel' | 'end'>,
   loading: () => string,
   answer: () => Promise<Response>,
-  onError: EventSourceOptions['onError'],
+  onError: ErrorEvent,
 ): Response {
   const utf8 = new TextEncoder()
   const comment = () => utf8.encode(`: ${loading()}\n\n`)
-  const coming = answer()
-  coming.catch(() => {})
+  const answering = answer()
+  answering.catch(() => {})
   let body: ReadableStreamDefaultReader<Uint8Array> | null = null
-  let isGone = false
+  let isCancelled = false
   const stream = new ReadableStream<Uint8Array>(
     {
       start: controller => controller.enqueue(comment()),
       async pull(controller) {
         try {
           if (body === null) {
-            const response = await orLater(coming)
+            const response = await orLater(answering)
             if (response === null) return controller.enqueue(comment())
             body = (response.body as ReadableStream<Uint8Array>).getReader()
           }
           const { done, value } = await body.read()
           if (!done) return controller.enqueue(value)
         } catch (error) {
-          if (isGone) return
+          if (isCancelled) return
           const last = onError(error)
           if (last !== null) controller.enqueue(utf8.encode(eventText(last)))
         }
         controller.close()
-        stay.end() // also when the endpoint began a stream whose first event failed
+        active.end() // also when the endpoint began a stream whose first event failed
       },
       async cancel(reason) {
-        isGone = true
-        stay.cancel()
+        isCancelled = true
+        active.cancel()
         await body?.cancel(reason)
       },
     },
@@ -49,10 +50,11 @@ export function loadingStream(
   return c.body(stream, 200, EVENT_STREAM_HEADERS)
 }
 
+/** The result of `work`, or null if that takes longer than the interval. */
 async function orLater<T>(work: Promise<T>): Promise<T | null> {
   let timer: NodeJS.Timeout | undefined
   const later = new Promise<null>(resolve => {
-    timer = setTimeout(() => resolve(null), PACE_MS)
+    timer = setTimeout(() => resolve(null), PROGRESS_INTERVAL_MS)
   })
   try {
     return await Promise.race([work, later])

@@ -12,7 +12,7 @@ export async function embed(c: Context, server: ServerContext): Promise<Response
     const started = performance.now()
     const inputs = typeof request.input === 'string' ? [request.input].filter(Boolean) : (request.input ?? [])
     const truncate = request.truncate !== false
-    const { vectors, tokens } = await embedInputs(server, inputs, request.dimensions, {
+    const { vectors, tokens } = await embedInputs(server, server, inputs, request.dimensions, {
       truncate,
       signal: stay.signal,
     })
@@ -29,7 +29,7 @@ export async function embed(c: Context, server: ServerContext): Promise<Response
 export async function embeddings(c: Context, server: ServerContext): Promise<Response> {
   return await visit(c, server, embeddingsRequest, onePlace, async (stay, request, server) => {
     const prompts = request.prompt ? [request.prompt] : [] // none: the model is loaded
-    const { vectors } = await embedInputs(server, prompts, null, { truncate: true, signal: stay.signal })
+    const { vectors } = await embedInputs(server, server, prompts, null, { truncate: true, signal: stay.signal })
     return jsonAnswer(c, { embedding: Array.from(vectors[0] ?? []) })
   })
 }

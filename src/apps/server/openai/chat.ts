@@ -1,54 +1,65 @@
 // POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
 import type { Context } from 'hono'
-import type { ChatMessage, ChatOptions, ContentPart, SessionEvent, TokenLogprobs, Usage } from '../../../index.js'
+import type {
+  ChatMessage,
+  ChatOptions,
+  ContentPart,
+  Model,
+  SessionEvent,
+  TokenLogprobs,
+  Usage,
+} from '../../../index.js'
 import { type PromptProgress, type ToolCallEvent, withPromptProgress } from '../../../internal.js'
-import { withoutImages } from '../absentImages.js'
+import { type ImageHandling, withoutImages } from '../absentImages.js'
 import { type BegunAnswer, begunAnswer } from '../answerPrefix.js'
 import { ApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer, LazyList } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
-import type { Served, ServerContext } from '../serverContext.js'
-import { type Visit, visit } from '../visit.js'
-import { type ChatRequest, chatRequest } from './chatSchema.js'
+import type { Env, Served } from '../middleware.js'
+import { eventAnswer } from '../streamAnswer.js'
+import type { ChatRequest } from './chatSchema.js'
 import { errorEvent, logprobsBody, tokenLogprobsBody, usageBody } from './chatShapes.js'
 import { collectAnswer } from './collectAnswer.js'
 import { responseFormat, samplingOptions, stopOption, thinkingOption, tokenLimit, toolChoice } from './options.js'
 
-export async function chatCompletions(c: Context, server: ServerContext): Promise<Response> {
-  const placesFor = (request: ChatRequest) => request.n ?? 1
-  const answer = async (stay: Visit, request: ChatRequest, server: Served) => {
-    const count = placesFor(request)
-    const options = { ...chatOptions(request, server, stay.signal), cacheScope: stay.scope }
-    const open = (i: number, more: Partial<ChatOptions> = {}) =>
-      server.metrics.watch(
-        server.session.chat({
-          ...options,
-          seed: options.seed === undefined ? undefined : options.seed + i,
-          ...more,
-        }),
-      )
-    const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? server.modelId }
-    if (!request.stream) {
-      const answers = Array.from({ length: count }, (_, i) => open(i))
-      return jsonAnswer(c, await wholeAnswer(answers, request, head))
-    }
-    // All choices have the same prompt: the first tells how far it is.
-    const streams = Array.from({ length: count }, (_, i) =>
-      request.return_progress && i === 0
-        ? withPromptProgress(onPromptProgress => open(i, { onPromptProgress }))
-        : open(i),
+export async function chatCompletions(
+  c: Context<Env<ChatRequest>>,
+  request: ChatRequest,
+  { model, session, modelId }: Served,
+): Promise<Response> {
+  const { server, active } = c.var
+  const options = chatOptions(request, model, server.images)
+  const open = (i: number, more: Partial<ChatOptions> = {}) =>
+    server.metrics.watch(
+      session.chat({
+        ...options,
+        seed: options.seed === undefined ? undefined : options.seed + i,
+        cacheScope: active.scope,
+        signal: active.signal,
+        ...more,
+      }),
     )
-    return await stay.stream(streamChunks(streams, request, head), errorEvent)
+  const count = request.n ?? 1
+  const head = { id: newId('chatcmpl-'), created: nowSeconds(), model: request.model ?? modelId }
+  if (!request.stream) {
+    const answers = Array.from({ length: count }, (_, i) => open(i))
+    return jsonAnswer(c, await wholeAnswer(answers, request, head))
   }
-  return await visit(c, server, chatRequest, placesFor, answer, { onError: errorEvent })
+  // All choices have the same prompt: the first one reports its progress.
+  const streams = Array.from({ length: count }, (_, i) =>
+    request.return_progress && i === 0
+      ? withPromptProgress(onPromptProgress => open(i, { onPromptProgress }))
+      : open(i),
+  )
+  return await eventAnswer(c, streamChunks(streams, request, head), errorEvent)
 }
 
-export function chatOptions(request: ChatRequest, server: Served, signal: AbortSignal): ChatOptions {
-  const messages = withoutImages(request.messages as readonly ChatMessage[], server.images)
+function chatOptions(request: ChatRequest, model: Model, images: ImageHandling): ChatOptions {
+  const messages = withoutImages(request.messages as readonly ChatMessage[], images)
   return {
-    ...samplingOptions(request, server.model.vocabSize),
+    ...samplingOptions(request, model.vocabSize),
     tools: request.tools ?? undefined,
     toolChoice: toolChoice(request.tool_choice),
     parallelToolCalls: request.parallel_tool_calls ?? undefined,
@@ -60,7 +71,6 @@ export function chatOptions(request: ChatRequest, server: Served, signal: AbortS
     thinkingBudget: request.thinking_budget ?? undefined,
     templateVariables: request.chat_template_kwargs ?? undefined,
     ...(request.continue_final_message ? goingOn(messages) : { messages }),
-    signal,
   }
 }
 

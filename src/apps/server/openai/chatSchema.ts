@@ -144,3 +144,4 @@ export const completionRequest = completionFields.refine(({ echo, logprobs }) =>
   error: 'not supported together with logprobs, which are known of the answer alone',
 })
 export type CompletionRequest = z.infer<typeof completionRequest>
+export type EmbeddingRequest = z.infer<typeof embeddingRequest>

@@ -1,65 +1,73 @@
 // POST /v1/completions: raw text or token ids go on, without a chat template.
-
 import type { Context } from 'hono'
-import type { EventStream, TokenLogprobs, Usage } from '../../../index.js'
+import type { EventStream, Model, TokenLogprobs, Usage } from '../../../index.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { newId, nowSeconds } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { mergeStreams } from '../mergeStreams.js'
-import type { Served, ServerContext } from '../serverContext.js'
-import { type Visit, visit } from '../visit.js'
-import { type CompletionRequest, completionRequest } from './chatSchema.js'
+import type { Metrics } from '../metrics.js'
+import type { Env, Served } from '../middleware.js'
+import { eventAnswer } from '../streamAnswer.js'
+import type { CompletionRequest } from './chatSchema.js'
 import { errorEvent, promptList, usageBody } from './chatShapes.js'
 import { collectAnswer } from './collectAnswer.js'
 import { responseFormat, samplingOptions, stopOption, tokenLimit } from './options.js'
 
 const DEFAULT_MAX_TOKENS = 16 // as the API has it
 
-export async function completions(c: Context, server: ServerContext): Promise<Response> {
-  const placesFor = (request: CompletionRequest) => promptList(request.prompt).length * (request.n ?? 1)
-  const answer = async (stay: Visit, request: CompletionRequest, server: Served) => {
-    const prompts = promptList(request.prompt)
-    const perPrompt = request.n ?? 1
-    const options = {
-      ...samplingOptions(request, server.model.vocabSize),
-      maxTokens: tokenLimit(request.max_tokens ?? DEFAULT_MAX_TOKENS),
-      stop: stopOption(request.stop),
-      logprobs: request.logprobs ?? undefined,
-      responseFormat: responseFormat(request),
-      cacheScope: stay.scope,
-      signal: stay.signal,
-    }
-    const choices = prompts.flatMap(prompt => Array.from({ length: perPrompt }, (_, i) => ({ prompt, i })))
-    const streams = choices.map(({ prompt, i }) =>
-      server.session.complete({ ...options, prompt, seed: options.seed === undefined ? undefined : options.seed + i }),
-    )
-    // Of prompts that were taken: others are refused, and may be endless.
-    const echo = (index: number) => (request.echo ? echoText(choices[index].prompt, server) : '')
-    const head = {
-      id: newId('cmpl-'),
-      object: 'text_completion',
-      created: nowSeconds(),
-      model: request.model ?? server.modelId,
-    }
-    if (request.stream) return await stay.stream(streamChunks(streams, echo, request, head, server), errorEvent)
-    const answers = await Promise.all(streams.map(stream => collectAnswer(server.metrics.watch(stream))))
-    const usages = answers.map(answer => answer.usage)
-    return jsonAnswer(c, {
-      ...head,
-      choices: answers.map((answer, index) => ({
-        index,
-        text: echo(index) + answer.text,
-        logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs),
-        finish_reason: answer.finish,
-      })),
-      usage: sumUsage(usages, perPrompt),
-    })
-  }
-  return await visit(c, server, completionRequest, placesFor, answer, { onError: errorEvent })
+/** Answers that a request asks for. */
+export function completionCount(request: CompletionRequest): number {
+  return promptList(request.prompt).length * (request.n ?? 1)
 }
 
-function echoText(prompt: string | number[], server: Served): string {
-  return typeof prompt === 'string' ? prompt : (server.model.tokenizer?.decode(prompt) ?? '')
+export async function completions(
+  c: Context<Env<CompletionRequest>>,
+  request: CompletionRequest,
+  { model, session, modelId }: Served,
+): Promise<Response> {
+  const { active, server } = c.var
+  const prompts = promptList(request.prompt)
+  const perPrompt = request.n ?? 1
+  const options = {
+    ...samplingOptions(request, model.vocabSize),
+    maxTokens: tokenLimit(request.max_tokens ?? DEFAULT_MAX_TOKENS),
+    stop: stopOption(request.stop),
+    logprobs: request.logprobs ?? undefined,
+    responseFormat: responseFormat(request),
+    cacheScope: active.scope,
+    signal: active.signal,
+  }
+  const choices = prompts.flatMap(prompt => Array.from({ length: perPrompt }, (_, i) => ({ prompt, i })))
+  const streams = choices.map(({ prompt, i }) =>
+    session.complete({ ...options, prompt, seed: options.seed === undefined ? undefined : options.seed + i }),
+  )
+  // Called for prompts that were accepted: others are refused, and may be endless.
+  const echo = (index: number) => (request.echo ? echoText(choices[index].prompt, model) : '')
+  const head = {
+    id: newId('cmpl-'),
+    object: 'text_completion',
+    created: nowSeconds(),
+    model: request.model ?? modelId,
+  }
+  if (request.stream) {
+    return await eventAnswer(c, streamChunks(streams, echo, request, head, server.metrics), errorEvent)
+  }
+  const answers = await Promise.all(streams.map(stream => collectAnswer(server.metrics.watch(stream))))
+  const usages = answers.map(answer => answer.usage)
+  return jsonAnswer(c, {
+    ...head,
+    choices: answers.map((answer, index) => ({
+      index,
+      text: echo(index) + answer.text,
+      logprobs: request.logprobs == null ? null : logprobsBody(answer.logprobs),
+      finish_reason: answer.finish,
+    })),
+    usage: sumUsage(usages, perPrompt),
+  })
+}
+
+function echoText(prompt: string | number[], model: Model): string {
+  return typeof prompt === 'string' ? prompt : (model.tokenizer?.decode(prompt) ?? '')
 }
 
 /** Prompts count once each, however many answers they got. */
@@ -95,7 +103,7 @@ async function* streamChunks(
   echo: (index: number) => string,
   request: CompletionRequest,
   head: object,
-  server: ServerContext,
+  metrics: Metrics,
 ): AsyncGenerator<ServerSentEvent> {
   const withUsage = request.stream_options?.include_usage === true
   const usages: Usage[] = []
@@ -104,7 +112,7 @@ async function* streamChunks(
     data: JSON.stringify({ ...head, choices, ...(withUsage && { usage }) }),
   })
   const begun = streams.map(() => false)
-  for await (const { index, value: event } of mergeStreams(streams.map(stream => server.metrics.watch(stream)))) {
+  for await (const { index, value: event } of mergeStreams(streams.map(stream => metrics.watch(stream)))) {
     // Not before the prompt is evaluated: what is wrong with the request is told by its status and not by an event.
     const text = begun[index] ? '' : echo(index)
     begun[index] = true
