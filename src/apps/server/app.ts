@@ -16,7 +16,9 @@ import { chatRequest, completionRequest, embeddingRequest } from './openai/chatS
 import { errorEvent, errorBody as openaiError } from './openai/chatShapes.js'
 import { completionCount, completions } from './openai/completions.js'
 import { embeddings } from './openai/embeddings.js'
-import { deleteResponse, ResponseStore, responses, storedResponse } from './openai/responses.js'
+import { earlyFailure } from './openai/responseBuilder.js'
+import { deleteResponse, responses, storedResponse } from './openai/responses.js'
+import { responsesRequest } from './openai/responsesSchema.js'
 import { type ServerContext, unknownModel } from './serverContext.js'
 import { type StaticFiles, staticFile } from './staticFiles.js'
 import { health, modelBody, modelList, readiness } from './status.js'
@@ -34,7 +36,6 @@ type AppContext = Context<Env>
 
 export function createApp(server: ServerContext, { guard, files, onRefused }: AppOptions): Hono<Env> {
   const app = new Hono<Env>()
-  const stored = new ResponseStore()
 
   app.use(async (c, next) => {
     const requestId = newId('req_')
@@ -105,8 +106,14 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
     withModel(completions, { onError: errorEvent }),
   )
   app.post('/v1/embeddings', accepting, admit, readRequest(embeddingRequest), withModel(embeddings))
+  app.post(
+    '/v1/responses',
+    accepting,
+    admit,
+    readRequest(responsesRequest),
+    withModel(responses, { onError: earlyFailure }),
+  )
   const post: Record<string, (c: AppContext) => Promise<Response>> = {
-    '/v1/responses': c => responses(c, server, stored),
     '/v1/messages': c => messages(c, server),
     '/v1/messages/count_tokens': c => countTokens(c, server),
     '/api/chat': c => ollamaChat(c, server),
@@ -127,8 +134,8 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
       throw new ApiError('invalid_request', `${path} takes POST`, { status: 405 })
     })
   }
-  app.get('/v1/responses/:id', c => storedResponse(c, stored, c.req.param('id')))
-  app.delete('/v1/responses/:id', c => deleteResponse(c, stored, c.req.param('id')))
+  app.get('/v1/responses/:id', c => storedResponse(c, c.req.param('id')))
+  app.delete('/v1/responses/:id', c => deleteResponse(c, c.req.param('id')))
   app.get('*', async c => {
     const file = files === null ? null : await staticFile(files, c.req.path)
     if (file !== null) return file

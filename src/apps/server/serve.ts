@@ -22,6 +22,7 @@ import { logLine, logLines } from './logLine.js'
 import { Metrics } from './metrics.js'
 import { ModelFiles } from './modelFiles.js'
 import { LONGEST_TIMER_MS, ModelShelf, type Offer, type ShelfOptions } from './modelPool.js'
+import { ResponseStore } from './openai/responseStore.js'
 import { type BodyLimits, DEFAULT_BODY_LIMITS } from './requestBody.js'
 import type { ServerContext } from './serverContext.js'
 import { listStaticFiles } from './staticFiles.js'
@@ -125,6 +126,7 @@ export async function serve(models: Model | readonly ModelOffer[], asked: ServeO
       active: () => admission.active,
       bodyBytes: () => bodyRoom.bytes,
     }),
+    storedResponses: new ResponseStore(),
     bodyLimits,
     bodyRoom,
     streamLimits: { keepAliveMs: options.keepAliveMs, readerTimeoutMs: options.readerTimeoutMs },

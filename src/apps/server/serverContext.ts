@@ -10,6 +10,7 @@ import type { LoadedModel } from './loadedModel.js'
 import type { Metrics } from './metrics.js'
 import type { ModelFiles } from './modelFiles.js'
 import type { ModelShelf } from './modelPool.js'
+import type { ResponseStore } from './openai/responseStore.js'
 import type { BodyLimits } from './requestBody.js'
 
 export interface ServerContext {
@@ -20,6 +21,7 @@ export interface ServerContext {
   readonly hubDesk: HubDesk
   readonly admission: Admission
   readonly metrics: Metrics
+  readonly storedResponses: ResponseStore
   /** Of the only model. */
   readonly modelFiles: ModelFiles | null
   /** Requests with another key share no states. */
