@@ -1,6 +1,12 @@
 // The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
 import { type Context, Hono } from 'hono'
-import { errorBody as anthropicError, countTokens, messages } from './anthropic/messages.js'
+import {
+  errorBody as anthropicError,
+  errorEvent as anthropicErrorEvent,
+  countTokens,
+  messages,
+} from './anthropic/messages.js'
+import { countRequest, messagesRequest } from './anthropic/schemas.js'
 import { ApiError, isOwnFault, toApiError } from './apiError.js'
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
@@ -113,9 +119,15 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
     readRequest(responsesRequest),
     withModel(responses, { onError: earlyFailure }),
   )
+  app.post(
+    '/v1/messages',
+    accepting,
+    admit,
+    readRequest(messagesRequest),
+    withModel(messages, { onError: anthropicErrorEvent }),
+  )
+  app.post('/v1/messages/count_tokens', accepting, admit, readRequest(countRequest), withModel(countTokens))
   const post: Record<string, (c: AppContext) => Promise<Response>> = {
-    '/v1/messages': c => messages(c, server),
-    '/v1/messages/count_tokens': c => countTokens(c, server),
     '/api/chat': c => ollamaChat(c, server),
     '/api/generate': c => ollamaGenerate(c, server),
     '/api/embed': c => ollamaEmbed(c, server),

@@ -8,11 +8,11 @@ import { newId } from '../ids.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { JsonReader } from '../jsonReader.js'
 import { shortMessage } from '../logLine.js'
+import type { Env, Served } from '../middleware.js'
 import { parsedInput } from '../parseToolInput.js'
-import type { ServerContext } from '../serverContext.js'
-import { onePlace, visit } from '../visit.js'
+import { eventAnswer } from '../streamAnswer.js'
 import { asksForCaching, promptOptions } from './prompt.js'
-import { countRequest, messagesRequest } from './schemas.js'
+import type { CountRequest, MessagesRequest } from './schemas.js'
 
 interface Head {
   readonly id: string
@@ -20,47 +20,39 @@ interface Head {
   readonly caching: boolean
 }
 
-export async function messages(c: Context, server: ServerContext): Promise<Response> {
-  return await visit(
-    c,
-    server,
-    messagesRequest,
-    onePlace,
-    async (stay, request, server) => {
-      const format = request.output_config?.format ?? request.output_format
-      const stream = server.session.chat({
-        ...promptOptions(request, server),
-        maxTokens: request.max_tokens,
-        thinkingBudget: request.thinking?.budget_tokens,
-        stop: request.stop_sequences ?? undefined,
-        temperature: request.temperature ?? undefined,
-        topP: request.top_p ?? undefined,
-        topK: request.top_k ?? undefined,
-        responseFormat: format ? { type: 'json_schema', schema: format.schema ?? {} } : undefined,
-        cacheScope: stay.scope,
-        signal: stay.signal,
-      })
-      const events = server.metrics.watch(stream)
-      const head = { id: newId('msg_'), model: request.model ?? server.modelId, caching: asksForCaching(request) }
-      if (request.stream) return await stay.stream(streamEvents(events, head), errorEvent)
-      return jsonAnswer(c, await wholeMessage(events, head))
-    },
-    { onError: errorEvent },
-  )
+export async function messages(
+  c: Context<Env<MessagesRequest>>,
+  request: MessagesRequest,
+  { session, modelId }: Served,
+): Promise<Response> {
+  const { server, active } = c.var
+  const format = request.output_config?.format ?? request.output_format
+  const stream = session.chat({
+    ...promptOptions(request, server),
+    maxTokens: request.max_tokens,
+    thinkingBudget: request.thinking?.budget_tokens,
+    stop: request.stop_sequences ?? undefined,
+    temperature: request.temperature ?? undefined,
+    topP: request.top_p ?? undefined,
+    topK: request.top_k ?? undefined,
+    responseFormat: format ? { type: 'json_schema', schema: format.schema ?? {} } : undefined,
+    cacheScope: active.scope,
+    signal: active.signal,
+  })
+  const events = server.metrics.watch(stream)
+  const head = { id: newId('msg_'), model: request.model ?? modelId, caching: asksForCaching(request) }
+  if (request.stream) return await eventAnswer(c, streamEvents(events, head), errorEvent)
+  return jsonAnswer(c, await wholeMessage(events, head))
 }
 
-export async function countTokens(c: Context, server: ServerContext): Promise<Response> {
-  return await visit(
-    c,
-    server,
-    countRequest,
-    onePlace,
-    async (stay, request, server) => {
-      const options = { ...promptOptions(request, server), cacheScope: stay.scope, signal: stay.signal }
-      return c.json({ input_tokens: await server.session.countTokens(options) })
-    },
-    { onError: errorEvent },
-  )
+export async function countTokens(
+  c: Context<Env<CountRequest>>,
+  request: CountRequest,
+  { session }: Served,
+): Promise<Response> {
+  const { server, active } = c.var
+  const options = { ...promptOptions(request, server), cacheScope: active.scope, signal: active.signal }
+  return c.json({ input_tokens: await session.countTokens(options) })
 }
 
 /** Tokens written to the cache are told apart only where the request asked for caching. */
@@ -217,7 +209,7 @@ export function errorBody(error: ApiError, requestId?: string) {
   }
 }
 
-function errorEvent(error: unknown): ServerSentEvent | null {
+export function errorEvent(error: unknown): ServerSentEvent | null {
   return isAbort(error) ? null : { event: 'error', data: JSON.stringify(errorBody(toApiError(error))) }
 }
 

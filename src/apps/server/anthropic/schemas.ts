@@ -67,3 +67,4 @@ export const messagesRequest = z.object({
     .nullish(),
 })
 export type CountRequest = z.infer<typeof countRequest>
+export type MessagesRequest = z.infer<typeof messagesRequest>
