@@ -12,11 +12,18 @@ import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
 import { hubRoutes } from './hub/hubRoutes.js'
 import { newId } from './ids.js'
-import { accepting, admit, type Env, readRequest, withModel } from './middleware.js'
-import { chat as ollamaChat, errorBody as ollamaError, generate as ollamaGenerate } from './ollama/answers.js'
+import { accepting, admit, type Env, readRequest, readWithoutPermit, withModel } from './middleware.js'
+import {
+  chatWithoutModel,
+  generateWithoutModel,
+  chat as ollamaChat,
+  errorBody as ollamaError,
+  generate as ollamaGenerate,
+} from './ollama/answers.js'
 import { embed as ollamaEmbed, embeddings as ollamaEmbeddings } from './ollama/embeddings.js'
 import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
 import { pull } from './ollama/pull.js'
+import * as ollama from './ollama/schemas.js'
 import { chatCompletions } from './openai/chat.js'
 import { chatRequest, completionRequest, embeddingRequest } from './openai/chatSchema.js'
 import { errorEvent, errorBody as openaiError } from './openai/chatShapes.js'
@@ -127,13 +134,25 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
     withModel(messages, { onError: anthropicErrorEvent }),
   )
   app.post('/v1/messages/count_tokens', accepting, admit, readRequest(countRequest), withModel(countTokens))
+  app.post(
+    '/api/chat',
+    accepting,
+    admit,
+    readRequest(ollama.chatRequest),
+    withModel(ollamaChat, { withoutModel: chatWithoutModel }),
+  )
+  app.post(
+    '/api/generate',
+    accepting,
+    admit,
+    readRequest(ollama.generateRequest),
+    withModel(ollamaGenerate, { withoutModel: generateWithoutModel }),
+  )
+  app.post('/api/embed', accepting, admit, readRequest(ollama.embedRequest), withModel(ollamaEmbed))
+  app.post('/api/embeddings', accepting, admit, readRequest(ollama.embeddingsRequest), withModel(ollamaEmbeddings))
+  app.post('/api/show', accepting, readWithoutPermit(ollama.showRequest), show)
+  app.post('/api/pull', accepting, readWithoutPermit(ollama.pullRequest), pull)
   const post: Record<string, (c: AppContext) => Promise<Response>> = {
-    '/api/chat': c => ollamaChat(c, server),
-    '/api/generate': c => ollamaGenerate(c, server),
-    '/api/embed': c => ollamaEmbed(c, server),
-    '/api/embeddings': c => ollamaEmbeddings(c, server),
-    '/api/show': c => show(c, server),
-    '/api/pull': c => pull(c, server),
     ...hubRoutes(server),
   }
   app.get('/api/tags', async c => c.json(await tags(server)))

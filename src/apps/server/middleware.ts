@@ -1,5 +1,5 @@
-// The steps of a request for an answer, in the order in which a route lists them: accepting, admit, readRequest, withModel.
-// Each either passes the request on or throws the error that the client gets. Types of what the steps hand on.
+// The steps of a POST route, in the order in which it lists them: accepting, admit, readRequest, withModel; accepting,
+// readWithoutPermit and a handler where nothing is computed. A step passes the request on, or throws what the client gets.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, Handler, MiddlewareHandler } from 'hono'
 import type { z } from 'zod'
@@ -84,6 +84,17 @@ export function readRequest<T>(
     } finally {
       clearTimeout(slow)
     }
+    await next()
+  }
+}
+
+/** Reads the body of a request that computes nothing: it takes no permit, and the memory of its body is freed at once. */
+export function readWithoutPermit<T>(schema: z.ZodType<T>): MiddlewareHandler<Env<T>> {
+  return async (c, next) => {
+    const { bodyLimits, bodyRoom, stopping } = c.get('server')
+    const { request, release } = await readBody(c, schema, bodyLimits, bodyRoom, stopping)
+    release()
+    c.set('request', request)
     await next()
   }
 }

@@ -5,11 +5,11 @@ import { type ApiError, isAbort, toApiError } from '../apiError.js'
 import type { ServerSentEvent } from '../eventSource.js'
 import { jsonAnswer } from '../jsonAnswer.js'
 import { shortMessage } from '../logLine.js'
+import type { Env, Served } from '../middleware.js'
 import { parsedInput } from '../parseToolInput.js'
-import type { Served, ServerContext } from '../serverContext.js'
-import { onePlace, type Visit, visit } from '../visit.js'
+import { lineAnswer } from '../streamAnswer.js'
 import { answerOptions, generateMessages, promptOptions, rawPrompt, thinkingOption } from './options.js'
-import { type AnswerFields, type ChatRequest, chatRequest, type GenerateRequest, generateRequest } from './schemas.js'
+import type { AnswerFields, ChatRequest, GenerateRequest } from './schemas.js'
 
 /** What has come of an answer: since the last line, or of all of it. */
 interface Part {
@@ -20,57 +20,69 @@ interface Part {
 
 type PartBody = (part: Part) => object
 
-export async function chat(c: Context, server: ServerContext): Promise<Response> {
-  const withoutModel = (request: ChatRequest, id: string) =>
-    asksNothing(request) ? unloaded(c, server, request, id, chatPart) : null
-  const answer = async (stay: Visit, request: ChatRequest, server: Served) => {
-    const model = request.model ?? server.modelId
-    // How clients ask whether a model is there, and have it loaded.
-    if (asksNothing(request)) return c.json(idleBody(model, chatPart, 'load'))
-    const events = server.session.chat({
-      ...answerOptions(request),
-      tools: request.tools ?? undefined,
-      ...promptOptions(request, server.images),
-      cacheScope: stay.scope,
-      signal: stay.signal,
-    })
-    return await respond(c, stay, server.metrics.watch(events), model, request.stream !== false, chatPart)
-  }
-  return await visit(c, server, chatRequest, onePlace, answer, { withoutModel })
+export async function chat(
+  c: Context<Env<ChatRequest>>,
+  request: ChatRequest,
+  { session, modelId }: Served,
+): Promise<Response> {
+  const { server, active } = c.var
+  const model = request.model ?? modelId
+  // Clients have a model loaded, and find out whether it exists, by asking nothing of it.
+  if (asksNothing(request)) return c.json(idleBody(model, chatPart, 'load'))
+  const events = session.chat({
+    ...answerOptions(request),
+    tools: request.tools ?? undefined,
+    ...promptOptions(request, server.images),
+    cacheScope: active.scope,
+    signal: active.signal,
+  })
+  return await respond(c, server.metrics.watch(events), model, request.stream !== false, chatPart)
 }
 
-export async function generate(c: Context, server: ServerContext): Promise<Response> {
-  const withoutModel = (request: GenerateRequest, id: string) =>
-    request.prompt ? null : unloaded(c, server, request, id, generatePart)
-  const answer = async (stay: Visit, request: GenerateRequest, server: Served) => {
-    const model = request.model ?? server.modelId
-    if (!request.prompt) return c.json(idleBody(model, generatePart, 'load'))
-    const options = { ...answerOptions(request), cacheScope: stay.scope, signal: stay.signal }
-    const events = request.raw
-      ? server.session.complete({ ...options, prompt: rawPrompt(request, server.images) })
-      : server.session.chat({
-          ...options,
-          messages: generateMessages(request, server.images),
-          thinking: thinkingOption(request),
-        })
-    return await respond(c, stay, server.metrics.watch(events), model, request.stream !== false, generatePart)
-  }
-  return await visit(c, server, generateRequest, onePlace, answer, { withoutModel })
+export function chatWithoutModel(c: Context<Env<ChatRequest>>, request: ChatRequest, id: string): Response | null {
+  return asksNothing(request) ? unloadAnswer(c, request, id, chatPart) : null
+}
+
+export async function generate(
+  c: Context<Env<GenerateRequest>>,
+  request: GenerateRequest,
+  { session, modelId }: Served,
+): Promise<Response> {
+  const { server, active } = c.var
+  const model = request.model ?? modelId
+  if (!request.prompt) return c.json(idleBody(model, generatePart, 'load'))
+  const options = { ...answerOptions(request), cacheScope: active.scope, signal: active.signal }
+  const events = request.raw
+    ? session.complete({ ...options, prompt: rawPrompt(request, server.images) })
+    : session.chat({
+        ...options,
+        messages: generateMessages(request, server.images),
+        thinking: thinkingOption(request),
+      })
+  return await respond(c, server.metrics.watch(events), model, request.stream !== false, generatePart)
+}
+
+export function generateWithoutModel(
+  c: Context<Env<GenerateRequest>>,
+  request: GenerateRequest,
+  id: string,
+): Response | null {
+  return request.prompt ? null : unloadAnswer(c, request, id, generatePart)
 }
 
 function asksNothing({ messages }: ChatRequest): boolean {
   return messages == null || messages.length === 0
 }
 
-/** To keep a model for no time and ask nothing of it means to unload it. Null where that is not meant, or it cannot go. */
-function unloaded(
-  c: Context,
-  { shelf }: ServerContext,
-  { model, keep_alive }: AnswerFields,
+/** Unloads a model that nothing is asked of and that is to be kept for no time. Null: it is to be kept, or is pinned. */
+function unloadAnswer<T extends AnswerFields>(
+  c: Context<Env<T>>,
+  { model, keep_alive }: T,
   id: string,
   body: PartBody,
 ): Response | null {
-  return keep_alive === 0 && shelf.letGo(id) ? c.json(idleBody(model ?? id, body, 'unload')) : null
+  const isUnloaded = keep_alive === 0 && c.var.server.shelf.letGo(id)
+  return isUnloaded ? c.json(idleBody(model ?? id, body, 'unload')) : null
 }
 
 function chatPart({ text, thinking, calls }: Part): object {
@@ -91,15 +103,14 @@ function generatePart({ text, thinking }: Part): object {
   return { response: text, ...(thinking !== '' && { thinking }) }
 }
 
-async function respond(
-  c: Context,
-  stay: Visit,
+async function respond<T>(
+  c: Context<Env<T>>,
   events: AsyncIterable<SessionEvent>,
   model: string,
   streams: boolean,
   body: PartBody,
 ): Promise<Response> {
-  if (streams) return await stay.streamLines(streamedLines(events, model, body), errorLine)
+  if (streams) return await lineAnswer(c, streamedLines(events, model, body), errorLine)
   const whole = emptyPart()
   let last: object = {}
   for await (const line of answerLines(events)) {

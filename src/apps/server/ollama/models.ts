@@ -4,10 +4,10 @@ import type { Context } from 'hono'
 import type { ModelConfig } from '../../../index.js'
 import { ApiError } from '../apiError.js'
 import type { LoadedModel } from '../loadedModel.js'
+import type { Env } from '../middleware.js'
 import type { ShelfEntry } from '../modelPool.js'
-import { readBody } from '../requestBody.js'
 import { chooseModel, type ServerContext } from '../serverContext.js'
-import { showRequest } from './schemas.js'
+import type { ShowRequest } from './schemas.js'
 
 /** Clients compare it with what they need; this is a version that has all that is answered here. */
 export const SPOKEN_VERSION = '0.12.0'
@@ -51,15 +51,13 @@ function fileBytes({ onlyModel, modelFiles }: ServerContext, id: string): number
   return modelFiles.entry.residentBytes + modelFiles.entry.expertBytes
 }
 
-export async function show(c: Context, server: ServerContext): Promise<Response> {
-  const { bodyLimits, bodyRoom, stopping, shelf } = server
-  const { request, release } = await readBody(c, showRequest, bodyLimits, bodyRoom, stopping)
-  release()
+export async function show(c: Context<Env<ShowRequest>>): Promise<Response> {
+  const { server, request } = c.var
   if (!(request.model || request.name)) {
     throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
   }
   const id = chooseModel(server, request.model || request.name)
-  const found = shelf.find(id) as Entry
+  const found = server.shelf.find(id) as Entry
   const config = found.loaded?.model.config ?? (await server.hubDesk.about(id))?.config ?? null
   return c.json({
     modelfile: '',

@@ -1,22 +1,19 @@
-// POST /api/pull: brings a model as ollama does, with a line for each look at how far it is. A client that leaves stops what
-// it has begun; what was brought is kept, and the next pull goes on with it.
-
+// POST /api/pull: downloads a model as ollama does, and reports its progress in lines. A client that leaves stops the
+// download that it began; what was downloaded is kept, and the next pull resumes it.
 import type { Context } from 'hono'
 import { messageOf } from '../../../base/errors.js'
 import { ApiError } from '../apiError.js'
 import { eventSource, LINE_STREAM_HEADERS, type ServerSentEvent } from '../eventSource.js'
 import type { HubDesk } from '../hub/modelAdmin.js'
 import type { Pull } from '../hub/pulls.js'
-import { readBody } from '../requestBody.js'
-import type { ServerContext } from '../serverContext.js'
-import { pullRequest } from './schemas.js'
+import type { Env } from '../middleware.js'
+import type { PullRequest } from './schemas.js'
 
-const PACE_MS = 500
+const PROGRESS_INTERVAL_MS = 500
 
-export async function pull(c: Context, server: ServerContext): Promise<Response> {
-  const { bodyLimits, bodyRoom, stopping, hubDesk, streamLimits } = server
-  const { request, release } = await readBody(c, pullRequest, bodyLimits, bodyRoom, stopping)
-  release()
+export async function pull(c: Context<Env<PullRequest>>): Promise<Response> {
+  const { server, request } = c.var
+  const { stopping, hubDesk, streamLimits } = server
   const name = request.model || request.name
   if (!name) throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })
   const isOwn = hubDesk.pulls.get(name)?.state !== 'running'
@@ -51,7 +48,10 @@ async function* progressLines(desk: HubDesk, name: string, signal: AbortSignal):
   yield line({ status: 'pulling manifest' })
   const ended = desk.pulls.ended(name)
   while (!signal.aborted) {
-    const end = await Promise.race([ended, new Promise<null>(resolve => setTimeout(resolve, PACE_MS, null))])
+    const end = await Promise.race([
+      ended,
+      new Promise<null>(resolve => setTimeout(resolve, PROGRESS_INTERVAL_MS, null)),
+    ])
     if (end !== null) return yield line(outcome(end))
     const progress = desk.pulls.get(name)?.progress
     if (progress) {

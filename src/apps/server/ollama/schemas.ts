@@ -99,6 +99,10 @@ export const pullRequest = showRequest.extend({ stream: z.boolean().nullish() })
 
 export type ChatRequest = z.infer<typeof chatRequest>
 export type GenerateRequest = z.infer<typeof generateRequest>
+export type EmbedRequest = z.infer<typeof embedRequest>
+export type EmbeddingsRequest = z.infer<typeof embeddingsRequest>
+export type ShowRequest = z.infer<typeof showRequest>
+export type PullRequest = z.infer<typeof pullRequest>
 export type AnswerFields = Pick<ChatRequest, 'model' | 'format' | 'think' | 'keep_alive' | 'options'>
 
 // How long a model stays in memory after a request, as ollama's clients say it: seconds, or a time like '5m' or '1h30m'. Below zero
