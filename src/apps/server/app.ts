@@ -1,29 +1,18 @@
-// The routes. Every request passes the guard first; every error leaves in the shape of the API that it was asked by.
+// The routes, each with its steps. Every request passes the guard first; every error has the shape of the API that was asked.
 import { type Context, Hono } from 'hono'
-import {
-  errorBody as anthropicError,
-  errorEvent as anthropicErrorEvent,
-  countTokens,
-  messages,
-} from './anthropic/messages.js'
+import * as anthropic from './anthropic/messages.js'
 import { countRequest, messagesRequest } from './anthropic/schemas.js'
 import { ApiError, isOwnFault, toApiError } from './apiError.js'
 import { engineBody, engineEvents } from './engineEvents.js'
 import type { Guard } from './guard.js'
-import { hubRoutes } from './hub/hubRoutes.js'
+import { hubForecast, hubLoad, hubPull, hubRequest, hubStop } from './hub/hubRoutes.js'
 import { newId } from './ids.js'
 import { accepting, admit, type Env, readRequest, readWithoutPermit, withModel } from './middleware.js'
-import {
-  chatWithoutModel,
-  generateWithoutModel,
-  chat as ollamaChat,
-  errorBody as ollamaError,
-  generate as ollamaGenerate,
-} from './ollama/answers.js'
-import { embed as ollamaEmbed, embeddings as ollamaEmbeddings } from './ollama/embeddings.js'
+import * as ollama from './ollama/answers.js'
+import { embed, embeddings as ollamaEmbeddings } from './ollama/embeddings.js'
 import { running, SPOKEN_VERSION, show, tags } from './ollama/models.js'
 import { pull } from './ollama/pull.js'
-import * as ollama from './ollama/schemas.js'
+import * as ollamaSchemas from './ollama/schemas.js'
 import { chatCompletions } from './openai/chat.js'
 import { chatRequest, completionRequest, embeddingRequest } from './openai/chatSchema.js'
 import { errorEvent, errorBody as openaiError } from './openai/chatShapes.js'
@@ -89,7 +78,6 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
   app.get('/metrics', async c =>
     c.text(await server.metrics.registry.metrics(), 200, { 'content-type': server.metrics.registry.contentType }),
   )
-  app.get('/hub', async c => c.json(await server.hubDesk.body()))
   app.get('/engine', c => c.json(engineBody(server, c.req.query('model'))))
   app.get('/engine/events', c => engineEvents(c, server))
   app.get('/models/index.json', c => c.json({ models: server.modelFiles ? [server.modelFiles.entry] : [] }))
@@ -104,6 +92,7 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
     if (body === null) throw unknownModel(c.req.param('id'))
     return c.json(body)
   })
+
   app.post(
     '/v1/chat/completions',
     accepting,
@@ -126,47 +115,55 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
     readRequest(responsesRequest),
     withModel(responses, { onError: earlyFailure }),
   )
+  app.get('/v1/responses/:id', c => storedResponse(c, c.req.param('id')))
+  app.delete('/v1/responses/:id', c => deleteResponse(c, c.req.param('id')))
+
   app.post(
     '/v1/messages',
     accepting,
     admit,
     readRequest(messagesRequest),
-    withModel(messages, { onError: anthropicErrorEvent }),
+    withModel(anthropic.messages, { onError: anthropic.errorEvent }),
   )
-  app.post('/v1/messages/count_tokens', accepting, admit, readRequest(countRequest), withModel(countTokens))
+  app.post('/v1/messages/count_tokens', accepting, admit, readRequest(countRequest), withModel(anthropic.countTokens))
+
   app.post(
     '/api/chat',
     accepting,
     admit,
-    readRequest(ollama.chatRequest),
-    withModel(ollamaChat, { withoutModel: chatWithoutModel }),
+    readRequest(ollamaSchemas.chatRequest),
+    withModel(ollama.chat, { withoutModel: ollama.chatWithoutModel }),
   )
   app.post(
     '/api/generate',
     accepting,
     admit,
-    readRequest(ollama.generateRequest),
-    withModel(ollamaGenerate, { withoutModel: generateWithoutModel }),
+    readRequest(ollamaSchemas.generateRequest),
+    withModel(ollama.generate, { withoutModel: ollama.generateWithoutModel }),
   )
-  app.post('/api/embed', accepting, admit, readRequest(ollama.embedRequest), withModel(ollamaEmbed))
-  app.post('/api/embeddings', accepting, admit, readRequest(ollama.embeddingsRequest), withModel(ollamaEmbeddings))
-  app.post('/api/show', accepting, readWithoutPermit(ollama.showRequest), show)
-  app.post('/api/pull', accepting, readWithoutPermit(ollama.pullRequest), pull)
-  const post: Record<string, (c: AppContext) => Promise<Response>> = {
-    ...hubRoutes(server),
-  }
+  app.post('/api/embed', accepting, admit, readRequest(ollamaSchemas.embedRequest), withModel(embed))
+  app.post(
+    '/api/embeddings',
+    accepting,
+    admit,
+    readRequest(ollamaSchemas.embeddingsRequest),
+    withModel(ollamaEmbeddings),
+  )
+  app.post('/api/show', accepting, readWithoutPermit(ollamaSchemas.showRequest), show)
+  app.post('/api/pull', accepting, readWithoutPermit(ollamaSchemas.pullRequest), pull)
   app.get('/api/tags', async c => c.json(await tags(server)))
   app.get('/api/ps', async c => c.json(await running(server)))
   app.get('/api/version', c => c.json({ version: SPOKEN_VERSION }))
-  for (const [path, handler] of Object.entries(post)) app.post(path, accepting, handler)
-  for (const path of new Set(app.routes.filter(({ method }) => method === 'POST').map(({ path }) => path))) {
-    app.all(path, c => {
-      c.header('allow', 'POST')
-      throw new ApiError('invalid_request', `${path} takes POST`, { status: 405 })
-    })
-  }
-  app.get('/v1/responses/:id', c => storedResponse(c, c.req.param('id')))
-  app.delete('/v1/responses/:id', c => deleteResponse(c, c.req.param('id')))
+
+  app.get('/hub', async c => c.json(await server.hubDesk.body()))
+  app.post('/hub/load', accepting, readWithoutPermit(hubRequest), hubLoad)
+  app.post('/hub/pull', accepting, readWithoutPermit(hubRequest), hubPull)
+  app.post('/hub/stop', accepting, readWithoutPermit(hubRequest), hubStop)
+  app.post('/hub/forecast', accepting, readWithoutPermit(hubRequest), hubForecast)
+
+  const posted = app.routes.filter(({ method }) => method === 'POST').map(({ path }) => path)
+  for (const path of new Set(posted)) app.all(path, refuseMethod)
+
   app.get('*', async c => {
     const file = files === null ? null : await staticFile(files, c.req.path)
     if (file !== null) return file
@@ -186,16 +183,22 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
   return app
 }
 
-/** All of the request is here: who closes a connection before that takes the answer away from its reader. */
+/** Whether the request has arrived in full: to close its connection before that can take the answer from its reader. */
 function isReceived({ env }: AppContext): boolean {
   return env?.incoming?.complete === true
+}
+
+/** Answers requests to POST routes with another method. */
+function refuseMethod(c: AppContext): never {
+  c.header('allow', 'POST')
+  throw new ApiError('invalid_request', `${c.req.path} takes POST`, { status: 405 })
 }
 
 function notFound(c: AppContext): ApiError {
   return new ApiError('not_found', `there is no ${c.req.method} ${c.req.path.slice(0, 200)}`)
 }
 
-/** What a request says goes into a log as one line, whatever it holds. */
+/** Text of a request as one line of a log. */
 function quoted(text: string): string {
   const short = text.length > 300 ? `${text.slice(0, 300)}…` : text
   return JSON.stringify(short).slice(1, -1).replaceAll('\\"', '"')
@@ -208,15 +211,15 @@ function errorResponse(c: AppContext, error: ApiError): Response {
 }
 
 function errorBody(c: AppContext, error: ApiError): object {
-  if (c.req.path.startsWith('/api/')) return ollamaError(error)
-  return speaksAnthropic(c) ? anthropicError(error, c.get('requestId')) : openaiError(error)
+  if (c.req.path.startsWith('/api/')) return ollama.errorBody(error)
+  return speaksAnthropic(c) ? anthropic.errorBody(error, c.get('requestId')) : openaiError(error)
 }
 
 function speaksAnthropic(c: AppContext): boolean {
   return c.req.path.startsWith('/v1/messages') || c.req.header('anthropic-version') !== undefined
 }
 
-/** Labels of a metric must be few: paths that nobody serves count as one. */
+/** The label of a metric for a path; labels must be few, so all unknown paths share one. */
 function routeName(path: string): string {
   if (path.startsWith('/models/')) return '/models'
   return /^\/(v1\/(models|chat\/completions|completions|responses|messages(\/count_tokens)?|embeddings)|api\/(chat|generate|embed|embeddings|tags|ps|show|pull|version)|hub(\/(load|pull|stop|forecast))?|health|ready|metrics|engine(\/events)?)?$/.test(

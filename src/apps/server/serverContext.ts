@@ -1,5 +1,4 @@
 // What the endpoints share: the models, admission, metrics and limits. One per server.
-import type { Model, Session } from '../../index.js'
 import type { ImageHandling } from './absentImages.js'
 import type { Admission } from './admission.js'
 import { ApiError } from './apiError.js'
@@ -44,13 +43,6 @@ export interface ServerContext {
   refusing(): boolean
   /** Aborted, with what clients are told, when the server stops waiting for answers. */
   readonly stopping: AbortSignal
-}
-
-/** A request's view of the server: with the model that it asked for. */
-export interface Served extends ServerContext {
-  readonly model: Model
-  readonly session: Session
-  readonly modelId: string
 }
 
 /**

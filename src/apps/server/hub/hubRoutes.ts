@@ -1,34 +1,35 @@
-// POST /hub/load, /hub/pull, /hub/stop and /hub/forecast: the name of a model in, what came of it out.
+// POST /hub/load, /hub/pull, /hub/stop and /hub/forecast: each takes the name of a model and reports what it did.
 import type { Context } from 'hono'
 import { z } from 'zod'
-import { readBody } from '../requestBody.js'
-import { type ServerContext, unknownModel } from '../serverContext.js'
+import type { Env } from '../middleware.js'
+import { unknownModel } from '../serverContext.js'
 
-const hubRequest = z.object({ model: z.string().min(1).max(1024) })
+export const hubRequest = z.object({ model: z.string().min(1).max(1024) })
 
-type Act = (server: ServerContext, model: string) => object | Promise<object>
+type HubContext = Context<Env<z.infer<typeof hubRequest>>>
 
-const ACTIONS: Record<string, Act> = {
-  load: ({ hubDesk, shelf }, model) => {
-    if (!shelf.has(model)) throw unknownModel(model)
-    hubDesk.load(model)
-    return { status: 'loading' }
-  },
-  pull: ({ hubDesk }, model) => ({ status: hubDesk.pull(model).state }),
-  stop: ({ hubDesk }, model) => ({ stopped: hubDesk.stop(model) }),
-  forecast: ({ hubDesk, stopping }, model) => hubDesk.forecast(model, stopping),
+/** Begins to load a model that is offered. */
+export function hubLoad(c: HubContext): Response {
+  const { server, request } = c.var
+  if (!server.shelf.has(request.model)) throw unknownModel(request.model)
+  server.hubDesk.load(request.model)
+  return c.json({ status: 'loading' })
 }
 
-export function hubRoutes(server: ServerContext): Record<string, (c: Context) => Promise<Response>> {
-  const { bodyLimits, bodyRoom, stopping } = server
-  return Object.fromEntries(
-    Object.entries(ACTIONS).map(([name, act]) => [
-      `/hub/${name}`,
-      async c => {
-        const { request, release } = await readBody(c, hubRequest, bodyLimits, bodyRoom, stopping)
-        release()
-        return c.json(await act(server, request.model))
-      },
-    ]),
-  )
+/** Begins to download a model. */
+export function hubPull(c: HubContext): Response {
+  const { server, request } = c.var
+  return c.json({ status: server.hubDesk.pull(request.model).state })
+}
+
+/** Stops the download or the loading of a model. */
+export function hubStop(c: HubContext): Response {
+  const { server, request } = c.var
+  return c.json({ stopped: server.hubDesk.stop(request.model) })
+}
+
+/** What a download would take, and how the model would run here. */
+export async function hubForecast(c: HubContext): Promise<Response> {
+  const { server, request } = c.var
+  return c.json(await server.hubDesk.forecast(request.model, server.stopping))
 }
