@@ -1,6 +1,6 @@
-// States in a store, as pages and recurrent parts: which objects a state has, how they are written so that only new ones
-// travel, and how they become the state of a context again. A few pages at a time are in memory, however long a state is.
-// Knows no patience: how long all this may take is the tier's business.
+// States in a store, as pages and recurrent parts: which objects a state has, how only new ones are
+// written, and how they become the state of a context again. A few pages at a time are in memory,
+// however long a state is. Time limits are those of guardedStore.ts.
 import type { StateImport } from '../backends/backend.js'
 import { SnapshotError } from '../base/errors.js'
 import type { Context } from '../engine/context.js'
@@ -209,10 +209,11 @@ function stateShape(length: number): ObjectShape {
   return { start: length - rows, rows, recurrent: true }
 }
 
-// Results in order, of work that is begun before its turn: what comes next travels while what came is worked on. Bounded, so
-// that only so much is in memory.
-
-/** Begins `most` items at once. Ends when all that was begun has ended, also where whoever takes the results has given up. */
+/**
+ * Results in the order of their items, of at most `most` items that are begun at once: the next one
+ * travels while the caller works on the last. Ends when all that was begun has ended, also if the
+ * caller leaves early.
+ */
 export async function* workAhead<T, R>(
   items: readonly T[],
   most: number,
