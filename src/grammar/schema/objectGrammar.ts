@@ -1,5 +1,5 @@
-// Objects of a schema. Declared members come in their order, optional ones may be left out, and there is a comma only
-// between two; nothing beside them is written. Where no member is declared, an object is a map.
+// Objects and arrays of a schema. Declared members of an object come in their order, optional ones
+// may be left out, and no others are written; an object without declared members is a map.
 import { UnsupportedSchemaError } from '../../base/errors.js'
 import type { Node } from '../source/grammarBuilder.js'
 import { regexGrammar } from '../source/regexGrammar.js'
@@ -148,13 +148,13 @@ function mapKey(grammar: SchemaNodes, members: readonly Member[]): Node {
 }
 
 /** A name as part of a JSON pointer, shortened where it is endless. */
-export function pointerPart(name: string): string {
+function pointerPart(name: string): string {
   return name.slice(0, 80).replaceAll('~', '~0').replaceAll('/', '~1')
 }
 
 /**
- * Arrays of a schema: the first items each by its own schema, the others by one, as many as are allowed. The first ones are a
- * chain in which each knows what follows it, so that eight thousand of them are eight thousand nodes.
+ * The first items each by its own schema, the others by one. The first ones are a chain in which
+ * each has what follows it, so that n of them are n nodes.
  */
 export function arrayGrammar(grammar: SchemaNodes, members: readonly Member[], path: string): Node {
   const { builder, json } = grammar

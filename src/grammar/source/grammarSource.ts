@@ -1,5 +1,6 @@
-// What a grammar can be made of, and how large that may be. Whoever asks measures it first, in time that the limits bound, so
-// that nothing huge is sent to a thread; a grammar is then drafted there.
+// Sources of grammars and how large they may be. The caller's thread measures a source in bounded
+// time (sourceText), so that nothing huge is sent to a worker, which makes the program
+// (draftProgram).
 import { GrammarError, messageOf, UnsupportedSchemaError } from '../../base/errors.js'
 import { MAX_CODE } from '../automaton/byteAutomaton.js'
 import type { Program } from '../automaton/program.js'
@@ -10,13 +11,14 @@ import { GrammarBuilder, type Node } from './grammarBuilder.js'
 import type { CallSource, ChannelSource, GrammarSource, TextSource } from './sourceKinds.js'
 import { toolCallGrammar } from './toolCallGrammar.js'
 
-export const SOURCE_LIMITS = {
+const SOURCE_LIMITS = {
   characters: 2 ** 20, // as JSON, all names and texts together
   values: 200_000, // numbers, texts, lists, objects
   depth: 200,
 }
 
 const MAX_STEPS = 1_000_000
+const MOST_THOUGHTS = 4 // messages on the thinking channel: a model could write them without end
 
 /** A source as text: what is sent to the thread, and the name under which its grammar is kept. */
 export function sourceText(source: GrammarSource): string {
@@ -94,11 +96,9 @@ function measure(value: unknown, keyword: string, path: string): number {
 }
 
 /**
- * The grammar of a whole answer that is messages on channels: thinking first, if the model likes, then one message that is text
- * or a call. The control tokens between them are part of the grammar, so that there is nothing beside it to keep track of.
+ * A whole answer on channels: thinking, if the model likes, then one message that is text or a
+ * call. The control tokens between messages are part of the grammar.
  */
-const MOST_THOUGHTS = 4 // messages: a model could go on with them for ever
-
 function channelGrammar(
   builder: GrammarBuilder,
   { layout, text, marks }: ChannelSource,
