@@ -37,8 +37,8 @@ const WHOLE: Record<string, object> = {
 const BODIES: Record<string, object> = { ...STREAMING, ...WHOLE }
 const PATHS = Object.keys(BODIES)
 
-/** Where a request to a model waits or fails: while its model is loaded, while its prompt is evaluated, after tokens. */
-type Position = 'load' | 'prompt' | 'answer'
+/** Where a request waits or fails: while its model is loaded, before it gets the lease, at its prompt, after tokens. */
+type Position = 'load' | 'lease' | 'prompt' | 'answer'
 
 /** A server with the models `first` and `other`, and what its requests hold. */
 async function startServer(options: ServeOptions = {}) {
@@ -61,8 +61,14 @@ async function startServer(options: ServeOptions = {}) {
     },
   })
   const models = [offer('first'), offer('other')]
-  const limits = { keepLoadedMs: KEEP_MS, requestTimeoutMs: TIMEOUT_MS, ...options }
-  const ledger = await withLedger([KEEP_MS, ...PACE_MS], () => serve(models, { port: 0, ...limits }))
+  const warnings: string[] = []
+  const onWarning = (line: string) => warnings.push(line)
+  const limits = { keepLoadedMs: KEEP_MS, requestTimeoutMs: TIMEOUT_MS, onWarning, ...options }
+  const ledger = await withLedger(
+    [KEEP_MS, ...PACE_MS],
+    () => serve(models, { port: 0, ...limits }),
+    async () => actions.get('lease')?.(),
+  )
   const { server } = ledger
   onTestFinished(() => server.stop(0))
 
@@ -80,6 +86,7 @@ async function startServer(options: ServeOptions = {}) {
   const holds = (part: Partial<Held>) => expect.poll(ledger.held, { interval: 5 }).toMatchObject(part)
   return {
     ...server,
+    warnings,
     ask,
     answers,
     holds,
@@ -170,8 +177,10 @@ describe.each(Object.keys(STREAMING))('%s', path => {
       if (isLoaded) await server.answers('/v1/embeddings', 'first')
       server.fail(position)
       const response = await server.ask(path, { stream: streams })
-      expect([200, 500]).toContain(response.status)
+      const reportsLoading = !isLoaded && !path.startsWith('/api/')
+      expect(response.status).toBe(streams && (position === 'answer' || reportsLoading) ? 200 : 500)
       expect(await response.text()).toContain('internal error')
+      expect(server.warnings).toEqual([expect.stringContaining(`failed at ${position}`)])
       await server.isUnused(path)
     })
   })
@@ -334,6 +343,27 @@ describe('a request that arrives slowly', () => {
     )
     await ended
     expect(text()).toMatch(/^HTTP\/1\.1 413 /)
+    await server.isUnused()
+  })
+})
+
+describe('a model that is loaded when its request has ended', () => {
+  test.each([
+    ['its client leaves', true],
+    ['its client leaves', false],
+    ['it takes too long', true],
+    ['it takes too long', false],
+  ])('is not leased: %s, streamed: %s', async (ending, stream) => {
+    const server = await startServer()
+    const { reached, release } = server.hold('lease')
+    const client = new AbortController()
+    const answer = server.ask('/v1/chat/completions', { stream }, { signal: client.signal })
+    const read = answer.then(response => response.text()).catch(() => {})
+    await reached
+    await ENDINGS[ending](server, client)
+    await server.holds({ permits: 0, leases: 1 })
+    release()
+    await read
     await server.isUnused()
   })
 })

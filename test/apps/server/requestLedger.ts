@@ -27,13 +27,14 @@ export interface RequestLedger {
 export async function withLedger<T>(
   ignoredMs: readonly number[],
   start: () => Promise<T>,
+  onLease: () => Promise<void> = async () => {},
 ): Promise<RequestLedger & { server: T }> {
   onTestFinished(() => {
     vi.restoreAllMocks()
     vi.unstubAllGlobals()
   })
   const metrics = vi.spyOn(Metrics.prototype, 'request')
-  const leases = countLeases()
+  const leases = countLeases(onLease)
   const timers = countTimers()
   const sockets = countSocketListeners()
   const { result: server, signals } = await signalsOf(start)
@@ -55,12 +56,14 @@ export async function withLedger<T>(
   }
 }
 
-function countLeases(): () => number {
+/** `onLease` is called for a request whose model is loaded, before it gets the lease. */
+function countLeases(onLease: () => Promise<void>): () => number {
   let leases = 0
   const { acquire } = ModelShelf.prototype
   vi.spyOn(ModelShelf.prototype, 'acquire').mockImplementation(async function (this: unknown, ...args) {
     const lease: Lease<Loadable> = await acquire.apply(this as ModelShelf<Loadable>, args)
     leases++
+    await onLease()
     let isReleased = false
     const release = () => {
       if (!isReleased) leases--
