@@ -1,6 +1,7 @@
-// A request from its admission to the end of its answer, and what it holds meanwhile: permits, the memory of its body, the
-// lease of its model, a timer and listeners. Its signal aborts when the client leaves, the server stops or the answer takes
-// too long. However the request ends, what it holds is released once.
+// A request from its admission to the end of its answer, and what it holds meanwhile: permits, the
+// memory of its body, the lease of its model, a timer and listeners. Its signal aborts when the
+// client leaves, the server stops or the answer takes too long. However the request ends, what it
+// holds is released once.
 import type { Context } from 'hono'
 import type { Permits } from './admission.js'
 import { ApiError } from './apiError.js'

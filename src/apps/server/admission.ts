@@ -1,5 +1,5 @@
-// Limits how many requests are active at once: those that run and those that wait in the session's queue. A request
-// beyond the limit is refused at once, with a time after which to try again.
+// Limits how many requests are active at once: those that run and those that wait in the session's
+// queue. A request beyond the limit is refused at once, with a time after which to try again.
 import { ApiError } from './apiError.js'
 
 /** The permits of one request. */

@@ -1,9 +1,13 @@
-// A last message of the assistant's as the beginning of the answer: of its thinking, or of its text, when the thinking is over.
+// Options of an answer that several APIs derive from a request in the same way: a prefix that the
+// client gives as a last message of the assistant, and how much thinking it asks for. Pure.
 import type { ChatMessage, ChatOptions } from '../../index.js'
 
 export type BegunAnswer = Pick<ChatOptions, 'messages' | 'prefill' | 'thinkingPrefill'>
 
-/** Null where the last message is somebody else's, or has calls of tools, whose results are to come. */
+/**
+ * A last message of the assistant as a prefix of the answer: of its thinking, or of its text. Null
+ * if the last message has another role, or calls of tools, whose results are to follow.
+ */
 export function begunAnswer(messages: readonly ChatMessage[]): BegunAnswer | null {
   const last = messages.at(-1)
   if (last?.role !== 'assistant' || last.tool_calls?.length) return null
@@ -12,9 +16,7 @@ export function begunAnswer(messages: readonly ChatMessage[]): BegunAnswer | nul
   return { messages: messages.slice(0, -1), prefill: text, ...(thought && { thinkingPrefill: thought }) }
 }
 
-// How much thinking a client asks for by a word, as the APIs spell it.
-
-/** Words that no template knows mean thinking, whichever they are; those for none switch it off. */
+/** Thinking by the APIs' word for its amount; a word that no template has means thinking. */
 export function thinkingByEffort(effort: string): ChatOptions['thinking'] {
   if (effort === 'none' || effort === 'minimal') return false
   return effort === 'low' || effort === 'medium' || effort === 'high' ? effort : true

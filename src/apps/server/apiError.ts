@@ -69,7 +69,7 @@ export function isOwnFault(error: unknown): boolean {
   return !isAbort(error) && (toApiError(error).kind === 'server' || error instanceof OutOfMemoryError)
 }
 
-/** `answer`, which first reports the server's own faults to the operator: errors inside streams have no other way. */
+/** `answer`, which first reports the server's own faults to the operator: for errors in streams. */
 export function reportingFaults<T>(
   report: (error: unknown) => void,
   answer: (error: unknown) => T,

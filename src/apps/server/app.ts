@@ -1,4 +1,5 @@
-// The routes, each with its steps. Every request passes the guard first; every error has the shape of the API that was asked.
+// The routes, each with its steps. Every request passes the guard first; every error has the shape
+// of the API that was asked.
 import { type Context, Hono } from 'hono'
 import * as anthropic from './anthropic/messages.js'
 import { countRequest, messagesRequest } from './anthropic/schemas.js'
@@ -183,7 +184,7 @@ export function createApp(server: ServerContext, { guard, files, onRefused }: Ap
   return app
 }
 
-/** Whether the request has arrived in full: to close its connection before that can take the answer from its reader. */
+/** Whether the request has arrived in full. An earlier close may take the answer from the client. */
 function isReceived({ env }: AppContext): boolean {
   return env?.incoming?.complete === true
 }

@@ -1,6 +1,7 @@
-// How many bytes of request bodies are in memory at once. A body takes room by the length that it announces before it is
-// read, waits a while where there is none, and keeps it for as long as the request is in the house. Small bodies never
-// wait, and ordinary ones never wait for large ones: a few huge or slow uploads do not keep anybody else out.
+// Limits the bytes of request bodies in memory. A body takes memory by the length that it announces
+// before it is read, waits up to a limit if none is left, and keeps it until its request ends.
+// Small bodies never wait, and ordinary ones never wait for large ones: a few huge or slow uploads
+// do not delay other requests.
 import { ApiError } from './apiError.js'
 
 const SMALL_BODY = 64 * 2 ** 10

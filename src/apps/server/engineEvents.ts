@@ -1,6 +1,6 @@
-// The engine for someone who looks on: its shape at GET /engine, and what it does as a stream of frames at
-// GET /engine/events. A watcher is not a request for an answer: it takes no place in the queue and holds back no shutdown.
-// One that reads slowly gets fewer frames that cover more.
+// The engine for someone who looks on: its shape at GET /engine, and what it does as a stream of
+// frames at GET /engine/events. A watcher is not a request for an answer: it takes no permit and
+// holds back no shutdown. One that reads slowly gets fewer frames that cover more.
 import type { Context } from 'hono'
 import type { EngineFrame, Model } from '../../index.js'
 import { encodeFrame, mergeFrames } from '../../internal.js'

@@ -1,6 +1,11 @@
-// A JSON response: at once where it is small, else in pieces between which everything else gets its turn.
+// A JSON response: at once if it is small, otherwise in pieces between which the event loop runs
+// other work. An answer with the likelihoods of thousands of tokens has megabytes, and writing them
+// at once would delay all other requests.
 import type { Context } from 'hono'
 import { yieldToEventLoop } from '../../base/yieldToEventLoop.js'
+
+const PIECE = 2 ** 16 // characters, about
+const LONG_LIST = 32 // items
 
 export function jsonAnswer(c: Context, value: unknown): Response {
   const pieces = jsonPieces(value)
@@ -21,13 +26,6 @@ export function jsonAnswer(c: Context, value: unknown): Response {
   return c.body(body)
 }
 
-/**
- * JSON that is written piece by piece: an answer with the likelihoods of thousands of tokens has megabytes, and writing
- * them at once would hold up everything else. All pieces together are what JSON.stringify gives.
- */
-const PIECE = 2 ** 16 // characters, about
-const LONG_LIST = 32
-
 /** A list whose entries are made when they are written. */
 export class LazyList<T> {
   constructor(
@@ -40,6 +38,7 @@ export class LazyList<T> {
   }
 }
 
+/** JSON in pieces; all of them together are what JSON.stringify gives. */
 export function* jsonPieces(value: unknown): Generator<string> {
   let piece = ''
   for (const part of parts(value)) {
@@ -87,7 +86,7 @@ function* longText(text: string): Generator<string> {
   for (let start = 0, end = 0; start < text.length; start = end) {
     end = Math.min(text.length, start + PIECE)
     const code = text.charCodeAt(end - 1)
-    if (code >= 0xd800 && code < 0xdc00) end = Math.min(text.length, end + 1) // no character is cut in two
+    if (code >= 0xd800 && code < 0xdc00) end = Math.min(text.length, end + 1) // a character is never cut in two
     yield JSON.stringify(text.slice(start, end)).slice(1, -1)
   }
   yield '"'

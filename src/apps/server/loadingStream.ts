@@ -1,5 +1,6 @@
-// The answer to a request for a stream whose model is not in memory: the stream begins at once and reports in comments how
-// far the model is loaded. Then it passes on the endpoint's stream; an error is its last event.
+// The answer to a request for a stream whose model is not in memory: the stream begins at once and
+// reports in comments how far the model is loaded. Then it passes on the endpoint's stream; an
+// error is its last event.
 import type { Context } from 'hono'
 import type { ActiveRequest } from './activeRequest.js'
 import { type ErrorEvent, EVENT_STREAM_HEADERS, eventText } from './eventSource.js'

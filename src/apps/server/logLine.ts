@@ -1,5 +1,8 @@
-// Lines of the log may hold what a client sent, which must neither begin a line of its own, nor steer the terminal that shows it, nor
-// fill the disk.
+// Text for a log that may hold what a client sent: it must neither begin a line of its own, nor
+// control the terminal that shows it, nor fill the disk. Pure.
+
+const MAX_LENGTH = 2_000 // characters
+
 /** One short line without control characters. */
 export function logLine(text: string): string {
   return shortMessage(text).replace(
@@ -8,14 +11,12 @@ export function logLine(text: string): string {
   )
 }
 
-/** The same of a text that has lines of its own, such as a stack. */
+/** The same for a text of several lines, such as a stack. */
 export function logLines(text: string): string {
   return text.split('\n').map(logLine).join('\n')
 }
 
-/** What an error says of a request may hold what the request held; what is sent back of it stays short. */
-const LONGEST = 2_000
-
+/** Cuts a message: errors may quote what the request held, in logs and in answers. */
 export function shortMessage(message: string): string {
-  return message.length > LONGEST ? `${message.slice(0, LONGEST)}…` : message
+  return message.length > MAX_LENGTH ? `${message.slice(0, MAX_LENGTH)}…` : message
 }

@@ -1,5 +1,6 @@
-// The steps of a POST route, in the order in which it lists them: accepting, admit, readRequest, withModel; accepting,
-// readWithoutPermit and a handler where nothing is computed. A step passes the request on, or throws what the client gets.
+// The steps of a POST route, in the order in which it lists them: accepting, admit, readRequest,
+// withModel; accepting, readWithoutPermit and a handler where nothing is computed. A step passes
+// the request on, or throws what the client gets.
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context, Handler, MiddlewareHandler } from 'hono'
 import type { z } from 'zod'
@@ -31,17 +32,17 @@ export interface Served {
 }
 
 /** What a request says of its model, and of how it wants the answer. */
-export interface ModelRequest {
+interface ModelRequest {
   readonly model?: string | null
   readonly stream?: boolean | null
   readonly keep_alive?: number | null // ms
 }
 
 /** An endpoint: answers a request when its model is in memory. */
-export type Answer<T> = (c: Context<Env<T>>, request: T, served: Served) => Promise<Response>
+type Answer<T> = (c: Context<Env<T>>, request: T, served: Served) => Promise<Response>
 
-export interface AnswerOptions<T> {
-  /** An error as an event, for APIs with event streams: their streams begin before the model is loaded. */
+interface AnswerOptions<T> {
+  /** An error as an event. With it, a stream begins before its model is loaded. */
   readonly onError?: ErrorEvent
   /** An answer that needs no model in memory, or null. */
   readonly withoutModel?: (c: Context<Env<T>>, request: T, id: string) => Response | null
@@ -56,7 +57,7 @@ export const accepting: MiddlewareHandler<Env> = async (c, next) => {
   await next()
 }
 
-/** Takes a permit, or answers 429; ends the request when the steps after this one return, or leaves that to a stream. */
+/** Takes a permit or answers 429; ends the request after the later steps, unless a stream does. */
 export const admit: MiddlewareHandler<Env> = async (c, next) => {
   const active = new ActiveRequest(c.get('server'), c)
   c.set('active', active)
@@ -88,7 +89,7 @@ export function readRequest<T>(
   }
 }
 
-/** Reads the body of a request that computes nothing: it takes no permit, and the memory of its body is freed at once. */
+/** Reads the body of a request that computes nothing, and frees the memory of the body at once. */
 export function readWithoutPermit<T>(schema: z.ZodType<T>): MiddlewareHandler<Env<T>> {
   return async (c, next) => {
     const { bodyLimits, bodyRoom, stopping } = c.get('server')

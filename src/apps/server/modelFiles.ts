@@ -1,6 +1,6 @@
-// The packed files of the served model over HTTP, so that a page can run the model in its own tab. A request names a file
-// of the list that the model's manifest gives; what it says never becomes a path. Files are read in pieces, as fast as the
-// client takes them.
+// The packed files of the served model over HTTP, also by ranges, so that a page can run the model
+// in its own tab. A request names a file of the list in the model's manifest; its text never
+// becomes a path. Files are read in pieces, as fast as the client takes them.
 import { createHash } from 'node:crypto'
 import type { Context } from 'hono'
 import type { ByteSource, Model } from '../../index.js'
@@ -22,7 +22,7 @@ export class ModelFiles {
     private readonly files: ReadonlyMap<string, ModelFile>,
   ) {}
 
-  /** Null for a model without a manifest: nothing says which of its files are finished. */
+  /** Null for a model without a manifest, which lists the files that are complete. */
   static async of(model: Model, modelId: string): Promise<ModelFiles | null> {
     const [metadata, manifest] = await Promise.all([readMetadata(model.folder), model.folder.readText(METADATA_NAME)])
     if (metadata === null || manifest === null) return null
@@ -36,7 +36,10 @@ export class ModelFiles {
     return new ModelFiles(model, modelEntry(modelId, metadata), files)
   }
 
-  /** Answers `/models/<path>`. A client that takes nothing for so long is cut off: it holds a file open. */
+  /**
+   * Answers `/models/<path>`. A client that takes nothing for `readerTimeoutMs` is cut off: it
+   * holds a file open.
+   */
   async respond(c: Context, path: string, readerTimeoutMs?: number): Promise<Response> {
     const prefix = `${siteName(this.entry.name)}/`
     const file = path.startsWith(prefix) ? this.files.get(path.slice(prefix.length)) : undefined
@@ -50,7 +53,7 @@ export class ModelFiles {
       'x-content-type-options': 'nosniff',
     }
     if (matches(c.req.header('if-none-match'), file.etag)) return new Response(null, { status: 304, headers })
-    // A range of a file that has changed since would be put together with bytes of another one.
+    // The client would join a range of a changed file with bytes of the old one.
     const condition = c.req.header('if-range')
     const wanted = condition === undefined || condition === file.etag ? c.req.header('range') : undefined
     const range = byteRange(wanted, file.size)
@@ -77,6 +80,31 @@ function matches(header: string | undefined, etag: string): boolean {
   return tags !== undefined && (tags.includes(etag) || tags.includes('*'))
 }
 
+interface ByteRange {
+  readonly start: number
+  readonly end: number // the byte after the last one
+}
+
+/**
+ * The range of a file that a Range header asks for. Several ranges, other units and nonsense count
+ * as no range at all, as HTTP allows; a range that has no byte of the file is unsatisfiable.
+ */
+export function byteRange(header: string | undefined, size: number): ByteRange | 'whole' | 'unsatisfiable' {
+  const match = /^\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*$/i.exec(header ?? '')
+  if (match === null) return 'whole'
+  const [, first, last] = match
+  if (first === '' && last === '') return 'whole'
+  if (first === '') {
+    const length = Math.min(Number(last), size)
+    return length === 0 ? 'unsatisfiable' : { start: size - length, end: size }
+  }
+  const start = Number(first)
+  if (last !== '' && Number(last) < start) return 'whole'
+  if (start >= size) return 'unsatisfiable'
+  return { start, end: last === '' ? size : Math.min(Number(last) + 1, size) }
+}
+
+/** The bytes from `start` to `end`. `cutOff` drops a client that takes none for too long. */
 export function filePieces(
   source: ByteSource,
   start: number,
@@ -119,28 +147,4 @@ export function filePieces(
     },
     { highWaterMark: 1 },
   )
-}
-
-/**
- * The Range header: one range of bytes of a file. Several ranges, other units and nonsense count as no range at all, as
- * HTTP allows; a range that has no byte of the file is refused.
- */
-export interface ByteRange {
-  readonly start: number
-  readonly end: number // the byte after the last one
-}
-
-export function byteRange(header: string | undefined, size: number): ByteRange | 'whole' | 'unsatisfiable' {
-  const match = /^\s*bytes\s*=\s*(\d*)\s*-\s*(\d*)\s*$/i.exec(header ?? '')
-  if (match === null) return 'whole'
-  const [, first, last] = match
-  if (first === '' && last === '') return 'whole'
-  if (first === '') {
-    const length = Math.min(Number(last), size)
-    return length === 0 ? 'unsatisfiable' : { start: size - length, end: size }
-  }
-  const start = Number(first)
-  if (last !== '' && Number(last) < start) return 'whole'
-  if (start >= size) return 'unsatisfiable'
-  return { start, end: last === '' ? size : Math.min(Number(last) + 1, size) }
 }

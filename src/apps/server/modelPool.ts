@@ -1,7 +1,8 @@
+// The models that a server offers, and which of them are in memory: loaded when a request asks for
+// one, kept while they are leased and for a set time after, unloaded when another needs the memory.
+// Requests are served FIFO: a model that is to be unloaded accepts no new ones, so that each
+// request gets its model. Does not depend on what a model is.
 import { messageOf } from '../../base/errors.js'
-// The models that a server offers, and which of them are in memory: loaded when a request asks for one, kept while they are
-// used and for a while after, unloaded when another needs the room. Requests get their turn in the order in which they
-// came: a model that has to go takes no new ones, so that nobody waits for ever. What a model is, the shelf does not know.
 
 /** A model that can be had. */
 export interface Offer<L extends Loadable> {

@@ -1,5 +1,6 @@
-// A listening server over one opened model or several to be opened: made, stopped, nothing else. Stopping first takes no new work, then lets
-// answers finish for a while, then cancels them.
+// A listening server over one opened model, or several that are opened on request: its parts, its
+// start and its stop. A stop first refuses new requests, then waits for answers, then cancels them.
+// A connection is closed only when the body that its client sends has been read (lingering close).
 import { setMaxListeners } from 'node:events'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { createAdaptorServer } from '@hono/node-server'
@@ -183,8 +184,8 @@ export async function serve(models: Model | readonly ModelOffer[], asked: ServeO
   }
 }
 
-function sessionOptions({ store, parallel, onLog, onWarning }: ServeOptions): SessionOptions {
-  return { store, maxSequences: parallel ?? 8, onLog, onWarning }
+function ofLines(tell: ((line: string) => void) | undefined): ((line: string) => void) | undefined {
+  return tell && (line => tell(logLine(line)))
 }
 
 function openShelf(models: Model | readonly ModelOffer[], options: ServeOptions): TotalledShelf {
@@ -196,7 +197,11 @@ function openShelf(models: Model | readonly ModelOffer[], options: ServeOptions)
   })
 }
 
-/** A shelf that remembers what models did that it has unloaded. */
+function sessionOptions({ store, parallel, onLog, onWarning }: ServeOptions): SessionOptions {
+  return { store, maxSequences: parallel ?? 8, onLog, onWarning }
+}
+
+/** A model pool whose totals include models that were unloaded. */
 class TotalledShelf extends ModelShelf<LoadedModel> {
   readonly totals: ShelfTotals
 
@@ -214,24 +219,33 @@ class TotalledShelf extends ModelShelf<LoadedModel> {
   }
 }
 
-async function pause(ms: number): Promise<void> {
-  await new Promise(resolve => setTimeout(resolve, ms))
-}
-
-/** One line for what has a name, all there is for what has none. */
+/** One line for a named error, the stack for others. */
 function describe(error: unknown): string {
   if (error instanceof MoefluxError) return logLine(`error: ${error.code}: ${error.message}`)
   return logLines(error instanceof Error ? (error.stack ?? error.message) : String(error))
 }
 
-function ofLines(tell: ((line: string) => void) | undefined): ((line: string) => void) | undefined {
-  return tell && (line => tell(logLine(line)))
+/**
+ * Closes a connection when both the answer and the body have ended, for clients that ask for a
+ * close after the answer. Node closes it after the answer; if that came early (429, 413), a reset
+ * refuses the rest of the body, and the client loses the answer before it has read it. The time for
+ * a request to arrive limits how long this takes.
+ */
+function closeAfterBodies(server: Server): void {
+  server.prependListener('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (outgoing.shouldKeepAlive || !hasBody(incoming)) return
+    outgoing.shouldKeepAlive = true // keeps Node from closing it; endIfDone does
+    const { socket } = incoming
+    const endIfDone = () => {
+      if (incoming.readableEnded && outgoing.writableFinished) socket.end()
+    }
+    incoming.once('end', endIfDone)
+    outgoing.once('finish', endIfDone)
+  })
 }
 
-export class ListenError extends MoefluxError {
-  constructor(host: string, port: number, detail: string) {
-    super('LISTEN_FAILED', `cannot listen on ${host}:${port}: ${detail}`)
-  }
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
 }
 
 async function listen(server: Server, host: string, port: number): Promise<number> {
@@ -247,25 +261,12 @@ async function listen(server: Server, host: string, port: number): Promise<numbe
   })
 }
 
-/**
- * Clients that want the connection closed after the answer, and get it while they still send their body (a full house, a
- * body past the limit): Node closes at once, what they send after that is refused by a reset, and the reset takes the
- * answer away from them before they have read it. So the connection is closed when both are through, the answer and the
- * body. How long that may take is limited by the time for a request to arrive.
- */
-function closeAfterBodies(server: Server): void {
-  server.prependListener('request', (incoming: IncomingMessage, outgoing: ServerResponse) => {
-    if (outgoing.shouldKeepAlive || !hasBody(incoming)) return
-    outgoing.shouldKeepAlive = true // to Node; the client gets its end of the connection below
-    const { socket } = incoming
-    const endIfThrough = () => {
-      if (incoming.readableEnded && outgoing.writableFinished) socket.end()
-    }
-    incoming.once('end', endIfThrough)
-    outgoing.once('finish', endIfThrough)
-  })
+export class ListenError extends MoefluxError {
+  constructor(host: string, port: number, detail: string) {
+    super('LISTEN_FAILED', `cannot listen on ${host}:${port}: ${detail}`)
+  }
 }
 
-function hasBody({ headers }: IncomingMessage): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+async function pause(ms: number): Promise<void> {
+  await new Promise(resolve => setTimeout(resolve, ms))
 }

@@ -14,40 +14,42 @@ import type { BodyLimits } from './requestBody.js'
 
 export interface ServerContext {
   readonly shelf: ModelShelf<LoadedModel>
-  /** The one that the server was started with, which answers to any name that is no other's; null where it had several. */
+  /**
+   * The model of a server that was started with one: it answers to any other name. Null: several.
+   */
   readonly onlyModel: string | null
   readonly startedAt: number // seconds
   readonly hubDesk: HubDesk
   readonly admission: Admission
   readonly metrics: Metrics
   readonly storedResponses: ResponseStore
-  /** Of the only model. */
+  /** Of the only model. Null: there are several, or it has no manifest. */
   readonly modelFiles: ModelFiles | null
   /** Requests with another key share no states. */
   readonly scopeByKey: boolean
-  /** Who looks at the engine now. */
+  /** Of clients that watch the engine. */
   readonly watchers: Set<AbortController>
   readonly bodyLimits: BodyLimits
   readonly bodyRoom: BodyRoom
   readonly streamLimits: StreamLimits
-  /** Longest time that one answer may take. */
+  /** Of one answer. */
   readonly requestTimeoutMs: number
-  /** What the operator should know of an error that is the server's own fault. */
+  /** Reports an error that is the server's own fault to the operator. */
   readonly onError: (error: unknown) => void
   readonly images: ImageHandling
-  /** What it may want to know besides. */
+  /** Reports anything else that the operator may want to know. */
   readonly onNotice: (line: string) => void
-  /** The server is about to stop, and should get no more requests. */
+  /** Whether the server is about to stop, and should get no more requests. */
   draining(): boolean
-  /** It takes none any more. */
+  /** Whether it refuses requests. */
   refusing(): boolean
-  /** Aborted, with what clients are told, when the server stops waiting for answers. */
+  /** Aborts, with the error that clients get, when the server stops waiting for answers. */
   readonly stopping: AbortSignal
 }
 
 /**
- * Which model a request means. Any name is answered by an only model, as local servers do; where there are several, one that
- * is not among them is an error, and none means the first.
+ * The id of the model that a request means. An only model answers to any name, as in local servers.
+ * Of several, no name means the first, and an unknown one is an error.
  */
 export function chooseModel({ shelf, onlyModel }: ServerContext, name: string | null | undefined): string {
   if (name === '') throw new ApiError('invalid_request', 'model: want a name', { param: 'model' })

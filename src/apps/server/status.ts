@@ -1,14 +1,18 @@
-// What balancers and orchestrators ask: whether the process is alive, and whether it should get requests now.
+// What the server reports of itself: to balancers and orchestrators, whether the process is alive
+// and should get requests now; to clients, the models that it offers.
 import { withoutFolders } from './apiError.js'
 import type { ServerContext } from './serverContext.js'
 
-interface Told {
+interface Status {
   readonly status: 200 | 503
   readonly body: object
 }
 
-/** Alive. A model that cannot compute any more, and that nothing will load again, is not. */
-export function health({ shelf, onlyModel, draining }: ServerContext): Told {
+/**
+ * GET /health. A process whose only model cannot compute any more is not alive: nothing will load
+ * the model again.
+ */
+export function health({ shelf, onlyModel, draining }: ServerContext): Status {
   const failure = onlyModel === null ? null : shelf.latest?.loaded.model.failure
   const named = onlyModel === null ? { models: shelf.list.map(({ offer }) => offer.id) } : { model: onlyModel }
   if (failure) {
@@ -18,8 +22,10 @@ export function health({ shelf, onlyModel, draining }: ServerContext): Told {
   return { status: 200, body: { status: draining() ? 'stopping' : 'ok', ...named } }
 }
 
-/** Ready: all models that always are in memory are there and well, and the server is not about to stop. */
-export function readiness({ shelf, draining }: ServerContext): Told {
+/**
+ * GET /ready: all pinned models are loaded and can compute, and the server is not about to stop.
+ */
+export function readiness({ shelf, draining }: ServerContext): Status {
   const pinned = shelf.list.filter(({ offer }) => offer.isPinned)
   if (draining()) return { status: 503, body: { status: 'draining' } }
   if (pinned.some(({ loaded }) => loaded?.model.failure)) return { status: 503, body: { status: 'failed' } }
@@ -27,14 +33,14 @@ export function readiness({ shelf, draining }: ServerContext): Told {
   return { status: 200, body: { status: 'ready' } }
 }
 
-/** GET /v1/models in the shape of either API: every model that is offered, with its context and where it is now. */
+/** GET /v1/models in the shape of either API: all models that are offered. */
 export function modelList(server: ServerContext, anthropic: boolean): object {
   const ids = server.shelf.list.map(({ offer }) => offer.id)
   const data = ids.map(id => modelBody(server, id, anthropic))
   return anthropic ? { data, has_more: false, first_id: ids[0], last_id: ids.at(-1) } : { object: 'list', data }
 }
 
-/** Null where there is no such model. */
+/** A model with its context length and whether it is loaded; null if it is not offered. */
 export function modelBody({ shelf, startedAt }: ServerContext, id: string, anthropic: boolean): object | null {
   const found = shelf.list.find(({ offer }) => offer.id === id)
   if (found === undefined) return null

@@ -1,4 +1,5 @@
-// An answer that is streamed: as events, or as lines of JSON. The stream ends its request when its last message is read.
+// An answer that is streamed: as events, or as lines of JSON. The stream ends its request when its
+// last message is read.
 import type { Context } from 'hono'
 import { reportingFaults } from './apiError.js'
 import {

@@ -1,5 +1,6 @@
-// No permit, body memory, lease, timer or listener of a request is left, however it ends, and the next one is answered. The
-// model waits or fails at a named position, so that nothing depends on how long anything takes.
+// No permit, body memory, lease, timer or listener of a request is left, however it ends, and the
+// next one is answered. The model waits or fails at a named position, so that nothing depends on
+// how long anything takes.
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { Socket } from 'node:net'
 import { describe, expect, onTestFinished, test, vi } from 'vitest'
@@ -37,7 +38,10 @@ const WHOLE: Record<string, object> = {
 const BODIES: Record<string, object> = { ...STREAMING, ...WHOLE }
 const PATHS = Object.keys(BODIES)
 
-/** Where a request waits or fails: while its model is loaded, before it gets the lease, at its prompt, after tokens. */
+/**
+ * Where a request waits or fails: while its model is loaded, before it gets the lease, at its
+ * prompt, after tokens.
+ */
 type Position = 'load' | 'lease' | 'prompt' | 'answer'
 
 /** A server with the models `first` and `other`, and what its requests hold. */

@@ -1,5 +1,6 @@
-// Counts what the requests of a server in this process hold: permits and body memory by its metrics; leases, timers and
-// listeners by replacing what takes and returns them. For tests that have a process to themselves.
+// Counts what the requests of a server in this process hold: permits and body memory by its
+// metrics; leases, timers and listeners by replacing what takes and returns them. For tests that
+// have a process to themselves.
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { getEventListeners } from 'node:events'
 import type { Socket } from 'node:net'
@@ -23,7 +24,10 @@ export interface RequestLedger {
   fire(delayMs: number): void
 }
 
-/** Runs `start`, which starts a server, and counts until the test ends. Timers of the delays `ignoredMs` do not count. */
+/**
+ * Runs `start`, which starts a server, and counts until the test ends. Timers of the delays
+ * `ignoredMs` do not count.
+ */
 export async function withLedger<T>(
   ignoredMs: readonly number[],
   start: () => Promise<T>,

@@ -14,6 +14,8 @@ import { eventAnswer } from '../streamAnswer.js'
 import { asksForCaching, promptOptions } from './prompt.js'
 import type { CountRequest, MessagesRequest } from './schemas.js'
 
+const INPUT_LIMITS = { maxDepth: 200, maxValues: 2 ** 17 } // of a call
+
 interface Head {
   readonly id: string
   readonly model: string
@@ -53,29 +55,6 @@ export async function countTokens(
   const { server, active } = c.var
   const options = { ...promptOptions(request, server), cacheScope: active.scope, signal: active.signal }
   return c.json({ input_tokens: await session.countTokens(options) })
-}
-
-/** Tokens written to the cache are told apart only where the request asked for caching. */
-function usageBody(usage: Usage, caching: boolean) {
-  const written = caching ? usage.cacheWrittenTokens : 0
-  return {
-    input_tokens: usage.newTokens - written,
-    cache_creation_input_tokens: written,
-    cache_read_input_tokens: usage.cachedTokens,
-    output_tokens: usage.answerTokens,
-    service_tier: 'standard',
-  }
-}
-
-function stopReason(reason: EndReason, stopSequence: string | null): string {
-  if (reason === 'tool_calls') return 'tool_use'
-  if (reason === 'length') return 'max_tokens'
-  return stopSequence === null ? 'end_turn' : 'stop_sequence'
-}
-
-/** Clients send thinking back with its signature; here it says nothing beyond which thinking it was. */
-function signature(thinking: string): string {
-  return createHash('sha256').update(thinking).digest('base64')
 }
 
 type Block =
@@ -186,6 +165,57 @@ async function* streamEvents(events: AsyncIterable<SessionEvent>, head: Head): A
   }
 }
 
+/**
+ * The parts of a call's input that are sent while it is written. Clients read them as growing JSON
+ * and fail at what cannot become JSON: from there on nothing is sent.
+ */
+class InputDeltas {
+  private readonly reader = new JsonReader(INPUT_LIMITS)
+  private sent = 0 // characters
+  private isBroken = false
+
+  /** The part of the text that may be sent. */
+  push(text: string): string {
+    if (this.isBroken) return ''
+    try {
+      this.reader.push(text)
+    } catch {
+      this.isBroken = true
+      return ''
+    }
+    this.sent += text.length
+    return text
+  }
+
+  /** The part of the whole input that was not sent. */
+  rest(whole: string): string {
+    return whole.slice(this.sent)
+  }
+}
+
+/** Tokens written to the cache count apart only if the request asked for caching. */
+function usageBody(usage: Usage, caching: boolean) {
+  const written = caching ? usage.cacheWrittenTokens : 0
+  return {
+    input_tokens: usage.newTokens - written,
+    cache_creation_input_tokens: written,
+    cache_read_input_tokens: usage.cachedTokens,
+    output_tokens: usage.answerTokens,
+    service_tier: 'standard',
+  }
+}
+
+function stopReason(reason: EndReason, stopSequence: string | null): string {
+  if (reason === 'tool_calls') return 'tool_use'
+  if (reason === 'length') return 'max_tokens'
+  return stopSequence === null ? 'end_turn' : 'stop_sequence'
+}
+
+/** Clients return thinking with its signature; this one only identifies the text. */
+function signature(thinking: string): string {
+  return createHash('sha256').update(thinking).digest('base64')
+}
+
 const TYPES: Record<ApiErrorKind, string> = {
   invalid_request: 'invalid_request_error',
   authentication: 'authentication_error',
@@ -203,7 +233,7 @@ export function errorBody(error: ApiError, requestId?: string) {
   const message = shortMessage(anthropicMessage ?? error.message)
   return {
     type: 'error',
-    // This API has no codes: one is added where the fault is the server's, for those who look after it.
+    // The API has no codes: one is added to faults of the server, for its operator.
     error: { type: TYPES[error.kind], message, ...(error.kind === 'server' && code && { code }) },
     ...(requestId !== undefined && { request_id: requestId }),
   }
@@ -211,34 +241,4 @@ export function errorBody(error: ApiError, requestId?: string) {
 
 export function errorEvent(error: unknown): ServerSentEvent | null {
   return isAbort(error) ? null : { event: 'error', data: JSON.stringify(errorBody(toApiError(error))) }
-}
-
-/**
- * What is told of a call's input while it is written. Clients of this API read the pieces as JSON that goes on, and break at what
- * cannot become any: from there on nothing is told until the call is whole, which it will not be.
- */
-const LIMITS = { maxDepth: 200, maxValues: 2 ** 17 }
-
-class InputDeltas {
-  private readonly reader = new JsonReader(LIMITS)
-  private told = 0 // characters
-  private isBroken = false
-
-  /** The part of the text that can be told. */
-  push(text: string): string {
-    if (this.isBroken) return ''
-    try {
-      this.reader.push(text)
-    } catch {
-      this.isBroken = true
-      return ''
-    }
-    this.told += text.length
-    return text
-  }
-
-  /** What was not told of the whole. */
-  rest(whole: string): string {
-    return whole.slice(this.told)
-  }
 }

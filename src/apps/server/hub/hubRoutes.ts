@@ -1,4 +1,5 @@
-// POST /hub/load, /hub/pull, /hub/stop and /hub/forecast: each takes the name of a model and reports what it did.
+// POST /hub/load, /hub/pull, /hub/stop and /hub/forecast: each takes the name of a model and
+// reports what it did.
 import type { Context } from 'hono'
 import { z } from 'zod'
 import type { Env } from '../middleware.js'

@@ -74,7 +74,10 @@ function asksNothing({ messages }: ChatRequest): boolean {
   return messages == null || messages.length === 0
 }
 
-/** Unloads a model that nothing is asked of and that is to be kept for no time. Null: it is to be kept, or is pinned. */
+/**
+ * Unloads a model that nothing is asked of and that is to be kept for no time. Null: it is to be
+ * kept, or is pinned.
+ */
 function unloadAnswer<T extends AnswerFields>(
   c: Context<Env<T>>,
   { model, keep_alive }: T,

@@ -1,5 +1,6 @@
-// POST /api/pull: downloads a model as ollama does, and reports its progress in lines. A client that leaves stops the
-// download that it began; what was downloaded is kept, and the next pull resumes it.
+// POST /api/pull: downloads a model as ollama does, and reports its progress in lines. A client
+// that leaves stops the download that it began; what was downloaded is kept, and the next pull
+// resumes it.
 import type { Context } from 'hono'
 import { messageOf } from '../../../base/errors.js'
 import { ApiError } from '../apiError.js'

@@ -105,13 +105,13 @@ export type ShowRequest = z.infer<typeof showRequest>
 export type PullRequest = z.infer<typeof pullRequest>
 export type AnswerFields = Pick<ChatRequest, 'model' | 'format' | 'think' | 'keep_alive' | 'options'>
 
-// How long a model stays in memory after a request, as ollama's clients say it: seconds, or a time like '5m' or '1h30m'. Below zero
-// means for ever.
-
-/** Milliseconds; null where it is no such time. */
+/**
+ * How long a model is kept after a request, in milliseconds, from seconds or a time like '5m' or
+ * '1h30m'; null: neither.
+ */
 export function keepAliveMs(time: number | string): number | null {
   const ms = typeof time === 'number' ? time * 1000 : signedMs(time.trim())
-  return ms !== null && ms < 0 ? Number.POSITIVE_INFINITY : ms
+  return ms !== null && ms < 0 ? Number.POSITIVE_INFINITY : ms // below zero: without end
 }
 
 function signedMs(time: string): number | null {

@@ -1,4 +1,5 @@
-// POST /v1/chat/completions. One session answer per choice; `n` of them run beside each other over the same prompt.
+// POST /v1/chat/completions. Each of `n` choices is an answer of the session; they run at once over
+// the same prompt.
 import type { Context } from 'hono'
 import type {
   ChatMessage,
@@ -70,12 +71,15 @@ function chatOptions(request: ChatRequest, model: Model, images: ImageHandling):
     thinking: thinkingOption(request),
     thinkingBudget: request.thinking_budget ?? undefined,
     templateVariables: request.chat_template_kwargs ?? undefined,
-    ...(request.continue_final_message ? goingOn(messages) : { messages }),
+    ...(request.continue_final_message ? continuationOptions(messages) : { messages }),
   }
 }
 
-/** The last message is the beginning of the answer. One without a thought goes on without thinking. */
-function goingOn(messages: readonly ChatMessage[]): BegunAnswer & Pick<ChatOptions, 'thinking'> {
+/**
+ * The last message is the prefix of the answer. If it has no thinking, the answer continues without
+ * thinking.
+ */
+function continuationOptions(messages: readonly ChatMessage[]): BegunAnswer & Pick<ChatOptions, 'thinking'> {
   const begun = begunAnswer(messages)
   const { content } = messages.at(-1) ?? {}
   const isText = (part: ContentPart) => typeof part.text === 'string'
@@ -119,16 +123,6 @@ async function wholeAnswer(streams: readonly AsyncIterable<SessionEvent>[], requ
   }
 }
 
-function toolCallBody(call: { id: string; name: string; arguments: string }) {
-  return { id: call.id, type: 'function', function: { name: call.name, arguments: call.arguments } }
-}
-
-/** What an event adds to a call of a streamed answer; null: nothing. */
-function callDelta(event: ToolCallEvent, index: number): object | null {
-  if (event.type === 'toolCallStart') return { index, ...toolCallBody({ ...event, arguments: '' }) }
-  return event.type === 'toolCallDelta' ? { index, function: { arguments: event.arguments } } : null
-}
-
 async function* streamChunks(
   streams: readonly AsyncIterable<SessionEvent | PromptProgress>[],
   request: ChatRequest,
@@ -168,7 +162,7 @@ async function* streamChunks(
       yield chunk([choice(index, { reasoning_content: event.text }, null, event.logprobs)])
     } else if (event.type === 'end') yield chunk([choice(index, {}, event.reason)])
     else {
-      // A call that is dropped is not taken back: there is no way to say so. It stays without an end.
+      // A dropped call is left without an end: the API has no way to withdraw it.
       const call = callDelta(event, event.type === 'toolCallStart' ? calls[index]++ : calls[index] - 1)
       if (call !== null) yield chunk([choice(index, { tool_calls: [call] }, null, event.logprobs)])
     }
@@ -178,15 +172,25 @@ async function* streamChunks(
   yield { data: '[DONE]' }
 }
 
-// What `return_progress` adds to a streamed answer, as llama-server calls it: how far the prompt has been read, and what the
-// answer took.
+/** What an event adds to a call of a streamed answer; null: nothing. */
+function callDelta(event: ToolCallEvent, index: number): object | null {
+  if (event.type === 'toolCallStart') return { index, ...toolCallBody({ ...event, arguments: '' }) }
+  return event.type === 'toolCallDelta' ? { index, function: { arguments: event.arguments } } : null
+}
 
-/** Of all tokens, those of the cache count as read. */
-export function progressBody({ done, total, cached, ms }: PromptProgress): object {
+function toolCallBody(call: { id: string; name: string; arguments: string }) {
+  return { id: call.id, type: 'function', function: { name: call.name, arguments: call.arguments } }
+}
+
+/**
+ * How far the prompt has been read, in llama-server's words for `return_progress`. Cached tokens
+ * count as read.
+ */
+function progressBody({ done, total, cached, ms }: PromptProgress): object {
   return { total: total + cached, cache: cached, processed: done + cached, time_ms: Math.round(ms) }
 }
 
-/** What an answer took by the server's own clock. */
+/** What an answer took by the server's clock, in llama-server's words. */
 function timingsBody(usage: Usage): object {
   return {
     cache_n: usage.cachedTokens,
