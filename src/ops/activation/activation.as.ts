@@ -1,4 +1,4 @@
-// The activation between an expert's gate and up, and its down product.
+// Activations between an expert's gate and up, and its down product; biases, residuals and gates.
 import { sigmoid4, silu4, loadFloats4, loadFloatsTail } from '../assembly/simd.as'
 
 export function siluMul(
@@ -42,9 +42,7 @@ export function clampedSwiglu(
   }
 }
 
-// Biases of products.
-
-/** Rows that the products have written, so ranges may end anywhere. */
+/** Adds a bias to rows that products have written, so ranges may end anywhere. */
 export function addBias(
   out: usize, outStride: usize, outIndex: usize, bias: usize, type: i32, tokens: i32, begin: i32, end: i32,
 ): void {

@@ -1,4 +1,4 @@
-// The scalar functions that several kernels share.
+// Scalar functions that several kernels share; and biases, gates and activations after products.
 import type { Activation } from '../../model/layers.js'
 
 export function sigmoid(x: number): number {

@@ -171,12 +171,14 @@ export function loadFloatsTail(address: usize, count: i32, half: bool): v128 {
   return half ? halfToFloat4(raw) : i32x4.shl(raw, 16)
 }
 
-// Constants that stay in a register. V8 makes a vector that it knows anew wherever it is used, with three instructions, since its
-// version 13 (Node 24): one that depends on a variable it makes once. Nobody writes the variable; it is exported, so that no
-// compiler can know that.
+/**
+ * Zero; exported and never written, so that no compiler can know it. Since version 13 (Node 24) V8
+ * makes a constant vector anew at each use, with three instructions; one that depends on a variable
+ * it makes once.
+ */
 export let nothing: i32 = 0
 
-/** The same value, made where this is called. Outside of the loop that uses it, that is. */
+/** A constant that stays in a register. Call it outside the loop that uses it. */
 // @ts-ignore: decorator
 @inline
 export function kept(constant: v128): v128 {

@@ -2,7 +2,7 @@
 // first.
 import { silu } from '../activation/reference.js'
 
-export interface ConvResult {
+interface ConvResult {
   readonly out: Float32Array // [tokens, channels]
   readonly state: Float32Array // [3, channels], after the last token
 }

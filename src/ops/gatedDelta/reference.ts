@@ -1,15 +1,15 @@
-// The gated delta rule, token by token. With the state S[valueDim][keyDim] of a value head:
+// The gated delta rule, token by token, and its gates. State of a value head: S[valueDim][keyDim].
 //   S *= decay;  mem[v] = Σk S[v][k]·k[k];  d[v] = (v[v] - mem[v])·beta;  S[v][k] += d[v]·k[k];  o[v] = Σk S[v][k]·q[k]
 import { sigmoid, softplus } from '../activation/reference.js'
 
-export interface GatedDeltaShape {
+interface GatedDeltaShape {
   readonly keyHeads: number
   readonly valueHeads: number
   readonly keyDim: number
   readonly valueDim: number
 }
 
-export interface GatedDeltaInput {
+interface GatedDeltaInput {
   readonly q: Float32Array // [tokens, keyHeads, keyDim], normed and scaled
   readonly k: Float32Array // [tokens, keyHeads, keyDim], normed
   readonly v: Float32Array // [tokens, valueHeads, valueDim]
@@ -48,13 +48,15 @@ export function gatedDelta(input: GatedDeltaInput, state: Float32Array, shape: G
   return out
 }
 
-/** The two numbers per value head that steer the delta rule: how much of the state stays, how much of the new goes in. */
 interface DeltaGates {
   readonly decay: Float32Array // [tokens, valueHeads], exp(-exp(A_log) * softplus(a + dt_bias))
   readonly beta: Float32Array // [tokens, valueHeads], sigmoid(b)
 }
 
-/** a and b [tokens, valueHeads], aLog and dtBias [valueHeads] */
+/**
+ * Two numbers per value head: how much of the state stays, how much of the new is added.
+ * a and b [tokens, valueHeads], aLog and dtBias [valueHeads]
+ */
 export function deltaGates(a: Float32Array, b: Float32Array, aLog: Float32Array, dtBias: Float32Array): DeltaGates {
   const heads = aLog.length
   const decay = a.map((value, i) => Math.exp(-Math.exp(aLog[i % heads]) * softplus(value + dtBias[i % heads])))

@@ -1,10 +1,13 @@
-// What kernels of weights in blocks (model/blockFormats.ts) share: the formats as type parameters, and the layout of
-// activation records. A unit is 128 columns. A record is, unit by unit, int8 [128] in the order in which codes come out of
-// their bytes, float [128 / group] scale and float [128 / group] sum; the last unit is padded with zeros. Sums are already
-// multiplied by what takes minima away (-1) or shifts codes (-offset). For MXFP4 and Q6_K a sum is two int16 (prepareInput.as.ts).
+// What kernels of weights in blocks (model/blockFormats.ts) share: the formats as type parameters,
+// scales as floats, and the layout of activation records. A unit is 128 columns. A record is, unit
+// by unit, int8 [128] in the order in which codes come out of their bytes, float [128 / group]
+// scale and float [128 / group] sum; the last unit is padded with zeros. Sums are already
+// multiplied by what takes minima away (-1) or shifts codes (-offset). For MXFP4 and Q6_K a sum is
+// two int16 (prepareInput.as.ts).
 //
-// Type parameters. C, the codes: u8, u16, u32 are 2, 4 and 8 bits (below 64), i16 is 4 bits by MXFP4's book, i32 by IQ4's. G, the
-// group: 16 · sizeof<G>. S, the scales: products with minima (u8) or without (i8), halves (u16), E8M0 (u32).
+// Type parameters. C, the codes: u8, u16, u32 are 2, 4 and 8 bits (below 64), i16 is 4 bits by
+// MXFP4's book, i32 by IQ4's. G, the group: 16 · sizeof<G>. S, the scales: products with minima
+// (u8) or without (i8), halves (u16), E8M0 (u32).
 import { loadFloats4 } from '../assembly/simd.as'
 import { TILE_ACCUMULATORS } from './layout.as'
 
@@ -111,8 +114,6 @@ export function lookUp(book: v128, indices: v128): v128 {
   return i8x16.swizzle(book, indices)
 }
 
-// A row's scales and minima of weights in blocks as floats, one for each group.
-
 /** Bytes of the floats of one kind: scales, or minima. */
 // @ts-ignore: decorator
 @inline
@@ -120,7 +121,7 @@ export function widenedBytes<G>(cols: i32): usize {
   return <usize>((cols + 127) >> 7) * (512 / (16 * sizeof<G>()))
 }
 
-/** A row's scales as floats, then (a row of floats further on) its minima. */
+/** A row's scales as floats, one for each group, then (a row of floats further on) its minima. */
 export function widenScales<S, G>(s: usize, span: i32, cols: i32, to: usize, scratch: usize): void {
   const minima = widenedBytes<G>(cols)
   if (sizeof<S>() == 1) {

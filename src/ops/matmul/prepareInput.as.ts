@@ -1,5 +1,6 @@
-// Turns input vectors into the form that quantized matrix products take: in the order in which weights come out of their
-// packed words, with what a group needs once per vector (its scale, its sum). Layout of a record: layout.as.ts.
+// Turns input vectors into the form that quantized matrix products take: in the order in which
+// weights come out of their packed words, with what a group needs once per vector (its scale, its
+// sum). Layouts of records: layout.as.ts; for weights in blocks: blocks.as.ts.
 import { kept } from '../assembly/simd.as'
 import { isPaired, PAIR_BYTES, sumsOffset, unitColumns, unitStride } from './layout.as'
 import { recordUnit, UNIT } from './blocks.as'
@@ -174,7 +175,7 @@ export function prepareExact(
   }
 }
 
-/** Activation records for weights in blocks (layout: blocks.as.ts): int8 with a scale for each group of the weights. */
+/** Records for weights in blocks: int8 with a scale for each group of the weights. */
 export function prepareBlocks(
   out: usize, outStride: usize, x: usize, xStride: usize,
   cols: i32, bits: i32, group: i32, factor: f32, isLanes: bool, tokenBegin: i32, tokenEnd: i32,

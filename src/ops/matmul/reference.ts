@@ -86,7 +86,7 @@ function scaleProducts(
 }
 
 /** Σ x over each group of `group` elements. */
-export function groupSums(x: Float32Array, group: number): Float64Array {
+function groupSums(x: Float32Array, group: number): Float64Array {
   const sums = new Float64Array(x.length / group)
   for (let i = 0; i < x.length; i++) sums[Math.floor(i / group)] += x[i]
   return sums

@@ -1,4 +1,4 @@
-// A feed-forward block (a routed expert, the shared one, a dense layer's): down(act(gate(x), up(x))).
+// A feed-forward block (expert), and the sum of those that a token was routed to (combine).
 import type { Activation } from '../../model/layers.js'
 import { addBias, swiGlu } from '../activation/reference.js'
 import { matVec } from '../matmul/reference.js'
@@ -13,7 +13,10 @@ export interface ExpertWeights {
   readonly downBias?: Float32Array | null // [hidden]
 }
 
-/** x [tokens, hidden] -> [tokens, hidden] */
+/**
+ * A routed expert, the shared one, or a dense layer's: down(act(gate(x), up(x))).
+ * x [tokens, hidden] -> [tokens, hidden]
+ */
 export function expert(weights: ExpertWeights, x: Float32Array, activation?: Activation): Float32Array {
   const gate = addBias(matVec(weights.gate, x), weights.gateBias ?? null)
   const up = addBias(matVec(weights.up, x), weights.upBias ?? null)
@@ -21,7 +24,7 @@ export function expert(weights: ExpertWeights, x: Float32Array, activation?: Act
 }
 
 /**
- * The MoE block's output: Σ w_e·expert_e(x) in the router's order, plus the shared expert where there is one.
+ * The MoE block's output: Σ w_e·expert_e(x) in the router's order, plus the shared expert, if any.
  * routed [tokens, K, hidden], weights [tokens, K], shared [tokens, hidden], sharedGate [tokens] -> [tokens, hidden].
  * Without a gate the shared expert counts once.
  */

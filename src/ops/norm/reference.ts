@@ -1,7 +1,7 @@
-// rms(x, w) = x * rsqrt(mean(x²) + eps) * w, row by row. Rows are tokens, or the heads of tokens.
+// Norms of rows, which are tokens or heads of tokens.
 import { silu } from '../activation/reference.js'
 
-/** x [rows, size], weight [size] -> [rows, size] */
+/** rms(x, w) = x * rsqrt(mean(x²) + eps) * w. x [rows, size], weight [size] -> [rows, size] */
 export function rmsNorm(x: Float32Array, weight: Float32Array, eps: number): Float32Array {
   const size = weight.length
   const out = new Float32Array(x.length)
@@ -15,7 +15,7 @@ export function rmsNorm(x: Float32Array, weight: Float32Array, eps: number): Flo
 }
 
 /**
- * x * rsqrt(sum(x²) + 1e-6) * scale, row by row: query and key of the delta net. Rows are the key heads of tokens.
+ * x * rsqrt(sum(x²) + 1e-6) * scale: query and key of the delta net, whose rows are key heads.
  * x [rows, size] -> [rows, size]
  */
 export function l2Norm(x: Float32Array, size: number, scale = 1): Float32Array {
@@ -29,7 +29,10 @@ export function l2Norm(x: Float32Array, size: number, scale = 1): Float32Array {
   return out
 }
 
-/** The delta net's output norm: rms(o, w) * silu(z), row by row: the value heads of tokens. o and z [rows, size], weight [size] -> [rows, size] */
+/**
+ * The delta net's output norm: rms(o, w) * silu(z). Rows are the value heads of tokens.
+ * o and z [rows, size], weight [size] -> [rows, size]
+ */
 export function rmsNormGated(o: Float32Array, z: Float32Array, weight: Float32Array, eps: number): Float32Array {
   const out = rmsNorm(o, weight, eps)
   for (let i = 0; i < out.length; i++) out[i] *= silu(z[i])

@@ -4,7 +4,7 @@ import { areFinite } from '../../model/floats.js'
 import { type RouterShape, SOFTMAX_ROUTER } from '../../model/layers.js'
 import { sigmoid } from '../activation/reference.js'
 
-export interface Routing {
+interface Routing {
   readonly indices: Int32Array // [tokens, K], highest weight first
   readonly weights: Float32Array // [tokens, K]
 }
