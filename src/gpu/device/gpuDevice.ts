@@ -1,5 +1,6 @@
-// Finding an adapter and opening a device on it: the same for Dawn in Node and for browsers. Says what was found (for
-// `doctor` and for `auto`), asks for the limits and features that help, and works with the WebGPU defaults.
+// Finds an adapter and opens a device on it, the same for Dawn in Node and for browsers. Describes
+// the adapter (for `doctor` and `auto`), and requests the limits and features that kernels can use;
+// works with the WebGPU defaults too.
 import { BackendUnavailableError, DeviceLostError, messageOf } from '../../base/errors.js'
 import type { SubgroupSizes } from './gpuContext.js'
 
@@ -53,22 +54,19 @@ export interface GpuDevice {
   close(): void
 }
 
-/** What `auto` and `doctor` want to know, without opening a device; null with the reason where there is no adapter. */
-export async function describeAdapter(): Promise<AdapterDescription | { reason: string }> {
-  const found = await findAdapter()
-  return 'reason' in found ? found : describe(found.gpu, found.adapter)
-}
-
-/** Whether `auto` should take the GPU, and why or why not in a few words. */
+/**
+ * Whether `auto` should take the GPU, and why in a few words. Opens no device; null: no adapter.
+ */
 export async function probeAdapters(): Promise<{
   usable: boolean
   reason: string
   adapter: AdapterDescription | null
 }> {
-  const found = await describeAdapter()
+  const found = await findAdapter()
   if ('reason' in found) return { usable: false, reason: found.reason, adapter: null }
-  if (found.software) return { usable: false, reason: `${found.name} is a software adapter`, adapter: found }
-  return { usable: true, reason: `${found.name} is a GPU`, adapter: found }
+  const adapter = describe(found.gpu, found.adapter)
+  if (adapter.software) return { usable: false, reason: `${adapter.name} is a software adapter`, adapter }
+  return { usable: true, reason: `${adapter.name} is a GPU`, adapter }
 }
 
 /** What kernels make use of beyond what WebGPU promises. */
@@ -229,9 +227,9 @@ function describe(gpu: GPU, adapter: GPUAdapter): AdapterDescription {
 }
 
 /**
- * Whether a GPU has memory of its own. WebGPU does not say, so names must do. A GPU that shares the machine's memory and is
- * taken for one of its own would be allocated until everything else on the machine suffers; the other mistake costs
- * some room. So only what is surely a card counts as one.
+ * Whether a GPU has memory of its own, by its names: WebGPU does not say. Only what is surely a
+ * card counts as one: on a GPU that shares the machine's memory, taking all of it would starve
+ * everything else; the other mistake costs some room.
  */
 export function hasOwnMemory(
   info: Pick<GPUAdapterInfo, 'vendor' | 'architecture' | 'device' | 'description'>,
