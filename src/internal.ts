@@ -61,6 +61,6 @@ export {
   TWO_BIT,
 } from './model/sizes.js'
 export { storedBytes } from './model/tensorParts.js'
-export { findWellKnown, WELL_KNOWN_MODELS } from './model/wellKnownModels.js'
+export { findWellKnown, SUGGESTED_MODEL, WELL_KNOWN_MODELS, type WellKnownModel } from './model/wellKnownModels.js'
 export { WAIT_BOUNDS } from './stores/guardedStore.js'
 export { roughSize } from './text/tokenizer/roughSize.js'

@@ -5,7 +5,10 @@
 export const presetNames = [
   'a3b',
   'a17b',
+  'qwen3.5-122b-a10b',
+  'qwen3.5-0.8b',
   'qwen3.5-4b',
+  'qwen3.5-9b',
   'qwen3.8-27b',
   'qwen3-30b-a3b',
   'qwen3-coder-next',

@@ -97,6 +97,33 @@ const MODELS: Readonly<Record<PresetName, Pick<Preset, 'title' | 'json'>>> = {
       linear_num_value_heads: 64,
     },
   },
+  'qwen3.5-122b-a10b': {
+    title: 'Qwen3.5-122B-A10B',
+    json: {
+      ...QWEN3_5_MOE,
+      hidden_size: 3072,
+      num_hidden_layers: 48,
+      num_attention_heads: 32,
+      num_experts: 256,
+      num_experts_per_tok: 8,
+      moe_intermediate_size: 1024,
+      shared_expert_intermediate_size: 1024,
+      linear_num_value_heads: 64,
+    },
+  },
+  'qwen3.5-0.8b': {
+    title: 'Qwen3.5-0.8B',
+    json: {
+      ...QWEN3_5_DENSE,
+      hidden_size: 1024,
+      intermediate_size: 3584,
+      num_hidden_layers: 24,
+      num_attention_heads: 8,
+      num_key_value_heads: 2,
+      linear_num_value_heads: 16,
+      tie_word_embeddings: true,
+    },
+  },
   'qwen3.5-4b': {
     title: 'Qwen3.5-4B',
     json: {
@@ -107,6 +134,17 @@ const MODELS: Readonly<Record<PresetName, Pick<Preset, 'title' | 'json'>>> = {
       num_attention_heads: 16,
       linear_num_value_heads: 32,
       tie_word_embeddings: true,
+    },
+  },
+  'qwen3.5-9b': {
+    title: 'Qwen3.5-9B',
+    json: {
+      ...QWEN3_5_DENSE,
+      hidden_size: 4096,
+      intermediate_size: 12_288,
+      num_hidden_layers: 32,
+      num_attention_heads: 16,
+      linear_num_value_heads: 32,
     },
   },
   'qwen3.8-27b': {

@@ -1,8 +1,14 @@
 // What a name means: a model of the hub, one of the store, a well-known one.
 import { describe, expect, test } from 'vitest'
 import { hubReference, meantModels } from '#moeflux/files/models/modelName.js'
+import { fourBitBytes } from '#moeflux/model/estimate.js'
 import { presets } from '#moeflux/model/presets.js'
-import { findWellKnown, WELL_KNOWN_MODELS } from '#moeflux/model/wellKnownModels.js'
+import {
+  findWellKnown,
+  SUGGESTED_MODEL,
+  WELL_KNOWN_MODELS,
+  type WellKnownModel,
+} from '#moeflux/model/wellKnownModels.js'
 
 const folderNameFor = (name: string) => name.replaceAll('/', '--').replace(/[^\w.-]/g, '_')
 const stored = (...names: string[]) => names.map(name => ({ id: folderNameFor(name), name }))
@@ -21,6 +27,11 @@ describe('what a name means on the hub', () => {
     ['https://huggingface.co/acme/t-GGUF/blob/main/sub/t-Q4_K_M.gguf', 'acme/t-GGUF:sub/t-Q4_K_M.gguf', null],
     ['Qwen3.6-35B', 'mlx-community/Qwen3.6-35B-A3B-4bit', null],
     ['a17b', 'mlx-community/Qwen3.5-397B-A17B-4bit', null],
+    ['qwen3.5-0.8b', 'mlx-community/Qwen3.5-0.8B-4bit', null],
+    ['Qwen3.5-4B', 'mlx-community/Qwen3.5-4B-4bit', null],
+    ['qwen3.5:9b', 'mlx-community/Qwen3.5-9B-4bit', null],
+    ['qwen3.8-27b', 'mlx-community/Qwen3.8-27B-4bit', null],
+    [' Qwen3.6:35B ', 'mlx-community/Qwen3.6-35B-A3B-4bit', null],
   ])('%s', (text, id, revision) => expect(hubReference(text)).toEqual({ id, revision }))
 
   test.each([
@@ -57,14 +68,21 @@ describe('which stored model a name means', () => {
   })
 })
 
-test('the well-known models have names of their own, and presets that are theirs', () => {
+test('each well-known model has names of its own and shapes, and each preset is one of them by its name', () => {
   const names = WELL_KNOWN_MODELS.flatMap(model => model.names)
   expect(new Set(names).size).toBe(names.length)
   for (const { title, hub, preset } of WELL_KNOWN_MODELS) {
     expect(hub).toContain(title)
-    if (preset !== undefined) expect(presets[preset].title).toBe(title)
+    expect(Object.keys(presets)).toContain(preset)
   }
-  for (const preset of ['a3b', 'a17b']) expect(findWellKnown(preset)?.preset).toBe(preset)
-  // A name of both means the same.
-  for (const preset of Object.keys(presets)) expect([undefined, preset]).toContain(findWellKnown(preset)?.preset)
+  for (const preset of Object.values(presets)) {
+    expect(findWellKnown(preset.name)).toMatchObject({ preset: preset.name, title: preset.title })
+  }
+})
+
+test('the first model that is suggested is a small one', () => {
+  const { preset } = findWellKnown(SUGGESTED_MODEL) as WellKnownModel
+  const { allExperts, resident } = fourBitBytes(presets[preset].config)
+  expect(allExperts + resident).toBeGreaterThan(0.5e9)
+  expect(allExperts + resident).toBeLessThan(2.5e9)
 })

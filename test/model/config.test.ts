@@ -133,8 +133,11 @@ describe('config.json', () => {
 describe('sizes of the presets are those of the published models', () => {
   test.each([
     ['a3b', 34.7],
+    ['qwen3.5-122b-a10b', 122.1],
     ['a17b', 396],
+    ['qwen3.5-0.8b', 0.752],
     ['qwen3.5-4b', 4.21],
+    ['qwen3.5-9b', 8.95],
     ['qwen3.8-27b', 26.9],
     ['qwen3-30b-a3b', 30.5],
     ['qwen3-coder-next', 79.7],

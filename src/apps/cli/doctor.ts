@@ -24,7 +24,6 @@ import {
   probeAdapters,
   storedBytes,
   storeRoot,
-  WELL_KNOWN_MODELS,
 } from '../../internal.js'
 import type { Cli } from './action.js'
 import { diskLine, formatBytes, formatFields, wrapWords } from './format.js'
@@ -38,6 +37,7 @@ export interface DoctorCommandOptions {
   readonly json?: boolean
 }
 
+const MEASURED_MODEL = 'qwen3.6-35b' // its experts are of a common size
 const DEPTHS = [1, 4, 8]
 const MEASURED_MODEL_BYTES = 1e9 // a smaller model would be read from some cache, whoever keeps it
 
@@ -67,7 +67,7 @@ export interface Findings {
 }
 
 export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<void> {
-  const name = options.model ?? WELL_KNOWN_MODELS[0].names[0]
+  const name = options.model ?? MEASURED_MODEL
   const isHere = options.model !== undefined && (await locateModel(options.model)).path !== null
   const preset = findWellKnown(name)?.preset
   const subject = isHere || preset === undefined ? await modelSubject(name) : presetSubject(preset)

@@ -1,6 +1,6 @@
 // What `moeflux inspect` does: plans a model for this machine or another one. Opens no backend; of the weights it reads only some
 // experts, to see how fast the disk is.
-import { GPU_WEIGHTS, PLANNED_TOKENS, type PresetName, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
+import { GPU_WEIGHTS, PLANNED_TOKENS, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
 import { findModel } from '../../index.js'
 import {
   availableMemory,
@@ -18,7 +18,7 @@ import {
   storeRoot,
   TWO_BIT,
   usableMemory,
-  WELL_KNOWN_MODELS,
+  type WellKnownModel,
 } from '../../internal.js'
 import type { Cli } from './action.js'
 import { estimateGpu } from './gpuEstimate.js'
@@ -82,18 +82,18 @@ export async function inspect(cli: Cli, model: string, options: InspectOptions):
 
 /** A preset by its own name, or by a short name where the model is not here. */
 async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {
-  if (Object.hasOwn(presets, model)) return presetSubject(model as PresetName)
-  const preset = findWellKnown(model)?.preset
-  if (preset !== undefined && (await locateModel(model)).path === null) return presetSubject(preset)
+  const known = findWellKnown(model)
+  const isPreset = Object.hasOwn(presets, model)
+  if (known !== null && (isPreset || (await locateModel(model)).path === null)) return presetSubject(known)
   return folderSubject(cli, model)
 }
 
-function presetSubject(name: PresetName): ModelSubject {
-  const { title, config } = presets[name]
+function presetSubject({ names, title, preset }: WellKnownModel): ModelSubject {
+  const { config } = presets[preset]
   return {
     name: title,
-    source: `preset ${name}, in 4 bit`,
-    shortName: WELL_KNOWN_MODELS.find(({ preset }) => preset === name)?.names[0],
+    source: `preset ${preset}, in 4 bit`,
+    shortName: names[0],
     config,
     bytes: fourBitBytes(config),
     expert2Bit: expertBytes(config, TWO_BIT),

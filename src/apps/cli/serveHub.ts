@@ -62,7 +62,6 @@ export class ServeHub implements ModelHub {
     return missing.map(({ names, title, hub, preset }) => {
       const unfinishedBytes = stored.find(({ name }) => name === hub)?.bytes ?? 0
       const about = { name: names[0], title, hub, unfinishedBytes }
-      if (preset === undefined) return { ...about, bytes: null, fit: null }
       const { config } = presets[preset]
       const bytes = fourBitBytes(config)
       return { ...about, bytes: bytes.allExperts + bytes.resident, fit: fitOf(estimateHere(config, bytes)) }

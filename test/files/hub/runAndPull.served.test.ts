@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { spawn } from '@lydell/node-pty'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { packFolder } from '#moeflux/files/convert/packFolder.js'
-import { findWellKnown } from '#moeflux/model/wellKnownModels.js'
+import { findWellKnown, SUGGESTED_MODEL } from '#moeflux/model/wellKnownModels.js'
 import { MAIN, moeflux } from '../../apps/cli/moeflux.js'
 import { Screen } from '../../apps/cli/screen.js'
 import { demoSource, hashFolder, temporaryFolder } from '../../support/models/packedFiles.js'
@@ -138,7 +138,7 @@ describe('a model that is not here', () => {
     const removed = await moeflux(['rm', 'a3b'], { env: environment() })
     expect(removed).toMatchObject({ code: 0, stderr: expect.stringMatching(/^removed .*Qwen3\.6.* \(20\.\d MB\)\n$/) })
     const empty = await moeflux(['list'], { env: environment() })
-    expect(empty.stderr).toContain(`next: moeflux pull ${SHORT}`)
+    expect(empty.stderr).toContain(`next: moeflux pull ${SUGGESTED_MODEL}`)
   })
 
   test('leaves nothing when its unfinished pull is removed', async () => {

@@ -18,7 +18,7 @@ export function registerList(program: Command): void {
 
 async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
   const { listModels } = await import('../../../index.js')
-  const { storeRoot, WELL_KNOWN_MODELS } = await import('../../../internal.js')
+  const { storeRoot, SUGGESTED_MODEL, WELL_KNOWN_MODELS } = await import('../../../internal.js')
   const root = storeRoot()
   const models = await listModels(root)
   if (options.json) {
@@ -37,7 +37,7 @@ async function list(cli: Cli, options: { json?: boolean }): Promise<void> {
   }
   if (models.length === 0) {
     cli.notice(`no models in ${root} yet; without --model the built-in demo is used`)
-    cli.notice(`next: moeflux pull ${WELL_KNOWN_MODELS[0].names[0]}`)
+    cli.notice(`next: moeflux pull ${SUGGESTED_MODEL}`)
     cli.notice(
       `well-known: ${WELL_KNOWN_MODELS.map(({ names }) => names[0]).join(', ')}; or any 'owner/name' of the hub`,
     )
