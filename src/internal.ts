@@ -30,7 +30,15 @@ export { freeSpace, writing } from './files/diskFull.js'
 export { openFileSource } from './files/fileSource.js'
 export { type RelayCost, relayCosts } from './files/gguf/repackCosts.js'
 export { type PullPlan, planConfig, planPull } from './files/hub/pullPlan.js'
-export { DEMO_NAME, locateModel, notFound, storeRoot } from './files/models/modelStore.js'
+export { hubReference } from './files/models/modelName.js'
+export {
+  type AbsentModel,
+  DEMO_NAME,
+  locateModel,
+  locateNamed,
+  notFound,
+  storeRoot,
+} from './files/models/modelStore.js'
 export { openNodeFolder } from './files/nodeFolder.js'
 export { isGgufFile } from './files/openSource.js'
 export { openPacked, readConfig, readMetadata } from './files/packed/openPacked.js'

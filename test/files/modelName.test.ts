@@ -1,6 +1,7 @@
 // What a name means: a model of the hub, one of the store, a well-known one.
 import { describe, expect, test } from 'vitest'
-import { hubReference, meantModels } from '#moeflux/files/models/modelName.js'
+import { hubReference, meantModels, nearModels } from '#moeflux/files/models/modelName.js'
+import { didYouMean } from '#moeflux/files/models/nearNames.js'
 import { fourBitBytes } from '#moeflux/model/estimate.js'
 import { presets } from '#moeflux/model/presets.js'
 import {
@@ -42,6 +43,7 @@ describe('what a name means on the hub', () => {
     'models/tiny.gguf',
     'a/b/c',
     'https://x.org/a/b',
+    'https://huggingface.co/a/b/tree/%zz',
     '',
   ])('%s names nothing there', text => expect(hubReference(text)).toBeNull())
 })
@@ -65,6 +67,34 @@ describe('which stored model a name means', () => {
     expect(meant('a3b', own, other)).toEqual([own])
     expect(meant('qwen3.6-35b', other, 'acme/tiny-moe')).toEqual([other])
     expect(meant('hf.co/unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M', own, other)).toEqual([other])
+  })
+})
+
+describe('names that are similar', () => {
+  test.each([
+    ['qwen3.6', ['qwen3.6-35b']],
+    ['qwen3.6-35', ['qwen3.6-35b']],
+    ['gptoss', ['gpt-oss']],
+    ['gpt-oss-1', ['gpt-oss-120b']],
+    ['qwen3.5', ['qwen3.5-4b', 'qwen3.5-9b', 'qwen3.5-0.8b']],
+    ['coder', ['qwen3-coder', 'qwen3-coder-next']],
+    ['qwne3.5-4b', ['qwen3.5-4b']],
+    ['a3', ['a3b']],
+    ['mlx-community/Qwen3.5-4B-4bits', ['mlx-community/Qwen3.5-4B-4bit']],
+    ['stor', ['story', 'story-moe']],
+    ['x', []],
+    ['???', []],
+    ['mistral-7b', []],
+    ['/models/qwen3.6', []],
+    ['./a3', []],
+    ['a3.gguf', []],
+    ['q'.repeat(100_000), []],
+  ])('%.40s', (text, want) => expect(nearModels(text, ['acme/story-moe', 'people/story'])).toEqual(want))
+
+  test('are said in words', () => {
+    expect(didYouMean([])).toBe('')
+    expect(didYouMean(['a'])).toBe('; did you mean a?')
+    expect(didYouMean(['a', 'b', 'c'])).toBe('; did you mean a, b or c?')
   })
 })
 

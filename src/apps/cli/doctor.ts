@@ -1,9 +1,9 @@
 // What `moeflux doctor` does: looks, measures the disk at the size of an expert, and says what follows from it.
 import { stat } from 'node:fs/promises'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
-import { GPU_WEIGHTS, PLANNED_TOKENS, type PresetName, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
+import { GPU_WEIGHTS, PLANNED_TOKENS, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
 import { messageOf } from '../../base/errors.js'
-import { findModel, type ModelConfig } from '../../index.js'
+import type { ModelConfig } from '../../index.js'
 import {
   type AdapterDescription,
   availableMemory,
@@ -16,14 +16,18 @@ import {
   hasRelaxedSimd,
   loadKernels,
   locateModel,
+  locateNamed,
   measureDisk,
   measureScratchDisk,
+  notFound,
   openNodeFolder,
   openPacked,
   presets,
   probeAdapters,
+  SUGGESTED_MODEL,
   storedBytes,
   storeRoot,
+  type WellKnownModel,
 } from '../../internal.js'
 import type { Cli } from './action.js'
 import { diskLine, formatBytes, formatFields, wrapWords } from './format.js'
@@ -67,10 +71,7 @@ export interface Findings {
 }
 
 export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<void> {
-  const name = options.model ?? MEASURED_MODEL
-  const isHere = options.model !== undefined && (await locateModel(options.model)).path !== null
-  const preset = findWellKnown(name)?.preset
-  const subject = isHere || preset === undefined ? await modelSubject(name) : presetSubject(preset)
+  const subject = await (options.model === undefined ? usualSubject() : subjectNamed(options.model))
   const memory = availableMemory()
   const wasm = await lookAtWasm()
   const gpu = await probeAdapters()
@@ -95,7 +96,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
     memory: { total: totalmem(), free: memory.bytes, limit: memory.limit, limitedBy: memory.limitedBy },
     disk,
     store: { folder: storeRoot(), free: await freeSpace(storeRoot()) },
-    next: `moeflux run -m ${name} "Hello"${isHere ? '' : ', which offers to download it'}`,
+    next: await nextCommand(options.model),
     subject: about,
     split: options.gpu === undefined ? null : splitFor(subject, options.gpu, disk),
     auto: {
@@ -109,8 +110,34 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
   else await cli.print(formatFindings(complete, cli.width))
 }
 
-function presetSubject(preset: PresetName): Subject {
-  const { config, title } = presets[preset]
+async function subjectNamed(name: string): Promise<Subject> {
+  const located = await locateModel(name)
+  if (located.path !== null) return await modelSubject(located.path)
+  if (located.known !== null) return knownSubject(located.known)
+  throw notFound(name, located)
+}
+
+/** Where no model is named, the store may hold anything, also what cannot be opened. */
+async function usualSubject(): Promise<Subject> {
+  const located = await locateNamed(MEASURED_MODEL).catch(() => null)
+  const stored = located === null || located.path === null ? null : await modelSubject(located.path).catch(() => null)
+  return stored ?? knownSubject(findWellKnown(MEASURED_MODEL) as WellKnownModel)
+}
+
+/** The model that was named; else the usual one if it is in the store, or a small one. */
+async function nextCommand(model: string | undefined): Promise<string> {
+  const names = model === undefined ? [MEASURED_MODEL, SUGGESTED_MODEL] : [model]
+  const places = await Promise.all(
+    names.map(async name => ({ name, located: await locateModel(name).catch(() => null) })),
+  )
+  const { name, located } = places.find(place => place.located?.path) ?? places[places.length - 1]
+  const command = `moeflux run -m ${name} "Hello"`
+  if (located === null || located.path === null) return `${command}, which offers to download it`
+  return located.stored === null ? command : `${command}: ${located.stored.name} is in the store`
+}
+
+function knownSubject({ preset, title }: WellKnownModel): Subject {
+  const { config } = presets[preset]
   const { expert, allExperts, resident, embedding } = fourBitBytes(config)
   return {
     name: title,
@@ -124,8 +151,8 @@ function presetSubject(preset: PresetName): Subject {
   }
 }
 
-async function modelSubject(name: string): Promise<Subject> {
-  const packed = await openPacked(await openNodeFolder(await findModel(name), { links: 'any' }))
+async function modelSubject(path: string): Promise<Subject> {
+  const packed = await openPacked(await openNodeFolder(path, { links: 'any' }))
   const { config, experts, weights, tensors } = packed
   const files = experts.files.map(file => file.name)
   await packed.close()

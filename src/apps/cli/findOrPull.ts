@@ -2,7 +2,16 @@
 // expect of it on this machine. At a terminal it asks first; elsewhere only --yes lets it download anything.
 import { createInterface } from 'node:readline/promises'
 import { DiskFullError } from '../../base/errors.js'
-import { freeSpace, isRemote, locateModel, notFound, type PullPlan, planPull, storeRoot } from '../../internal.js'
+import {
+  freeSpace,
+  hubReference,
+  isRemote,
+  locateModel,
+  notFound,
+  type PullPlan,
+  planPull,
+  storeRoot,
+} from '../../internal.js'
 import { type Cli, Interrupted } from './action.js'
 import { formatBytes, formatDuration, formatFields, threeDigits } from './format.js'
 import { thisMachine } from './machine.js'
@@ -13,13 +22,14 @@ const COMMON_LINE = 100e6 / 8 // bytes per second
 
 /** The path of the model. `yes`: pull without asking. */
 export async function findOrPull(cli: Cli, name: string, yes: boolean): Promise<string> {
-  if (isRemote(name)) return name
+  if (isPackedAddress(name)) return name
   const located = await locateModel(name)
   if (located.path !== null) return located.path
   const { hub, unfinished } = located
+  if (hub === null) throw notFound(name, located)
   const canAsk = process.stdin.isTTY && process.stderr.isTTY && !cli.quiet
-  if (hub === null || !(yes || canAsk)) throw notFound(name, located)
-  const plan = await planPull(hub.id, { revision: hub.revision ?? undefined, signal: cli.signal })
+  if (!(yes || canAsk)) throw notFound(name, located, '--yes')
+  const plan = await planPull(hub, { signal: cli.signal })
   const isHere = unfinished === null ? 'is not downloaded yet' : 'is partly downloaded'
   cli.notice(`${plan.name === name ? name : `${name} is ${plan.name}, which`} ${isHere}:`)
   await describe(cli, plan, unfinished?.bytes ?? 0)
@@ -27,6 +37,11 @@ export async function findOrPull(cli: Cli, name: string, yes: boolean): Promise<
     throw notFound(name, located)
   }
   return (await pullWithProgress(cli, plan, `moeflux pull ${hub.id}`)).folder
+}
+
+/** A packed model on a server; an address of a model's page on the hub is none. */
+function isPackedAddress(name: string): boolean {
+  return isRemote(name) && (/\/resolve\//.test(name) || hubReference(name) === null)
 }
 
 async function describe(cli: Cli, plan: PullPlan, there: number): Promise<void> {

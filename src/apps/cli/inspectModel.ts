@@ -1,18 +1,17 @@
 // What `moeflux inspect` does: plans a model for this machine or another one. Opens no backend; of the weights it reads only some
 // experts, to see how fast the disk is.
 import { GPU_WEIGHTS, PLANNED_TOKENS, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
-import { findModel } from '../../index.js'
 import {
   availableMemory,
   countWithin,
   estimateModel,
   expertBytes,
-  findWellKnown,
   fourBitBytes,
   freeSpace,
   locateModel,
   type MachineRates,
   measureDisk,
+  notFound,
   preparePacked,
   presets,
   storeRoot,
@@ -80,15 +79,15 @@ export async function inspect(cli: Cli, model: string, options: InspectOptions):
   else await cli.print(reportText(report, text => cli.bold(text), cli.width))
 }
 
-/** A preset by its own name, or by a short name where the model is not here. */
+/** A model that is here before one that is only known: its own tables are exact. */
 async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {
-  const known = findWellKnown(model)
-  const isPreset = Object.hasOwn(presets, model)
-  if (known !== null && (isPreset || (await locateModel(model)).path === null)) return presetSubject(known)
-  return folderSubject(cli, model)
+  const located = await locateModel(model)
+  if (located.path !== null) return folderSubject(cli, located.path)
+  if (located.known !== null) return knownSubject(located.known)
+  throw notFound(model, located)
 }
 
-function presetSubject({ names, title, preset }: WellKnownModel): ModelSubject {
+function knownSubject({ names, title, preset }: WellKnownModel): ModelSubject {
   const { config } = presets[preset]
   return {
     name: title,
@@ -100,9 +99,8 @@ function presetSubject({ names, title, preset }: WellKnownModel): ModelSubject {
   }
 }
 
-async function folderSubject(cli: Cli, model: string): Promise<ModelSubject> {
+async function folderSubject(cli: Cli, path: string): Promise<ModelSubject> {
   const bar = cli.progressBar()
-  const path = await findModel(model)
   const folder = await preparePacked(path, {
     onNotice: line => cli.notice(line),
     onProgress: progress => bar.update(progress),

@@ -7,14 +7,14 @@ import { formatBytes, formatDuration } from './format.js'
 /** `again`: the command line that goes on with it. */
 export async function pullWithProgress(
   cli: Cli,
-  model: string | PullPlan,
+  plan: PullPlan,
   again: string,
   options: PullOptions = {},
 ): Promise<PullResult> {
   const bar = cli.progressBar()
   const started = performance.now()
   try {
-    const result = await pullModel(model, {
+    const result = await pullModel(plan, {
       ...options,
       signal: cli.signal,
       onProgress: progress => bar.update(progress),

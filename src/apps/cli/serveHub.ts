@@ -4,7 +4,7 @@ import {
   type Estimate,
   fourBitBytes,
   freeSpace,
-  locateModel,
+  locateNamed,
   planPull,
   presets,
   storeRoot,
@@ -74,16 +74,29 @@ export class ServeHub implements ModelHub {
   }
 
   async forecast(name: string, signal: AbortSignal): Promise<PullForecast> {
-    const located = await locateModel(name).catch(() => null)
-    const there = located?.path === null ? (located.unfinished?.bytes ?? 0) : 0
-    const plan = await planPull(name, { signal })
-    const { leftBytes, packedBytes, estimate } = await forecastPull(plan, there, signal)
+    const located = await locateNamed(name)
+    if (located.path !== null) return await this.forecastStored(located.stored?.name ?? name, located.path)
+    const plan = await planPull(located.hub ?? name, { signal })
+    const { leftBytes, packedBytes, estimate } = await forecastPull(plan, located.unfinished?.bytes ?? 0, signal)
     return { name: plan.name, downloadBytes: leftBytes, bytes: packedBytes, fit: estimate && fitOf(estimate) }
+  }
+
+  private async forecastStored(name: string, path: string): Promise<PullForecast> {
+    const { config, bytes } = await readPackedBytes(path)
+    const fit = fitOf(estimateHere(config, bytes))
+    return { name, downloadBytes: 0, bytes: bytes.allExperts + bytes.resident, fit }
   }
 
   async pull(name: string, { signal, onProgress }: LoadHooks): Promise<ModelOffer> {
     const { onNotice, offer } = this.options
-    const { folder, metadata } = await pullModel(name, { signal, onProgress, onNotice })
+    const located = await locateNamed(name)
+    if (located.path !== null) {
+      const stored = located.stored?.name ?? name
+      this.places.set(stored, located.path)
+      return await offer(stored, located.path)
+    }
+    const plan = await planPull(located.hub ?? name, { signal })
+    const { folder, metadata } = await pullModel(plan, { signal, onProgress, onNotice })
     this.places.set(metadata.model, folder)
     return await offer(metadata.model, folder)
   }

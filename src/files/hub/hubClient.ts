@@ -249,7 +249,7 @@ function reason(status: number, url: string, hasToken: boolean, elsewhere: strin
   if (status === 401 || status === 403) {
     return hasToken
       ? `${url}: the token has no access (${status})`
-      : `${url}: needs a token (${status}): set HF_TOKEN; a gated model also wants its terms accepted`
+      : `${url}: is not there, or needs a token (${status}): set HF_TOKEN; a gated model also wants its terms accepted`
   }
   return status === 404 ? `${url}: there is no such model, revision or file` : `${url}: answered ${status}`
 }

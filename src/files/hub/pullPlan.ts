@@ -5,7 +5,8 @@ import { type ModelConfig, parseConfig } from '../../model/config.js'
 import { checkArchitecture } from '../gguf/ggufConfig.js'
 import { GgufFields } from '../gguf/ggufFields.js'
 import { readGgufHeader } from '../gguf/ggufFile.js'
-import { hubReference } from '../models/modelName.js'
+import { type HubReference, hubReference, nearModels } from '../models/modelName.js'
+import { didYouMean } from '../models/nearNames.js'
 import { parseObject } from '../packed/openPacked.js'
 import { CONFIG_NAME } from '../packed/packedNames.js'
 import { chooseGguf, type GgufChoice, splitModelId } from './ggufChoice.js'
@@ -23,19 +24,36 @@ export interface PullPlan {
 
 /** `model`: 'owner/name' and of GGUF files which, as 'owner/name:Q4_K_M'; an address of the hub; or a short name. */
 export async function planPull(
-  model: string,
+  model: string | HubReference,
   options: HubOptions & { readonly revision?: string; readonly signal?: AbortSignal } = {},
 ): Promise<PullPlan> {
-  const reference = hubReference(model)
-  const { id, precision } = splitModelId(reference?.id ?? model)
+  const reference = typeof model === 'string' ? referenceOf(model) : model
+  const { id, precision } = splitModelId(reference.id)
   const client = new HubClient(id, options)
-  const commit = await client.commit(options.revision ?? reference?.revision ?? 'main', options.signal)
+  const commit = await client.commit(options.revision ?? reference.revision ?? 'main', options.signal).catch(error => {
+    throw error instanceof HubError && ABSENT.has(error.status) ? withNear(error) : error
+  })
   const files = await client.files(commit, options.signal)
   const gguf = chooseGguf(id, precision, files)
   if (gguf !== null) await checkGguf(client, commit, gguf, options.signal)
   else if (!files.has(CONFIG_NAME)) throw new HubError(id, `has no ${CONFIG_NAME}: not a model that can be packed`)
   const name = gguf === null ? id : `${id}:${gguf.name}`
   return { client, commit, files, gguf, name, downloadBytes: weightBytes(files, gguf) }
+}
+
+function referenceOf(text: string): HubReference {
+  const reference = hubReference(text)
+  if (reference !== null) return reference
+  throw new HubError(text, `is not a hub id, want 'owner/name' or a short name${didYouMean(nearModels(text))}`)
+}
+
+/** What a hub answers of a model that it does not have; without a token also 401. */
+const ABSENT: ReadonlySet<number | null> = new Set([401, 404])
+
+function withNear(error: HubError): HubError {
+  const { id, message, status } = error
+  const detail = `${message.slice(id.length + 2)}${didYouMean(nearModels(id))}`
+  return new HubError(id, detail, { status: status ?? undefined, cause: error })
 }
 
 /** The shapes of the model and how its weights are stored, where its folder says so; refuses what will never run. */

@@ -1,6 +1,7 @@
 // What a name of a model can mean: a place on a hub, said as its id, as an address that was copied from a browser, or by a
 // short name; and which of some stored models. Pure: whether anything is there, others look.
-import { findWellKnown } from '../../model/wellKnownModels.js'
+import { findWellKnown, WELL_KNOWN_MODELS } from '../../model/wellKnownModels.js'
+import { type NameGroup, nearNames } from './nearNames.js'
 
 /** A model on a hub. */
 export interface HubReference {
@@ -9,10 +10,12 @@ export interface HubReference {
 }
 
 const ID = /^[\w.-]+\/[\w.-]+(:[\w./-]+)?$/
+const PATH = /^[.~/\\]|^[a-z]+:\/\/|\.gguf$/i
 const ADDRESS = /^(?:hf:\/\/|(?:https?:\/\/)?(?:www\.)?(?:huggingface\.co|hf\.co)\/)(.+)$/i
 
 /** Null: it names nothing on a hub. */
-export function hubReference(text: string): HubReference | null {
+export function hubReference(name: string): HubReference | null {
+  const text = name.trim()
   const wellKnown = findWellKnown(text)
   if (wellKnown !== null) return { id: wellKnown.hub, revision: null }
   const address = ADDRESS.exec(text)
@@ -32,10 +35,15 @@ function parseAddress(path: string): HubReference | null {
   const isFile = (kind === 'blob' || kind === 'resolve') && /\.gguf$/i.test(inside)
   const id = `${owner}/${name}${isFile ? `:${inside}` : ''}`
   if (!ID.test(id) || id.includes('..')) return null
-  return { id, revision: revision === undefined || revision === 'main' ? null : decodeURIComponent(revision) }
+  if (revision === undefined || revision === 'main') return { id, revision: null }
+  try {
+    return { id, revision: decodeURIComponent(revision) }
+  } catch {
+    return null // a stray '%'
+  }
 }
 
-/** The stored models that a name means: all of them, so that who asks can say that it is not clear. */
+/** The stored models that a name means: all of them, so that the caller can refuse a name of several. */
 export function meantModels<Model extends { readonly id: string; readonly name: string }>(
   text: string,
   models: readonly Model[],
@@ -49,7 +57,7 @@ export function meantModels<Model extends { readonly id: string; readonly name: 
     ({ id }) => id === text,
     ({ name }) => name === text,
     ({ id, name }) => reference !== null && (id === folder || name === reference.id),
-    ({ name }) => lastPart(name) === wanted,
+    ({ name }) => name.toLowerCase() === wanted || lastPart(name) === wanted,
     // One that somebody else packed is as good, where it is the only one.
     ({ name }) => wellKnown !== null && lastPart(name).startsWith(wellKnown.title.toLowerCase()),
   ]
@@ -60,6 +68,28 @@ export function meantModels<Model extends { readonly id: string; readonly name: 
   return []
 }
 
+/** Names of well-known models, and of `stored` ones, that are similar to a name that means none of them. */
+export function nearModels(text: string, stored: readonly string[] = []): string[] {
+  if (PATH.test(text)) return []
+  const hasOwner = text.includes('/')
+  const known = WELL_KNOWN_MODELS.map(({ names, hub }): NameGroup => (hasOwner ? [hub] : names))
+  const others = stored.filter(name => hasOwner || !WELL_KNOWN_MODELS.some(({ hub }) => hub === name))
+  return nearNames(text, [...storedNames(text, others), ...known])
+}
+
+/** Of `stored` ones alone. */
+export function nearStored(text: string, stored: readonly string[]): string[] {
+  return nearNames(text, storedNames(text, stored))
+}
+
+function storedNames(text: string, stored: readonly string[]): NameGroup[] {
+  return stored.map(name => (text.includes('/') ? [name] : [lastPartOf(name), name]))
+}
+
 function lastPart(name: string): string {
-  return name.slice(name.lastIndexOf('/') + 1).toLowerCase()
+  return lastPartOf(name).toLowerCase()
+}
+
+function lastPartOf(name: string): string {
+  return name.slice(name.lastIndexOf('/') + 1)
 }

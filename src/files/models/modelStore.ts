@@ -1,15 +1,17 @@
-// The local store of packed models: finds by name, and removes. What lies where is told by storedModels.ts; downloads and
-// converts nothing.
-import { rename, rm, stat } from 'node:fs/promises'
+// The local store of packed models: says what a name means, the same way for all commands and the server, and removes
+// models. What lies where is told by storedModels.ts; downloads and converts nothing.
+import { readdir, rename, rm, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { ModelNotFoundError } from '../../base/errors.js'
+import { findWellKnown, type WellKnownModel } from '../../model/wellKnownModels.js'
 import { lockFolder } from '../folderLock.js'
 import { refuseEmptyName } from '../nodeFolder.js'
 import { isGgufFile } from '../openSource.js'
-import { LOCK_NAME } from '../packed/packedNames.js'
-import { type HubReference, hubReference, meantModels } from './modelName.js'
+import { CONFIG_NAME, JOURNAL_NAME, LOCK_NAME, MANIFEST_NAME, METADATA_NAME } from '../packed/packedNames.js'
+import { type HubReference, hubReference, meantModels, nearModels, nearStored } from './modelName.js'
+import { didYouMean } from './nearNames.js'
 import { listDownloads, modelsIn, type StoredModel } from './storedModels.js'
 
 export const DEMO_NAME = 'demo'
@@ -31,45 +33,84 @@ export function packedCacheFolder(root: string, name: string, key: string): stri
   return join(root, 'packed', `${folderNameFor(name)}-${key}`)
 }
 
-/** Where a model is: its folder or GGUF file, or what is known of one that is not there. */
-type Located =
-  | { readonly path: string }
-  | { readonly path: null; readonly hub: HubReference | null; readonly unfinished: StoredModel | null }
+/** What a name means: a model that is here, or what is known of one that is not. */
+export type Located = StoredPlace | AbsentModel
 
-/** A folder or GGUF file that is there, a stored model by its name or a part of it, or the built-in demo. */
-export async function locateModel(nameOrFolder: string, root = storeRoot()): Promise<Located> {
-  refuseEmptyName(nameOrFolder)
-  if (await isFolder(resolve(nameOrFolder))) return { path: resolve(nameOrFolder) }
-  const isThere = (await stat(nameOrFolder).catch(() => null)) !== null
-  if (isThere && (await isGgufFile(nameOrFolder))) return { path: resolve(nameOrFolder) }
-  const models = meantModels(nameOrFolder, await modelsIn(root), folderNameFor)
-  if (models.length > 1) throw ambiguous(nameOrFolder, models)
-  const [model] = models
-  const hub = hubReference(nameOrFolder)
-  if (model !== undefined) {
-    const isPulled = model.state === 'unfinished' && model.shelf === 'models'
-    if (!isPulled) return { path: model.folder }
-    return { path: null, hub: hub ?? hubReference(model.name), unfinished: model }
-  }
-  if (nameOrFolder === DEMO_NAME) return { path: demoModelPath() }
-  if (isThere) throw new ModelNotFoundError(nameOrFolder, 'is a file, and neither a folder nor a GGUF file')
-  return { path: null, hub, unfinished: null }
+export interface StoredPlace {
+  readonly path: string // of a folder or GGUF file
+  readonly stored: StoredModel | null // null: outside the store, or the built-in demo
 }
 
-/** The same for those who cannot go on without it. */
-export async function findModel(nameOrFolder: string, root = storeRoot()): Promise<string> {
-  const located = await locateModel(nameOrFolder, root)
+export interface AbsentModel {
+  readonly path: null
+  readonly hub: HubReference | null
+  readonly known: WellKnownModel | null
+  readonly unfinished: StoredModel | null
+  readonly near: readonly string[] // names that are similar to the one that was given
+}
+
+/**
+ * A folder or GGUF file that is there, or what `locateNamed` finds. A folder that holds no model hides no name: it is the
+ * answer only where nothing else has that name.
+ */
+export async function locateModel(nameOrPath: string, root = storeRoot()): Promise<Located> {
+  refuseEmptyName(nameOrPath)
+  const path = resolve(nameOrPath)
+  const info = await stat(path).catch(() => null)
+  const place: StoredPlace = { path, stored: null }
+  if (info?.isDirectory() ? await holdsModel(path) : info !== null && (await isGgufFile(path))) return place
+  const named = await locateNamed(nameOrPath, root)
+  if (info === null || named.path !== null || named.hub !== null) return named
+  if (info.isDirectory()) return place
+  throw new ModelNotFoundError(nameOrPath, 'is a file, and neither a folder nor a GGUF file')
+}
+
+/** A stored model by its name or a part of it, the built-in demo, or one of the hub. Looks into no folder outside the store. */
+export async function locateNamed(text: string, root = storeRoot()): Promise<Located> {
+  const name = text.trim()
+  refuseEmptyName(name)
+  const models = await modelsIn(root)
+  const whole = meantModels(name, models.filter(isWhole), folderNameFor)
+  const meant = whole.length > 0 ? whole : meantModels(name, models, folderNameFor)
+  if (meant.length > 1) throw ambiguous(name, meant)
+  const [model] = meant
+  if (model !== undefined && isWhole(model)) return { path: model.folder, stored: model }
+  if (model === undefined && name === DEMO_NAME) return { path: demoModelPath(), stored: null }
+  const asked = hubReference(name)
+  const isAsked = model === undefined || (asked !== null && folderNameFor(asked.id) === model.id)
+  const hub = isAsked ? asked : hubReference(model.name)
+  const near = hub === null ? nearModels(name, [DEMO_NAME, ...models.map(each => each.name)]) : []
+  return { path: null, hub, known: findWellKnown(name), unfinished: model ?? null, near }
+}
+
+/** Not a pull on its way. */
+function isWhole({ state, shelf }: StoredModel): boolean {
+  return state !== 'unfinished' || shelf !== 'models'
+}
+
+/** For callers that cannot do without the model. */
+export async function findModel(nameOrPath: string, root = storeRoot()): Promise<string> {
+  const located = await locateModel(nameOrPath, root)
   if (located.path !== null) return located.path
-  throw notFound(nameOrFolder, located)
+  throw notFound(nameOrPath, located)
 }
 
-export function notFound(name: string, { hub, unfinished }: Located & { readonly path: null }): ModelNotFoundError {
-  const pull = hub === null ? null : `'moeflux pull ${hub.id}'`
+/** `also`: another way to download it, such as a flag. */
+export function notFound(name: string, { hub, unfinished, near }: AbsentModel, also?: string): ModelNotFoundError {
+  const pull = [...(hub === null ? [] : [`'moeflux pull ${hub.id}'`]), ...(also === undefined ? [] : [also])].join(
+    ' or ',
+  )
   if (unfinished !== null) {
-    return new ModelNotFoundError(name, `its download is not finished: ${pull ?? "'moeflux pull'"} resumes it`)
+    return new ModelNotFoundError(name, `its download is not finished: ${pull || "'moeflux pull'"} resumes it`)
   }
-  const next = pull === null ? "'moeflux list' shows them" : `${pull} downloads it, 'moeflux list' shows those you have`
-  return new ModelNotFoundError(name, `no such folder or file, and the store has no model of this name (${next})`)
+  const list = "'moeflux list' shows those you have"
+  const next =
+    hub !== null
+      ? ` (${pull} downloads it, ${list})`
+      : near.length > 0
+        ? didYouMean(near)
+        : ` (${list}, 'moeflux search' finds others)`
+  return new ModelNotFoundError(name, `no such folder or file, and the store has no model of this name${next}`)
 }
 
 /** All that the local store holds. */
@@ -79,11 +120,20 @@ export async function listModels(root = storeRoot()): Promise<StoredModel[]> {
 
 /** Removes a model from the store, with what was downloaded for it. Folders outside the store are never touched. */
 export async function removeModel(nameOrId: string, root = storeRoot()): Promise<StoredModel> {
-  const models = meantModels(nameOrId, await modelsIn(root), folderNameFor)
-  if (models.length > 1) throw ambiguous(nameOrId, models)
-  const [model] = models
+  const models = await modelsIn(root)
+  const name = nameOrId.trim()
+  // A name that would open another model than this one is refused.
+  const opened = meantModels(name, models.filter(isWhole), folderNameFor)
+  const meant = [...new Set([...meantModels(name, models, folderNameFor), ...opened])]
+  if (meant.length > 1) throw ambiguous(nameOrId, meant)
+  const [model] = meant
   if (model === undefined) {
-    throw new ModelNotFoundError(nameOrId, "the store has no such model ('moeflux list' shows them)")
+    const near = nearStored(
+      nameOrId,
+      models.map(({ name }) => name),
+    )
+    const next = didYouMean(near) || " ('moeflux list' shows them)"
+    throw new ModelNotFoundError(nameOrId, `the store has no such model${next}`)
   }
   if (model.shelf === 'models') await removeDownloads(root, model.id)
   if (!(await isFolder(model.folder))) return model
@@ -127,6 +177,11 @@ function folderNameFor(name: string): string {
     .replaceAll('/', '--')
     .replace(/[^a-zA-Z0-9._-]/g, '_')
     .replace(/^\.+/, '_')
+}
+
+async function holdsModel(folder: string): Promise<boolean> {
+  const names = await readdir(folder).catch(() => [] as string[])
+  return [CONFIG_NAME, MANIFEST_NAME, METADATA_NAME, JOURNAL_NAME].some(name => names.includes(name))
 }
 
 async function isFolder(path: string): Promise<boolean> {

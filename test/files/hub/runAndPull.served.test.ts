@@ -126,7 +126,7 @@ describe('a model that is not here', () => {
     expect(code).toBe(1)
     expect(stderr).toBe(
       `error: ${SHORT}: no such folder or file, and the store has no model of this name ` +
-        `('moeflux pull ${ID}' downloads it, 'moeflux list' shows those you have)\n`,
+        `('moeflux pull ${ID}' or --yes downloads it, 'moeflux list' shows those you have)\n`,
     )
     expect(hub.requests).toEqual([])
   })

@@ -1,6 +1,6 @@
 // `moeflux inspect`: a model's shapes and sizes, what of it fits this machine, and the speed to expect.
 import type { Command } from 'commander'
-import { GPU_WEIGHTS, PLANNED_TOKENS, presetNames, READ_SPEED, WEIGHTS_PER_THREAD } from '../../../base/defaults.js'
+import { GPU_WEIGHTS, PLANNED_TOKENS, READ_SPEED, WEIGHTS_PER_THREAD } from '../../../base/defaults.js'
 import { action, type Cli } from '../action.js'
 import { formatBytes } from '../format.js'
 import type { InspectOptions } from '../inspectModel.js'
@@ -10,7 +10,7 @@ export function registerInspect(program: Command): void {
   const command = program
     .command('inspect')
     .description("show a model's shapes and sizes, what fits this machine, and the speed to expect")
-    .argument('<model>', `a model in the local store, a folder, a GGUF file, or a preset: ${presetNames.join(', ')}`)
+    .argument('<model>', 'a model in the local store, a folder, a GGUF file, or a short name (qwen3.5-4b)')
     .option('--json', 'print everything as JSON')
     .option(
       '--context <tokens>',
@@ -46,7 +46,7 @@ export function registerInspect(program: Command): void {
       }),
     )
   addExamples(command, [
-    ['moeflux inspect a3b', 'the 35B preset; needs no files'],
+    ['moeflux inspect a3b', 'the 35B; needs no files'],
     ['moeflux inspect ~/models/qwen --context 32768', 'a folder, planned for a long conversation'],
     ['moeflux inspect a17b --memory 64GB --read-speed 6GB', 'for another machine'],
     ['moeflux inspect a3b --gpu 8GB --memory 32GB', 'which experts go to the GPU, to memory, to disk'],

@@ -35,23 +35,35 @@ export function registerPull(program: Command): void {
     .option('--experts-2bit', 'write a second, smaller set of experts in 2 bits')
     .action(action(pullCommand))
   addExamples(command, [
-    ['moeflux pull qwen3.6-35b', 'then: moeflux run -m qwen3.6-35b "Hello"'],
+    ['moeflux pull qwen3.5-4b', 'then: moeflux run -m qwen3.5-4b "Hello"'],
     ['moeflux pull unsloth/Qwen3.6-35B-A3B-GGUF:Q4_K_M', 'a GGUF file; without the precision, you get a list'],
     ['moeflux pull Qwen/Qwen3.6-35B-A3B --bits 8', 'quantized on the way; if you stop it, run it again to resume'],
   ])
 }
 
-async function pullCommand(cli: Cli, id: string, options: PullCommandOptions): Promise<void> {
-  const { pullWithProgress } = await import('../pullWithProgress.js')
-  const result = await pullWithProgress(cli, id, `moeflux pull ${id}`, {
-    revision: options.revision,
-    endpoint: options.endpoint,
-    bits: options.bits === undefined ? undefined : (Number(options.bits) as 4 | 8 | 16),
-    groupSize: options.groupSize === undefined ? undefined : (Number(options.groupSize) as 32 | 64 | 128),
-    experts2bit: options.experts2bit,
+async function pullCommand(cli: Cli, name: string, options: PullCommandOptions): Promise<void> {
+  const [{ findWellKnown, locateNamed, planPull }, { pullWithProgress }] = await Promise.all([
+    import('../../../internal.js'),
+    import('../pullWithProgress.js'),
+  ])
+  const { revision, endpoint, bits, groupSize, experts2bit } = options
+  const isAsStored = [revision, bits, groupSize, experts2bit].every(option => option === undefined)
+  const located = await locateNamed(name)
+  if (located.path !== null && isAsStored) {
+    cli.notice(`${located.stored?.name ?? name} is in the store: ${located.path}`)
+    return cli.notice(nextCommand(name))
+  }
+  const hub = located.path === null ? located.hub : null
+  const plan = await planPull(hub ?? name, { revision, endpoint, signal: cli.signal })
+  const result = await pullWithProgress(cli, plan, `moeflux pull ${name}`, {
+    bits: bits === undefined ? undefined : (Number(bits) as 4 | 8 | 16),
+    groupSize: groupSize === undefined ? undefined : (Number(groupSize) as 32 | 64 | 128),
+    experts2bit,
     download: { parallel: options.connections },
   })
-  const { findWellKnown } = await import('../../../internal.js')
-  const name = findWellKnown(id) === null ? result.metadata.model : id
-  cli.notice(`next: moeflux run -m ${name} "Hello", or moeflux chat -m ${name}`)
+  cli.notice(nextCommand(findWellKnown(name) === null ? result.metadata.model : name))
+}
+
+function nextCommand(name: string): string {
+  return `next: moeflux run -m ${name} "Hello", or moeflux chat -m ${name}`
 }

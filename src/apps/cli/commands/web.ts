@@ -9,6 +9,7 @@ import { stopAsked } from '../untilStopRequested.js'
 interface WebCommandOptions {
   readonly out?: string
   readonly model?: string[]
+  readonly yes?: boolean
   readonly preview?: boolean
   readonly port?: number
 }
@@ -19,12 +20,13 @@ export function registerWeb(program: Command): void {
     .description('write the web UI and models as a static site')
     .option('-o, --out <folder>', 'where to write; existing files are overwritten')
     .option('-m, --model <model...>', 'models that the page can run in the tab (default: the built-in one)')
+    .option('-y, --yes', 'download a missing model without asking')
     .option('--preview', 'serve the site on this machine until Ctrl-C; without --out, nothing is kept')
     .option('-p, --port <n>', 'port of --preview (default: any free one)', integerOption(0, 65_535))
   command.action(action(web))
   addExamples(command, [
     ['moeflux web --out site', 'then serve the folder with any web server that answers range requests'],
-    'moeflux web --out site --model ~/models/a3b',
+    ['moeflux web --out site --model demo qwen3.5-4b', 'the built-in model, and a small one that answers questions'],
     ['moeflux web --preview', 'try it first'],
   ])
 }
@@ -46,8 +48,8 @@ async function web(cli: Cli, options: WebCommandOptions): Promise<void> {
 
 async function writeTo(folder: string, cli: Cli, options: WebCommandOptions): Promise<void> {
   const { fileURLToPath } = await import('node:url')
-  const { findModel } = await import('../../../index.js')
   const { DEMO_NAME, preparePacked } = await import('../../../internal.js')
+  const { findOrPull } = await import('../findOrPull.js')
   const { writeSite } = await import('../writeSite.js')
   const { signal } = cli
   const bar = cli.progressBar()
@@ -56,7 +58,9 @@ async function writeTo(folder: string, cli: Cli, options: WebCommandOptions): Pr
     const folders: string[] = []
     for (const name of options.model ?? [DEMO_NAME]) {
       const onNotice = (line: string) => cli.notice(line)
-      folders.push(await preparePacked(await findModel(name), { signal, onProgress, onNotice }))
+      folders.push(
+        await preparePacked(await findOrPull(cli, name, options.yes === true), { signal, onProgress, onNotice }),
+      )
     }
     const page = fileURLToPath(new URL('../../web', import.meta.url))
     const { models } = await writeSite(page, folders, folder, { signal, onProgress })
