@@ -30,6 +30,7 @@ export { freeSpace, writing } from './files/diskFull.js'
 export { openFileSource } from './files/fileSource.js'
 export { type RelayCost, relayCosts } from './files/gguf/repackCosts.js'
 export { type PullPlan, planConfig, planPull } from './files/hub/pullPlan.js'
+export { type FoundModel, searchHub } from './files/hub/searchHub.js'
 export { hubReference } from './files/models/modelName.js'
 export {
   type AbsentModel,

@@ -65,13 +65,23 @@ export function report(terminal: Terminal, error: unknown): number {
   if (isClosedPipe(error)) return 0
   terminal.error(errorLine(inFlags(error)))
   if (terminal.verbose && error instanceof Error && error.stack !== undefined)
-    terminal.error(terminal.dim(stack(error)))
+    terminal.error(terminal.dim(stack(error).replace(OBEYED, each => (each === '\n' ? each : visible(each)))))
   return error instanceof MoefluxError && USAGE_CODES.has(error.code) ? EXIT_USAGE : EXIT_FAILED
 }
 
 export function errorLine(error: unknown): string {
   const message = systemErrorInWords(error) ?? (error instanceof Error ? error.message || error.name : String(error))
-  return `error: ${message.trim().replace(/\s*\n\s*/g, ' ')}`
+  return `error: ${message
+    .trim()
+    .replace(/\s*\n\s*/g, ' ')
+    .replace(OBEYED, visible)}`
+}
+
+/** Characters that a terminal obeys. Messages quote names that others wrote, such as those of tensors. */
+const OBEYED = /[\p{Cc}\u202a-\u202e\u2066-\u2069]/gu
+
+function visible(character: string): string {
+  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 }
 
 /** Flags whose names are not the option's with dashes. */

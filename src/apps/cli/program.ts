@@ -15,6 +15,7 @@ import { registerList } from './commands/list.js'
 import { registerPull } from './commands/pull.js'
 import { registerRm } from './commands/rm.js'
 import { registerRun } from './commands/run.js'
+import { registerSearch } from './commands/search.js'
 import { registerServe } from './commands/serve.js'
 import { registerVerify } from './commands/verify.js'
 import { registerWeb } from './commands/web.js'
@@ -25,7 +26,10 @@ type Register = (program: Command) => void
 /** How the commands are shown in the help, in this order. */
 const GROUPS: readonly (readonly [title: string, registers: readonly Register[]])[] = [
   ['Talk:', [registerRun, registerChat, registerServe, registerWeb]],
-  ['Models:', [registerPull, registerConvert, registerList, registerInspect, registerVerify, registerRm]],
+  [
+    'Models:',
+    [registerSearch, registerPull, registerConvert, registerList, registerInspect, registerVerify, registerRm],
+  ],
   ['Measure:', [registerBench, registerEval, registerTrace, registerSimulate, registerDoctor]],
 ]
 

@@ -36,10 +36,11 @@ const ID = /^[\w.-]+\/[\w.-]+$/
 const RETRY_MS = 250
 const REDIRECTS = new Set([301, 302, 303, 307, 308])
 
-export class HubClient {
+/** A hub, for one subject that its errors name: a model, or a search. */
+export class Hub {
   readonly endpoint: string
   readonly limits: HubLimits
-  private readonly origin: string
+  protected readonly origin: string
   private readonly token: string | undefined
 
   constructor(
@@ -47,7 +48,6 @@ export class HubClient {
     options: HubOptions = {},
     environment: NodeJS.ProcessEnv = process.env,
   ) {
-    if (!ID.test(id) || id.includes('..')) throw new HubError(id, "is not a hub id, want 'owner/name'")
     this.limits = { ...HUB_LIMITS, ...options.limits }
     const endpoint = parseEndpoint(id, options.endpoint ?? (environment.HF_ENDPOINT || 'https://huggingface.co'))
     this.endpoint = (endpoint.origin + endpoint.pathname).replace(/\/+$/, '')
@@ -57,6 +57,104 @@ export class HubClient {
     if (this.token !== undefined && !/^[\x21-\x7e]+$/.test(this.token)) {
       throw new HubError(id, 'the token (HF_TOKEN) holds blanks or characters that no token has')
     }
+  }
+
+  /** A response with a good status, of the hub or of where it sends on to; `url` is one of the hub. */
+  async ask(url: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
+    let at = new URL(url)
+    let isHub = true // once sent elsewhere, even back to the hub it is no question of ours any more
+    for (let hops = 0; ; hops++) {
+      isHub &&= at.origin === this.origin
+      const authorization: Record<string, string> =
+        isHub && this.token !== undefined ? { authorization: `Bearer ${this.token}` } : {}
+      const response = await fetch(at, {
+        // Lengths and ranges must be those of the file itself.
+        headers: { 'accept-encoding': 'identity', ...headers, ...authorization },
+        redirect: 'manual',
+        signal,
+      })
+      if (response.ok) return response
+      await response.body?.cancel()
+      if (!REDIRECTS.has(response.status)) throw this.refusal(url, response.status, isHub ? null : at.host)
+      if (hops === this.limits.redirects) {
+        throw this.error(`${url}: is sent on more than ${this.limits.redirects} times`)
+      }
+      at = this.nextHop(url, at, response.headers.get('location'))
+    }
+  }
+
+  /** An error of this hub. */
+  error(detail: string, options: { status?: number; cause?: unknown } = {}): HubError {
+    const shown = this.token === undefined ? detail : detail.replaceAll(this.token, '***')
+    return new HubError(this.id, shown, options)
+  }
+
+  fetchAnswer(url: string, signal?: AbortSignal): Promise<SmallAnswer> {
+    const { answerBytes, answerMs } = this.limits
+    return this.fetchSmall(url, { mostBytes: answerBytes, mostMs: answerMs, signal })
+  }
+
+  /** A whole answer; tried again where the connection fails. */
+  protected async fetchSmall(url: string, options: SmallRequest): Promise<SmallAnswer> {
+    const { headers = {}, check, mostBytes, mostMs, signal } = options
+    const { attempts } = this.limits
+    for (let attempt = 1; ; attempt++) {
+      const guard = new StallGuard(this.limits, mostMs)
+      try {
+        const signals = signal === undefined ? [guard.signal] : [guard.signal, signal]
+        const response = await this.ask(url, headers, AbortSignal.any(signals))
+        check?.(response)
+        return { bytes: await this.readBody(url, response, mostBytes, guard), response }
+      } catch (error) {
+        signal?.throwIfAborted()
+        if (isFinal(error)) throw error
+        if (attempt === attempts) {
+          if (isOffline(error)) throw this.error(`${hostOf(url)} cannot be reached: are you offline?`, { cause: error })
+          throw this.error(`${withoutQuery(url)}: ${networkReason(error)} (asked ${attempts} times)`, { cause: error })
+        }
+        await sleep(RETRY_MS * attempt, undefined, { signal })
+      } finally {
+        guard.end()
+      }
+    }
+  }
+
+  private async readBody(url: string, response: Response, most: number, guard: StallGuard): Promise<Uint8Array> {
+    const pieces: Uint8Array[] = []
+    let size = 0
+    for await (const piece of (response.body ?? []) as AsyncIterable<Uint8Array>) {
+      size += piece.length
+      if (size > most) throw this.error(`${url}: sends more than ${most} bytes`)
+      pieces.push(piece)
+      guard.got(piece.length)
+    }
+    return new Uint8Array(Buffer.concat(pieces))
+  }
+
+  private nextHop(url: string, from: URL, location: string | null): URL {
+    const to = location !== null && URL.canParse(location, from) ? new URL(location, from) : null
+    const why =
+      to === null
+        ? 'nowhere'
+        : !/^https?:$/.test(to.protocol) || to.username !== '' || to.password !== ''
+          ? 'to an address that is none of a file'
+          : from.protocol === 'https:' && to.protocol === 'http:'
+            ? `from https to http (${to.host})`
+            : null
+    if (to === null || why !== null) throw this.error(`${url}: is sent on ${why}`)
+    return to
+  }
+
+  private refusal(url: string, status: number, elsewhere: string | null): HubError {
+    return this.error(reason(status, withoutQuery(url), this.token !== undefined, elsewhere), { status })
+  }
+}
+
+/** The hub, for one model. */
+export class HubClient extends Hub {
+  constructor(id: string, options: HubOptions = {}, environment: NodeJS.ProcessEnv = process.env) {
+    if (!isHubId(id)) throw new HubError(id, "is not a hub id, want 'owner/name'")
+    super(id, options, environment)
   }
 
   /** The commit that a branch or tag stands for. */
@@ -108,77 +206,6 @@ export class HubClient {
     return got
   }
 
-  /** A response with a good status, of the hub or of where it sends on to; `url` is one of the hub. */
-  async ask(url: string, headers: Record<string, string>, signal?: AbortSignal): Promise<Response> {
-    let at = new URL(url)
-    let isHub = true // once sent elsewhere, even back to the hub it is no question of ours any more
-    for (let hops = 0; ; hops++) {
-      isHub &&= at.origin === this.origin
-      const authorization: Record<string, string> =
-        isHub && this.token !== undefined ? { authorization: `Bearer ${this.token}` } : {}
-      const response = await fetch(at, {
-        // Lengths and ranges must be those of the file itself.
-        headers: { 'accept-encoding': 'identity', ...headers, ...authorization },
-        redirect: 'manual',
-        signal,
-      })
-      if (response.ok) return response
-      await response.body?.cancel()
-      if (!REDIRECTS.has(response.status)) throw this.refusal(url, response.status, isHub ? null : at.host)
-      if (hops === this.limits.redirects) {
-        throw this.error(`${url}: is sent on more than ${this.limits.redirects} times`)
-      }
-      at = this.nextHop(url, at, response.headers.get('location'))
-    }
-  }
-
-  /** An error of this hub. */
-  error(detail: string, options: { status?: number; cause?: unknown } = {}): HubError {
-    const shown = this.token === undefined ? detail : detail.replaceAll(this.token, '***')
-    return new HubError(this.id, shown, options)
-  }
-
-  private fetchAnswer(url: string, signal?: AbortSignal): Promise<SmallAnswer> {
-    const { answerBytes, answerMs } = this.limits
-    return this.fetchSmall(url, { mostBytes: answerBytes, mostMs: answerMs, signal })
-  }
-
-  /** A whole answer; tried again where the connection fails. */
-  private async fetchSmall(url: string, options: SmallRequest): Promise<SmallAnswer> {
-    const { headers = {}, check, mostBytes, mostMs, signal } = options
-    const { attempts } = this.limits
-    for (let attempt = 1; ; attempt++) {
-      const guard = new StallGuard(this.limits, mostMs)
-      try {
-        const signals = signal === undefined ? [guard.signal] : [guard.signal, signal]
-        const response = await this.ask(url, headers, AbortSignal.any(signals))
-        check?.(response)
-        return { bytes: await this.readBody(url, response, mostBytes, guard), response }
-      } catch (error) {
-        signal?.throwIfAborted()
-        if (isFinal(error)) throw error
-        if (attempt === attempts) {
-          throw this.error(`${url}: ${networkReason(error)} (asked ${attempts} times)`, { cause: error })
-        }
-        await sleep(RETRY_MS * attempt, undefined, { signal })
-      } finally {
-        guard.end()
-      }
-    }
-  }
-
-  private async readBody(url: string, response: Response, most: number, guard: StallGuard): Promise<Uint8Array> {
-    const pieces: Uint8Array[] = []
-    let size = 0
-    for await (const piece of (response.body ?? []) as AsyncIterable<Uint8Array>) {
-      size += piece.length
-      if (size > most) throw this.error(`${url}: sends more than ${most} bytes`)
-      pieces.push(piece)
-      guard.got(piece.length)
-    }
-    return new Uint8Array(Buffer.concat(pieces))
-  }
-
   /** Lists of files come from the hub alone: what another origin would say of its files is nothing to go by. */
   private nextPage(url: string, response: Response): string | null {
     const next = /<([^>]+)>;\s*rel="next"/.exec(response.headers.get('link') ?? '')?.[1]
@@ -189,24 +216,6 @@ export class HubClient {
     }
     return address.href
   }
-
-  private nextHop(url: string, from: URL, location: string | null): URL {
-    const to = location !== null && URL.canParse(location, from) ? new URL(location, from) : null
-    const why =
-      to === null
-        ? 'nowhere'
-        : !/^https?:$/.test(to.protocol) || to.username !== '' || to.password !== ''
-          ? 'to an address that is none of a file'
-          : from.protocol === 'https:' && to.protocol === 'http:'
-            ? `from https to http (${to.host})`
-            : null
-    if (to === null || why !== null) throw this.error(`${url}: is sent on ${why}`)
-    return to
-  }
-
-  private refusal(url: string, status: number, elsewhere: string | null): HubError {
-    return this.error(reason(status, url, this.token !== undefined, elsewhere), { status })
-  }
 }
 
 /** Not worth another try: the hub says no, or what it does is no accident; or the disk here is at fault. */
@@ -214,6 +223,19 @@ export function isFinal(error: unknown): boolean {
   if (!(error instanceof MoefluxError)) return (error as NodeJS.ErrnoException | null)?.syscall !== undefined
   const status = error instanceof HubError ? error.status : null
   return status === null || (status < 500 && status !== 408 && status !== 429)
+}
+
+/** 'owner/name'. */
+export function isHubId(id: string): boolean {
+  return ID.test(id) && !id.includes('..')
+}
+
+/** What the system says where this machine has no network, or no way to the hub. */
+const OFFLINE = new Set(['ENOTFOUND', 'EAI_AGAIN', 'ENETUNREACH', 'EHOSTUNREACH', 'ENETDOWN'])
+
+function isOffline(error: unknown): boolean {
+  const { code } = ((error as Error | null)?.cause ?? error ?? {}) as NodeJS.ErrnoException
+  return OFFLINE.has(code ?? '')
 }
 
 /** Node says 'fetch failed' and hides why. */
@@ -236,7 +258,16 @@ function parseEndpoint(id: string, text: string): URL {
   return url
 }
 
-function parseJson(bytes: Uint8Array): unknown {
+/** As people know it. */
+function withoutQuery(url: string): string {
+  return url.replace(/\?.*$/s, '')
+}
+
+function hostOf(url: string): string {
+  return new URL(url).host
+}
+
+export function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder().decode(bytes))
   } catch {
@@ -257,6 +288,8 @@ function reason(status: number, url: string, hasToken: boolean, elsewhere: strin
 function parseEntry(entry: unknown): HubFile | null {
   const { type, path, size, oid, lfs } = (entry ?? {}) as Record<string, unknown>
   if (type !== 'file' || typeof path !== 'string' || !Number.isSafeInteger(size)) return null
+  // Names are shown to people, and a terminal obeys such characters.
+  if (/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(path)) return null
   const large = lfs as { oid?: unknown; size?: unknown } | null | undefined
   if (typeof large?.oid === 'string' && /^[0-9a-f]{64}$/.test(large.oid)) {
     return { path, size: Number(large.size ?? size), checksum: { kind: 'sha256', hex: large.oid } }

@@ -1,4 +1,4 @@
-// A hub look-alike: the two calls that list a model, and files by range. It can drop connections after some bytes, send
+// A hub look-alike: the two calls that list a model, a search, and files by range. It can drop connections after some bytes, send
 // slowly, answer with errors for a while, and change a file's etag in the middle.
 import { createHash } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -15,6 +15,8 @@ export interface HubBehaviour {
   /** An answer in place of the right one. */
   failWith: (path: string, request: number) => number | null
   etag: (path: string, sha256: string, request: number) => string
+  /** What a search for models finds. */
+  search: (query: URLSearchParams) => unknown
   /** What is sent in place of a file's bytes; of the same length. */
   content: (path: string, bytes: Uint8Array, request: number) => Uint8Array
 }
@@ -42,6 +44,7 @@ export async function startHub(
     pieceBytes: 64 * 1024,
     failWith: () => null,
     etag: (_, sha256) => `"${sha256}"`,
+    search: () => [],
     content: (_, bytes) => bytes,
   }
   const requests: HubServer['requests'] = []
@@ -65,6 +68,7 @@ export async function startHub(
     const failure = behaviour.failWith(path, count)
     if (failure !== null) return void response.writeHead(failure).end()
     if (token !== null && request.headers.authorization !== `Bearer ${token}`) return void response.writeHead(401).end()
+    if (path === '/api/models') return void response.end(JSON.stringify(behaviour.search(url.searchParams)))
     if (path === `/api/models/${id}/revision/main`) return void response.end(JSON.stringify({ id, sha: COMMIT }))
     if (path === `/api/models/${id}/tree/${COMMIT}`) {
       // Two pages, as the hub does with long lists.
