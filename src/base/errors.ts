@@ -1,6 +1,6 @@
-// Every error that moeflux throws on purpose, but for memoryErrors.ts. Each class has a stable
-// `code` for programs and a message for people that names what was got, what was wanted and where.
-// Nothing here knows how to recover.
+// Every error that moeflux throws on purpose. Each class has a stable `code` for programs and a message for people that
+// names what was got, what was wanted and where. Nothing here knows how to recover.
+import { formatBytes } from './formatBytes.js'
 
 export class MoefluxError extends Error {
   readonly code: string
@@ -110,7 +110,7 @@ export class ModelNotFoundError extends MoefluxError {
   }
 }
 
-/** `path` is what could not be written, or would not have fitted. */
+/** `path` is what could not be written; without a cause: what would not fit, found out before anything is written. */
 export class DiskFullError extends MoefluxError {
   constructor(
     readonly path: string,
@@ -119,11 +119,14 @@ export class DiskFullError extends MoefluxError {
     options?: { cause?: unknown },
   ) {
     const sizes = [
-      needed === null ? '' : `needs ${needed} bytes`,
-      free === null ? '' : `${free}${needed === null ? ' bytes' : ''} are free`,
+      needed === null ? '' : `needs ${formatBytes(needed)}${options?.cause === undefined ? ' of disk' : ' more'}`,
+      free === null ? '' : `${formatBytes(free)} are free`,
     ]
-    const detail = sizes.filter(size => size !== '').join(', ')
-    super('DISK_FULL', `${path}: the disk is full${detail === '' ? '' : `: ${detail}`}`, options)
+    const detail = [
+      options?.cause === undefined ? '' : 'the disk is full',
+      sizes.filter(size => size !== '').join(', '),
+    ]
+    super('DISK_FULL', `${path}: ${detail.filter(part => part !== '').join(': ')}`, options)
   }
 }
 

@@ -1,6 +1,7 @@
 // What a model needs of a machine and how fast it may run there, from bytes and rates alone. An estimate, made of stated
 // assumptions; `bench` measures. Knows nothing of operating systems: memory and rates are given to it.
 import type { ModelConfig } from './config.js'
+import type { QuantFormat } from './quantizationConfig.js'
 import {
   allExpertsBytes,
   expertBytes,
@@ -20,12 +21,17 @@ export interface ModelBytes {
 
 /** Of a model of which only the shapes are known: as most are packed. */
 export function fourBitBytes(config: ModelConfig): ModelBytes {
+  return bytesIn(config, FOUR_BIT)
+}
+
+/** Of one whose matrices are all of one format; null: 16-bit floats. */
+export function bytesIn(config: ModelConfig, format: QuantFormat | null): ModelBytes {
   return {
-    expert: expertBytes(config, FOUR_BIT),
-    allExperts: allExpertsBytes(config, FOUR_BIT),
-    resident: residentBytes(config, FOUR_BIT),
+    expert: expertBytes(config, format),
+    allExperts: allExpertsBytes(config, format),
+    resident: residentBytes(config, format),
     // A tied embedding is the head as well, and a token computes with all of it.
-    embedding: config.tieWordEmbeddings ? 0 : matrixBytes(config.vocabSize, config.hiddenSize, FOUR_BIT),
+    embedding: config.tieWordEmbeddings ? 0 : matrixBytes(config.vocabSize, config.hiddenSize, format),
   }
 }
 

@@ -69,7 +69,7 @@ describe('a small disk', () => {
       expect(told).toEqual({
         code: 'DISK_FULL',
         path: expect.stringMatching(/^\/model\/packed_experts\/layer_0\d.bin$/),
-        message: expect.stringMatching(/layer_0\d.bin: the disk is full: needs \d+ bytes, \d+ are free/),
+        message: expect.stringMatching(/layer_0\d.bin: the disk is full: needs [\d.]+ MB more, [\d.]+ \w+ are free$/),
         bytesReused: expect.toSatisfy(bytes => bytes > 0),
       }),
   )

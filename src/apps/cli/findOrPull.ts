@@ -3,11 +3,11 @@
 import { createInterface } from 'node:readline/promises'
 import { DiskFullError } from '../../base/errors.js'
 import {
-  freeSpace,
   hubReference,
   isRemote,
   locateModel,
   notFound,
+  type PackingOptions,
   type PullPlan,
   planPull,
   storeRoot,
@@ -32,7 +32,7 @@ export async function findOrPull(cli: Cli, name: string, yes: boolean): Promise<
   const plan = await planPull(hub, { signal: cli.signal })
   const isHere = unfinished === null ? 'is not downloaded yet' : 'is partly downloaded'
   cli.notice(`${plan.name === name ? name : `${name} is ${plan.name}, which`} ${isHere}:`)
-  await describe(cli, plan, unfinished?.bytes ?? 0)
+  await describePull(cli, plan, unfinished?.bytes ?? 0)
   if (!yes && !(await agrees(cli, unfinished === null ? 'Download it now?' : 'Resume the download now?'))) {
     throw notFound(name, located)
   }
@@ -44,30 +44,28 @@ function isPackedAddress(name: string): boolean {
   return isRemote(name) && (/\/resolve\//.test(name) || hubReference(name) === null)
 }
 
-async function describe(cli: Cli, plan: PullPlan, there: number): Promise<void> {
-  const { leftBytes, packedBytes: packed, estimate } = await forecastPull(plan, there, cli.signal)
-  const minutes = formatDuration(leftBytes / COMMON_LINE)
-  const fields: [string, string][] = [
-    ['download', `${formatBytes(leftBytes)}${there > 0 ? ' more' : ''}, ${minutes} at 100 Mbit/s`],
-  ]
-  if (estimate !== null) {
-    const { freeMemory, totalMemory } = thisMachine()
-    const { fits, tokensPerSecond, leastMemory } = estimate
-    const speed = `up to ${threeDigits(tokensPerSecond)} tok/s on the CPU`
-    const words = {
-      everything: `fits in memory: ${speed}`,
-      streaming: `streams experts from disk: ${speed}`,
-      no: `needs ${formatBytes(leastMemory)} of memory, ${formatBytes(freeMemory)} is free`,
-    }
-    fields.push(['here', `${words[fits]} (${formatBytes(freeMemory)} of ${formatBytes(totalMemory)} free)`])
+/** What a pull takes and what to expect of the model here. Refuses one that the disk has no room for. */
+export async function describePull(cli: Cli, plan: PullPlan, there: number, packing?: PackingOptions): Promise<void> {
+  const { leftBytes, size, neededBytes, freeBytes, estimate } = await forecastPull(plan, there, cli.signal, packing)
+  const { freeMemory, totalMemory } = thisMachine()
+  const { fits, tokensPerSecond, leastMemory } = estimate
+  const speed = `up to ${threeDigits(tokensPerSecond)} tok/s on the CPU`
+  const words = {
+    everything: `fits in memory: ${speed}`,
+    streaming: `streams experts from disk: ${speed}`,
+    no: `needs ${formatBytes(leastMemory)} of memory, ${formatBytes(freeMemory)} is free`,
   }
   const root = storeRoot()
-  const free = await freeSpace(root)
-  const room = free === null ? '' : `; ${formatBytes(free)} free in ${root}`
-  fields.splice(1, 0, ['disk', `${formatBytes(packed)} packed${room}`])
+  const more = there > 0 ? ' more' : ''
+  const room = freeBytes === null ? '' : `; ${formatBytes(freeBytes)} free in ${root}`
+  const fields: [string, string][] = [
+    ['download', `${formatBytes(leftBytes)}${more}, ${formatDuration(leftBytes / COMMON_LINE)} at 100 Mbit/s`],
+    ['disk', `${formatBytes(neededBytes)}${more} at most, ${formatBytes(size.packedBytes)} packed${room}`],
+    ['here', `${words[fits]} (${formatBytes(freeMemory)} of ${formatBytes(totalMemory)} free)`],
+  ]
   if (!cli.quiet) cli.errorText(formatFields(fields, cli.width))
-  if (free !== null && free + there < packed) {
-    throw new DiskFullError(`${root} (MOEFLUX_HOME sets another place)`, packed, free)
+  if (freeBytes !== null && freeBytes < neededBytes) {
+    throw new DiskFullError(`${root} (MOEFLUX_HOME sets another place)`, neededBytes, freeBytes)
   }
 }
 

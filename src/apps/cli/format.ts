@@ -1,32 +1,14 @@
 // Numbers and tables as people read them. Pure: what is written where is the terminal's business.
+import { formatBytes } from '../../base/formatBytes.js'
 import type { DiskMeasurement } from '../../internal.js'
 
-const DECIMAL = ['B', 'kB', 'MB', 'GB', 'TB'] as const
-
-/** '1.77 MB', '217 GB': three digits that matter, units of 1000 like disk makers and the model tables. */
-export function formatBytes(bytes: number): string {
-  let unit = 0
-  let value = bytes
-  while (Math.abs(value) >= 999.5 && unit < DECIMAL.length - 1) {
-    value /= 1000
-    unit++
-  }
-  return `${unit === 0 ? String(Math.round(value)) : threeDigits(value)} ${DECIMAL[unit]}`
-}
+export { formatBytes, threeDigits } from '../../base/formatBytes.js'
 
 /** '18,119,393,280'. */
 export function formatInteger(value: number): string {
   return Math.round(value)
     .toString()
     .replace(/\B(?=(\d{3})+$)/g, ',')
-}
-
-/** '12.3', '0.52', '1240': for rates and ratios. */
-export function threeDigits(value: number): string {
-  const size = Math.abs(value)
-  if (size >= 99.95) return value.toFixed(0)
-  if (size >= 9.995) return value.toFixed(1)
-  return value.toFixed(2)
 }
 
 /** '0.8 s', '42 s', '3m 12s', '1h 04m'. */

@@ -11,9 +11,12 @@ import {
   locateModel,
   type MachineRates,
   measureDisk,
+  missingBytes,
   notFound,
+  planPull,
   preparePacked,
   presets,
+  sizePull,
   storeRoot,
   TWO_BIT,
   usableMemory,
@@ -69,6 +72,7 @@ export async function inspect(cli: Cli, model: string, options: InspectOptions):
     machine,
     totalMemory: options.memory ?? machine.totalMemory,
     disk: { folder: storeRoot(), free: await freeSpace(storeRoot()) },
+    isThisMachine: options.memory === undefined,
     rates,
     readSpeedFrom,
     estimate,
@@ -83,18 +87,32 @@ export async function inspect(cli: Cli, model: string, options: InspectOptions):
 async function findSubject(cli: Cli, model: string): Promise<ModelSubject> {
   const located = await locateModel(model)
   if (located.path !== null) return folderSubject(cli, located.path)
-  if (located.known !== null) return knownSubject(located.known)
-  throw notFound(model, located)
+  const there = located.unfinished?.bytes ?? 0
+  if (located.known !== null) return knownSubject(located.known, there)
+  if (located.hub === null) throw notFound(model, located)
+  const plan = await planPull(located.hub, { signal: cli.signal })
+  const size = await sizePull(plan, {}, cli.signal)
+  const { config, bytes } = size
+  return {
+    name: plan.name,
+    source: plan.client.endpoint,
+    absent: { name: plan.name, diskBytes: missingBytes(size, there) },
+    config,
+    bytes,
+    expert2Bit: expertBytes(config, TWO_BIT),
+  }
 }
 
-function knownSubject({ names, title, preset }: WellKnownModel): ModelSubject {
+/** Of a model on the hub that was not looked at: its shards are not known, and what it takes besides is not counted. */
+function knownSubject({ names, title, preset }: WellKnownModel, there: number): ModelSubject {
   const { config } = presets[preset]
+  const bytes = fourBitBytes(config)
   return {
     name: title,
     source: `preset ${preset}, in 4 bit`,
-    shortName: names[0],
+    absent: { name: names[0], diskBytes: Math.max(0, bytes.allExperts + bytes.resident - there) },
     config,
-    bytes: fourBitBytes(config),
+    bytes,
     expert2Bit: expertBytes(config, TWO_BIT),
   }
 }

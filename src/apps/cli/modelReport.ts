@@ -26,7 +26,7 @@ export interface ModelSubject {
   readonly config: ModelConfig
   readonly bytes: ModelBytes
   readonly expert2Bit: number
-  readonly shortName?: string // by which it can be pulled, where it is not here
+  readonly absent?: { readonly name: string; readonly diskBytes: number } // where it is not here: to pull it, what it takes
   readonly expertFiles?: readonly string[] // where there are any
   readonly relaid?: readonly RelayCost[] // what packing a GGUF file does to its types
 }
@@ -36,6 +36,7 @@ export interface ModelReport {
   readonly machine: Machine
   readonly totalMemory: number // of this machine, or of the one that was asked about
   readonly disk: { readonly folder: string; readonly free: number | null } // of the store
+  readonly isThisMachine: boolean // and not one that was described
   readonly rates: MachineRates
   readonly readSpeedFrom: 'given' | 'measured' | 'assumed'
   readonly estimate: Estimate
@@ -84,7 +85,7 @@ export function reportJson(report: ModelReport): unknown {
       ...(config.draftHead === null ? {} : { draftHead: headBytes(subject), draftStates: guessStates(config) }),
     },
     machine,
-    disk: report.disk,
+    disk: { ...report.disk, needed: subject.absent?.diskBytes ?? null },
     assumptions: {
       ...rates,
       readSpeedFrom: report.readSpeedFrom,
@@ -146,7 +147,7 @@ export function reportText(report: ModelReport, bold: (text: string) => string, 
         ...(disk.free === null
           ? []
           : [['disk', `${formatBytes(disk.free)} free in ${disk.folder}`] as [string, string]]),
-        ['verdict', verdict(estimate, rates, bytes.resident)],
+        ['verdict', verdictText(report)],
         [
           'needs',
           `${formatBytes(bytes.resident)} resident, ${formatBytes(estimate.stateBytes)} for ${formatInteger(estimate.contextTokens)} tokens`,
@@ -208,8 +209,24 @@ export function relaidField({ type, storedAs, weights, bits, storedBits, largest
   return [type, `${parameters(weights)} weights; ${size}; ${cost}`]
 }
 
-function verdict(estimate: Estimate, { memory }: MachineRates, resident: number): string {
-  if (estimate.fits === 'everything') return 'fits in memory: after a first pass nothing is read from disk'
+/** What the disk has no room for cannot run either; on another machine the disk is another one, too. */
+function verdictText(report: ModelReport): string {
+  const { subject, estimate, rates, isThisMachine } = report
+  const memory = verdict(estimate, rates, subject.bytes)
+  const lack = diskLack(report)
+  return lack === null || !isThisMachine ? memory : `${lack}; with more disk: ${memory}`
+}
+
+/** Null where the disk has room, or the model is there. */
+function diskLack({ subject: { absent }, disk: { free } }: ModelReport): string | null {
+  if (absent === undefined || free === null || free >= absent.diskBytes) return null
+  return `needs ${formatBytes(absent.diskBytes)} of disk, ${formatBytes(free)} are free`
+}
+
+function verdict(estimate: Estimate, { memory }: MachineRates, { resident, allExperts }: ModelBytes): string {
+  if (estimate.fits === 'everything') {
+    return `fits in memory${allExperts > 0 ? ': after a first pass nothing is read from disk' : ''}`
+  }
   if (estimate.fits === 'streaming') return 'runs by streaming experts from disk'
   const { leastMemory, contextTokens } = estimate
   if (leastMemory === estimate.stateBytes + resident) {
@@ -244,10 +261,8 @@ function speed(estimate: Estimate): string {
   return `up to ${threeDigits(estimate.tokensPerSecond)} tok/s on the wasm backend; ${why}`
 }
 
-function assumptions(
-  { subject, rates, readSpeedFrom, estimate, expertsPerToken }: ModelReport,
-  width?: number,
-): string {
+function assumptions(report: ModelReport, width?: number): string {
+  const { subject, rates, readSpeedFrom, estimate, expertsPerToken } = report
   const lines = [
     `Assumed: ${formatBytes(estimate.bytesPerToken)} of weights a token${expertsPerToken === 0 ? '' : ` (${expertsPerToken} experts a layer)`}, computed at ${formatBytes(rates.weightsPerSecond)}/s.`,
   ]
@@ -257,8 +272,10 @@ function assumptions(
     )
   }
   lines.push('`moeflux doctor` measures the disk and `moeflux bench` the real speed.')
-  if (subject.shortName !== undefined)
-    lines.push(`\`moeflux run -m ${subject.shortName} "Hello"\` downloads it and answers.`)
+  const { absent } = subject
+  if (absent !== undefined && diskLack(report) === null) {
+    lines.push(`\`moeflux run -m ${absent.name} "Hello"\` downloads it and answers.`)
+  }
   return `${lines.flatMap(line => wrapWords(line, width ?? line.length)).join('\n')}\n`
 }
 

@@ -4,28 +4,40 @@ import type { ModelConfig } from '../../index.js'
 import {
   type Estimate,
   estimateModel,
-  fourBitBytes,
+  freeSpace,
   type ModelBytes,
+  missingBytes,
+  type PackingOptions,
   type PullPlan,
-  planConfig,
+  type PullSize,
+  sizePull,
+  storeRoot,
 } from '../../internal.js'
 import { thisMachine } from './machine.js'
 
 export interface PullForecast {
   readonly leftBytes: number // to be downloaded
-  readonly packedBytes: number
-  readonly estimate: Estimate | null // where the shapes are known
+  readonly size: PullSize
+  readonly neededBytes: number // of disk, besides what is there
+  readonly freeBytes: number | null // on the disk of the store
+  readonly estimate: Estimate
 }
 
 /** `there`: bytes that an earlier pull has brought. */
-export async function forecastPull(plan: PullPlan, there: number, signal: AbortSignal): Promise<PullForecast> {
-  const about = await planConfig(plan, signal)
-  const leftBytes = Math.max(0, plan.downloadBytes - there)
-  // What is quantized already is packed as it is.
-  if (about === null) return { leftBytes, packedBytes: plan.downloadBytes, estimate: null }
-  const bytes = fourBitBytes(about.config)
-  const packedBytes = about.isQuantized ? plan.downloadBytes : bytes.allExperts + bytes.resident
-  return { leftBytes, packedBytes, estimate: estimateHere(about.config, bytes) }
+export async function forecastPull(
+  plan: PullPlan,
+  there: number,
+  signal: AbortSignal,
+  packing: PackingOptions = {},
+): Promise<PullForecast> {
+  const size = await sizePull(plan, packing, signal)
+  return {
+    leftBytes: Math.max(0, plan.downloadBytes - there),
+    size,
+    neededBytes: missingBytes(size, there),
+    freeBytes: await freeSpace(storeRoot()),
+    estimate: estimateHere(size.config, size.bytes),
+  }
 }
 
 /** The plan of `inspect`, with a disk that is taken to be good. */

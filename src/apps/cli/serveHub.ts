@@ -61,10 +61,11 @@ export class ServeHub implements ModelHub {
     )
     return missing.map(({ names, title, hub, preset }) => {
       const unfinishedBytes = stored.find(({ name }) => name === hub)?.bytes ?? 0
-      const about = { name: names[0], title, hub, unfinishedBytes }
       const { config } = presets[preset]
-      const bytes = fourBitBytes(config)
-      return { ...about, bytes: bytes.allExperts + bytes.resident, fit: fitOf(estimateHere(config, bytes)) }
+      const sizes = fourBitBytes(config)
+      const bytes = sizes.allExperts + sizes.resident
+      const diskBytes = Math.max(0, bytes - unfinishedBytes)
+      return { name: names[0], title, hub, unfinishedBytes, bytes, diskBytes, fit: fitOf(estimateHere(config, sizes)) }
     })
   }
 
@@ -77,14 +78,15 @@ export class ServeHub implements ModelHub {
     const located = await locateNamed(name)
     if (located.path !== null) return await this.forecastStored(located.stored?.name ?? name, located.path)
     const plan = await planPull(located.hub ?? name, { signal })
-    const { leftBytes, packedBytes, estimate } = await forecastPull(plan, located.unfinished?.bytes ?? 0, signal)
-    return { name: plan.name, downloadBytes: leftBytes, bytes: packedBytes, fit: estimate && fitOf(estimate) }
+    const found = await forecastPull(plan, located.unfinished?.bytes ?? 0, signal)
+    const { leftBytes: downloadBytes, neededBytes: diskBytes, size, estimate } = found
+    return { name: plan.name, downloadBytes, diskBytes, bytes: size.packedBytes, fit: fitOf(estimate) }
   }
 
   private async forecastStored(name: string, path: string): Promise<PullForecast> {
     const { config, bytes } = await readPackedBytes(path)
     const fit = fitOf(estimateHere(config, bytes))
-    return { name, downloadBytes: 0, bytes: bytes.allExperts + bytes.resident, fit }
+    return { name, downloadBytes: 0, diskBytes: 0, bytes: bytes.allExperts + bytes.resident, fit }
   }
 
   async pull(name: string, { signal, onProgress }: LoadHooks): Promise<ModelOffer> {

@@ -39,7 +39,7 @@ import type { Folder } from '../source.js'
 import { ConversionJournal, type FinishedFile } from './conversionJournal.js'
 import { changedTexts } from './copiedTexts.js'
 import type { OutputFile, OutputFolder } from './outputFolder.js'
-import { type PackingOptions, type PackingPlan, planPacking } from './packingPlan.js'
+import { type PackingOptions, type PackingPlan, plannedBytes, planPacking } from './packingPlan.js'
 import { PackScratch } from './packMatrix.js'
 import { openShardedModel } from './shardedModel.js'
 import { sourceIdentity } from './sourceIdentity.js'
@@ -88,7 +88,6 @@ export async function convert(
 type JsonConfig = Readonly<Record<string, unknown>>
 
 class Conversion {
-  private readonly expertBytes: number
   private readonly total: number
   private loaded = 0
 
@@ -100,9 +99,7 @@ class Conversion {
     private readonly configJson: JsonConfig,
     private readonly options: ConvertOptions,
   ) {
-    const { expertLayers, numExperts } = model.config
-    this.expertBytes = plan.expertSets.reduce((sum, set) => sum + expertLayers.length * numExperts * set.expertSize, 0)
-    this.total = plan.residentBytes + this.expertBytes
+    this.total = plannedBytes(model.config, plan)
   }
 
   async run(): Promise<ConvertResult> {

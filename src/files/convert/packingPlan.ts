@@ -77,6 +77,12 @@ export function planPacking(source: SourceModel, options: PackingOptions): Packi
   return { items, stored, residentBytes, expertSets: planExperts(source, options, quantization), quantization }
 }
 
+/** Of all weights: the resident part, and the experts of each set. */
+export function plannedBytes(config: ModelConfig, { residentBytes, expertSets }: PackingPlan): number {
+  const experts = config.expertLayers.length * config.numExperts
+  return expertSets.reduce((sum, { expertSize }) => sum + experts * expertSize, residentBytes)
+}
+
 function refuseOtherBits(source: SourceModel, options: PackingOptions): void {
   const has = source.config.quantization
   if (options.bits !== undefined && options.bits !== has?.bits) {

@@ -1,5 +1,6 @@
 // Brings a model from a hub into the local store: packed while it is downloaded, shard by shard; GGUF files when they are
 // there. A run that was stopped goes on where it was, as long as the model on the hub is the same.
+import { existsSync } from 'node:fs'
 import { mkdir, readdir, rename, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type ConvertResult, isRefusal } from '../convert/convert.js'
@@ -8,12 +9,15 @@ import { openFileSource } from '../fileSource.js'
 import { lockFolder } from '../folderLock.js'
 import { openGgufFolder } from '../gguf/ggufFolder.js'
 import { downloadLock, storedModelFolder, storeRoot } from '../models/modelStore.js'
+import { bytesOnDisk } from '../models/storedModels.js'
+import { METADATA_NAME } from '../packed/packedNames.js'
 import type { Folder } from '../source.js'
 import { type DownloadOptions, PART } from './downloadFile.js'
 import type { GgufChoice } from './ggufChoice.js'
 import type { HubOptions } from './hubClient.js'
 import { HubFolder } from './hubFolder.js'
 import { type PullPlan, planPull } from './pullPlan.js'
+import { checkRoom, sizePull } from './pullSize.js'
 
 export interface PullOptions extends HubOptions, Omit<PackOptions, 'identity' | 'onProgress'> {
   readonly revision?: string // default main
@@ -42,6 +46,9 @@ export async function pullModel(model: string | PullPlan, options: PullOptions =
   const { id } = client
   const root = options.root ?? storeRoot()
   const target = storedModelFolder(root, name)
+  const isPacked = existsSync(join(target, METADATA_NAME))
+  const size = await sizePull(plan, options, options.signal)
+  if (!isPacked) await checkRoom(root, size, await bytesOnDisk(root, basename(target)))
   const downloads = join(root, 'downloads')
   const kept = `${basename(target)}@${commit}` // the folder with what was downloaded so far
   const lock = await lockFolder(downloadLock(root, basename(target)), {
@@ -74,7 +81,7 @@ export async function pullModel(model: string | PullPlan, options: PullOptions =
         tell()
       },
     })
-    const folder = gguf === null ? hub : await downloadGguf(hub, gguf)
+    const folder = gguf === null ? hub : isPacked ? await headersOf(plan, gguf) : await downloadGguf(hub, gguf)
     const result = await packInto(folder, target, {
       ...options,
       signal,
@@ -107,6 +114,11 @@ async function removeOthers(downloads: string, model: string, keep: string, bin:
   for (const name of await readdir(downloads)) {
     if (name.startsWith(`${model}@`) && name !== keep) await rename(join(downloads, name), join(bin, name))
   }
+}
+
+/** Enough to see that the packed model is that of these files. */
+function headersOf({ openStart }: PullPlan, { parts }: GgufChoice): Promise<Folder> {
+  return openGgufFolder(parts[0].path, openStart)
 }
 
 /** All parts on the disk: their tensors are read in the order of the packed folder, which is not theirs. */

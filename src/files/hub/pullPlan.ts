@@ -1,14 +1,14 @@
-// What a pull would bring: which commit and files of a model on a hub, how large, and what the model is. Asks the hub, and
-// downloads no weights.
+// What a pull would download: which commit and files of a model on a hub, and how large. Asks the hub, and downloads no
+// weights. What becomes of them is told by pullSize.ts.
 import { HubError } from '../../base/errors.js'
-import { type ModelConfig, parseConfig } from '../../model/config.js'
 import { checkArchitecture } from '../gguf/ggufConfig.js'
 import { GgufFields } from '../gguf/ggufFields.js'
 import { readGgufHeader } from '../gguf/ggufFile.js'
+import type { OpenFile } from '../gguf/ggufFolder.js'
 import { type HubReference, hubReference, nearModels } from '../models/modelName.js'
 import { didYouMean } from '../models/nearNames.js'
-import { parseObject } from '../packed/openPacked.js'
 import { CONFIG_NAME } from '../packed/packedNames.js'
+import type { ByteSource } from '../source.js'
 import { chooseGguf, type GgufChoice, splitModelId } from './ggufChoice.js'
 import { HubClient, type HubFile, type HubOptions } from './hubClient.js'
 
@@ -17,6 +17,8 @@ export interface PullPlan {
   readonly commit: string
   readonly files: ReadonlyMap<string, HubFile>
   readonly gguf: GgufChoice | null
+  /** Opens GGUF files on the hub, of which only the headers are read. */
+  readonly openStart: OpenFile
   /** The model's name in the store: 'owner/name', or 'owner/name:Q4_K_M'. */
   readonly name: string
   readonly downloadBytes: number // of weights
@@ -35,10 +37,11 @@ export async function planPull(
   })
   const files = await client.files(commit, options.signal)
   const gguf = chooseGguf(id, precision, files)
-  if (gguf !== null) await checkGguf(client, commit, gguf, options.signal)
+  const openStart = startsOnHub(client, commit, files, options.signal)
+  if (gguf !== null) await checkGguf(gguf, openStart)
   else if (!files.has(CONFIG_NAME)) throw new HubError(id, `has no ${CONFIG_NAME}: not a model that can be packed`)
   const name = gguf === null ? id : `${id}:${gguf.name}`
-  return { client, commit, files, gguf, name, downloadBytes: weightBytes(files, gguf) }
+  return { client, commit, files, gguf, openStart, name, downloadBytes: weightBytes(files, gguf) }
 }
 
 function referenceOf(text: string): HubReference {
@@ -56,43 +59,51 @@ function withNear(error: HubError): HubError {
   return new HubError(id, detail, { status: status ?? undefined, cause: error })
 }
 
-/** The shapes of the model and how its weights are stored, where its folder says so; refuses what will never run. */
-export async function planConfig(
-  { client, commit, files, gguf }: PullPlan,
-  signal?: AbortSignal,
-): Promise<{ readonly config: ModelConfig; readonly isQuantized: boolean } | null> {
-  const file = files.get(CONFIG_NAME)
-  if (gguf !== null || file === undefined) return null
-  const url = client.fileUrl(commit, CONFIG_NAME)
-  const text = new TextDecoder().decode(await client.fetchStart(url, file.size, file.size, signal))
-  const json = parseObject(text, `${client.id}/${CONFIG_NAME}`)
-  return { config: parseConfig(json), isQuantized: 'quantization' in json || 'quantization_config' in json }
+/** What will never run is not downloaded: the start of the first part says what it is. */
+async function checkGguf({ parts: [first] }: GgufChoice, open: OpenFile): Promise<void> {
+  const source = await open(first.path)
+  const { metadata } = await readGgufHeader(source)
+  checkArchitecture(new GgufFields(metadata, source.name))
 }
 
-/** What will never run is not downloaded: the start of the first part says what it is. */
-async function checkGguf(
+/** Opens files of which the start alone can be read, which has their headers; it is fetched once. */
+function startsOnHub(
   client: HubClient,
   commit: string,
-  { parts }: GgufChoice,
+  files: ReadonlyMap<string, HubFile>,
   signal?: AbortSignal,
-): Promise<void> {
-  const [{ path, size }] = parts
-  const url = client.fileUrl(commit, path)
-  const { metadata } = await readGgufHeader({
+): OpenFile {
+  const sources = new Map<string, ByteSource>()
+  return async path => {
+    const file = files.get(path)
+    if (file === undefined) throw client.error(`has no ${path}`)
+    const source = sources.get(path) ?? startOf(client, commit, file, signal)
+    sources.set(path, source)
+    return source
+  }
+}
+
+function startOf(client: HubClient, commit: string, { path, size }: HubFile, signal?: AbortSignal): ByteSource {
+  let start = new Uint8Array(0)
+  return {
     name: `${client.id}/${path}`,
     size,
-    async read(_, target) {
-      target.set(await client.fetchStart(url, target.length, size, signal))
+    async read(offset, target) {
+      const end = offset + target.length
+      if (start.length < end) {
+        start = new Uint8Array(await client.fetchStart(client.fileUrl(commit, path), end, size, signal))
+      }
+      target.set(start.subarray(offset, end))
     },
     async close() {},
-  })
-  checkArchitecture(new GgufFields(metadata, `${client.id}/${path}`))
+  }
 }
 
 function weightBytes(files: ReadonlyMap<string, HubFile>, gguf: GgufChoice | null): number {
-  if (gguf !== null) return gguf.parts.reduce((sum, { size }) => sum + size, 0)
-  let total = 0
-  // Folders hold the same weights in other forms, which nobody downloads.
-  for (const { path, size } of files.values()) if (/^[^/]+\.safetensors$/.test(path)) total += size
-  return total
+  return (gguf?.parts ?? shardsOf(files)).reduce((sum, { size }) => sum + size, 0)
+}
+
+/** Folders hold the same weights in other forms, which nobody downloads. */
+export function shardsOf(files: ReadonlyMap<string, HubFile>): HubFile[] {
+  return [...files.values()].filter(({ path }) => /^[^/]+\.safetensors$/.test(path))
 }

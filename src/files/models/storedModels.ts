@@ -45,6 +45,11 @@ export async function modelsIn(root: string): Promise<StoredModel[]> {
   return models.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : a.id < b.id ? -1 : 1))
 }
 
+/** What a model of the shelf `models` takes on the disk, with what was downloaded for it. */
+export async function bytesOnDisk(root: string, id: string): Promise<number> {
+  return await diskBytes([join(root, 'models', id), ...((await listDownloads(root)).get(id) ?? [])])
+}
+
 /** The folders with what was downloaded of models, by the models' ids. */
 export async function listDownloads(root: string): Promise<Map<string, string[]>> {
   const folders = new Map<string, string[]>()

@@ -37,7 +37,7 @@ test('the file that is named, packed, and found again', async () => {
   const sent = hub.sent()
   const again = await pullModel(`${ID}:Q4_K_M`, options)
   expect(again.bytesReused).toBe(again.bytes)
-  expect(hub.sent() - sent).toBeLessThan(4 * 2 ** 20) // its start, to see what it is
+  expect(hub.sent() - sent).toBeLessThanOrEqual(2 ** 20) // its start, to see what it is
   await expect(pullModel(ID, options)).rejects.toThrow(`${ID}:Q4_K_M, ${ID}:BF16`)
 })
 

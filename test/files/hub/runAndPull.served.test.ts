@@ -75,7 +75,7 @@ describe('a model that is not here', () => {
     const offer = await declined.shows(/\[Y\/n\] $/)
     expect(offer).toContain(`${SHORT} is ${ID}, which is not downloaded yet`)
     expect(offer).toMatch(/download +20\.4 MB, 1\.6 s at 100 Mbit\/s/)
-    expect(offer).toMatch(/disk +20\.4 MB packed; [\d.]+ [GT]B free in /)
+    expect(offer).toMatch(/disk +40\.7 MB at most, 20\.4 MB packed; [\d.]+ [GT]B free in /)
     expect(offer).toMatch(/here +fits in memory: up to [\d.]+ tok\/s/)
     declined.type('n\r')
     expect(await declined.shows(/error: .*\n/)).toContain(`'moeflux pull ${ID}' downloads it`)

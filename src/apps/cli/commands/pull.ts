@@ -42,8 +42,9 @@ export function registerPull(program: Command): void {
 }
 
 async function pullCommand(cli: Cli, name: string, options: PullCommandOptions): Promise<void> {
-  const [{ findWellKnown, locateNamed, planPull }, { pullWithProgress }] = await Promise.all([
+  const [{ findWellKnown, locateNamed, planPull }, { describePull }, { pullWithProgress }] = await Promise.all([
     import('../../../internal.js'),
+    import('../findOrPull.js'),
     import('../pullWithProgress.js'),
   ])
   const { revision, endpoint, bits, groupSize, experts2bit } = options
@@ -55,12 +56,17 @@ async function pullCommand(cli: Cli, name: string, options: PullCommandOptions):
   }
   const hub = located.path === null ? located.hub : null
   const plan = await planPull(hub ?? name, { revision, endpoint, signal: cli.signal })
-  const result = await pullWithProgress(cli, plan, `moeflux pull ${name}`, {
+  const packing = {
     bits: bits === undefined ? undefined : (Number(bits) as 4 | 8 | 16),
     groupSize: groupSize === undefined ? undefined : (Number(groupSize) as 32 | 64 | 128),
     experts2bit,
-    download: { parallel: options.connections },
-  })
+  }
+  if (located.path === null) {
+    cli.notice(`${plan.name}:`)
+    await describePull(cli, plan, located.unfinished?.bytes ?? 0, packing)
+  }
+  const download = { parallel: options.connections }
+  const result = await pullWithProgress(cli, plan, `moeflux pull ${name}`, { ...packing, download })
   cli.notice(nextCommand(findWellKnown(name) === null ? result.metadata.model : name))
 }
 

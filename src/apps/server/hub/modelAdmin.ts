@@ -119,12 +119,13 @@ function aboutBody(about: ModelAbout | null): object {
 }
 
 function knownBody(model: KnownModel): object {
-  const { name, title, hub, unfinishedBytes } = model
-  return { name, title, hub, unfinished_bytes: unfinishedBytes, ...aboutBody(model) }
+  const { name, title, hub, unfinishedBytes, diskBytes } = model
+  return { name, title, hub, unfinished_bytes: unfinishedBytes, disk_bytes: diskBytes, ...aboutBody(model) }
 }
 
 function forecastBody(found: PullForecast): object {
-  return { name: found.name, download_bytes: found.downloadBytes, ...aboutBody(found) }
+  const { name, downloadBytes, diskBytes } = found
+  return { name, download_bytes: downloadBytes, disk_bytes: diskBytes, ...aboutBody(found) }
 }
 
 function pullBody({ name, startedAt, state, progress, problem }: Pull): object {

@@ -23,12 +23,14 @@ export interface KnownModel extends ModelAbout {
   readonly title: string
   readonly hub: string
   readonly unfinishedBytes: number // that are here already
+  readonly diskBytes: number // that it still takes, at least
 }
 
 /** What a pull would take, asked of the hub. */
 export interface PullForecast extends ModelAbout {
   readonly name: string // on the hub
   readonly downloadBytes: number // still to come
+  readonly diskBytes: number // that must be free, until it is packed
 }
 
 export interface ModelHub {
