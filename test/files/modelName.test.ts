@@ -1,6 +1,6 @@
 // What a name means: a model of the hub, one of the store, a well-known one.
 import { describe, expect, test } from 'vitest'
-import { hubReference, meantModels, nearModels } from '#moeflux/files/models/modelName.js'
+import { folderNameFor, hubReference, meantModels, nearModels } from '#moeflux/files/models/modelName.js'
 import { didYouMean } from '#moeflux/files/models/nearNames.js'
 import { fourBitBytes } from '#moeflux/model/estimate.js'
 import { presets } from '#moeflux/model/presets.js'
@@ -11,10 +11,8 @@ import {
   type WellKnownModel,
 } from '#moeflux/model/wellKnownModels.js'
 
-const folderNameFor = (name: string) => name.replaceAll('/', '--').replace(/[^\w.-]/g, '_')
 const stored = (...names: string[]) => names.map(name => ({ id: folderNameFor(name), name }))
-const meant = (text: string, ...names: string[]) =>
-  meantModels(text, stored(...names), folderNameFor).map(({ name }) => name)
+const meant = (text: string, ...names: string[]) => meantModels(text, stored(...names)).map(({ name }) => name)
 
 describe('what a name means on the hub', () => {
   test.each([

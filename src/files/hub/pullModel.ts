@@ -9,7 +9,7 @@ import { openFileSource } from '../fileSource.js'
 import { lockFolder } from '../folderLock.js'
 import { openGgufFolder } from '../gguf/ggufFolder.js'
 import { downloadLock, storedModelFolder, storeRoot } from '../models/modelStore.js'
-import { bytesOnDisk } from '../models/storedModels.js'
+import { bytesOnDisk, writePullName } from '../models/storedModels.js'
 import { METADATA_NAME } from '../packed/packedNames.js'
 import type { Folder } from '../source.js'
 import { type DownloadOptions, PART } from './downloadFile.js'
@@ -63,6 +63,7 @@ export async function pullModel(model: string | PullPlan, options: PullOptions =
   try {
     await removeOthers(downloads, basename(target), kept, lock.folder)
     await rename(join(downloads, kept), cache).catch(() => mkdir(cache))
+    await writePullName(cache, name)
     const { downloadBytes: total } = plan
     let loaded = 0
     let reused = 0

@@ -43,11 +43,18 @@ function parseAddress(path: string): HubReference | null {
   }
 }
 
+/** The folder of a model in the store, which is its id there: 'org/name' is one folder, 'org--name'. */
+export function folderNameFor(name: string): string {
+  return name
+    .replaceAll('/', '--')
+    .replace(/[^a-zA-Z0-9._-]/g, '_')
+    .replace(/^\.+/, '_')
+}
+
 /** The stored models that a name means: all of them, so that the caller can refuse a name of several. */
 export function meantModels<Model extends { readonly id: string; readonly name: string }>(
   text: string,
   models: readonly Model[],
-  folderNameFor: (name: string) => string,
 ): Model[] {
   const reference = hubReference(text)
   const wellKnown = findWellKnown(text)

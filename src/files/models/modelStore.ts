@@ -10,7 +10,7 @@ import { lockFolder } from '../folderLock.js'
 import { refuseEmptyName } from '../nodeFolder.js'
 import { isGgufFile } from '../openSource.js'
 import { CONFIG_NAME, JOURNAL_NAME, LOCK_NAME, MANIFEST_NAME, METADATA_NAME } from '../packed/packedNames.js'
-import { type HubReference, hubReference, meantModels, nearModels, nearStored } from './modelName.js'
+import { folderNameFor, type HubReference, hubReference, meantModels, nearModels, nearStored } from './modelName.js'
 import { didYouMean } from './nearNames.js'
 import { listDownloads, modelsIn, type StoredModel } from './storedModels.js'
 
@@ -23,7 +23,7 @@ export function storeRoot(environment: NodeJS.ProcessEnv = process.env): string 
   return resolve(environment.MOEFLUX_HOME || join(homedir(), '.cache', 'moeflux'))
 }
 
-/** Where a model of this name lives in the store: 'org/name' is one folder, 'org--name'. */
+/** Where a model of this name lives in the store. */
 export function storedModelFolder(root: string, name: string): string {
   return join(root, 'models', folderNameFor(name))
 }
@@ -70,17 +70,22 @@ export async function locateNamed(text: string, root = storeRoot()): Promise<Loc
   const name = text.trim()
   refuseEmptyName(name)
   const models = await modelsIn(root)
-  const whole = meantModels(name, models.filter(isWhole), folderNameFor)
-  const meant = whole.length > 0 ? whole : meantModels(name, models, folderNameFor)
+  const whole = meantModels(name, models.filter(isWhole))
+  const meant = whole.length > 0 ? whole : meantModels(name, models)
   if (meant.length > 1) throw ambiguous(name, meant)
   const [model] = meant
   if (model !== undefined && isWhole(model)) return { path: model.folder, stored: model }
   if (model === undefined && name === DEMO_NAME) return { path: demoModelPath(), stored: null }
-  const asked = hubReference(name)
-  const isAsked = model === undefined || (asked !== null && folderNameFor(asked.id) === model.id)
-  const hub = isAsked ? asked : hubReference(model.name)
+  const hub = model === undefined ? hubReference(name) : hubOf(model, hubReference(name))
   const near = hub === null ? nearModels(name, [DEMO_NAME, ...models.map(each => each.name)]) : []
   return { path: null, hub, known: findWellKnown(name), unfinished: model ?? null, near }
+}
+
+/** What a pull of this model goes on with. Folders have no ':', so that one of both names may lack it. */
+function hubOf(model: StoredModel, asked: HubReference | null): HubReference | null {
+  const isOwn = asked !== null && folderNameFor(asked.id) === model.id
+  const names = [...(isOwn ? [asked] : []), hubReference(model.name)]
+  return names.find(reference => reference?.id.includes(':')) ?? names[0]
 }
 
 /** Not a pull on its way. */
@@ -123,8 +128,8 @@ export async function removeModel(nameOrId: string, root = storeRoot()): Promise
   const models = await modelsIn(root)
   const name = nameOrId.trim()
   // A name that would open another model than this one is refused.
-  const opened = meantModels(name, models.filter(isWhole), folderNameFor)
-  const meant = [...new Set([...meantModels(name, models, folderNameFor), ...opened])]
+  const opened = meantModels(name, models.filter(isWhole))
+  const meant = [...new Set([...meantModels(name, models), ...opened])]
   if (meant.length > 1) throw ambiguous(nameOrId, meant)
   const [model] = meant
   if (model === undefined) {
@@ -170,13 +175,6 @@ export function downloadLock(root: string, id: string): string {
 
 function ambiguous(name: string, models: readonly StoredModel[]): ModelNotFoundError {
   return new ModelNotFoundError(name, `several models have this name; say which: ${models.map(m => m.id).join(', ')}`)
-}
-
-function folderNameFor(name: string): string {
-  return name
-    .replaceAll('/', '--')
-    .replace(/[^a-zA-Z0-9._-]/g, '_')
-    .replace(/^\.+/, '_')
 }
 
 async function holdsModel(folder: string): Promise<boolean> {

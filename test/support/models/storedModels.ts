@@ -1,13 +1,12 @@
 // Stores of models for tests of names: the built-in model under any name, and pulls that were stopped.
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { folderNameFor } from '#moeflux/files/models/modelName.js'
 import { demoModelPath } from '#moeflux/files/models/modelStore.js'
-
-const folderName = (name: string) => name.replaceAll('/', '--').replace(/[^\w.-]/g, '_')
 
 /** Puts the built-in model into a store under another name; returns its folder. */
 export function storeDemo(home: string, name: string): string {
-  const folder = join(home, 'models', folderName(name))
+  const folder = join(home, 'models', folderNameFor(name))
   packDemo(folder, name)
   return folder
 }
@@ -22,7 +21,7 @@ export function packDemo(folder: string, name: string): void {
 
 /** What a pull leaves that was stopped after some bytes. */
 export function startPull(home: string, name: string, bytes = 5000): void {
-  const folder = join(home, 'downloads', `${folderName(name)}@c0ffee00`)
+  const folder = join(home, 'downloads', `${folderNameFor(name)}@c0ffee00`)
   mkdirSync(folder, { recursive: true })
   writeFileSync(join(folder, 'model.safetensors'), Buffer.alloc(bytes, 1))
 }
