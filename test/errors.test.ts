@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { FormatError, messageOf, OptionError, UnsupportedModelError } from '#moeflux/base/errors.js'
+import { DiskFullError, FormatError, messageOf, OptionError, UnsupportedModelError } from '#moeflux/base/errors.js'
 import { packFolder } from '#moeflux/files/convert/packFolder.js'
 import { openNodeFolder } from '#moeflux/files/nodeFolder.js'
 import { openPacked, readConfig } from '#moeflux/files/packed/openPacked.js'
@@ -28,6 +28,18 @@ describe('a message', () => {
     expect(new UnsupportedModelError('head_dim', Number.POSITIVE_INFINITY, 'x').message).toContain('is Infinity')
     expect(new OptionError('threads', { count: 2 }, 'a number').message).toBe('threads: got an object, want a number')
     expect(new OptionError('stop', [1, 2], 'texts').message).toBe('stop: got [1,2], want texts')
+  })
+
+  test('says what a disk lacks in sizes that people read, also where both round to the same', () => {
+    const lack = (needed: number | null, free: number | null, cause?: Error) =>
+      new DiskFullError('/store', needed, free, { cause }).message
+    expect(lack(223.01e9, 41.04e9)).toBe('/store: needs 223 GB of disk, 41.0 GB are free')
+    expect(lack(15_130_000, 0)).toBe('/store: needs 15.1 MB of disk, 0 B are free')
+    expect(lack(15.04e9, 15.03e9)).toBe('/store: needs 15.0 GB of disk, 10.0 MB more than are free')
+    const cause = new Error('ENOSPC')
+    expect(lack(5000, 20, cause)).toBe('/store: the disk is full: needs 5.00 kB more, 20 B are free')
+    expect(lack(null, 20, cause)).toBe('/store: the disk is full: 20 B are free')
+    expect(lack(null, null, cause)).toBe('/store: the disk is full')
   })
 
   test.each([

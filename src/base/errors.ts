@@ -1,6 +1,6 @@
 // Every error that moeflux throws on purpose. Each class has a stable `code` for programs and a message for people that
 // names what was got, what was wanted and where. Nothing here knows how to recover.
-import { formatBytes } from './formatBytes.js'
+import { diskLack, formatBytes } from './formatBytes.js'
 
 export class MoefluxError extends Error {
   readonly code: string
@@ -118,15 +118,13 @@ export class DiskFullError extends MoefluxError {
     readonly free: number | null,
     options?: { cause?: unknown },
   ) {
+    const isPlanned = options?.cause === undefined && needed !== null && free !== null
     const sizes = [
-      needed === null ? '' : `needs ${formatBytes(needed)}${options?.cause === undefined ? ' of disk' : ' more'}`,
+      needed === null ? '' : `needs ${formatBytes(needed)} more`,
       free === null ? '' : `${formatBytes(free)} are free`,
     ]
-    const detail = [
-      options?.cause === undefined ? '' : 'the disk is full',
-      sizes.filter(size => size !== '').join(', '),
-    ]
-    super('DISK_FULL', `${path}: ${detail.filter(part => part !== '').join(': ')}`, options)
+    const full = ['the disk is full', sizes.filter(size => size !== '').join(', ')].filter(part => part !== '')
+    super('DISK_FULL', `${path}: ${isPlanned ? diskLack(needed, free) : full.join(': ')}`, options)
   }
 }
 

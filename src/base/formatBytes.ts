@@ -20,3 +20,10 @@ export function threeDigits(value: number): string {
   if (size >= 9.995) return value.toFixed(1)
   return value.toFixed(2)
 }
+
+/** 'needs 223 GB of disk, 41.0 GB are free'. */
+export function diskLack(needed: number, free: number): string {
+  const [want, got] = [formatBytes(needed), formatBytes(free)]
+  const rest = want === got ? `${formatBytes(needed - free)} more than are free` : `${got} are free`
+  return `needs ${want} of disk, ${rest}`
+}

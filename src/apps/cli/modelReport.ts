@@ -1,5 +1,6 @@
 // What `inspect` says of a model, as text for people and as JSON for programs. Pure.
 
+import { diskLack } from '../../base/formatBytes.js'
 import type { ModelConfig } from '../../index.js'
 import {
   type Estimate,
@@ -213,14 +214,13 @@ export function relaidField({ type, storedAs, weights, bits, storedBits, largest
 function verdictText(report: ModelReport): string {
   const { subject, estimate, rates, isThisMachine } = report
   const memory = verdict(estimate, rates, subject.bytes)
-  const lack = diskLack(report)
+  const lack = lackOf(report)
   return lack === null || !isThisMachine ? memory : `${lack}; with more disk: ${memory}`
 }
 
 /** Null where the disk has room, or the model is there. */
-function diskLack({ subject: { absent }, disk: { free } }: ModelReport): string | null {
-  if (absent === undefined || free === null || free >= absent.diskBytes) return null
-  return `needs ${formatBytes(absent.diskBytes)} of disk, ${formatBytes(free)} are free`
+function lackOf({ subject: { absent }, disk: { free } }: ModelReport): string | null {
+  return absent === undefined || free === null || free >= absent.diskBytes ? null : diskLack(absent.diskBytes, free)
 }
 
 function verdict(estimate: Estimate, { memory }: MachineRates, { resident, allExperts }: ModelBytes): string {
@@ -273,7 +273,7 @@ function assumptions(report: ModelReport, width?: number): string {
   }
   lines.push('`moeflux doctor` measures the disk and `moeflux bench` the real speed.')
   const { absent } = subject
-  if (absent !== undefined && diskLack(report) === null) {
+  if (absent !== undefined && lackOf(report) === null) {
     lines.push(`\`moeflux run -m ${absent.name} "Hello"\` downloads it and answers.`)
   }
   return `${lines.flatMap(line => wrapWords(line, width ?? line.length)).join('\n')}\n`

@@ -14,7 +14,7 @@ import { findings } from './accessibility.js'
 import { answered, ask, lastAnswer, ready, useSettings } from './uiPage.js'
 import { arePicturesWanted, missingPictures, takePictures } from './uiPictures.js'
 
-const SHORT = 'qwen3.6-35b'
+const SHORT = 'qwen3.5-4b'
 const { hub: ID = '', title = '' } = findWellKnown(SHORT) ?? {}
 const files = new Map(readdirSync(demoSource).map(name => [name, readFileSync(join(demoSource, name))]))
 const weights = [...files].filter(([name]) => name.endsWith('.safetensors'))
@@ -66,7 +66,7 @@ describe('the model dialog', () => {
     const more = page.getByRole('region', { name: 'More models' })
     const row = more.getByRole('listitem').filter({ hasText: title })
     // Size and fit as `inspect` has them, before anything is asked of the hub.
-    expect(await row.innerText()).toMatch(/qwen3\.6-35b · 2\d GB · (streams experts|fits in memory|needs)/)
+    expect(await row.innerText()).toMatch(/qwen3\.5-4b · 2\.4 GB · (fits in memory|needs)/)
     expect(hub.requests).toEqual([])
     await page.getByRole('button', { name: `Get ${title}` }).click()
     await page.getByText(`${MEGABYTES} MB, about 2 s at 100 Mbit/s`).waitFor()
@@ -97,6 +97,48 @@ describe('the model dialog', () => {
     expect(await page.locator('.model-name').innerText()).toBe(ID) // it stays the chosen one
     await page.close()
     expect(missingPictures('models')).toEqual([])
+  })
+
+  test('lists the models that are downloaded soonest first, and says which the disk has no room for', async () => {
+    const page = await browser.open()
+    await page.route('**/hub', async route => {
+      const response = await route.fetch()
+      await route.fulfill({ response, json: { ...(await response.json()), free_disk: 15e9 } })
+    })
+    await page.goto(server.url)
+    await ready(page)
+    await page.locator('.model-button').click()
+    const more = page.getByRole('region', { name: 'More models' })
+    const rows = more.getByRole('listitem')
+    expect(await rows.first().innerText()).toMatch(/Qwen3\.5-0\.8B[\s\S]*Get/)
+    await more.getByRole('button', { name: /^Show \d+ more$/ }).click()
+    const large = rows.filter({ hasText: 'Qwen3.5-397B-A17B' })
+    expect(await large.innerText()).toMatch(/^Qwen3.5-397B-A17B\s+qwen3.5-397b · needs 223 GB of disk, 15 GB are free$/)
+    expect(await rows.last().innerText()).toBe(await large.innerText())
+    expect(await findings(page)).toEqual([])
+    await page.getByLabel('Another model of the hub').fill(ID)
+    await page.route('**/hub/forecast', async route => {
+      const response = await route.fetch()
+      await route.fulfill({ response, json: { ...(await response.json()), download_bytes: 1e9, disk_bytes: 16e9 } })
+    })
+    await page.getByRole('button', { name: 'Look' }).click()
+    await page.getByText('This model needs 16 GB of disk, 15 GB are free.').waitFor()
+    expect(await page.getByRole('button', { name: 'Download' }).count()).toBe(0)
+    await page.close()
+  })
+
+  test('knows a name of the store, and guesses at one of none', async () => {
+    const page = await openDialog()
+    const field = page.getByLabel('Another model of the hub')
+    await field.fill(SHORT)
+    await page.getByRole('button', { name: 'Look' }).click()
+    await page.getByText('The server has this model in its store.').waitFor()
+    await page.getByRole('button', { name: 'Add it' }).click()
+    await page.getByRole('button', { name: 'Add it' }).waitFor({ state: 'detached' })
+    await field.fill('gpt oss')
+    await page.getByRole('button', { name: 'Look' }).click()
+    await page.getByRole('alert').filter({ hasText: 'did you mean gpt-oss?' }).waitFor()
+    await page.close()
   })
 
   test('says what is wrong with a name, and stays usable', async () => {

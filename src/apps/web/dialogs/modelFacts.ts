@@ -2,6 +2,14 @@
 import type { ModelAbout } from '../engines/hubClient.js'
 import * as format from '../ui/format.js'
 
+/** Null where the disk of the server has room, or does not tell. */
+export function diskLack(diskBytes: number, freeDisk: number | null): string | null {
+  if (freeDisk === null || freeDisk >= diskBytes) return null
+  const [want, got] = [format.bytes(diskBytes), format.bytes(freeDisk)]
+  const rest = want === got ? `${format.bytes(diskBytes - freeDisk)} more than are free` : `${got} are free`
+  return `needs ${want} of disk, ${rest}`
+}
+
 export function modelFacts(about: ModelAbout, isLoaded = false): string {
   const { bytes, fits, tokensPerSecond, leastMemory } = about
   const speed = tokensPerSecond === null ? null : `up to ${format.speed(tokensPerSecond)}`

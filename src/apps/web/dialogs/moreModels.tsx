@@ -3,7 +3,7 @@
 import { useState } from 'preact/hooks'
 import type { KnownModel } from '../engines/hubClient.js'
 import { useApp } from '../state/app.js'
-import { modelFacts } from './modelFacts.js'
+import { diskLack, modelFacts } from './modelFacts.js'
 import { PullOffer } from './pullOffer.js'
 import { PullProgress } from './pullProgress.js'
 
@@ -17,7 +17,7 @@ export function MoreModels() {
   const isPulled = ({ hub: id, name }: KnownModel) => hub.pulls.some(pull => pull.name === id || pull.name === name)
   const known = hub.known
     .filter(model => !isPulled(model))
-    .sort((a, b) => rank(a) - rank(b) || (b.tokensPerSecond ?? 0) - (a.tokensPerSecond ?? 0))
+    .sort((a, b) => rank(a, hub.freeDisk) - rank(b, hub.freeDisk) || (a.bytes ?? 0) - (b.bytes ?? 0))
   const shown = isAll ? known : known.slice(0, SHOWN)
   return (
     <section class="model-section" aria-label="More models">
@@ -27,7 +27,7 @@ export function MoreModels() {
           <PullProgress key={pull.name} pull={pull} title={titleOf(hub.known, pull.name)} />
         ))}
         {shown.map(model => (
-          <KnownRow key={model.hub} model={model} canPull={hub.canPull} />
+          <KnownRow key={model.hub} model={model} canPull={hub.canPull} freeDisk={hub.freeDisk} />
         ))}
       </ul>
       {shown.length < known.length && (
@@ -47,8 +47,9 @@ export function MoreModels() {
   )
 }
 
-/** What runs well here comes first. */
-function rank({ fits }: KnownModel): number {
+/** What runs well here comes first, and of that what is downloaded soonest. */
+function rank({ fits, diskBytes }: KnownModel, freeDisk: number | null): number {
+  if (diskLack(diskBytes, freeDisk) !== null) return 4
   return fits === null ? 2 : { everything: 0, streaming: 1, no: 3 }[fits]
 }
 
@@ -56,9 +57,16 @@ function titleOf(known: readonly KnownModel[], name: string): string {
   return known.find(model => model.hub === name || model.name === name)?.title ?? name
 }
 
-function KnownRow({ model, canPull }: { model: KnownModel; canPull: boolean }) {
+interface KnownRowProps {
+  readonly model: KnownModel
+  readonly canPull: boolean
+  readonly freeDisk: number | null
+}
+
+function KnownRow({ model, canPull, freeDisk }: KnownRowProps) {
   const [isOpen, setOpen] = useState(false)
-  const facts = modelFacts(model) || 'size is asked of the hub'
+  const lack = diskLack(model.diskBytes, freeDisk)
+  const facts = lack ?? (modelFacts(model) || 'the hub knows its size')
   return (
     <li class="model-row absent">
       <div class="model-about">
@@ -68,7 +76,7 @@ function KnownRow({ model, canPull }: { model: KnownModel; canPull: boolean }) {
           {model.unfinishedBytes > 0 && ' · partly downloaded'}
         </p>
       </div>
-      {canPull && !isOpen && (
+      {canPull && !isOpen && lack === null && (
         <button type="button" class="button" onClick={() => setOpen(true)} aria-label={`Get ${model.title}`}>
           Get
         </button>

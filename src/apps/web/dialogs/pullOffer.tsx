@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks'
 import type { Forecast } from '../engines/hubClient.js'
 import { useApp } from '../state/app.js'
 import * as format from '../ui/format.js'
-import { modelFacts } from './modelFacts.js'
+import { diskLack, modelFacts } from './modelFacts.js'
 
 const COMMON_LINE = 100e6 / 8 // bytes per second
 
@@ -16,7 +16,8 @@ export function PullOffer({ name, onCancel }: { name: string; onCancel(): void }
     engines.serverModels.forecast(name).then(setFound, fail)
   }, [name])
   const free = engines.serverModels.hub.value?.freeDisk ?? null
-  const isTooLarge = found !== null && free !== null && free < found.downloadBytes
+  const lack = found && diskLack(found.diskBytes, free)
+  const isHere = found !== null && found.diskBytes === 0 // in the store, and not offered yet
   return (
     <div class="model-more pull-offer">
       {found === null && problem === null && <p role="status">Asking the hub …</p>}
@@ -25,7 +26,8 @@ export function PullOffer({ name, onCancel }: { name: string; onCancel(): void }
           {problem}
         </p>
       )}
-      {found && (
+      {isHere && <p>The server has this model in its store.</p>}
+      {found && !isHere && (
         <dl>
           <dt>Download</dt>
           <dd>
@@ -34,25 +36,26 @@ export function PullOffer({ name, onCancel }: { name: string; onCancel(): void }
           </dd>
           <dt>Disk</dt>
           <dd>
-            {format.bytes(found.bytes ?? found.downloadBytes)}
+            {format.bytes(found.diskBytes)} at most
+            {found.bytes !== null && `, ${format.bytes(found.bytes)} packed`}
             {free !== null && `; ${format.bytes(free)} free`}
           </dd>
           <dt>Here</dt>
           <dd>{modelFacts({ ...found, bytes: null }) || 'not known before it is there'}</dd>
         </dl>
       )}
-      {isTooLarge && <p class="problem">There is not enough room on the disk.</p>}
+      {lack && <p class="problem">This model {lack}.</p>}
       <div class="row end">
         <button type="button" class="button quiet" onClick={onCancel}>
           Cancel
         </button>
-        {found && !isTooLarge && (
+        {found && !lack && (
           <button
             type="button"
             class="button primary"
             onClick={() => void engines.serverModels.pull(name).then(onCancel, fail)}
           >
-            Download
+            {isHere ? 'Add it' : 'Download'}
           </button>
         )}
       </div>

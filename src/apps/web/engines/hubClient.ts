@@ -28,6 +28,7 @@ export interface KnownModel extends ModelAbout {
   readonly title: string
   readonly hub: string
   readonly unfinishedBytes: number
+  readonly diskBytes: number // that it still takes
 }
 
 export interface Pull {
@@ -49,6 +50,7 @@ export interface Hub {
 export interface Forecast extends ModelAbout {
   readonly name: string
   readonly downloadBytes: number
+  readonly diskBytes: number
 }
 
 type Fields = Record<string, unknown>
@@ -74,6 +76,7 @@ export async function readHub(key: ServerKey): Promise<Hub | null> {
       title: String(model.title),
       hub: String(model.hub),
       unfinishedBytes: numberOf(model.unfinished_bytes) ?? 0,
+      diskBytes: numberOf(model.disk_bytes) ?? 0,
       ...aboutOf(model),
     })),
     pulls: listOf(body.pulls).map(pull => ({
@@ -100,7 +103,13 @@ export async function askHub(key: ServerKey, action: 'load' | 'pull' | 'stop' | 
 
 export async function forecast(key: ServerKey, model: string): Promise<Forecast> {
   const body = await askHub(key, 'forecast', model)
-  return { name: String(body.name), downloadBytes: numberOf(body.download_bytes) ?? 0, ...aboutOf(body) }
+  const downloadBytes = numberOf(body.download_bytes) ?? 0
+  return {
+    name: String(body.name),
+    downloadBytes,
+    diskBytes: numberOf(body.disk_bytes) ?? downloadBytes,
+    ...aboutOf(body),
+  }
 }
 
 function aboutOf(fields: Fields): ModelAbout {
