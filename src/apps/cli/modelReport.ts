@@ -105,6 +105,7 @@ export function reportText(report: ModelReport, bold: (text: string) => string, 
   const full = fullLayerCount(c)
   const count = parameterCounts(c)
   const hasExperts = c.moeLayers.length > 0
+  const takes = subject.absent === undefined ? '' : `; takes ${formatBytes(subject.absent.diskBytes)}`
   const exact = (value: number) => `${formatInteger(value).padStart(15)} B  ${formatBytes(value)}`
   const sections: [title: string, fields: [string, string][]][] = [
     [
@@ -145,9 +146,7 @@ export function reportText(report: ModelReport, bold: (text: string) => string, 
       [
         ['processor', `${machine.processor}, ${machine.threads} threads`],
         ['memory', `${formatBytes(report.totalMemory)}; planned with ${formatBytes(rates.memory)}`],
-        ...(disk.free === null
-          ? []
-          : [['disk', `${formatBytes(disk.free)} free in ${disk.folder}`] as [string, string]]),
+        ...given(disk.free !== null, [['disk', `${formatBytes(disk.free ?? 0)} free in ${disk.folder}${takes}`]]),
         ['verdict', verdictText(report)],
         [
           'needs',

@@ -78,7 +78,7 @@ describe('moeflux inspect', () => {
   test('leaves room for the system, says what the disk has free, and names the next command', async () => {
     const { stdout } = await moeflux(['inspect', 'qwen3.5-4b', '--memory', '16GB'])
     expect(stdout).toContain('16.0 GB; planned with 12.0 GB')
-    expect(stdout).toMatch(/disk +[\d.]+ [GT]B free in /)
+    expect(stdout).toMatch(/disk +[\d.]+ [GT]B free in .*; takes\s+2\.37 GB/)
     expect(stdout).toContain('moeflux run -m qwen3.5-4b "Hello"')
     expect(stdout).toMatch(/verdict +fits in memory\n/)
     const { stdout: large } = await moeflux(['inspect', 'a3b', '--memory', '64GB'])

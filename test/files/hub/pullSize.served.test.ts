@@ -55,6 +55,20 @@ describe('the size of a pull', () => {
     expect(missingBytes(size)).toBe(plan.downloadBytes + bytes)
   })
 
+  test('of a GGUF model in parts counts all of them', async () => {
+    const parts = [1, 2, 3].map(part => `tiny-dense-Q4_0-0000${part}-of-00003.gguf`)
+    const files = parts.map((name): [string, Uint8Array] => [
+      name,
+      readFileSync(join(repository, 'test/data/gguf', name)),
+    ])
+    hub = await startHub(GGUF_ID, new Map(files))
+    const plan = await planPull(`${GGUF_ID}:Q4_0`, { endpoint: hub.url })
+    const size = await sizePull(plan)
+    const { bytes } = await pullModel(plan, { root: temporaryFolder(), download })
+    expect(size.packedBytes).toBe(bytes)
+    expect(missingBytes(size)).toBe(files.reduce((sum, [, { length }]) => sum + length, bytes))
+  })
+
   test('of safetensors is never less than what is on the disk', async () => {
     await startDemoHub()
     hub.behaviour.pauseMs = 1
