@@ -51,7 +51,8 @@ async function pullCommand(cli: Cli, name: string, options: PullCommandOptions):
   const isAsStored = [revision, bits, groupSize, experts2bit].every(option => option === undefined)
   const located = await locateNamed(name)
   if (located.path !== null && isAsStored) {
-    cli.notice(`${located.stored?.name ?? name} is in the store: ${located.path}`)
+    const { stored, path } = located
+    cli.notice(stored === null ? `${name} is built in` : `${stored.name} is in the store: ${path}`)
     return cli.notice(nextCommand(name))
   }
   const hub = located.path === null ? located.hub : null
