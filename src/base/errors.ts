@@ -1,5 +1,6 @@
-// Every error that moeflux throws on purpose. Each class has a stable `code` for programs and a message for people that
-// names what was got, what was wanted and where. Nothing here knows how to recover.
+// Every error that moeflux throws on purpose, but for memoryErrors.ts. Each class has a stable
+// `code` for programs and a message for people that names what was got, what was wanted and where.
+// Nothing here knows how to recover.
 import { diskLack, formatBytes } from './formatBytes.js'
 
 export class MoefluxError extends Error {
