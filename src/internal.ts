@@ -49,7 +49,14 @@ export { isPackedName, MANIFEST_NAME, METADATA_NAME } from './files/packed/packe
 export { distinctEntries, type ModelEntry, modelEntry, type SiteIndex, siteName } from './files/packed/siteIndex.js'
 export { isRemote } from './files/remote/nodeRemoteFolder.js'
 export { type Comparison, type VerifyReport, verifyModel } from './files/verify/verify.js'
-export { type AdapterDescription, probeAdapters } from './gpu/device/gpuDevice.js'
+export type { AdapterDescription } from './gpu/device/gpuDevice.js'
+export {
+  type AdapterProbe,
+  driverKey,
+  gpuDevices,
+  probeAdaptersApart,
+  quietDrivers,
+} from './gpu/device/nodeAdapterProbe.js'
 export {
   type Estimate,
   estimateModel,

@@ -28,6 +28,14 @@ const BACKENDS: readonly BackendEntry[] = [
   },
 ]
 
+/** The same where it is known already that there is no GPU. */
+export function backendsWithoutGpu(reason: string): readonly BackendEntry[] {
+  const absent = async () => {
+    throw new BackendUnavailableError('webgpu', reason, { absent: true })
+  }
+  return BACKENDS.map(entry => (entry.name === 'webgpu' ? { ...entry, load: absent } : entry))
+}
+
 export async function chooseBackend(
   choice: BackendChoice,
   packed: PackedModel,

@@ -1,7 +1,7 @@
 // From a path to the parts of an opened model: packs MLX and HF folders and GGUF files once into the cache, checks the options against
 // the model, and opens a backend. What is opened is closed again where a later step fails.
 import type { PlannedState, Precision, Progress } from '../backends/backend.js'
-import type { WasmHost } from '../backends/wasm/platform.js'
+import type { HostedOptions, WasmHost } from '../backends/wasm/platform.js'
 import { countWithin } from '../base/countWithin.js'
 import { PLANNED_TOKENS } from '../base/defaults.js'
 import { OptionError } from '../base/errors.js'
@@ -9,7 +9,7 @@ import { parseByteSize } from '../base/quantities.js'
 import { openPacked } from '../files/packed/openPacked.js'
 import type { PackedModel } from '../files/packed/packedModel.js'
 import type { Folder } from '../files/source.js'
-import { type BackendChoice, chooseBackend } from './chooseBackend.js'
+import { type BackendChoice, backendsWithoutGpu, chooseBackend } from './chooseBackend.js'
 import type { Drafts } from './draftGovernor.js'
 import type { ModelParts } from './model.js'
 
@@ -61,6 +61,8 @@ export interface OpenModelOptions {
 
 /** What tests, measurements and tabs bring along, and what users have no need of. */
 export interface EngineFittings {
+  /** Why there is no GPU, where that is known already: then none is asked for. */
+  readonly noGpu?: string
   /** Measure every kernel into `stats().phaseSeconds`, where that costs speed (webgpu). */
   readonly profile?: boolean
   /** The words of a ReadFaults: a disk that fails. */
@@ -94,7 +96,7 @@ export async function openModelParts(
     const expertsPerToken = countWithin('expertsPerToken', options.expertsPerToken, config.expertsPerToken)
     await prepare?.(packed)
     const drafts = options.drafts ?? 0
-    const backend = await chooseBackend(options.backend ?? 'auto', packed, {
+    const hosted: HostedOptions = {
       threads: options.threads,
       expertMemory,
       gpuMemory: options.gpuMemory === undefined ? undefined : parseByteSize(options.gpuMemory, 'gpuMemory'),
@@ -111,7 +113,9 @@ export async function openModelParts(
       onProgress,
       onNotice,
       signal,
-    })
+    }
+    const backends = fittings.noGpu === undefined ? undefined : backendsWithoutGpu(fittings.noGpu)
+    const backend = await chooseBackend(options.backend ?? 'auto', packed, hosted, backends)
     if (backend.noDrafts) onNotice?.(`no guessing ahead: ${backend.noDrafts}`)
     else if (drafts !== 'auto' && drafts > 0 && backend.draft === undefined) {
       await backend.close()

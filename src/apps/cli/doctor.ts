@@ -3,9 +3,10 @@ import { stat } from 'node:fs/promises'
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
 import { GPU_WEIGHTS, PLANNED_TOKENS, READ_SPEED, WEIGHTS_PER_THREAD } from '../../base/defaults.js'
 import { messageOf } from '../../base/errors.js'
+import { readRegular } from '../../base/regularFile.js'
 import type { ModelConfig } from '../../index.js'
 import {
-  type AdapterDescription,
+  type AdapterProbe,
   availableMemory,
   chooseReadMode,
   type DiskMeasurement,
@@ -13,6 +14,7 @@ import {
   findWellKnown,
   fourBitBytes,
   freeSpace,
+  gpuDevices,
   hasRelaxedSimd,
   loadKernels,
   locateModel,
@@ -23,14 +25,15 @@ import {
   openNodeFolder,
   openPacked,
   presets,
-  probeAdapters,
   SUGGESTED_MODEL,
   storedBytes,
   storeRoot,
   type WellKnownModel,
 } from '../../internal.js'
 import type { Cli } from './action.js'
+import { askForAdapter } from './adapterHere.js'
 import { diskLine, formatBytes, formatFields, wrapWords } from './format.js'
+import { gpuCure } from './gpuCure.js'
 import { estimateGpu, type GpuEstimate } from './gpuEstimate.js'
 import { gpuFields as splitFields } from './modelReport.js'
 
@@ -59,7 +62,7 @@ interface Subject {
 export interface Findings {
   readonly system: { platform: string; node: string; processor: string; threads: number }
   readonly wasm: { simd: 'dot-product' | 'relaxed' | 'baseline' | 'none'; sharedMemory: boolean; reason: string | null }
-  readonly gpu: { usable: boolean; reason: string; adapter: AdapterDescription | null }
+  readonly gpu: AdapterProbe
   readonly memory: { total: number; free: number; limit: number; limitedBy: 'machine' | 'cgroup' }
   readonly disk: DiskMeasurement | null
   readonly store: { folder: string; free: number | null } // where models are kept
@@ -74,7 +77,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
   const subject = await (options.model === undefined ? usualSubject() : subjectNamed(options.model))
   const memory = availableMemory()
   const wasm = await lookAtWasm()
-  const gpu = await probeAdapters()
+  const gpu = await askForAdapter(cli.signal)
   const disk = options.disk ? await lookAtDisk(subject, cli) : null
   const reads = chooseReadMode({
     wanted: 'auto',
@@ -105,7 +108,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
       readsReason: reads.reason,
     },
   }
-  const complete: Findings = { ...findings, advice: adviceFor(findings) }
+  const complete: Findings = { ...findings, advice: [...adviceFor(findings), ...(await gpuAdvice(gpu))] }
   if (options.json) await cli.printJson(complete)
   else await cli.print(formatFindings(complete, cli.width))
 }
@@ -244,9 +247,22 @@ function adviceFor({ memory, disk, subject, system, wasm }: Omit<Findings, 'advi
   return advice
 }
 
+async function gpuAdvice({ usable, reason }: AdapterProbe): Promise<string[]> {
+  if (usable) return []
+  const release = await readRegular('/etc/os-release').then(String, () => '')
+  const ids = [...release.matchAll(/^ID(?:_LIKE)?="?([^"\n]*)/gm)].map(([, id]) => id)
+  const hasDawn = !reason.includes("package 'webgpu'")
+  return [gpuCure({ platform: process.platform, distribution: ids.join(' '), devices: await gpuDevices(), hasDawn })]
+}
+
 /** The adapter that WebGPU found: what it is, what it can do that the kernels use, and its limits. */
-function gpuFields({ adapter, reason }: Findings['gpu']): [string, string][] {
-  if (adapter === null) return [['gpu', `none: ${reason}`]]
+function gpuFields({ adapter, reason, said }: Findings['gpu']): [string, string][] {
+  const complaints = said.split('\n').filter(line => line !== '' && !/^\s/.test(line)) // without places in Dawn's sources
+  const words: [string, string][] =
+    complaints.length === 0
+      ? []
+      : [['gpu: drivers say', complaints.map(line => line.replace(/^(warning|error): /i, '')).join('; ')]]
+  if (adapter === null) return [['gpu', `none: ${reason}`], ...words]
   const { name, vendor, architecture, driver, software, subgroupSizes, packedDot, features, limits } = adapter
   const about = [vendor, architecture, driver].filter(text => text !== '').join(', ')
   const sizes = subgroupSizes === null ? 'no subgroups' : `subgroups of ${[...new Set(subgroupSizes)].join(' to ')}`
@@ -255,6 +271,7 @@ function gpuFields({ adapter, reason }: Findings['gpu']): [string, string][] {
     ['gpu', `${name} (${about})${software ? ', a software adapter' : ''}`],
     ['gpu: abilities', `${sizes}, ${packedDot ? 'packed' : 'no packed'} int8 products, ${buffers}`],
     ['gpu: features', features.join(', ')],
+    ...words,
   ]
 }
 
@@ -280,8 +297,7 @@ function formatFindings(findings: Findings, width: number): string {
     fields.push(['split', `${subject.name} with ${formatBytes(gpuBytes)} of GPU memory:`], ...splitFields(split))
   }
   const notes = [...advice, `next: ${findings.next}`]
-    .flatMap(line => wrapWords(`- ${line}`, width))
-    .map(line => `${line}\n`)
+    .flatMap(line => wrapWords(line, width - 2).map((part, i) => `${i === 0 ? '- ' : '  '}${part}\n`))
     .join('')
   return `${formatFields(fields, width)}\n${notes}`
 }

@@ -2,6 +2,7 @@
 import { type Model, type OpenModelOptions, UsageError } from '../../index.js'
 import { DEMO_NAME, openModelWith } from '../../internal.js'
 import type { Cli } from './action.js'
+import { forgetAdapter, reasonAgainstGpu } from './adapterHere.js'
 import { findOrPull } from './findOrPull.js'
 import type { ModelOptions } from './modelOptions.js'
 
@@ -36,7 +37,11 @@ export async function openCliModel(
       onNotice: line => cli.notice(line),
       signal: more.signal === undefined ? cli.signal : AbortSignal.any([cli.signal, more.signal]),
     }
-    const model = await openModelWith(path, known, { profile: options.profile })
+    const { backend } = options
+    const mayUseGpu = backend === 'auto' || backend === 'webgpu'
+    const noGpu = (mayUseGpu && (await reasonAgainstGpu(cli, backend))) || undefined
+    const model = await openModelWith(path, known, { profile: options.profile, noGpu })
+    if (noGpu === undefined && options.backend === 'auto' && model.backend !== 'webgpu') await forgetAdapter()
     cli.detail(`${model.name}: ${model.backendDescription}`)
     return model
   } finally {

@@ -54,14 +54,16 @@ export interface GpuDevice {
   close(): void
 }
 
+export interface ProbedAdapter {
+  readonly usable: boolean
+  readonly reason: string
+  readonly adapter: AdapterDescription | null
+}
+
 /**
  * Whether `auto` should take the GPU, and why in a few words. Opens no device; null: no adapter.
  */
-export async function probeAdapters(): Promise<{
-  usable: boolean
-  reason: string
-  adapter: AdapterDescription | null
-}> {
+export async function probeAdapters(): Promise<ProbedAdapter> {
   const found = await findAdapter()
   if ('reason' in found) return { usable: false, reason: found.reason, adapter: null }
   const adapter = describe(found.gpu, found.adapter)

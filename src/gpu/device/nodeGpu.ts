@@ -17,17 +17,18 @@ const TENSORS = ['allow_unsafe_apis', 'vulkan_enable_f16_on_nvidia', 'use_vulkan
 /** Where Linux keeps its libraries; Dawn complains on stderr by itself where it finds no Vulkan loader there. */
 const LIBRARY_FOLDERS = ['/usr/lib64', '/usr/lib', '/usr/local/lib', '/lib64', '/lib', '/run/opengl-driver/lib']
 
-async function hasVulkanLoader(): Promise<boolean> {
+/** Null: none is found. Empty: there is one somewhere, or none is needed. */
+export async function vulkanLoader(): Promise<string | null> {
   // Whoever names a driver has a loader too, be it one that was loaded by hand.
   const { VK_ICD_FILENAMES, VK_DRIVER_FILES } = process.env
-  if (process.platform !== 'linux' || VK_ICD_FILENAMES !== undefined || VK_DRIVER_FILES !== undefined) return true
+  if (process.platform !== 'linux' || VK_ICD_FILENAMES !== undefined || VK_DRIVER_FILES !== undefined) return ''
   const machine = process.arch === 'arm64' ? 'aarch64' : 'x86_64'
   const folders = [
     ...(process.env.LD_LIBRARY_PATH ?? '').split(':').filter(folder => folder !== ''),
     ...LIBRARY_FOLDERS.flatMap(folder => [folder, `${folder}/${machine}-linux-gnu`]),
   ]
   const { existsSync } = await import('node:fs')
-  return folders.some(folder => existsSync(`${folder}/libvulkan.so.1`))
+  return folders.map(folder => `${folder}/libvulkan.so.1`).find(existsSync) ?? null
 }
 
 export interface NodeGpu {
@@ -44,7 +45,7 @@ function sleep(ms: number): void {
 
 /** Dawn's entry point, or the reason where the package is missing or does not load here. */
 export async function createNodeGpu(isChecked: boolean): Promise<NodeGpu | { reason: string }> {
-  if (!(await hasVulkanLoader())) return { reason: 'there is no Vulkan loader (libvulkan.so.1)' }
+  if ((await vulkanLoader()) === null) return { reason: 'there is no Vulkan loader (libvulkan.so.1)' }
   const name = 'webgpu' // a variable, so that bundlers for browsers do not look for it
   try {
     const dawn = (await import(/* @vite-ignore */ name)) as { create(options: string[]): GPU }
