@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import { type FileHandle, open, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { writing } from '../diskFull.js'
-import { type HubClient, type HubFile, isFinal, networkReason } from './hubClient.js'
+import { type HubClient, type HubFile, isFinal, networkReason, offlineReason } from './hubClient.js'
 import { StallGuard } from './hubLimits.js'
 
 export interface DownloadOptions {
@@ -149,7 +149,7 @@ class Download {
         // A hub that sends a few bytes and breaks off would else be asked for ever.
         fruitless = this.done[index] >= before + leastBytes ? 0 : fruitless + 1
         if (fruitless > retries) {
-          const detail = `${this.url}: gave up after ${retries} retries: ${networkReason(error)}`
+          const detail = `${this.url}: gave up after ${retries} retries: ${offlineReason(error, this.url) ?? networkReason(error)}`
           throw this.client.error(detail, { cause: error })
         }
         await sleep(Math.min(retryMs * 2 ** fruitless, 30_000), undefined, { signal: stop })

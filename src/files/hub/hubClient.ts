@@ -109,8 +109,8 @@ export class Hub {
         signal?.throwIfAborted()
         if (isFinal(error)) throw error
         if (attempt === attempts) {
-          if (isOffline(error)) throw this.error(`${hostOf(url)} cannot be reached: are you offline?`, { cause: error })
-          throw this.error(`${withoutQuery(url)}: ${networkReason(error)} (asked ${attempts} times)`, { cause: error })
+          const asked = `${withoutQuery(url)}: ${networkReason(error)} (asked ${attempts} times)`
+          throw this.error(offlineReason(error, url) ?? asked, { cause: error })
         }
         await sleep(RETRY_MS * attempt, undefined, { signal })
       } finally {
@@ -230,12 +230,16 @@ export function isHubId(id: string): boolean {
   return ID.test(id) && !id.includes('..')
 }
 
-/** What the system says where this machine has no network, or no way to the hub. */
-const OFFLINE = new Set(['ENOTFOUND', 'EAI_AGAIN', 'ENETUNREACH', 'EHOSTUNREACH', 'ENETDOWN'])
+/** Codes of connections that were never made. */
+const UNREACHABLE = [
+  ...['ENOTFOUND', 'EAI_AGAIN', 'ECONNREFUSED', 'ENETUNREACH', 'ENETDOWN', 'EHOSTUNREACH', 'ETIMEDOUT'],
+  ...['UND_ERR_CONNECT_TIMEOUT', 'ConnectionRefused'], // undici's; Bun's
+]
 
-function isOffline(error: unknown): boolean {
-  const { code } = ((error as Error | null)?.cause ?? error ?? {}) as NodeJS.ErrnoException
-  return OFFLINE.has(code ?? '')
+/** Null: the host was reached. It may be another than that of `url`, which sent on to it. */
+export function offlineReason(error: unknown, url: string): string | null {
+  const { code = '', hostname } = (((error as Error).cause ?? error) as { code?: string; hostname?: string }) ?? {}
+  return UNREACHABLE.includes(code) ? `${hostname ?? new URL(url).host} cannot be reached: are you offline?` : null
 }
 
 /** Node says 'fetch failed' and hides why. */
@@ -261,10 +265,6 @@ function parseEndpoint(id: string, text: string): URL {
 /** As people know it. */
 function withoutQuery(url: string): string {
   return url.replace(/\?.*$/s, '')
-}
-
-function hostOf(url: string): string {
-  return new URL(url).host
 }
 
 export function parseJson(bytes: Uint8Array): unknown {

@@ -29,6 +29,22 @@ describe('in words', () => {
   })
 })
 
+test.each([
+  ['http://hub.invalid:8080', 'hub.invalid'],
+  ['http://127.0.0.1:59873', '127.0.0.1:59873'],
+])('a hub that cannot be reached: %s', async (endpoint, host) => {
+  const env = { MOEFLUX_HOME: temporaryFolder(), HF_ENDPOINT: endpoint }
+  for (const args of [
+    ['pull', 'acme/tiny'],
+    ['run', '--yes', '-m', 'acme/tiny', 'Hi'],
+  ]) {
+    const { code, stdout, stderr } = await moeflux(args, { env })
+    expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
+    expect(stderr).toMatch(/^error: acme\/tiny: [^\n]* cannot be reached: are you offline\?\n$/)
+    expect(stderr).toContain(` ${host} cannot`)
+  }
+})
+
 test('a folder that is gone', () => {
   const script = 'rmdir "$PWD" && exec "$@"'
   const command = ['-c', script, 'sh', process.execPath, MAIN, 'run', 'Hi']
