@@ -1,7 +1,7 @@
 // The command of the package, dist/apps/cli/main.js: its entry and all of ours that it may load, in one file for what it always
 // needs and others beside it for what a command asks for later. To find and read some three hundred modules one by one took
 // half of the time that `moeflux list` took. Libraries stay where npm installs them.
-import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
@@ -43,7 +43,20 @@ export async function bundleCommand() {
     if (!made.has(`${PARTS}/${name}`)) rmSync(join(folder, PARTS, name))
   }
   const main = join(folder, 'main.js')
-  writeChanged(main, `#!/usr/bin/env node\nimport './${PARTS}/entry.js'\n`)
+  writeChanged(main, start())
   chmodSync(main, 0o755)
   notePackages('command', packagesOf(output))
+}
+
+/** In syntax that old Nodes read, too: the entry's own imports would fail there before a line of it runs. */
+function start() {
+  const { engines } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
+  const least = /\d+/.exec(engines.node)[0]
+  return `#!/usr/bin/env node
+var version = process.versions.node
+if (parseInt(version, 10) < ${least}) {
+  console.error('error: moeflux needs Node ${least} or newer, and this is Node ' + version + ': see https://nodejs.org')
+  process.exitCode = 1
+} else import(${JSON.stringify(`./${PARTS}/entry.js`)})
+`
 }

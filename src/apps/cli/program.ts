@@ -36,12 +36,15 @@ const GROUPS: readonly (readonly [title: string, registers: readonly Register[]]
 export function createProgram(): Command {
   const program = new Command('moeflux')
     .description('Runs Mixture-of-Experts language models that are larger than memory.')
-    .version(packageVersion(), '-V, --version', 'show the version')
+    .version(packageVersion(), '-V') // of older versions
+    .version(packageVersion(), '-v, --version', 'show the version')
+    .enablePositionalOptions() // -v is the version before a command, and --verbose behind it
     .helpOption('-h, --help', 'show help')
     .helpCommand(false)
     .configureHelp({ subcommandTerm: command => `${command.name()} ${argumentTerms(command)}`.trimEnd() })
     .configureOutput({ outputError: (text, write) => write(`${errorLine(text.replace(/^error: /, ''))}\n`) })
     .exitOverride()
+  program.options.find(({ short }) => short === '-V')?.hideHelp()
   for (const [title, registers] of GROUPS) {
     program.commandsGroup(title)
     for (const register of registers) register(program)

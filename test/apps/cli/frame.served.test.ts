@@ -7,8 +7,18 @@ import { moeflux } from './moeflux.js'
 const { version } = JSON.parse(readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'))
 
 describe('the moeflux command', () => {
-  test('shows its version', async () => {
-    expect(await moeflux(['--version'])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' })
+  test.each(['--version', '-v', '-V'])('shows its version with %s', async flag => {
+    expect(await moeflux([flag])).toEqual({ code: 0, stdout: `${version}\n`, stderr: '' })
+  })
+
+  test('refuses a Node that is too old with one line', async () => {
+    const versions = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.8" } })'
+    const env = { NODE_OPTIONS: `--import data:text/javascript,${encodeURIComponent(versions)}` }
+    expect(await moeflux(['run', 'Hi'], { env })).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: 'error: moeflux needs Node 20 or newer, and this is Node 18.20.8: see https://nodejs.org\n',
+    })
   })
 
   test('shows help with examples on stdout', async () => {
