@@ -217,9 +217,16 @@ export class ContextLimitError extends MoefluxError {
       'CONTEXT_LIMIT',
       wanted === null
         ? `position ${position} is past the context limit of ${limit} tokens`
-        : `the prompt has ${wanted.isAtLeast ? 'at least ' : ''}${wanted.promptTokens} tokens and the answer may take ${wanted.answerTokens}, past the context limit of ${limit} tokens`,
+        : `${tooLong(wanted, limit)} for the context limit of ${limit} tokens`,
     )
   }
+}
+
+/** 'the prompt has 4000 tokens and the answer may take 200, too long by 104'. */
+function tooLong({ promptTokens, answerTokens, isAtLeast }: WantedTokens, limit: number): string {
+  const least = isAtLeast ? 'at least ' : ''
+  const answer = answerTokens > 1 ? ` and the answer may take ${answerTokens}` : ''
+  return `the prompt has ${least}${promptTokens} tokens${answer}, too long by ${least}${promptTokens + answerTokens - limit}`
 }
 
 export interface WantedTokens {

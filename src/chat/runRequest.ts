@@ -237,7 +237,7 @@ function requestLine(usage: Usage, missed: string, outcome: string): string {
   const { promptTokens, cachedTokens, newTokens, answerTokens, promptSeconds, answerSeconds, drafts } = usage
   const parts = [
     `prompt ${promptTokens} = ${cachedTokens} cached + ${newTokens} new${missed === '' ? '' : ` (${missed})`}`,
-    `prefill ${rate(newTokens, promptSeconds)}`,
+    ...(newTokens === 0 ? [] : [`prefill ${rate(newTokens, promptSeconds)}`]),
     `answer ${answerTokens}, decode ${rate(answerTokens, answerSeconds)}`,
     ...(drafts === undefined ? [] : [`${drafts.accepted} of ${drafts.accepted + drafts.rejected} guesses right`]),
     outcome,

@@ -190,7 +190,7 @@ describe('moeflux run', () => {
   test('refuses a prompt beyond the context', async () => {
     const { code, stderr } = await moeflux([...RUN, '--context', '8', STORY])
     expect(code).toBe(1)
-    expect(stderr).toMatch(/^error: .*context limit of 8 tokens\n$/)
+    expect(stderr).toMatch(/^error: the prompt has 20 tokens, too long by 13 for the context limit of 8 tokens\n$/)
   })
 
   test('says when the context is full', async () => {
