@@ -65,7 +65,9 @@ export function report(terminal: Terminal, error: unknown): number {
   if (isClosedPipe(error)) return 0
   terminal.error(errorLine(inFlags(error)))
   if (terminal.verbose && error instanceof Error && error.stack !== undefined)
-    terminal.error(terminal.dim(stack(error).replace(OBEYED, each => (each === '\n' ? each : visible(each)))))
+    terminal.errorText(
+      `${terminal.dim(stack(error).replace(OBEYED, each => (each === '\n' ? each : visible(each))))}\n`,
+    )
   return error instanceof MoefluxError && USAGE_CODES.has(error.code) ? EXIT_USAGE : EXIT_FAILED
 }
 

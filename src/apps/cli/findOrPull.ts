@@ -63,7 +63,7 @@ export async function describePull(cli: Cli, plan: PullPlan, there: number, pack
     ['disk', `${formatBytes(neededBytes)}${more} at most, ${formatBytes(size.packedBytes)} packed${room}`],
     ['here', `${words[fits]} (${formatBytes(freeMemory)} of ${formatBytes(totalMemory)} free)`],
   ]
-  if (!cli.quiet) cli.errorText(formatFields(fields, cli.width))
+  if (!cli.quiet) cli.errorText(formatFields(fields, cli.errorWidth))
   if (freeBytes !== null && freeBytes < neededBytes) {
     throw new DiskFullError(`${root} (MOEFLUX_HOME sets another place)`, neededBytes, freeBytes)
   }

@@ -1,4 +1,5 @@
 // Numbers and tables as people read them. Pure: what is written where is the terminal's business.
+import stringWidth from 'fast-string-width'
 import { formatBytes } from '../../base/formatBytes.js'
 import type { DiskMeasurement } from '../../internal.js'
 
@@ -90,18 +91,26 @@ export function formatFields(
 
 const LEAST_ROOM = 20
 
-/** Lines of at most `width` characters, broken at blanks; a longer word has a line of its own. */
+/** Lines of at most `width` columns, broken at blanks; a longer word has a line of its own. Lines and indents that are there stay. */
 export function wrapWords(text: string, width: number): string[] {
-  if (text.length <= width) return [text]
+  return text.split('\n').flatMap(line => wrapLine(line, width))
+}
+
+function wrapLine(text: string, width: number): string[] {
+  if (text.length <= width && stringWidth(text) <= width) return [text]
   const lines: string[] = []
-  let line = ''
+  let line: string | null = null
+  let column = 0
   for (const word of text.split(' ')) {
-    if (line !== '' && line.length + 1 + word.length > width) {
+    const columns = stringWidth(word)
+    if (line !== null && line.trim() !== '' && column + 1 + columns > width) {
       lines.push(line)
-      line = word
-    } else line = line === '' ? word : `${line} ${word}`
+      line = null
+    }
+    column = line === null ? columns : column + 1 + columns
+    line = line === null ? word : `${line} ${word}`
   }
-  return [...lines, line]
+  return [...lines, line ?? '']
 }
 
 /** Comma-separated values for spreadsheets and plots: a line of names, then one per row. Nothing for null. */

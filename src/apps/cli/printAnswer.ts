@@ -1,8 +1,11 @@
-// Shows an answer while it streams: text to stdout, thoughts to stderr, and afterwards one line with the
-// speed. Knows nothing of prompts.
+// Shows an answer while it streams: text to stdout, thoughts to stderr, both with lines broken between words on a terminal; and
+// afterwards how fast it was.
 import type { EndReason, EngineStats, ModelStats, SessionEvent, Usage } from '../../index.js'
 import type { Cli } from './action.js'
+import { MarkdownStyler } from './chat/markdownStyler.js'
 import { formatPercent, threeDigits } from './format.js'
+import { colours, columnsOf } from './terminal.js'
+import { WordWrapper } from './wordWrapper.js'
 
 export interface ShownAnswer {
   text: string
@@ -20,6 +23,23 @@ export interface AnswerStyler {
   end(): string
 }
 
+/** Null where stdout is no terminal: the answer goes there as it is. `isPlain`: the text is no Markdown. */
+export function answerStyle(isPlain = false): AnswerStyler | null {
+  if (!process.stdout.isTTY) return null
+  const wrapper = new WordWrapper(() => columnsOf(process.stdout))
+  const styler = isPlain || !colours(process.stdout) ? null : new MarkdownStyler()
+  return {
+    push(text) {
+      if (styler === null) return wrapper.push(text)
+      // One by one: whether a character is of a block of code is known when it has been styled.
+      let out = ''
+      for (const character of text) out += wrapper.push(styler.push(character), styler.isInFence)
+      return out
+    },
+    end: () => wrapper.push(styler?.end() ?? '') + wrapper.end(),
+  }
+}
+
 /** Fills `shown` as the events come, so that what was shown is known even when the stream fails. */
 export async function printAnswer(
   cli: Cli,
@@ -27,37 +47,51 @@ export async function printAnswer(
   shown: ShownAnswer,
   styler: AnswerStyler | null = null,
 ): Promise<void> {
-  let thoughtsOpen = false
+  let thoughts: WordWrapper | null = null // while the model thinks
+  const showThought = (text: string) => {
+    if (text !== '') cli.errorText(cli.dim(text))
+  }
+  const endThoughts = (space: string) => {
+    if (thoughts === null) return
+    showThought(thoughts.end())
+    cli.errorText(space)
+    thoughts = null
+  }
   try {
     for await (const event of events) {
       if (event.type === 'text') {
-        if (thoughtsOpen) cli.errorText('\n\n')
-        thoughtsOpen = false
+        endThoughts('\n\n')
         shown.text += event.text
         await cli.print(styler?.push(event.text) ?? event.text)
       } else if (event.type === 'thinking') {
         shown.thinking += event.text
         if (cli.quiet) continue
-        thoughtsOpen = true
-        cli.errorText(cli.dim(event.text))
+        thoughts ??= new WordWrapper(() => cli.errorWidth)
+        showThought(thoughts.push(event.text))
       } else if (event.type === 'usage') shown.usage = event
       else if (event.type === 'end') shown.reason = event.reason
     }
   } finally {
-    if (thoughtsOpen) cli.errorText('\n')
+    endThoughts('\n')
     const rest = (styler?.end() ?? '') + (shown.text === '' || shown.text.endsWith('\n') ? '' : '\n')
     if (rest !== '') await cli.print(rest)
   }
 }
 
-/** '42 tokens, 120 tok/s · prompt 14 new + 120 cached tokens, 300 tok/s · 41 of 50 guesses right · 97.1% of experts were in memory'. */
-export function speedLine(usage: Usage, before: ModelStats, after: EngineStats): string {
-  const rate = (tokens: number, seconds: number) => `${threeDigits(tokens / Math.max(seconds, 1e-3))} tok/s`
+function rate(tokens: number, seconds: number): string {
+  return `${threeDigits(tokens / Math.max(seconds, 1e-3))} tok/s`
+}
+
+/** '306 tok/s · 216 tokens'. */
+export function speedLine({ answerTokens, answerSeconds }: Usage): string {
+  return `${rate(answerTokens, answerSeconds)} · ${answerTokens} ${answerTokens === 1 ? 'token' : 'tokens'}`
+}
+
+/** The rest: 'prompt 14 new + 120 cached tokens, 300 tok/s · 41 of 50 guesses right · 97.1% of experts were in memory'. */
+export function answerDetails(usage: Usage, before: ModelStats, after: EngineStats): string {
   const prompt = usage.cachedTokens > 0 ? `${usage.newTokens} new + ${usage.cachedTokens} cached` : `${usage.newTokens}`
-  const parts = [
-    `${usage.answerTokens} tokens, ${rate(usage.answerTokens, usage.answerSeconds)}`,
-    `prompt ${prompt} tokens, ${rate(usage.newTokens, usage.promptSeconds)}`,
-  ]
+  const speed = usage.newTokens > 0 ? `, ${rate(usage.newTokens, usage.promptSeconds)}` : ''
+  const parts = [`prompt ${prompt} tokens${speed}`]
   const guesses = guessesOf(usage, after)
   if (guesses !== null) parts.push(guesses)
   const hits = after.expertHits - before.expertHits

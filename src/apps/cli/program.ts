@@ -19,7 +19,9 @@ import { registerSearch } from './commands/search.js'
 import { registerServe } from './commands/serve.js'
 import { registerVerify } from './commands/verify.js'
 import { registerWeb } from './commands/web.js'
+import { wrapWords } from './format.js'
 import { addExamples } from './optionValues.js'
+import { columnsOf } from './terminal.js'
 
 type Register = (program: Command) => void
 
@@ -42,7 +44,10 @@ export function createProgram(): Command {
     .helpOption('-h, --help', 'show help')
     .helpCommand(false)
     .configureHelp({ subcommandTerm: command => `${command.name()} ${argumentTerms(command)}`.trimEnd() })
-    .configureOutput({ outputError: (text, write) => write(`${errorLine(text.replace(/^error: /, ''))}\n`) })
+    .configureOutput({
+      outputError: (text, write) =>
+        write(`${wrapWords(errorLine(text.replace(/^error: /, '')), columnsOf(process.stderr)).join('\n')}\n`),
+    })
     .exitOverride()
   program.options.find(({ short }) => short === '-V')?.hideHelp()
   for (const [title, registers] of GROUPS) {

@@ -1,5 +1,6 @@
 // Where a command's words go. The answer goes to stdout and nothing else does; notices, progress and errors go to
 // stderr. Colours only on a terminal and without NO_COLOR. A reader that goes away (`| head`) ends the command quietly.
+import { wrapWords } from './format.js'
 import { ProgressBar, type ProgressUnit } from './progressBar.js'
 
 export interface TerminalOptions {
@@ -45,13 +46,19 @@ export class Terminal {
     process.stderr.write(text)
   }
 
+  /** A line, which may take several on a terminal. */
   error(line: string): void {
-    this.errorText(`${line}\n`)
+    this.errorText(`${wrapWords(line, this.errorWidth).join('\n')}\n`)
   }
 
   /** Columns that lines of stdout have; in a pipe as many as they take. */
   get width(): number {
-    return process.stdout.isTTY ? process.stdout.columns : Number.POSITIVE_INFINITY
+    return columnsOf(process.stdout)
+  }
+
+  /** The same of stderr. */
+  get errorWidth(): number {
+    return columnsOf(process.stderr)
   }
 
   progressBar(unit: ProgressUnit = 'bytes'): ProgressBar {
@@ -75,4 +82,9 @@ export function colours(stream: { isTTY?: boolean }): boolean {
   if (process.env.NO_COLOR !== undefined && process.env.NO_COLOR !== '') return false
   if (process.env.TERM === 'dumb') return false
   return stream.isTTY === true
+}
+
+/** Some terminals say that they have no columns. */
+export function columnsOf({ isTTY, columns = 0 }: { isTTY?: boolean; columns?: number }): number {
+  return isTTY === true && columns > 0 ? columns : Number.POSITIVE_INFINITY
 }

@@ -3,10 +3,12 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, cpSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { spawn as spawnPty } from '@lydell/node-pty'
 import { describe, expect, test } from 'vitest'
 import { demoModel } from '../../support/models/models.js'
 import { temporaryFolder } from '../../support/models/packedFiles.js'
 import { MAIN, moeflux } from './moeflux.js'
+import { plain, Screen } from './screen.js'
 
 const STORY = 'Tell me a story about a little dog'
 const SHORT = ['--seed', '1', '--max-tokens', '24']
@@ -22,6 +24,24 @@ async function startAnswer(...options: string[]) {
   return { child, stderr: () => stderr }
 }
 
+function spawnTerminal(columns: number, args: readonly string[]) {
+  const env = { ...process.env, MOEFLUX_HOME: temporaryFolder(), TERM: 'xterm-256color', NO_COLOR: '' }
+  return spawnPty(process.execPath, [MAIN, ...args], { cols: columns, rows: 30, env: env as Record<string, string> })
+}
+
+/** What a terminal of so many columns shows in the end, but for the line that no GPU is used. */
+function atTerminal(columns: number, args: readonly string[]): Promise<string> {
+  const terminal = spawnTerminal(columns, args)
+  let text = ''
+  terminal.onData(part => (text += part))
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: a progress bar is erased before it is drawn again
+  const bars = /\r\u001b\[2K[^\r\n]*(?=\r\u001b\[2K)/g
+  const noGpu = /^computing without[^']*'moeflux\s+doctor'\s+says\s+more\n/
+  return new Promise(resolve => {
+    terminal.onExit(() => resolve(plain(text.replace(bars, '')).replace(noGpu, '')))
+  })
+}
+
 describe('moeflux run', () => {
   test('writes the answer alone to stdout and the speed to stderr; a seed gives the same text', async () => {
     const [first, second] = await Promise.all([
@@ -30,7 +50,8 @@ describe('moeflux run', () => {
     ])
     expect(first.code).toBe(0)
     expect(first.stdout).toMatch(/^[A-Z][\w\s.,!?'"]{40,}\n$/)
-    expect(first.stderr).toMatch(/24 tokens, [\d.]+ tok\/s · prompt \d+ tokens/)
+    expect(first.stderr).toMatch(/^[\d.]+ tok\/s · 24 tokens\n$/m)
+    expect(first.stderr).not.toContain('prompt')
     expect(first.stderr).toContain('stopped after 24 tokens')
     expect(second).toEqual({ code: 0, stdout: first.stdout, stderr: '' })
   })
@@ -53,7 +74,7 @@ describe('moeflux run', () => {
     writeFileSync(join(folder, 'a.md'), 'alpha\n')
     writeFileSync(join(folder, 'b.md'), 'beta\r\n')
     writeFileSync(join(folder, 'c.png'), Buffer.from([0x89, 0x50, 0, 1]))
-    const options = [...RUN, '--raw', '--temp', '0', '-n', '6']
+    const options = [...RUN, '-v', '--raw', '--temp', '0', '-n', '6']
     const files = ['-f', join(folder, 'a.md'), '-f', join(folder, 'b.md')]
     const shown = ['a', 'b'].map(
       (name, i) => `<file name="${join(folder, `${name}.md`)}">\n${['alpha', 'beta'][i]}\n</file>`,
@@ -63,8 +84,8 @@ describe('moeflux run', () => {
       moeflux([...options, ...files, 'Once', 'upon', 'a time'], { input: 'piped text\n' }),
       moeflux([...options, whole]),
       moeflux([...options, 'Once upon a time']),
-      moeflux([...options, '-f', join(folder, 'c.png'), 'x']),
-      moeflux([...options, '-f', join(folder, 'd.md'), 'x']),
+      moeflux([...RUN, '-f', join(folder, 'c.png'), 'x']),
+      moeflux([...RUN, '-f', join(folder, 'd.md'), 'x']),
     ])
     const promptTokens = ({ stderr }: { stderr: string }) => Number(/prompt (\d+) tokens/.exec(stderr)?.[1])
     expect(together).toMatchObject({ code: 0, stdout: asOne.stdout })
@@ -75,6 +96,41 @@ describe('moeflux run', () => {
       code: 1,
       stderr: expect.stringMatching(/^error: .*d\.md: no such file or folder\n$/),
     })
+  })
+
+  test('shows prompt, cache and experts with --verbose alone', async () => {
+    const { stderr } = await moeflux([...RUN, '-v', '-n', '4', 'Who are you?'])
+    expect(stderr).toMatch(/^[\d.]+ tok\/s · 4 tokens\nprompt \d+ tokens, [\d.]+ tok\/s · [\d.]+% of experts/m)
+  })
+
+  test('breaks answers, thoughts and errors between words on a terminal', async () => {
+    const answer = ['-n', '60', '--temp', '0', '-q', 'Tell me a story']
+    const [shown, piped, raw, thought, error] = await Promise.all([
+      atTerminal(30, [...RUN, ...answer]),
+      moeflux([...RUN, ...answer]),
+      atTerminal(30, [...RUN, '--raw', ...answer]),
+      atTerminal(30, [...RUN, '--think', '-n', '40', '--temp', '0', 'Tell me a story']),
+      atTerminal(30, ['run', '-m', 'nowhere/of this name', 'Hi']),
+    ])
+    for (const text of [shown, raw, thought, error]) {
+      const lines = text.trimEnd().split('\n')
+      expect(lines.length).toBeGreaterThan(2)
+      for (const line of lines) expect(line.length, text).toBeLessThanOrEqual(30)
+    }
+    expect(shown.split(/\s+/)).toEqual(piped.stdout.split(/\s+/))
+    expect(piped.stdout).toMatch(/.{60}/)
+    expect(thought).toMatch(/^The user /)
+  })
+
+  test('without a prompt opens a chat at a terminal, and nowhere else', async () => {
+    const screen = new Screen(spawnTerminal(80, [...RUN, '-n', '4', '--system', 'Be brief.']))
+    await screen.shows(/\/help shows the commands[\s\S]*> $/)
+    screen.type('/system\r')
+    await screen.shows(/system prompt: Be brief\.[\s\S]*> $/)
+    screen.type('/bye\r')
+    expect(await screen.exited()).toBe(0)
+    expect(await moeflux(['run', '--raw'])).toMatchObject({ code: 2, stderr: 'error: the prompt is empty\n' })
+    expect(await atTerminal(80, ['run', '--raw'])).toBe('error: no prompt: give one, or pipe it in\n')
   })
 
   test('thinks on stderr and answers on stdout', async () => {

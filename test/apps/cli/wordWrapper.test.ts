@@ -1,7 +1,8 @@
 // Words that come in pieces, wrapped at a terminal's width.
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { WordWrapper } from '#moeflux/apps/cli/chat/wordWrapper.js'
+import { wrapWords } from '#moeflux/apps/cli/format.js'
+import { WordWrapper } from '#moeflux/apps/cli/wordWrapper.js'
 
 function wrapped(pieces: readonly string[], columns: number): string {
   const wrapper = new WordWrapper(() => columns)
@@ -25,6 +26,27 @@ describe('an answer at a terminal', () => {
     const bold = '\u001b[1mlittle\u001b[22m'
     expect(wrapped([`The ${bold} dog`], 15)).toBe(`The ${bold} dog`)
     expect(wrapped(['這是一隻小狗'], 9)).toBe('這是一隻\n小狗')
+  })
+
+  const samples: [sign: string, columns: number][] = [
+    ...['✅', '⭐', '❌', '⚡', '❤️', '1️⃣', '🇩🇪', '👩‍💻', '👍🏽', '🎉', '小', 'ク', '한', 'Ａ', '。'].map(
+      sign => [sign, 2] as [string, number],
+    ),
+    ...['é', 'e\u0301', 'ß', '→', '…', '•', '─', '❤'].map(sign => [sign, 1] as [string, number]),
+  ]
+  test.each(samples)('knows the columns of %s', (sign, columns) => {
+    const line = `a ${sign.repeat(4)} b` // wide letters may begin a line, pictures may not
+    const width = 2 + 4 * columns
+    expect(wrapWords(line, width + 2)).toEqual([line])
+    expect(wrapWords(line, width + 1).length).toBeGreaterThan(1)
+    expect(wrapped([line], width + 3)).toBe(line)
+    expect(wrapped([line], width + 2)).toBe(`${line.slice(0, -2)}\nb`)
+  })
+
+  test('takes a window of one column, and one that does not know its size', () => {
+    expect(wrapped(['a bc 小'], 1).split(/\s/)).toEqual(['a', 'bc', '小'])
+    expect(wrapped(['a bc 小'], Number.POSITIVE_INFINITY)).toBe('a bc 小')
+    expect(wrapWords('a bc', 0)).toEqual(['a', 'bc'])
   })
 
   test('leaves blocks of code as they are', () => {

@@ -8,7 +8,7 @@ import { ContextLimitError, type Model, MoefluxError, type Session } from '../..
 import { writing } from '../../../internal.js'
 import { type Cli, errorLine, Interrupted } from '../action.js'
 import { formatFields } from '../format.js'
-import { type AnswerStyler, noAnswer, printAnswer, type ShownAnswer, speedLine } from '../printAnswer.js'
+import { type AnswerStyler, answerDetails, noAnswer, printAnswer, type ShownAnswer, speedLine } from '../printAnswer.js'
 import { type SamplingOptions, samplerOptions } from '../samplingOptions.js'
 import { CHAT_COMMANDS, type ChatCommand, parseChatCommand } from './chatCommands.js'
 import { answerLength, chatStats } from './chatStats.js'
@@ -32,6 +32,7 @@ export class Chat {
   private answerTokens = 0 // of all answers, also of those forgotten
   private session: Session
   private retries = 0 // of the last message
+  private lastSpeed: string | null = null // of the last answer, in words
 
   constructor(
     private readonly cli: Cli,
@@ -107,7 +108,8 @@ export class Chat {
     }
     if (shown.usage === null || stop.signal.aborted) return
     if (shown.reason === 'length') this.cli.notice('the answer was cut at --max-tokens or the context limit')
-    this.cli.notice(this.cli.dim(speedLine(shown.usage, before, this.model.stats())))
+    this.lastSpeed = `${speedLine(shown.usage)} · ${answerDetails(shown.usage, before, this.model.stats())}`
+    this.cli.notice(this.cli.dim(speedLine(shown.usage)))
   }
 
   /** A question without a word of an answer is forgotten; a cut answer is part of the conversation. */
@@ -163,7 +165,7 @@ export class Chat {
         cli.errorText(
           formatFields(
             CHAT_COMMANDS.map(({ usage, does }) => [usage, does]),
-            cli.width,
+            cli.errorWidth,
           ),
         )
         cli.error('  Several lines: paste them, or end a line with \\ or Alt-Enter. Ctrl-C stops an answer.')
@@ -183,7 +185,7 @@ export class Chat {
         cli.notice(`${this.model.name} on ${this.model.backendDescription}`)
         break
       case 'stats':
-        cli.errorText(formatFields(this.stats(), cli.width))
+        cli.errorText(formatFields(this.stats(), cli.errorWidth))
         break
       case 'system':
         if (command.text !== null) this.system = command.text === '' ? null : command.text
@@ -206,8 +208,8 @@ export class Chat {
   }
 
   private stats(): [string, string][] {
-    const { turns, answerTokens } = this
-    return chatStats(this.model, this.session.state, { messages: turns.length, answerTokens })
+    const { turns, answerTokens, lastSpeed } = this
+    return chatStats(this.model, this.session.state, { messages: turns.length, answerTokens, lastSpeed })
   }
 
   private async save(file: string): Promise<void> {

@@ -41,6 +41,7 @@ export function parseChatCommand(line: string): ChatCommand | null | string {
     case 'exit':
       return { name }
     case 'quit':
+    case 'bye':
       return { name: 'exit' }
     case 'save':
     case 'load':

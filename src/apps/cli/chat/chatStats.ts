@@ -8,12 +8,13 @@ import type { ShownAnswer } from '../printAnswer.js'
 export function chatStats(
   model: Model,
   { states, bytes }: Session['state'],
-  counts: { readonly messages: number; readonly answerTokens: number },
+  counts: { readonly messages: number; readonly answerTokens: number; readonly lastSpeed: string | null },
 ): [string, string][] {
   const stats = model.stats()
   const wanted = stats.expertHits + stats.expertMisses
   return [
     ['model', `${model.name}, ${model.backendDescription}`],
+    ...(counts.lastSpeed === null ? [] : [['last answer', counts.lastSpeed] as [string, string]]),
     ['messages', String(counts.messages)],
     ['tokens', `${formatInteger(stats.promptTokens)} of prompts, ${formatInteger(counts.answerTokens)} of answers`],
     ...(stats.drafts ? [['guesses', draftsLine(stats.drafts)] as [string, string]] : []),

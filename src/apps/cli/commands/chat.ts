@@ -32,12 +32,12 @@ export function registerChat(program: Command): void {
   ])
 }
 
-async function chat(cli: Cli, options: ChatCommandOptions): Promise<void> {
+export async function chat(cli: Cli, options: ChatCommandOptions): Promise<void> {
   const [{ openCliModel }, { findOrPull }, { Chat }, { answerStyle }] = await Promise.all([
     import('../openCliModel.js'),
     import('../findOrPull.js'),
     import('../chat/chat.js'),
-    import('../chat/wordWrapper.js'),
+    import('../printAnswer.js'),
   ])
   const model = await openCliModel(cli, options)
   const conversation = new Chat(cli, model, {

@@ -1,14 +1,15 @@
-// `moeflux run`: one prompt, one answer. The answer alone goes to stdout; thinking (dimmed), notices and the closing line
-// with the speed go to stderr.
+// `moeflux run`: one prompt, one answer; at a terminal without a prompt a chat. The answer alone goes to stdout; thinking (dimmed),
+// notices and the closing line with the speed go to stderr.
 import type { Command } from 'commander'
 import { UsageError } from '../../../base/errors.js'
 import type { Model } from '../../../index.js'
 import { action, type Cli } from '../action.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption } from '../optionValues.js'
-import { noAnswer, printAnswer, speedLine } from '../printAnswer.js'
+import { answerDetails, answerStyle, noAnswer, printAnswer, speedLine } from '../printAnswer.js'
 import { readPrompt } from '../promptInput.js'
 import { addSamplingOptions, type SamplingOptions, samplerOptions } from '../samplingOptions.js'
+import { chat } from './chat.js'
 
 interface RunOptions extends ModelOptions, SamplingOptions {
   readonly system?: string
@@ -20,7 +21,7 @@ interface RunOptions extends ModelOptions, SamplingOptions {
 export function registerRun(program: Command): void {
   const command = program
     .command('run')
-    .description('answer one prompt; stdout gets only the answer')
+    .description('answer one prompt; without one, chat')
     .argument('[prompt...]', "the prompt; piped text comes before it; '-' reads all of it from stdin")
     .option('-f, --file <file>', 'put a text file before the prompt; repeatable', collectOption)
     .option('-s, --system <text>', 'a system prompt')
@@ -44,6 +45,7 @@ async function run(cli: Cli, words: string[], options: RunOptions): Promise<void
   if (options.raw && (options.system !== undefined || options.think)) {
     throw new UsageError('--raw uses no chat template: leave out --system and --think')
   }
+  if (asksForChat(words, options)) return await chat(cli, options)
   const prompt = await readPrompt({ words, files: options.file, signal: cli.signal, onWait: line => cli.notice(line) })
   const { openCliModel } = await import('../openCliModel.js')
   const model = await openCliModel(cli, options)
@@ -52,6 +54,11 @@ async function run(cli: Cli, words: string[], options: RunOptions): Promise<void
   } finally {
     await model.close()
   }
+}
+
+/** A person who has nothing to ask yet. */
+function asksForChat(words: readonly string[], { file, raw }: RunOptions): boolean {
+  return words.length === 0 && file === undefined && !raw && process.stdin.isTTY && process.stdout.isTTY
 }
 
 async function answer(cli: Cli, model: Model, prompt: string, options: RunOptions): Promise<void> {
@@ -71,7 +78,9 @@ async function answer(cli: Cli, model: Model, prompt: string, options: RunOption
     : session.chat({ ...request, messages, thinking: options.think })
   const before = model.stats()
   const shown = noAnswer()
-  await printAnswer(cli, events, shown)
+  const isPlain = options.raw === true
+  const styler = options.jsonSchema === undefined ? answerStyle(isPlain) : null // JSON is for copying
+  await printAnswer(cli, events, shown, styler)
   const { usage, reason } = shown
   if (usage === null) return
   if (reason === 'length') {
@@ -82,5 +91,6 @@ async function answer(cli: Cli, model: Model, prompt: string, options: RunOption
         : `stopped: the context of ${model.contextLength} tokens is full`,
     )
   }
-  cli.notice(cli.dim(speedLine(usage, before, model.stats())))
+  cli.notice(cli.dim(speedLine(usage)))
+  cli.detail(answerDetails(usage, before, model.stats()))
 }
