@@ -40,6 +40,7 @@ export {
   locateModel,
   locateNamed,
   notFound,
+  storedModelNamed,
   storeRoot,
 } from './files/models/modelStore.js'
 export { openNodeFolder } from './files/nodeFolder.js'

@@ -69,13 +69,14 @@ export async function describePull(cli: Cli, plan: PullPlan, there: number, pack
   }
 }
 
-async function agrees(cli: Cli, question: string): Promise<boolean> {
+/** `usual`: what Enter alone means. */
+export async function agrees(cli: Cli, question: string, usual = true): Promise<boolean> {
   const lines = createInterface({ input: process.stdin, output: process.stderr })
   try {
     // The line editor takes Ctrl-C for itself.
     lines.once('SIGINT', () => process.emit('SIGINT'))
-    const answer = await lines.question(`${question} [Y/n] `, { signal: cli.signal })
-    return /^(y|yes)?$/i.test(answer.trim())
+    const answer = await lines.question(`${question} ${usual ? '[Y/n]' : '[y/N]'} `, { signal: cli.signal })
+    return answer.trim() === '' ? usual : /^(y|yes)$/i.test(answer.trim())
   } catch (error) {
     if (cli.signal.aborted) throw new Interrupted()
     throw error

@@ -17,7 +17,10 @@ export async function pullWithProgress(
     const result = await pullModel(plan, {
       ...options,
       signal: cli.signal,
-      onProgress: progress => bar.update(progress),
+      onProgress: progress => {
+        bar.update(progress)
+        options.onProgress?.(progress)
+      },
       onNotice: line => cli.notice(line),
     })
     bar.clear()

@@ -125,21 +125,7 @@ export async function listModels(root = storeRoot()): Promise<StoredModel[]> {
 
 /** Removes a model from the store, with what was downloaded for it. Folders outside the store are never touched. */
 export async function removeModel(nameOrId: string, root = storeRoot()): Promise<StoredModel> {
-  const models = await modelsIn(root)
-  const name = nameOrId.trim()
-  // A name that would open another model than this one is refused.
-  const opened = meantModels(name, models.filter(isWhole))
-  const meant = [...new Set([...meantModels(name, models), ...opened])]
-  if (meant.length > 1) throw ambiguous(nameOrId, meant)
-  const [model] = meant
-  if (model === undefined) {
-    const near = nearStored(
-      nameOrId,
-      models.map(({ name }) => name),
-    )
-    const next = didYouMean(near) || " ('moeflux list' shows them)"
-    throw new ModelNotFoundError(nameOrId, `the store has no such model${next}`)
-  }
+  const model = await storedModelNamed(nameOrId, root)
   if (model.shelf === 'models') await removeDownloads(root, model.id)
   if (!(await isFolder(model.folder))) return model
   const lock = await lockFolder(join(model.folder, LOCK_NAME), { wait: false }) // not while it is being written
@@ -153,6 +139,24 @@ export async function removeModel(nameOrId: string, root = storeRoot()): Promise
     await lock.release()
   }
   return model
+}
+
+/** The one of the store that is meant, whatever folders of this name are elsewhere. */
+export async function storedModelNamed(nameOrId: string, root = storeRoot()): Promise<StoredModel> {
+  const models = await modelsIn(root)
+  const name = nameOrId.trim()
+  // A name that would open another model than this one is refused.
+  const opened = meantModels(name, models.filter(isWhole))
+  const meant = [...new Set([...meantModels(name, models), ...opened])]
+  if (meant.length > 1) throw ambiguous(nameOrId, meant)
+  const [model] = meant
+  if (model !== undefined) return model
+  const near = nearStored(
+    nameOrId,
+    models.map(each => each.name),
+  )
+  const next = didYouMean(near) || " ('moeflux list' shows them)"
+  throw new ModelNotFoundError(nameOrId, `the store has no such model${next}`)
 }
 
 /** Not while they grow. What a pull that was killed left behind goes with its lock. */

@@ -1,5 +1,6 @@
 // `moeflux pull`: downloads a model from a hub and packs it on the way into the local store.
 import { type Command, Option } from 'commander'
+import type { PullProgress } from '../../../index.js'
 import { action, type Cli } from '../action.js'
 import { addExamples, integerOption } from '../optionValues.js'
 
@@ -10,6 +11,7 @@ interface PullCommandOptions {
   readonly bits?: string
   readonly groupSize?: string
   readonly experts2bit?: boolean
+  readonly json?: boolean
 }
 
 export function registerPull(program: Command): void {
@@ -33,6 +35,7 @@ export function registerPull(program: Command): void {
     )
     .addOption(new Option('--group-size <n>', 'weights that share a scale (default: 64)').choices(['32', '64', '128']))
     .option('--experts-2bit', 'write a second, smaller set of experts in 2 bits')
+    .option('--json', 'print progress and the result as lines of JSON')
     .action(action(pullCommand))
   addExamples(command, [
     ['moeflux pull qwen3.5-4b', 'then: moeflux run -m qwen3.5-4b "Hello"'],
@@ -52,6 +55,7 @@ async function pullCommand(cli: Cli, name: string, options: PullCommandOptions):
   const located = await locateNamed(name)
   if (located.path !== null && isAsStored) {
     const { stored, path } = located
+    if (options.json) await cli.print(`${JSON.stringify({ model: stored?.name ?? name, folder: path, done: true })}\n`)
     cli.notice(stored === null ? `${name} is built in` : `${stored.name} is in the store: ${path}`)
     return cli.notice(nextCommand(name))
   }
@@ -67,10 +71,28 @@ async function pullCommand(cli: Cli, name: string, options: PullCommandOptions):
     await describePull(cli, plan, located.unfinished?.bytes ?? 0, packing)
   }
   const download = { parallel: options.connections }
-  const result = await pullWithProgress(cli, plan, `moeflux pull ${name}`, { ...packing, download })
+  const onProgress = options.json ? progressLines(cli) : undefined
+  const result = await pullWithProgress(cli, plan, `moeflux pull ${name}`, { ...packing, download, onProgress })
+  if (options.json) {
+    const { metadata, folder, bytes, bytesReused } = result
+    await cli.print(`${JSON.stringify({ model: metadata.model, folder, bytes, bytesReused, done: true })}\n`)
+  }
   cli.notice(nextCommand(findWellKnown(name) === null ? result.metadata.model : name))
 }
 
 function nextCommand(name: string): string {
   return `next: moeflux run -m ${name} "Hello", or moeflux chat -m ${name}`
+}
+
+const LINE_MS = 200 // between lines of one phase
+
+/** Progress for programs. */
+function progressLines(cli: Cli): (progress: PullProgress) => void {
+  let last = { phase: '', at: Number.NEGATIVE_INFINITY }
+  return ({ phase, loaded, total }) => {
+    const now = performance.now()
+    if (phase === last.phase && loaded < total && now - last.at < LINE_MS) return
+    last = { phase, at: now }
+    void cli.print(`${JSON.stringify({ phase, loaded, total })}\n`).catch(() => {}) // a reader that left ends the command
+  }
 }
