@@ -70,7 +70,7 @@ describe('commands of a chat', () => {
   })
 
   test('completes names', () => {
-    expect(completeChatCommand('/s')).toEqual(['/system', '/save', '/stats'])
+    expect(completeChatCommand('/s')).toEqual(['/system', '/set', '/save', '/stats'])
     expect(completeChatCommand('/save x')).toEqual([])
     expect(completeChatCommand('s')).toEqual([])
   })

@@ -4,12 +4,12 @@ import { writeFile } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join } from 'node:path'
 import { readRegular } from '../../../base/regularFile.js'
-import { ContextLimitError, type Model, MoefluxError, type Session } from '../../../index.js'
-import { writing } from '../../../internal.js'
+import { ContextLimitError, demoModelPath, listModels, type Model, MoefluxError, type Session } from '../../../index.js'
+import { DEMO_NAME, writing } from '../../../internal.js'
 import { type Cli, errorLine, Interrupted } from '../action.js'
-import { formatFields } from '../format.js'
+import { formatBytes, formatFields, formatTable } from '../format.js'
 import { type AnswerStyler, answerDetails, noAnswer, printAnswer, type ShownAnswer, speedLine } from '../printAnswer.js'
-import { type SamplingOptions, samplerOptions } from '../samplingOptions.js'
+import { changeSampling, type SamplingOptions, samplerOptions, samplingFields } from '../samplingOptions.js'
 import { CHAT_COMMANDS, type ChatCommand, parseChatCommand } from './chatCommands.js'
 import { answerLength, chatStats } from './chatStats.js'
 import { formatTranscript, parseTranscript, type Turn } from './transcript.js'
@@ -27,6 +27,7 @@ export interface ChatSettings {
 
 export class Chat {
   private turns: Turn[] = []
+  private sampling: SamplingOptions
   private system: string | null
   private thinking: boolean
   private answerTokens = 0 // of all answers, also of those forgotten
@@ -39,6 +40,7 @@ export class Chat {
     private model: Model,
     private readonly settings: ChatSettings,
   ) {
+    this.sampling = settings.sampling
     this.system = settings.system
     this.thinking = settings.thinking
     this.session = this.openSession()
@@ -85,7 +87,7 @@ export class Chat {
     const opening = this.system === null ? [] : [{ role: 'system', content: this.system }]
     try {
       const events = this.session.chat({
-        ...samplerOptions(this.settings.sampling),
+        ...samplerOptions(this.sampling),
         ...this.otherSeed(),
         messages: [...opening, ...this.turns, question],
         thinking: this.thinking,
@@ -121,7 +123,7 @@ export class Chat {
 
   /** With the seed of the command line a message would get the same answer again. */
   private otherSeed(): { seed?: number } {
-    const { seed } = this.settings.sampling
+    const { seed } = this.sampling
     return seed === undefined || this.retries === 0 ? {} : { seed: (seed + this.retries) >>> 0 }
   }
 
@@ -184,6 +186,12 @@ export class Chat {
         if (command.model !== null) await this.switchModel(command.model)
         cli.notice(`${this.model.name} on ${this.model.backendDescription}`)
         break
+      case 'list':
+        await this.list()
+        break
+      case 'set':
+        this.set(command.setting, command.value)
+        break
       case 'stats':
         cli.errorText(formatFields(this.stats(), cli.errorWidth))
         break
@@ -205,6 +213,31 @@ export class Chat {
         return false
     }
     return true
+  }
+
+  /** Shows what changed, or everything where nothing is to change. */
+  private set(setting: string | null, value: string): void {
+    const { cli, system, thinking } = this
+    const before = samplingFields(this.sampling)
+    if (setting !== null) this.sampling = changeSampling(this.sampling, setting, value)
+    const after = samplingFields(this.sampling)
+    const others: [string, string][] = [
+      ['system', system ?? 'none'],
+      ['thinking', thinking ? 'on' : 'off'],
+    ]
+    const shown = setting === null ? [...others, ...after] : after.filter(([, text], i) => text !== before[i][1])
+    cli.errorText(formatFields(shown, cli.errorWidth))
+  }
+
+  private async list(): Promise<void> {
+    const ready = (await listModels()).filter(({ state }) => state !== 'unfinished')
+    const rows = ready.map(({ name, bytes, folder }) => [name, formatBytes(bytes), this.isOpen(folder)])
+    rows.push([DEMO_NAME, 'built in', this.isOpen(demoModelPath())])
+    this.cli.errorText(formatTable([{ title: '' }, { title: '', align: 'right' }, { title: '' }], rows))
+  }
+
+  private isOpen(folder: string): string {
+    return this.model.folder.location === folder ? 'open' : ''
   }
 
   private stats(): [string, string][] {
