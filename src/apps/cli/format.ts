@@ -96,21 +96,31 @@ export function wrapWords(text: string, width: number): string[] {
   return text.split('\n').flatMap(line => wrapLine(line, width))
 }
 
+/** A command line in quotes is one word: whoever copies it wants it whole. */
+function wordsOf(text: string): string[] {
+  const joined = text.replace(/'moeflux [^']*'/g, command => command.replaceAll(' ', '\0'))
+  return joined.split(' ').map(word => word.replaceAll('\0', ' '))
+}
+
 function wrapLine(text: string, width: number): string[] {
   if (text.length <= width && stringWidth(text) <= width) return [text]
+  const indent = /^ */.exec(text)?.[0] ?? ''
   const lines: string[] = []
-  let line: string | null = null
+  let line = ''
   let column = 0
-  for (const word of text.split(' ')) {
+  for (const word of wordsOf(text.slice(indent.length))) {
     const columns = stringWidth(word)
-    if (line !== null && line.trim() !== '' && column + 1 + columns > width) {
-      lines.push(line)
-      line = null
+    const isFirst = line === ''
+    if (isFirst || column + 1 + columns > width) {
+      if (!isFirst) lines.push(line)
+      line = indent + word
+      column = indent.length + columns
+    } else {
+      line += ` ${word}`
+      column += 1 + columns
     }
-    column = line === null ? columns : column + 1 + columns
-    line = line === null ? word : `${line} ${word}`
   }
-  return [...lines, line ?? '']
+  return [...lines, line]
 }
 
 /** Comma-separated values for spreadsheets and plots: a line of names, then one per row. Nothing for null. */

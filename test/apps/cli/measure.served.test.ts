@@ -61,7 +61,9 @@ describe('moeflux bench', () => {
   test('refuses at once what is longer than the context, and warms up within it', async () => {
     const { code, stdout, stderr } = await run('bench', '--prompt', '5000', '--no-disk')
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
-    expect(stderr).toMatch(/^error: the prompt has 5000 tokens and the answer may take 64, too long by 968 for .* of 4096 tokens\n$/)
+    expect(stderr).toMatch(
+      /^error: the prompt has 5000 tokens and the answer may take 64, too long by 968 for .* of 4096 tokens\n$/,
+    )
     const small = 'bench --context 8 --prompt 5 --tokens 3 --repeat 1 --threads 1 --no-disk'.split(' ')
     expect(await run(...small)).toMatchObject({ code: 0, stderr: '' })
   })
@@ -221,7 +223,9 @@ describe('moeflux trace', () => {
     const file = join(home, 'long.trace')
     const { code, stderr } = await run('trace', 'hi', '-o', file, '--context', '20', '--tokens', '30')
     expect(code).toBe(1)
-    expect(stderr).toMatch(/^error: the prompt has \d tokens and the answer may take 30, too long by \d+ for .* of 20 tokens\n$/)
+    expect(stderr).toMatch(
+      /^error: the prompt has \d tokens and the answer may take 30, too long by \d+ for .* of 20 tokens\n$/,
+    )
     expect(existsSync(file)).toBe(false)
   })
 })

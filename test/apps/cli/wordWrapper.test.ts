@@ -49,6 +49,15 @@ describe('an answer at a terminal', () => {
     expect(wrapWords('a bc', 0)).toEqual(['a', 'bc'])
   })
 
+  test('keeps indents, lines and command lines in quotes whole', () => {
+    expect(wrapWords("no such model: 'moeflux pull a/b' downloads it", 24)).toEqual([
+      'no such model:',
+      "'moeflux pull a/b'",
+      'downloads it',
+    ])
+    expect(wrapWords('  at one two three\nfour', 12)).toEqual(['  at one two', '  three', 'four'])
+  })
+
   test('leaves blocks of code as they are', () => {
     const wrapper = new WordWrapper(() => 8)
     expect(wrapper.push('const a = 1 + 2\n', true) + wrapper.push('one two three')).toBe('const a = 1 + 2\none two')

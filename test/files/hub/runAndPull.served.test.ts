@@ -91,7 +91,7 @@ describe('a model that is not here', () => {
       }
       await held
       screen.type(CTRL_C)
-      expect(await screen.shows(/resumes it/)).toContain(`'moeflux pull ${ID}'`)
+      expect(await screen.shows(/resumes\s+it/)).toContain(`'moeflux pull ${ID}'`)
       expect(await screen.exited()).toBe(130)
       const [model, ...others] = await listed()
       expect(others).toEqual([])
@@ -146,7 +146,7 @@ describe('a model that is not here', () => {
     const screen = atTerminal('pull', SHORT)
     await held
     screen.type(CTRL_C)
-    await screen.shows(/resumes it/)
+    await screen.shows(/resumes\s+it/)
     expect(await screen.exited()).toBe(130)
     const [{ bytes }] = await listed()
     expect(bytes).toBeGreaterThan(0.1 * weights)
