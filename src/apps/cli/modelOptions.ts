@@ -26,6 +26,7 @@ export interface ModelOptions {
 export function addModelOptions(command: Command, options: { model?: boolean } = {}): Command {
   if (options.model !== false) {
     command
+      .optionsGroup('Model:')
       .option(
         '-m, --model <name|path>',
         'a model in the local store or on the hub (qwen3.6-35b), a folder or a GGUF file (default: the built-in demo)',
@@ -33,17 +34,20 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
       .option('-y, --yes', 'download a missing model without asking')
   }
   return command
+    .optionsGroup('Model:')
+    .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
+    .optionsGroup(SPEED_GROUP)
     .addOption(
       new Option('--backend <name>', 'where to compute')
         .choices(['auto', 'webgpu', 'wasm', 'reference'])
         .default('auto'),
     )
-    .addOption(
-      new Option('--precision <kind>', 'int8 or float32 activations (wasm, webgpu)').choices(['fast', 'exact']),
-    )
     .option('--threads <n>', 'threads that compute on the CPU (default: one per core)', integerOption(1, 1024))
     .option('--expert-memory <size>', 'memory for cached experts, like 6GB or 512MiB', byteSizeOption)
     .option('--gpu-memory <size>', 'GPU memory for experts; the CPU computes the others', byteSizeOption)
+    .addOption(
+      new Option('--precision <kind>', 'int8 or float32 activations (wasm, webgpu)').choices(['fast', 'exact']),
+    )
     .option('--experts-per-token <n>', "fewer experts than the model's own: faster, less exact", integerOption(1, 1024))
     .option('--expert-bits <bits>', '2 uses the second set of experts, if the model has one', parseExpertBits)
     .addOption(
@@ -56,16 +60,19 @@ export function addModelOptions(command: Command, options: { model?: boolean } =
     .option('--no-prefetch', 'never read experts ahead')
     .option('--no-checksums', 'do not compare weights with their checksums as they are read')
     .option('--model-cache <size>', 'disk space for models that stay on a server (default: 20GiB)', byteSizeOption)
-    .option('--context <tokens>', 'the longest sequence (default: what the model allows)', integerOption(1))
 }
+
+const SPEED_GROUP = 'Speed and memory:'
 
 /** For commands that decode. */
 export function addDraftsOption(command: Command): Command {
-  return command.option(
-    '--drafts <n>',
-    "tokens to guess ahead with the model's own head: 0 to 3, or auto for as many as pay (default: 0)",
-    parseDrafts,
-  )
+  return command
+    .optionsGroup(SPEED_GROUP)
+    .option(
+      '--drafts <n>',
+      "tokens to guess ahead with the model's own head: 0 to 3, or auto for as many as pay (default: 0)",
+      parseDrafts,
+    )
 }
 
 function parseDrafts(text: string): Drafts {

@@ -1,6 +1,6 @@
 // Shows an answer while it streams: text to stdout, thoughts to stderr, both with lines broken between words on a terminal; and
 // afterwards how fast it was.
-import type { EndReason, EngineStats, ModelStats, SessionEvent, Usage } from '../../index.js'
+import type { EndReason, EngineStats, EventStream, Model, ModelStats, SessionEvent, Usage } from '../../index.js'
 import type { Cli } from './action.js'
 import { MarkdownStyler } from './chat/markdownStyler.js'
 import { formatPercent, threeDigits } from './format.js'
@@ -76,6 +76,22 @@ export async function printAnswer(
     const rest = (styler?.end() ?? '') + (shown.text === '' || shown.text.endsWith('\n') ? '' : '\n')
     if (rest !== '') await cli.print(rest)
   }
+}
+
+/** One object when the answer is whole; nothing of one that failed. */
+export async function printJsonAnswer(cli: Cli, model: Model, events: EventStream): Promise<void> {
+  const { text, thinking, reason, usage } = await events.answer()
+  const perSecond = (tokens: number, seconds: number) => (tokens > 0 && seconds > 0 ? tokens / seconds : null)
+  await cli.printJson({
+    model: model.name,
+    backend: model.backend,
+    text,
+    thinking,
+    reason,
+    usage,
+    promptTokensPerSecond: perSecond(usage.newTokens, usage.promptSeconds),
+    answerTokensPerSecond: perSecond(usage.answerTokens, usage.answerSeconds),
+  })
 }
 
 function rate(tokens: number, seconds: number): string {

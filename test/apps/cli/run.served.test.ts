@@ -122,6 +122,27 @@ describe('moeflux run', () => {
     expect(thought).toMatch(/^The user /)
   })
 
+  test('prints text, thinking, tokens and speeds as JSON', async () => {
+    const options = [...RUN, '--temp', '0', '-n', '40', 'Tell me a story']
+    const [json, plain, failed] = await Promise.all([
+      moeflux([...options, '--json', '--think']),
+      moeflux([...options, '--think', '-q']),
+      moeflux([...RUN, '--json', '--context', '8', STORY]),
+    ])
+    expect(json).toMatchObject({ code: 0, stderr: '' })
+    expect(JSON.parse(json.stdout)).toEqual({
+      model: 'moeflux-demo',
+      backend: 'wasm',
+      text: plain.stdout.trimEnd(),
+      thinking: expect.stringMatching(/^The user /),
+      reason: 'length',
+      usage: expect.objectContaining({ cachedTokens: 0, answerTokens: 40, promptSeconds: expect.any(Number) }),
+      promptTokensPerSecond: expect.any(Number),
+      answerTokensPerSecond: expect.any(Number),
+    })
+    expect(failed).toMatchObject({ code: 1, stdout: '' })
+  })
+
   test('without a prompt opens a chat at a terminal, and nowhere else', async () => {
     const screen = new Screen(spawnTerminal(80, [...RUN, '-n', '4', '--system', 'Be brief.']))
     await screen.shows(/\/help shows the commands[\s\S]*> $/)

@@ -17,12 +17,13 @@ export function registerChat(program: Command): void {
   const command = program
     .command('chat')
     .description('talk with a model; /help lists its commands')
+    .optionsGroup('Conversation:')
     .option('-s, --system <text>', 'a system prompt')
     .option('--think', 'let the model think before it answers')
     .option('--load <file>', 'continue a conversation that /save wrote')
+  addSamplingOptions(command)
   addModelOptions(command)
   addDraftsOption(command)
-  addSamplingOptions(command)
   command.action(action(chat))
   addExamples(command, [
     'moeflux chat',

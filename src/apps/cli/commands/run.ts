@@ -6,7 +6,7 @@ import type { Model } from '../../../index.js'
 import { action, type Cli } from '../action.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption } from '../optionValues.js'
-import { answerDetails, answerStyle, noAnswer, printAnswer, speedLine } from '../printAnswer.js'
+import { answerDetails, answerStyle, noAnswer, printAnswer, printJsonAnswer, speedLine } from '../printAnswer.js'
 import { readPrompt } from '../promptInput.js'
 import { addSamplingOptions, type SamplingOptions, samplerOptions } from '../samplingOptions.js'
 import { chat } from './chat.js'
@@ -16,6 +16,7 @@ interface RunOptions extends ModelOptions, SamplingOptions {
   readonly think?: boolean
   readonly raw?: boolean
   readonly file?: readonly string[]
+  readonly json?: boolean
 }
 
 export function registerRun(program: Command): void {
@@ -23,13 +24,15 @@ export function registerRun(program: Command): void {
     .command('run')
     .description('answer one prompt; without one, chat')
     .argument('[prompt...]', "the prompt; piped text comes before it; '-' reads all of it from stdin")
+    .optionsGroup('Prompt:')
     .option('-f, --file <file>', 'put a text file before the prompt; repeatable', collectOption)
     .option('-s, --system <text>', 'a system prompt')
     .option('--think', 'let the model think first; thinking goes to stderr')
     .option('--raw', 'continue the text as it is, without the chat template')
+    .option('--json', 'print text, thinking, tokens and speeds as JSON, when the answer is whole')
+  addSamplingOptions(command)
   addModelOptions(command)
   addDraftsOption(command)
-  addSamplingOptions(command)
   command.action(action(run))
   addExamples(command, [
     'moeflux run "Tell me a story about a little dog"',
@@ -57,8 +60,8 @@ async function run(cli: Cli, words: string[], options: RunOptions): Promise<void
 }
 
 /** A person who has nothing to ask yet. */
-function asksForChat(words: readonly string[], { file, raw }: RunOptions): boolean {
-  return words.length === 0 && file === undefined && !raw && process.stdin.isTTY && process.stdout.isTTY
+function asksForChat(words: readonly string[], { file, raw, json }: RunOptions): boolean {
+  return words.length === 0 && file === undefined && !raw && !json && process.stdin.isTTY && process.stdout.isTTY
 }
 
 async function answer(cli: Cli, model: Model, prompt: string, options: RunOptions): Promise<void> {
@@ -76,6 +79,7 @@ async function answer(cli: Cli, model: Model, prompt: string, options: RunOption
   const events = options.raw
     ? session.complete({ ...request, prompt })
     : session.chat({ ...request, messages, thinking: options.think })
+  if (options.json) return await printJsonAnswer(cli, model, events)
   const before = model.stats()
   const shown = noAnswer()
   const isPlain = options.raw === true
