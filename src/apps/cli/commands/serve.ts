@@ -6,6 +6,7 @@ import type { StoreOptions } from '../../../index.js'
 import type { ImageHandling } from '../../server/serve.js'
 import { action, type Cli } from '../action.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
+import { openBrowser } from '../openBrowser.js'
 import { addExamples, collectOption, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
 import { stopAsked } from '../untilStopRequested.js'
 
@@ -16,6 +17,7 @@ interface ServeCommandOptions extends Omit<ModelOptions, 'model'> {
   readonly maxLoaded?: number
   readonly host: string
   readonly port: number
+  readonly open?: boolean
   readonly apiKey?: string[]
   readonly cors?: string[]
   readonly allowHost?: string[]
@@ -44,17 +46,41 @@ export function registerServe(program: Command): void {
   const command = program
     .command('serve')
     .description('serve OpenAI, Anthropic and Ollama clients, and a web UI')
-    .option('--host <address>', 'where to listen; 0.0.0.0 for all networks (then set a key)', '127.0.0.1')
+    .optionsGroup('Address:')
     .option('-p, --port <n>', 'port', integerOption(0, 65_535), 11_435)
+    .option('--open', 'open the page in your browser')
+    .option('--host <address>', 'where to listen; 0.0.0.0 for all networks (then set a key)', '127.0.0.1')
     .option('--api-key <key...>', 'ask clients for this key, or for one of these (or set MOEFLUX_API_KEY)')
     .option('--cors <origin...>', "let web pages of these origins call; '*' for all")
+    .option('--allow-host <name...>', "more host names that clients may use; '*' for any")
+    .optionsGroup('Model:')
+    .option(
+      '-m, --model <name|path>',
+      'a model in the local store or on the hub, a folder or a GGUF file; repeatable (default: the whole store)',
+      collectOption,
+    )
+    .option('-y, --yes', 'download a missing model without asking')
+    .option('--name <id>', "the model's name for clients (default: its own)")
+    .option('--pin <name>', 'with several models: load this one at the start and keep it; repeatable', collectOption)
+    .addOption(
+      new Option('--keep-alive <time>', 'with several models: how long an idle one stays in memory')
+        .argParser(durationOption)
+        .default(600_000, '10m'),
+    )
+    .option(
+      '--max-loaded <n>',
+      'with several models: how many to keep in memory (default: as many as fit)',
+      integerOption(1),
+    )
     .option(
       '--allow-pull',
       'let clients download models (default: if the whole store is offered, to this machine only)',
     )
     .option('--no-allow-pull', 'never let clients download models')
-    .option('--allow-host <name...>', "more host names that clients may use; '*' for any")
-    .option('--name <id>', "the model's name for clients (default: its own)")
+  addModelOptions(command, { model: false })
+  addDraftsOption(command)
+  command
+    .optionsGroup('Requests:')
     .option('--parallel <n>', 'answers to compute at once', integerOption(1, 256), 8)
     .option('--max-queue <n>', 'requests that may wait; further ones get a 429', integerOption(0, 100_000), 64)
     .option('--max-body <size>', 'largest request body (default: 32MiB)', positiveByteSizeOption)
@@ -66,6 +92,17 @@ export function registerServe(program: Command): void {
         .choices(['refuse', 'describe-absent'])
         .default('refuse'),
     )
+    .addOption(
+      new Option('--grace <time>', 'how long running answers may take when the server is stopped')
+        .argParser(durationOption)
+        .default(5_000, '5s'),
+    )
+    .addOption(
+      new Option('--drain <time>', 'part of the grace in which requests are still taken while /ready says no')
+        .argParser(durationOption)
+        .default(0, '0s'),
+    )
+    .optionsGroup('States of conversations:')
     .option('--snapshot-dir <folder>', 'keep states of conversations here, so that they survive a restart')
     .option('--store <url>', 'share states of conversations with other servers: redis://, rediss://, s3:// or a folder')
     .addOption(
@@ -84,38 +121,10 @@ export function registerServe(program: Command): void {
         .choices(['f32', 'bf16'])
         .default('f32'),
     )
-    .addOption(
-      new Option('--grace <time>', 'how long running answers may take when the server is stopped')
-        .argParser(durationOption)
-        .default(5_000, '5s'),
-    )
-    .addOption(
-      new Option('--drain <time>', 'part of the grace in which requests are still taken while /ready says no')
-        .argParser(durationOption)
-        .default(0, '0s'),
-    )
-    .option(
-      '-m, --model <name|path>',
-      'a model in the local store or on the hub, a folder or a GGUF file; repeatable (default: the whole store)',
-      collectOption,
-    )
-    .option('-y, --yes', 'download a missing model without asking')
-    .option('--pin <name>', 'with several models: load this one at the start and keep it; repeatable', collectOption)
-    .addOption(
-      new Option('--keep-alive <time>', 'with several models: how long an idle one stays in memory')
-        .argParser(durationOption)
-        .default(600_000, '10m'),
-    )
-    .option(
-      '--max-loaded <n>',
-      'with several models: how many to keep in memory (default: as many as fit)',
-      integerOption(1),
-    )
-  addModelOptions(command, { model: false })
-  addDraftsOption(command)
   command.action(action(serveModel))
   addExamples(command, [
     ['moeflux serve', 'all models in the local store, and the built-in one, at http://127.0.0.1:11435'],
+    ['moeflux serve --open', 'the same, with the page in your browser'],
     'moeflux serve --model ~/models/qwen --port 8080',
     ['moeflux serve --host 0.0.0.0 --api-key secret', 'for the network, with a key'],
   ])
@@ -179,11 +188,15 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
     })
     const [url, ...networks] = listenAddresses(options.host, server.port, networkInterfaces())
     const names = options.name ?? model?.name ?? wanted.map(({ name }) => name).join(', ')
-    cli.notice(`${names} at ${url} (OpenAI: ${url}/v1, Anthropic and Ollama: ${url})`)
-    cli.notice(`chat and engine view: ${url}/`)
-    if (networks.length > 0) cli.notice(`from other machines: ${networks.join(', ')}`)
+    cli.notice(`the page is at ${url}`)
+    cli.notice(`OpenAI: ${url}/v1`)
+    cli.notice(`Anthropic and Ollama: ${url}`)
+    for (const network of networks) cli.notice(`from other machines: ${network}`)
+    cli.notice(`${isOne ? 'model' : 'models'}: ${names}`)
     if (apiKey === undefined && !isLocal(options.host))
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
+    if (process.stderr.isTTY) cli.notice('Ctrl-C stops the server')
+    if (options.open) openBrowser(cli, url)
     await stopAsked(cli.signal)
     cli.notice('stopping: running answers get a moment to finish')
     leaveInTime(cli, options.grace + LAST_MS)
