@@ -466,16 +466,19 @@ describe('a page', () => {
 
 describe('the queue', () => {
   test('turns away what is too much, with a time to come back', async () => {
-    const { url } = await open(
-      '',
-      {
-        onStep: () => new Promise(resolve => setTimeout(resolve, 5)),
-        script: tokens => (tokens.length < 40 ? 440 : 8185),
-      },
-      { parallel: 2, maxQueue: 1 },
-    )
+    let goOn = () => {}
+    const held = new Promise<void>(resolve => {
+      goOn = resolve
+    })
+    const script = (tokens: readonly number[]) => (tokens.length < 40 ? 440 : 8185)
+    const { url } = await open('', { onStep: () => held, script }, { parallel: 2, maxQueue: 1 })
     const send = () => postJson(`${url}/v1/chat/completions`, { messages, max_tokens: 20 })
-    const answers = await Promise.all(Array.from({ length: 8 }, send))
+    const sent = Array.from({ length: 8 }, send)
+    let settled = 0
+    for (const each of sent) void each.then(() => settled++)
+    await expect.poll(() => settled).toBe(5)
+    goOn()
+    const answers = await Promise.all(sent)
     const statuses = answers.map(({ status }) => status).sort()
     expect(statuses).toEqual([200, 200, 200, 429, 429, 429, 429, 429])
     const refused = answers.find(({ status }) => status === 429) as Response
