@@ -172,7 +172,7 @@ describe.skipIf(!canSuspend)('a holder that was suspended', () => {
         process.send({ raw: error.code, code, message, noticed })
       }`)
     await message(child)
-    await sleep(50)
+    await expect.poll(() => readdirSync(join(folder, 'out')).length).toBeGreaterThan(0)
     child.kill('SIGSTOP')
     let dead: boolean | null = null
     const lock = await lockFolder(path, { pace, inherit: async (_, isDead) => void (dead = isDead) })
