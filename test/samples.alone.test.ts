@@ -44,8 +44,10 @@ test('examples and samples are TypeScript in its strict mode, and run as they st
     ...{ lib: ['es2023', 'dom', 'dom.iterable'], types: ['node'] },
   }
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.mts'] }))
-  const tsc = join(repository, 'node_modules/.bin/tsc')
-  const checked = await run(tsc, ['-p', folder], { timeout: 100_000 }).catch(error => error as { stdout: string })
+  const tsc = join(repository, 'node_modules/typescript/bin/tsc')
+  const checked = await run(process.execPath, [tsc, '-p', folder], { timeout: 100_000 }).catch(
+    error => error as { stdout: string },
+  )
   expect(checked.stdout).toBe('')
   const env = { ...process.env, MOEFLUX_HOME: join(folder, 'store') }
   const { stdout, stderr } = await run(process.execPath, ['out/all.mjs'], { cwd: folder, env, timeout: 110_000 })
