@@ -217,7 +217,7 @@ function chooseForAuto(gpu: Findings['gpu'], wasm: Findings['wasm']): { backend:
   return { backend: 'reference', reason: `WASM cannot run: ${wasm.reason}` }
 }
 
-function adviceFor({ memory, disk, subject, system, wasm }: Omit<Findings, 'advice'>): string[] {
+function adviceFor({ memory, disk, subject, system }: Omit<Findings, 'advice'>): string[] {
   const advice: string[] = []
   const room = memory.free - subject.residentBytes
   const read = subject.expertsPerStep * subject.expertBytes
@@ -239,7 +239,9 @@ function adviceFor({ memory, disk, subject, system, wasm }: Omit<Findings, 'advi
   if (raw !== undefined && raw < 1e9) {
     advice.push(`the disk reads ${formatBytes(raw)} per second: keep models that stream on the fastest disk you have`)
   }
-  if (wasm.simd === 'baseline') advice.push('Node 22 and newer have relaxed SIMD, which makes int8 products faster')
+  if (Number.parseInt(system.node.slice(1), 10) < 24) {
+    advice.push('Node 24 or newer is up to a sixth faster (dot products of AVX-VNNI and ARM)')
+  }
   if (memory.limitedBy === 'cgroup') {
     advice.push(`a control group limits this process to ${formatBytes(memory.limit)} of memory, page cache included`)
   }

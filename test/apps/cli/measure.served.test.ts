@@ -242,5 +242,7 @@ describe('moeflux doctor', () => {
     const text = await run('doctor', '--model', 'demo', '--no-disk')
     expect(text.stdout).toContain('auto: backend')
     expect(text.stdout).toContain('fits in memory')
+    const isOld = Number.parseInt(process.versions.node, 10) < 24
+    expect(text.stdout.includes('- Node 24 or newer is up to a sixth faster')).toBe(isOld)
   })
 })
