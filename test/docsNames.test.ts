@@ -7,6 +7,9 @@ import { repository } from './support/models/packedFiles.js'
 /** A file by the end of its path, or several by a pattern; none in quotes, and none with a part in angle brackets. */
 const NAME = /(?<![\w./<>*'-])(?:\.{1,2}\/)*([\w*][\w./*-]*\.(?:tsx?|wgsl|mjs|md))\b/g
 const COMMENT = /(?:^|\s)\/\/.*$|\/\*[\s\S]*?\*\//gm
+/** A relative link, or one to a file of this repository. */
+const LINK =
+  /\]\((?:(https:\/\/github\.com\/moeflux\/moeflux\/(?:blob|tree)\/main\/)|(?!https?:))([^)\s#]*)(?:#([^)\s]*))?\)/g
 
 /** Files of users, in samples of commands. */
 const OF_USERS = ['notes.md', 'plan.md']
@@ -105,8 +108,8 @@ test('every link between documents leads to a file, and to a heading where it na
       .trim()
       .replaceAll(' ', '-')
   const broken = [...texts].flatMap(([name, text]) =>
-    [...text.matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)/g)].flatMap(([link, path, place]) => {
-      const target = path === '' ? name : join(dirname(name), path)
+    [...text.matchAll(LINK)].flatMap(([link, home, path, place]) => {
+      const target = home !== undefined ? path : path === '' ? name : join(dirname(name), path)
       const headings = [...(texts.get(target)?.matchAll(/^#+ (.*)$/gm) ?? [])].map(([, heading]) => anchor(heading))
       const isThere = existsSync(join(repository, target)) && (place === undefined || headings.includes(place))
       return isThere ? [] : [`${name}: ${link}`]

@@ -4,7 +4,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { dirname, join, posix } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -75,12 +75,42 @@ describe('the package as users get it', () => {
 
   afterAll(() => rm(folder, { recursive: true, force: true }))
 
-  test('holds the build and one copy of the demo model, no sources and no tests', () => {
+  test('holds the build, pages for users and one copy of the demo model, no sources and no tests', () => {
     const paths = packed.files.map(file => file.path)
-    expect(paths.filter(path => !/^(dist\/|package\.json$|README\.md$|LICENSE$)/.test(path))).toEqual([])
+    const wanted = /^(dist\/|docs\/[\w-]+\.(md|svg)$|docs\/images\/|(package\.json|(README|CHANGELOG)\.md|LICENSE)$)/
+    expect(paths.filter(path => !wanted.test(path))).toEqual([])
     expect(paths.filter(path => /\.safetensors$|\.tsbuildinfo$|\.test\./.test(path))).toEqual([])
     expect(paths.filter(path => path.endsWith('/model_weights.bin'))).toHaveLength(1)
-    expect(packed.size).toBeLessThan(32e6)
+    expect(packed.size).toBeLessThan(26e6)
+    expect(packed.unpackedSize).toBeLessThan(42e6)
+  })
+
+  test('has pages whose links and pictures travel with it, or are addresses', () => {
+    const paths = packed.files.map(file => file.path)
+    const pages = paths.filter(path => path.endsWith('.md') && !path.startsWith('dist/'))
+    expect(pages).toEqual(expect.arrayContaining(['README.md', 'docs/cli.md', 'docs/install.md']))
+    const dead = pages.flatMap(page => {
+      const text = readFileSync(join(folder, 'node_modules', 'moeflux', page), 'utf8')
+      const links = [...text.matchAll(/\]\(([^)\s]+)|\b(?:src|srcset|href)="([^"\s]+)/g)].map(([, a, b]) => a ?? b)
+      const relative = links.filter(link => !/^(https?:|#)/.test(link))
+      const missing = relative.filter(link => !paths.includes(posix.join(posix.dirname(page), link.split('#')[0])))
+      return missing.map(link => `${page}: ${link}`)
+    })
+    expect(dead).toEqual([])
+  })
+
+  test('runs nothing while it is installed, and says where it comes from', () => {
+    const { scripts, ...meta } = JSON.parse(
+      readFileSync(join(folder, 'node_modules', 'moeflux', 'package.json'), 'utf8'),
+    )
+    const hooks = ['preinstall', 'install', 'postinstall', 'prepublish', 'prepare']
+    expect(hooks.filter(name => name in scripts)).toEqual([])
+    const home = 'https://github.com/moeflux/moeflux'
+    expect(meta).toMatchObject({
+      homepage: `${home}#readme`,
+      repository: { type: 'git', url: `git+${home}.git` },
+      bugs: { url: `${home}/issues` },
+    })
   })
 
   test('brings the licences of all that its bundles hold, and so does the site that it writes', async () => {
