@@ -230,16 +230,17 @@ export function isHubId(id: string): boolean {
   return ID.test(id) && !id.includes('..')
 }
 
-/** Codes of connections that were never made. */
-const UNREACHABLE = [
-  ...['ENOTFOUND', 'EAI_AGAIN', 'ECONNREFUSED', 'ENETUNREACH', 'ENETDOWN', 'EHOSTUNREACH', 'ETIMEDOUT'],
-  ...['UND_ERR_CONNECT_TIMEOUT', 'ConnectionRefused'], // undici's; Bun's
-]
+/** Codes of connections that were never made: this machine has no network, or no way to the host. */
+const OFFLINE = ['ENOTFOUND', 'EAI_AGAIN', 'ENETUNREACH', 'ENETDOWN', 'EHOSTUNREACH']
+/** The same where the host itself may be down; the last two are undici's and Bun's. */
+const NO_ANSWER = ['ECONNREFUSED', 'ETIMEDOUT', 'UND_ERR_CONNECT_TIMEOUT', 'ConnectionRefused']
 
 /** Null: the host was reached. It may be another than that of `url`, which sent on to it. */
 export function offlineReason(error: unknown, url: string): string | null {
   const { code = '', hostname } = (((error as Error).cause ?? error) as { code?: string; hostname?: string }) ?? {}
-  return UNREACHABLE.includes(code) ? `${hostname ?? new URL(url).host} cannot be reached: are you offline?` : null
+  const unreachable = `${hostname ?? new URL(url).host} cannot be reached`
+  if (OFFLINE.includes(code)) return `${unreachable}: are you offline?`
+  return NO_ANSWER.includes(code) ? `${unreachable} (${code})` : null
 }
 
 /** Node says 'fetch failed' and hides why. */
