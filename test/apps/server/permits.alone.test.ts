@@ -372,6 +372,16 @@ describe('a model that is loaded when its request has ended', () => {
   })
 })
 
+test('leaves nothing when something is thrown that is no Error, which hono passes on', async () => {
+  const server = await startServer()
+  await server.answers('/v1/completions', 'first')
+  vi.spyOn(Metrics.prototype, 'watch').mockImplementationOnce(() => {
+    throw 'not watched'
+  })
+  expect((await server.ask('/v1/chat/completions')).status).toBe(500)
+  await server.isUnused()
+})
+
 describe('permits', () => {
   test('of an answer with more choices than there are permits, which is alone', async () => {
     const server = await startServer({ parallel: 1, maxQueue: 1 })
