@@ -60,7 +60,7 @@ interface Subject {
 }
 
 export interface Findings {
-  readonly system: { platform: string; node: string; processor: string; threads: number }
+  readonly system: { platform: string; node: string; runtime: string; processor: string; threads: number }
   readonly wasm: { simd: 'dot-product' | 'relaxed' | 'baseline' | 'none'; sharedMemory: boolean; reason: string | null }
   readonly gpu: AdapterProbe
   readonly memory: { total: number; free: number; limit: number; limitedBy: 'machine' | 'cgroup' }
@@ -91,6 +91,7 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
     system: {
       platform: `${process.platform} ${release()}, ${process.arch}`,
       node: process.version,
+      runtime: runtimeName(),
       processor: cpus()[0]?.model.trim() ?? 'unknown',
       threads: availableParallelism(),
     },
@@ -111,6 +112,12 @@ export async function examine(cli: Cli, options: DoctorCommandOptions): Promise<
   const complete: Findings = { ...findings, advice: [...adviceFor(findings), ...(await gpuAdvice(gpu))] }
   if (options.json) await cli.printJson(complete)
   else await cli.print(formatFindings(complete, cli.width))
+}
+
+function runtimeName(): string {
+  const { deno, bun } = process.versions
+  if (deno !== undefined) return `Deno ${deno}`
+  return bun === undefined ? `Node ${process.version}` : `Bun ${bun}`
 }
 
 async function subjectNamed(name: string): Promise<Subject> {
@@ -282,7 +289,7 @@ function formatFindings(findings: Findings, width: number): string {
   const simd = wasm.reason === null ? `${wasm.simd} SIMD, shared memory` : `not usable: ${wasm.reason}`
   const limit = memory.limitedBy === 'cgroup' ? `, limited to ${formatBytes(memory.limit)} by a control group` : ''
   const fields: [string, string][] = [
-    ['system', `${system.platform}; Node ${system.node}`],
+    ['system', `${system.platform}; ${system.runtime}`],
     ['processor', `${system.processor}, ${system.threads} threads`],
     ['wasm', simd],
     ...gpuFields(gpu),

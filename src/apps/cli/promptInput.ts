@@ -77,23 +77,34 @@ export async function readStdin(
 ): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
-  const stop = () => process.stdin.destroy()
+  let isOver = false
+  let leave = () => {}
+  // Deno's stdin stays in its read when it is destroyed.
+  const left = new Promise<IteratorResult<never, undefined>>(resolve => {
+    leave = () => resolve({ done: true, value: undefined })
+  })
+  const stop = () => {
+    isOver = true
+    process.stdin.destroy()
+    leave()
+  }
   const wait = () => onWait?.('waiting for stdin, which is a pipe; < /dev/null says that nothing comes')
-  let hasWaited = false
   const giveUp = () => {
-    hasWaited = true
     onWait?.('nothing came through stdin, which is open: going on without it')
     stop()
   }
   const timer = patience === undefined ? setTimeout(wait, WAITING_MS) : setTimeout(giveUp, patience)
   signal.addEventListener('abort', stop, { once: true })
+  const chunks: AsyncIterator<Uint8Array> = process.stdin[Symbol.asyncIterator]()
   try {
-    for await (const chunk of process.stdin) {
+    for (;;) {
+      const next = await Promise.race([chunks.next(), left])
       clearTimeout(timer)
-      text += decoder.decode(chunk as Uint8Array, { stream: true })
+      if (next.done) break
+      text += decoder.decode(next.value, { stream: true })
     }
   } catch (error) {
-    if (!hasWaited) throw error // it was closed by who waited
+    if (!isOver) throw error // it was closed by who waited
   } finally {
     clearTimeout(timer)
     signal.removeEventListener('abort', stop)

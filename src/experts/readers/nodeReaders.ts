@@ -64,6 +64,8 @@ export function startNodeReaders(options: ReaderOptions): NodeReaders {
       role: { index, takesAhead: index >= (options.demandThreads ?? threads >> 1) },
       banks: options.banks,
       descriptors,
+      own:
+        process.versions.deno === undefined ? null : { files: options.files, flags: direct ? constants.O_DIRECT : 0 },
       checksums,
       faults: options.faults,
       calls: options.onAnswer !== undefined,
