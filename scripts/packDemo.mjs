@@ -16,9 +16,10 @@ function newest(folder) {
   return Math.max(...times)
 }
 
-const inputs = [source, join(root, 'dist/files'), join(root, 'dist/model')]
-if (!existsSync(finished) || Math.max(...inputs.map(newest)) > statSync(finished).mtimeMs) {
+const folders = [source, join(root, 'dist/files'), join(root, 'dist/model')]
+const changed = Math.max(statSync(fileURLToPath(import.meta.url)).mtimeMs, ...folders.map(newest))
+if (!existsSync(finished) || changed > statSync(finished).mtimeMs) {
   const { packFolder } = await import('../dist/files/convert/packFolder.js')
   rmSync(target, { recursive: true, force: true })
-  await packFolder(source, target, { name: 'moeflux-demo' })
+  await packFolder(source, target, { name: 'demo' })
 }

@@ -269,10 +269,5 @@ export const GET_PATHS = [
     '/models/index.json',
     '/',
   ],
-  ...[
-    '/models/moeflux-demo/config.json',
-    '/models/moeflux-demo/packed_experts/layer_00.bin',
-    '/index.html',
-    '/nowhere',
-  ],
+  ...['/models/demo/config.json', '/models/demo/packed_experts/layer_00.bin', '/index.html', '/nowhere'],
 ]

@@ -120,7 +120,7 @@ describe('moeflux chat', () => {
     screen.type('/model nothing-of-this-name\r')
     await screen.shows(/error: nothing-of-this-name: [\s\S]*> $/)
     screen.type('/model demo\r')
-    await screen.shows(/moeflux-demo on [\s\S]*> $/)
+    await screen.shows(/demo on [\s\S]*> $/)
     screen.type('Tell me a story\r')
     await screen.shows(/tok\/s[\s\S]*> $/)
     screen.type(CTRL_D)

@@ -26,10 +26,10 @@ describe('the engine over HTTP', () => {
   test('tells its shape', async () => {
     const engine = await (await get('/engine')).json()
     expect(engine).toMatchObject({
-      model: 'moeflux-demo',
+      model: 'demo',
       backend: 'wasm',
       layers: 8,
-      files: 'models/moeflux-demo/',
+      files: 'models/demo/',
       stats: { expertHits: expect.any(Number) },
     })
     expect(engine.layer_kinds).toHaveLength(engine.layers)
@@ -87,7 +87,7 @@ describe('the engine over HTTP', () => {
   })
 
   test('asks for the key', async () => {
-    for (const path of ['/engine', '/engine/events', '/models/index.json', '/models/moeflux-demo/config.json']) {
+    for (const path of ['/engine', '/engine/events', '/models/index.json', '/models/demo/config.json']) {
       expect((await fetch(`${server.url}${path}`)).status).toBe(401)
     }
   })
@@ -99,16 +99,16 @@ describe('model files over HTTP', () => {
   test('lists the model, and gives whole files and ranges', async () => {
     const { models } = await (await get('/models/index.json')).json()
     expect(models).toEqual([
-      { name: 'moeflux-demo', path: 'moeflux-demo/', residentBytes: expect.any(Number), expertBytes: 15925248 },
+      { name: 'demo', path: 'demo/', residentBytes: expect.any(Number), expertBytes: 15925248 },
     ])
-    const whole = await get('/models/moeflux-demo/config.json')
+    const whole = await get('/models/demo/config.json')
     expect(whole.status).toBe(200)
     expect(Buffer.from(await whole.arrayBuffer())).toEqual(config)
     const etag = whole.headers.get('etag') as string
     expect(etag).toBe(`"${createHash('sha256').update(config).digest('hex')}"`)
 
     const experts = readFileSync(join(demoModelPath(), 'packed_experts/layer_03.bin'))
-    const path = '/models/moeflux-demo/packed_experts/layer_03.bin'
+    const path = '/models/demo/packed_experts/layer_03.bin'
     const part = await get(path, { range: 'bytes=700000-1299999' })
     expect([part.status, part.headers.get('content-range')]).toEqual([206, 'bytes 700000-1299999/1769472'])
     expect(Buffer.from(await part.arrayBuffer()).equals(experts.subarray(700000, 1300000))).toBe(true)
@@ -116,27 +116,27 @@ describe('model files over HTTP', () => {
     expect(Buffer.from(await tail.arrayBuffer())).toEqual(experts.subarray(-10))
 
     expect((await get(path, { range: 'bytes=1769472-' })).status).toBe(416)
-    expect((await get('/models/moeflux-demo/config.json', { 'if-none-match': etag })).status).toBe(304)
-    const changed = await get('/models/moeflux-demo/config.json', { range: 'bytes=0-3', 'if-range': '"other"' })
+    expect((await get('/models/demo/config.json', { 'if-none-match': etag })).status).toBe(304)
+    const changed = await get('/models/demo/config.json', { range: 'bytes=0-3', 'if-range': '"other"' })
     expect(changed.status).toBe(200)
-    const same = await get('/models/moeflux-demo/config.json', { range: 'bytes=0-3', 'if-range': etag })
+    const same = await get('/models/demo/config.json', { range: 'bytes=0-3', 'if-range': etag })
     expect([same.status, (await same.arrayBuffer()).byteLength]).toEqual([206, 4])
     const head = await get(path, {}, 'HEAD')
     expect([head.status, head.headers.get('content-length')]).toEqual([200, '1769472'])
-    const manifest = await get('/models/moeflux-demo/moeflux.json')
+    const manifest = await get('/models/demo/moeflux.json')
     expect((await manifest.json()).format).toBe(1)
   })
 
   test.each([
-    '/models/moeflux-demo/',
-    '/models/moeflux-demo/README.md',
+    '/models/demo/',
+    '/models/demo/README.md',
     '/models/other/config.json',
-    '/models/moeflux-demo/../../package.json',
-    '/models/moeflux-demo/%2e%2e/%2e%2e/package.json',
-    '/models/moeflux-demo/..%2f..%2fpackage.json',
-    '/models/moeflux-demo/packed_experts/../config.json/..',
-    '/models/moeflux-demo//config.json',
-    '/models/moeflux-demo/__proto__',
+    '/models/demo/../../package.json',
+    '/models/demo/%2e%2e/%2e%2e/package.json',
+    '/models/demo/..%2f..%2fpackage.json',
+    '/models/demo/packed_experts/../config.json/..',
+    '/models/demo//config.json',
+    '/models/demo/__proto__',
   ])('has nothing at %s', async path => {
     expect(await rawStatus(path)).toBe(404)
   })

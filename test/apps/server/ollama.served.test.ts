@@ -12,7 +12,7 @@ beforeAll(async () => {
 })
 afterAll(() => server?.stop())
 
-const model = 'moeflux-demo'
+const model = 'demo'
 const messages = [{ role: 'user', content: 'Tell me a story about a little dog' }]
 const options = { temperature: 0, num_predict: 12 }
 

@@ -159,7 +159,7 @@ describe('models over HTTP', () => {
       (await (await postJson(`${server.url}/v1/chat/completions`, { ...chat, model })).json()).model
     expect([await answer('whatever'), await answer(ID)]).toEqual(['whatever', ID])
     const { models } = await hubBody()
-    expect(models.map(({ id }: { id: string }) => id)).toEqual(['moeflux-demo', ID])
+    expect(models.map(({ id }: { id: string }) => id)).toEqual(['demo', ID])
   })
 
   test('ollama’s pull tells its progress in lines and ends with success', async () => {

@@ -23,7 +23,7 @@ let folder: string
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'moeflux-site-'))
   const { code, stderr } = await moeflux(['web', '--out', folder])
-  expect(stderr).toMatch(/^wrote .* with moeflux-demo/)
+  expect(stderr).toMatch(/^wrote .* with demo/)
   expect(code).toBe(0)
   site = await RangeServer.start({ mounts: { '/somewhere/': folder }, isolated: false })
   browser = await launchChromium()
@@ -34,7 +34,7 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true })
 })
 
-const load = (page: Page) => page.getByRole('button', { name: /^Run moeflux-demo in this tab/ }).click()
+const load = (page: Page) => page.getByRole('button', { name: /^Run demo in this tab/ }).click()
 /** The service worker isolates the page by loading it once more; keys are heard when the page shows itself. */
 async function isolated(page: Page): Promise<void> {
   await page.waitForFunction(() => crossOriginIsolated && navigator.serviceWorker.controller !== null)
@@ -203,7 +203,7 @@ describe('a server with a key', () => {
       await ready(page)
       await page.keyboard.press('Alt+M')
       await page.getByRole('button', { name: 'Load', exact: true }).click()
-      await page.getByLabel('moeflux-demo in this tab').getByText('In use').waitFor({ timeout: SLOW })
+      await page.getByLabel('demo in this tab').getByText('In use').waitFor({ timeout: SLOW })
       await page.keyboard.press('Escape')
       await page.locator('dialog').waitFor({ state: 'detached' })
       const before = await server.metric('moeflux_evaluated_tokens_total')
