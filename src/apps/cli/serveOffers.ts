@@ -1,9 +1,9 @@
-// Which models `moeflux serve` offers: those that are named, or all that the local store has. One alone is opened before the
-// server listens; several are opened when they are asked for.
+// Which models `moeflux serve` offers: those that are named, or all of the local store but the random ones of `bench`. One alone is
+// opened before the server listens; several are opened when they are asked for.
 import { basename } from 'node:path'
 import { UsageError } from '../../base/errors.js'
 import { listModels } from '../../index.js'
-import { DEMO_NAME, openNodeFolder, readConfig } from '../../internal.js'
+import { DEMO_NAME, openNodeFolder, readConfig, storeRoot } from '../../internal.js'
 import type { ModelOffer } from '../server/serve.js'
 import type { Cli } from './action.js'
 import { findOrPull } from './findOrPull.js'
@@ -16,14 +16,14 @@ interface Wanted {
 }
 
 /** What is to be served: names for clients, and where each is. */
-export async function wantedModels(named: readonly string[] | undefined): Promise<Wanted[]> {
+export async function wantedModels(named: readonly string[] | undefined, root = storeRoot()): Promise<Wanted[]> {
   if (named !== undefined) {
     const wanted = named.map(place => ({ name: clientName(place), place }))
     const twice = wanted.find(({ name }, i) => wanted.findIndex(other => other.name === name) !== i)
     if (twice !== undefined) throw new UsageError(`--model: two models would have the name '${twice.name}'`)
     return wanted
   }
-  const stored = (await listModels()).filter(({ shelf, state }) => shelf === 'models' && state === 'ready')
+  const stored = (await listModels(root)).filter(({ shelf, state }) => shelf !== 'synthetic' && state === 'ready')
   const names = stored.map(({ name, id }) => (stored.filter(other => other.name === name).length === 1 ? name : id))
   const wanted = stored.map(({ folder }, i) => ({ name: names[i], place: folder }))
   return wanted.some(({ name }) => name === DEMO_NAME) ? wanted : [...wanted, { name: DEMO_NAME, place: DEMO_NAME }]

@@ -98,9 +98,7 @@ describe('model files over HTTP', () => {
 
   test('lists the model, and gives whole files and ranges', async () => {
     const { models } = await (await get('/models/index.json')).json()
-    expect(models).toEqual([
-      { name: 'demo', path: 'demo/', residentBytes: expect.any(Number), expertBytes: 15925248 },
-    ])
+    expect(models).toEqual([{ name: 'demo', path: 'demo/', residentBytes: expect.any(Number), expertBytes: 15925248 }])
     const whole = await get('/models/demo/config.json')
     expect(whole.status).toBe(200)
     expect(Buffer.from(await whole.arrayBuffer())).toEqual(config)
