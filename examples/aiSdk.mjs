@@ -4,8 +4,7 @@ import { moeflux } from 'moeflux/ai'
 
 const { textStream } = streamText({
   model: moeflux(process.argv[2] ?? 'demo'),
-  prompt: 'Tell me a story about a little dog',
-  maxOutputTokens: 40,
+  prompt: 'Tell me a story about a girl named Mia',
 })
 for await (const piece of textStream) process.stdout.write(piece)
 console.log()

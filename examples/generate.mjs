@@ -3,11 +3,11 @@ import { demoModelPath, openModel } from 'moeflux'
 
 const model = await openModel(process.argv[2] ?? demoModelPath())
 
-const answer = await model.generate({ prompt: 'Tell me a story about a little dog', maxTokens: 40, seed: 1 })
+const answer = await model.generate({ prompt: 'Tell me a story about a girl named Mia', seed: 1 })
 console.log(answer.text)
 console.log(`(${answer.usage.answerTokens} tokens, ${answer.reason})\n`)
 
-for await (const event of model.stream({ prompt: 'And one about a cat', maxTokens: 40, seed: 1 })) {
+for await (const event of model.stream({ prompt: 'Tell me a story about a princess', seed: 1 })) {
   if (event.type === 'text') process.stdout.write(event.text)
 }
 console.log()

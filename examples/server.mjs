@@ -8,7 +8,7 @@ const server = await serve(model, { port: 0 })
 const response = await fetch(`${server.url}/v1/chat/completions`, {
   method: 'POST',
   headers: { 'content-type': 'application/json' },
-  body: JSON.stringify({ messages: [{ role: 'user', content: 'Tell me a story' }], max_tokens: 24, temperature: 0 }),
+  body: JSON.stringify({ messages: [{ role: 'user', content: 'Tell me a story about a princess' }], seed: 1 }),
 })
 console.log((await response.json()).choices[0].message.content)
 

@@ -3,26 +3,33 @@ import { demoModelPath, openModel } from 'moeflux'
 
 const model = await openModel(process.argv[2] ?? demoModelPath())
 
-const schema = {
+const story = {
   type: 'object',
-  properties: { name: { type: 'string', maxLength: 12 }, age: { type: 'integer', minimum: 0, maximum: 20 } },
-  required: ['name', 'age'],
+  properties: { girl: { enum: ['Lily', 'Mia', 'Sue'] }, toy: { enum: ['ball', 'doll', 'kite'] } },
+  required: ['girl', 'toy'],
   additionalProperties: false,
 }
-const dog = await model.generate({
-  prompt: 'Describe a dog',
-  responseFormat: { type: 'json_schema', schema },
+const answer = await model.generate({
+  prompt: 'Tell me a story about a girl named Mia',
+  responseFormat: { type: 'json_schema', schema: story },
   maxTokens: 60,
+  temperature: 0,
 })
-console.log(JSON.parse(dog.text))
+console.log(JSON.parse(answer.text))
 
-const feed = { name: 'feed', description: 'Feeds a dog', parameters: schema, strict: true }
+const city = {
+  type: 'object',
+  properties: { city: { enum: ['London', 'Paris', 'Rome'] } },
+  required: ['city'],
+  additionalProperties: false,
+}
 const { toolCalls } = await model.generate({
-  prompt: 'Feed the dog',
-  tools: [feed],
+  prompt: 'What is the weather in Paris?',
+  tools: [{ name: 'get_weather', description: 'Get the weather in a city', parameters: city, strict: true }],
   toolChoice: 'required',
   parallelToolCalls: false,
   maxTokens: 80,
+  temperature: 0,
 })
 console.log(toolCalls[0].name, JSON.parse(toolCalls[0].arguments))
 await model.close()

@@ -89,7 +89,7 @@ export function createProgram(): Command {
     () => `\nEnvironment:\n${formatFields(ENVIRONMENT, columnsOf(process.stdout)).trimEnd()}`,
   )
   addExamples(program, [
-    ['moeflux run "Tell me a story about a little dog"', 'answers with the built-in model'],
+    ['moeflux run "Tell me a story about a girl named Mia"', 'answers with the built-in model'],
     ['moeflux inspect a3b', 'sizes of a model, and what fits this machine'],
   ])
   return program

@@ -29,7 +29,7 @@ export function registerTrace(program: Command): void {
     }),
   )
   addExamples(command, [
-    ['moeflux trace "Tell me a story" -o story.trace', 'with the built-in model'],
+    ['moeflux trace "Tell me a story about a princess" -o story.trace', 'with the built-in model'],
     ['cat essay.txt | moeflux trace -o essay.trace', 'the prompt from a pipe'],
     'moeflux trace --model qwen --prompt-file essay.txt --tokens 500 -o essay.trace',
   ])

@@ -35,7 +35,7 @@ export function registerRun(program: Command): void {
   addDraftsOption(command)
   command.action(action(run))
   addExamples(command, [
-    'moeflux run "Tell me a story about a little dog"',
+    'moeflux run "Tell me a story about a girl named Mia"',
     ['moeflux run --seed 1 "Tell me a story" > story.txt', 'the same text every time'],
     ['cat notes.md | moeflux run -m qwen3.6-35b "Summarize this"', 'a text, and what to do with it'],
     ['moeflux run -f notes.md -f plan.md "What is missing?"', 'several files'],

@@ -12,10 +12,11 @@ import { MessageView } from './messageView.js'
 
 const NEAR_END = 80 // pixels
 
+/** The built-in model follows these: 24, 21 and 19 of 24 stories are about their subject. */
 const EXAMPLES = [
-  'Tell me a story about a little dog who finds a red ball',
-  'Write a short story about two friends and a big storm',
-  'Tell me about a girl who wanted to learn to fly',
+  'Tell me a story about a girl named Mia',
+  'Tell me a story about a big red ball',
+  'Tell me a story about a princess',
 ]
 
 export function ChatView() {
