@@ -2,14 +2,14 @@
 // An option on against off, interleaved: the same model is opened twice in one process and the two take turns of a few
 // tokens of the same stream, so that both meet the same machine. Experts come past the page cache.
 //
-//   node src/lab/bench/benchOnOff.mjs FOLDER [--option prefetch|checksums] [--expert-memory 600MB] [--tokens 256] [--turn 16]
+//   node src/lab/bench/benchOnOff.mjs [FOLDER] [--option prefetch|checksums] [--expert-memory 600MB] [--tokens 256] [--turn 16]
 //                               [--prompt] [--reads direct] [--threads N]
 //
 // `--prompt`: the tokens of a turn are a prompt of its own, else they are decoded one by one.
-// FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`.
+// FOLDER: a packed model, by default the built-in one; synthetic ones are in the store after `moeflux bench --synthetic`.
 import { parseArgs } from 'node:util'
 import { upperMedian } from '../../../dist/base/median.js'
-import { openModel } from '../../../dist/index.js'
+import { demoModelPath, openModel } from '../../../dist/index.js'
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,
@@ -23,7 +23,7 @@ const { values: options, positionals } = parseArgs({
     reads: { type: 'string', default: 'direct' },
   },
 })
-const [folder] = positionals
+const [folder = demoModelPath()] = positionals
 const tokens = Number(options.tokens)
 const turn = Number(options.turn)
 

@@ -3,16 +3,16 @@
 // and whose own choice take turns of as many tokens, so that all meet the same machine. The order of turns is drawn anew in each
 // round: a machine that hangs every so often would else meet the same side each time.
 //
-//   node src/lab/bench/benchThreads.mjs FOLDER [--threads 16] [--sizes 1,2,4,8] [--turns 12] [--turn 16] [--prompt 128] [--warm 3] [--settle 256]
+//   node src/lab/bench/benchThreads.mjs [FOLDER] [--threads 16] [--sizes 1,2,4,8] [--turns 12] [--turn 16] [--prompt 128] [--warm 3] [--settle 256]
 //
-// FOLDER: a packed model; synthetic ones lie in the store after `moeflux bench --synthetic`. `--prompt`: prompts of so many tokens as well.
+// FOLDER: a packed model, by default the built-in one; synthetic ones are in the store after `moeflux bench --synthetic`. `--prompt`: prompts of so many tokens as well.
 // `--warm`: prompts of 512 tokens at first, which bring experts into memory. `--settle`: tokens that the engine's own choice has for itself.
 import { readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
 import { physicalCores } from '../../../dist/backends/wasm/workers/nodeWorkers.js'
 import { upperMedian } from '../../../dist/base/median.js'
-import { openModel } from '../../../dist/index.js'
+import { demoModelPath, openModel } from '../../../dist/index.js'
 import { meanRate, shuffled } from '../harness/decodeTurns.mjs'
 import { stealMeter } from '../harness/stealMeter.mjs'
 
@@ -28,7 +28,7 @@ const { values: options, positionals } = parseArgs({
     settle: { type: 'string', default: '256' },
   },
 })
-const [folder] = positionals
+const [folder = demoModelPath()] = positionals
 const turns = Number(options.turns)
 const turn = Number(options.turn)
 const promptTokens = Number(options.prompt)

@@ -25,7 +25,7 @@ const { synthetic, prompt, tokens } = values
 const bench = ['bench', '--synthetic', synthetic, '--prompt', prompt, '--tokens', tokens, '--repeat', '1', '--no-disk']
 const commands = [
   ['bench', bench],
-  ['run', ['run', '--seed', '1', '--max-tokens', '40', 'Tell me a story about a little dog']],
+  ['run', ['run', '--seed', '1', '--max-tokens', '40', 'Tell me a story about a girl named Mia']],
 ]
 let killed = false
 console.log('| limit | | ended | peak | |\n| --- | --- | --- | --- | --- |')
