@@ -1,5 +1,5 @@
 // The programs in examples/ and every TypeScript sample of the documents: checked in TypeScript's strict mode, and run on the
-// built-in model as they stand, one after the other in one process.
+// built-in model as they stand, which is plain JavaScript, one after the other in one process.
 import { execFile } from 'node:child_process'
 import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -34,13 +34,15 @@ test('examples and samples are TypeScript in its strict mode, and run as they st
   }
   symlinkSync(repository, join(folder, 'node_modules/moeflux'))
   const all = [...examples, ...samples]
-  for (const { name, source } of all) writeFileSync(join(folder, `${name}.mts`), source)
-  const runnable = all.filter(({ source }) => !NEEDS_A_PAGE.test(source)).map(({ name }) => name)
+  const runnable = all.filter(({ source }) => !NEEDS_A_PAGE.test(source))
   expect(runnable.length).toBeGreaterThan(12)
-  const imports = runnable.map(name => `await import('./${name}.mjs')\nconsole.log('\\nran ${name}')\n`)
-  writeFileSync(join(folder, 'all.mts'), `${imports.join('')}export {}\n`)
+  for (const { name, source } of all) writeFileSync(join(folder, `${name}.mts`), source)
+  for (const { name, source } of runnable) writeFileSync(join(folder, `${name}.mjs`), source)
+  const names = runnable.map(({ name }) => name)
+  const imports = names.map(name => `await import('./${name}.mjs')\nconsole.log('\\nran ${name}')\n`)
+  writeFileSync(join(folder, 'all.mjs'), imports.join(''))
   const compilerOptions = {
-    ...{ strict: true, skipLibCheck: true, target: 'es2023', module: 'nodenext', outDir: 'out', rootDir: '.' },
+    ...{ strict: true, skipLibCheck: true, target: 'es2023', module: 'nodenext', noEmit: true, rootDir: '.' },
     ...{ lib: ['es2023', 'dom', 'dom.iterable'], types: ['node'] },
   }
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, include: ['*.mts'] }))
@@ -50,9 +52,9 @@ test('examples and samples are TypeScript in its strict mode, and run as they st
   )
   expect(checked.stdout).toBe('')
   const env = { ...process.env, MOEFLUX_HOME: join(folder, 'store') }
-  const { stdout, stderr } = await run(process.execPath, ['out/all.mjs'], { cwd: folder, env, timeout: 110_000 })
+  const { stdout, stderr } = await run(process.execPath, ['all.mjs'], { cwd: folder, env, timeout: 110_000 })
   expect(stderr).toBe('')
   const parts = stdout.split(/\nran (.*)\n/)
-  expect(parts.filter((_, i) => i % 2 === 1)).toEqual(runnable)
+  expect(parts.filter((_, i) => i % 2 === 1)).toEqual(names)
   for (const [i, { name }] of examples.entries()) expect(parts[2 * i].length, name).toBeGreaterThan(40)
 })
