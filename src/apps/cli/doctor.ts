@@ -45,6 +45,8 @@ export interface DoctorCommandOptions {
 }
 
 const MEASURED_MODEL = 'qwen3.6-35b' // its experts are of a common size
+const TROUBLESHOOTING = 'https://github.com/moeflux/moeflux/blob/HEAD/docs/troubleshooting.md'
+
 const DEPTHS = [1, 4, 8]
 const MEASURED_MODEL_BYTES = 1e9 // a smaller model would be read from some cache, whoever keeps it
 
@@ -305,7 +307,7 @@ function formatFindings(findings: Findings, width: number): string {
     const { gpuBytes } = split
     fields.push(['split', `${subject.name} with ${formatBytes(gpuBytes)} of GPU memory:`], ...splitFields(split))
   }
-  const notes = [...advice, `next: ${findings.next}`]
+  const notes = [...advice, `next: ${findings.next}`, `if something is wrong: ${TROUBLESHOOTING}`]
     .flatMap(line => wrapWords(line, width - 2).map((part, i) => `${i === 0 ? '- ' : '  '}${part}\n`))
     .join('')
   return `${formatFields(fields, width)}\n${notes}`

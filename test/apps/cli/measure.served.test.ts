@@ -244,5 +244,6 @@ describe('moeflux doctor', () => {
     expect(text.stdout).toContain('fits in memory')
     const isOld = Number.parseInt(process.versions.node, 10) < 24
     expect(text.stdout.includes('- Node 24 or newer is up to a sixth faster')).toBe(isOld)
+    expect(text.stdout).toContain('docs/troubleshooting.md')
   })
 })
