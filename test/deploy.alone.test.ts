@@ -126,7 +126,8 @@ describe('deploy', () => {
 
   test('passes flags that the server takes', async () => {
     const { stdout } = await moeflux(['serve', '--help'])
-    const all = ['Dockerfile', 'compose.yaml', 'kubernetes/moeflux.yaml'].map(read).join('\n')
+    const files = ['Dockerfile', 'compose.yaml', 'kubernetes/moeflux.yaml', 'services/moeflux.service']
+    const all = files.map(read).join('\n')
     const replicas = all
       .split('\n')
       .filter(line => /--(host|store|grace|drain|allow-host)/.test(line))
@@ -134,6 +135,31 @@ describe('deploy', () => {
     const flags = new Set(replicas.match(/--[a-z][a-z-]+/g))
     expect(flags.size).toBeGreaterThan(3)
     for (const flag of flags) expect(stdout).toContain(flag)
+  })
+
+  test('has units whose commands are those of the command line', async () => {
+    const [, exec] = /^ExecStart=\/usr\/bin\/env moeflux (.*)$/m.exec(read('services/moeflux.service')) ?? []
+    expect(exec).toMatch(/^serve --/)
+    const plist = read('services/moeflux.plist')
+    const programs = /<key>ProgramArguments<\/key>\s*<array>([\s\S]*?)<\/array>/.exec(plist)?.[1] ?? ''
+    const words = [...programs.matchAll(/<string>([^<]*)<\/string>/g)].map(([, word]) => word)
+    expect(words.slice(0, 3)).toEqual(['/usr/bin/env', 'moeflux', 'serve'])
+    const { stdout } = await moeflux(['serve', '--help'])
+    for (const flag of words.filter(word => word.startsWith('--'))) expect(stdout).toContain(flag)
+    const opened = [...plist.matchAll(/<(\w+)>/g)].map(([, name]) => name)
+    const closed = [...plist.matchAll(/<\/(\w+)>/g)].map(([, name]) => name)
+    expect([...opened, 'plist'].sort()).toEqual(closed.sort()) // the outermost has an attribute
+  })
+
+  test('names its compose file in every command, and leaves out of an image what it makes anew', () => {
+    const pages = ['deploy/compose.yaml', 'docs/deploy.md', 'docs/install.md'].map(name =>
+      readFileSync(join(repository, name), 'utf8'),
+    )
+    const commands = pages.flatMap(page => page.match(/docker compose .*/g) ?? [])
+    expect(commands.length).toBeGreaterThan(3)
+    for (const command of commands) expect(command).toMatch(/^docker compose -f deploy\/compose\.yaml /)
+    const ignored = readFileSync(join(repository, '.dockerignore'), 'utf8').split('\n')
+    expect(ignored).toEqual(expect.arrayContaining(['.git', 'dist', 'node_modules']))
   })
 
   test('has an image of stages that follow each other, run by nobody', () => {
