@@ -45,7 +45,7 @@ export interface DoctorCommandOptions {
 }
 
 const MEASURED_MODEL = 'qwen3.6-35b' // its experts are of a common size
-const TROUBLESHOOTING = 'https://github.com/moeflux/moeflux/blob/HEAD/docs/troubleshooting.md'
+const TROUBLESHOOTING = 'https://github.com/moeflux/moeflux/blob/main/docs/troubleshooting.md'
 
 const DEPTHS = [1, 4, 8]
 const MEASURED_MODEL_BYTES = 1e9 // a smaller model would be read from some cache, whoever keeps it
