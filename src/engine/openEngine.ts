@@ -136,6 +136,8 @@ async function findPacked(path: string, options: OpenModelOptions): Promise<Fold
     const cacheBytes = options.modelCache === undefined ? undefined : parseByteSize(options.modelCache, 'modelCache')
     return await openRemoteFolder(path, { cacheBytes, onNotice: options.onNotice, signal: options.signal })
   }
+  const { refuseBundle } = await import('../base/nodeInstalled.js')
+  refuseBundle()
   const { preparePacked } = await import('../files/convert/nodePreparePacked.js')
   const { openNodeFolder } = await import('../files/nodeFolder.js')
   const { onProgress, onNotice, signal } = options

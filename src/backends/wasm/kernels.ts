@@ -10,6 +10,7 @@
 // The module holds no data of its own in the memory: address 0 on belongs to the caller.
 // WebAssembly takes numbers, by position: a kernel of many arguments is called from one place, which others give named things.
 
+import type { WasmMemory, WasmModule } from '../../base/wasmTypes.js'
 import type { FloatType } from '../../model/floats.js'
 import type { QuantBits, QuantGroup } from '../../model/tensors.js'
 import type { Precision } from '../backend.js'
@@ -219,7 +220,7 @@ export type SimdLevel = 'dot-product' | 'relaxed' | 'baseline'
 
 /** A compiled module, which may be posted to workers, and which build it is. */
 export interface KernelModule {
-  readonly module: WebAssembly.Module
+  readonly module: WasmModule
   readonly simd: SimdLevel
 }
 
@@ -271,7 +272,8 @@ export function hasDotProducts(): boolean {
 }
 
 /** Kernels over one memory. The same module may be instantiated over several, and once per thread on each. */
-export async function instantiateKernels({ module }: KernelModule, memory: WebAssembly.Memory): Promise<Kernels> {
-  const instance = await WebAssembly.instantiate(module, { env: { memory } })
+export async function instantiateKernels({ module }: KernelModule, memory: WasmMemory): Promise<Kernels> {
+  const imports = { env: { memory: memory as WebAssembly.Memory } }
+  const instance = await WebAssembly.instantiate(module as WebAssembly.Module, imports)
   return instance.exports as unknown as Kernels
 }

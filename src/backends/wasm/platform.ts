@@ -4,6 +4,7 @@
 // threads: everything runs on the caller's, step by step between iterations of its event loop.
 import type { DeviceLostError } from '../../base/errors.js'
 import type { MemoryFacts } from '../../base/memoryFacts.js'
+import type { WasmMemory } from '../../base/wasmTypes.js'
 import type { BlockChecksums } from '../../files/packed/blockChecksums.js'
 import type { ByteSource } from '../../files/source.js'
 import type { BackendOptions } from '../backend.js'
@@ -39,7 +40,7 @@ interface ReaderRequest {
   readonly files: readonly ByteSource[] // of experts, one per layer; they compare with checksums by themselves
   readonly checksums: BlockChecksums | null // for who reads past the sources
   readonly expertSize: number
-  readonly memories: readonly WebAssembly.Memory[] // that reads go into
+  readonly memories: readonly WasmMemory[] // that reads go into
   readonly entries: number // reads that can be asked for at once: one per slot
   readonly slotBytes: number // memory that the slots will fill
   readonly threads: number // where reads have threads of their own

@@ -4,13 +4,14 @@
 // Caching is the sources' business.
 import { ChecksumError } from '../../base/errors.js'
 import { now } from '../../base/now.js'
+import type { WasmMemory } from '../../base/wasmTypes.js'
 import { readPatiently } from '../../files/readRetries.js'
 import type { ByteSource } from '../../files/source.js'
 import { type ReadRequest, ReadRing } from './readRing.js'
 
 export interface AsyncReaderOptions {
   readonly files: readonly ByteSource[] // one per layer
-  readonly memories: readonly WebAssembly.Memory[] // that reads go into
+  readonly memories: readonly WasmMemory[] // that reads go into
   readonly entries: number // reads that can be asked for at once
   readonly shared: boolean
 }

@@ -2,6 +2,7 @@
 import { closeSync, readSync } from 'node:fs'
 import { parentPort, workerData } from 'node:worker_threads'
 import { openRegularSync } from '../../base/regularFile.js'
+import type { WasmMemory } from '../../base/wasmTypes.js'
 import { type BlockChecksums, blocksOf } from '../../files/packed/blockChecksums.js'
 import { hashesOver } from '../../files/packed/blockHash.js'
 import { type CheckBytes, type ReadBytes, type ReaderRole, serveReads } from './readerLoop.js'
@@ -11,7 +12,7 @@ import { ReadRing } from './readRing.js'
 export interface ReaderWorkerData {
   readonly ring: SharedArrayBuffer
   readonly role: ReaderRole
-  readonly banks: readonly WebAssembly.Memory[]
+  readonly banks: readonly WasmMemory[]
   readonly descriptors: readonly number[] // of the files; descriptors belong to the process, in Node and Bun
   /** In Deno they belong to the thread that opened them: files that this one has to open, and how. */
   readonly own: { readonly files: readonly string[]; readonly flags: number } | null

@@ -5,6 +5,7 @@ import { Worker } from 'node:worker_threads'
 import { FormatError, messageOf, ReadError } from '../../base/errors.js'
 import { availableMemory } from '../../base/nodeMemory.js'
 import { openRegularSync } from '../../base/regularFile.js'
+import type { WasmMemory } from '../../base/wasmTypes.js'
 import type { BlockChecksums } from '../../files/packed/blockChecksums.js'
 import type { ReaderWorkerData } from './nodeReaderWorker.js'
 import { chooseReadMode, DIRECT_ALIGNMENT, type ReadMode } from './readMode.js'
@@ -13,7 +14,7 @@ import { ReadRing } from './readRing.js'
 export interface ReaderOptions {
   readonly files: readonly string[] // paths, one per layer
   readonly expertSize: number
-  readonly banks: readonly WebAssembly.Memory[] // shared ones that reads go into
+  readonly banks: readonly WasmMemory[] // shared ones that reads go into
   /** What the files must hold; each read is of whole blocks then. */
   readonly checksums?: BlockChecksums | null
   readonly entries: number // reads that can be asked for at once: one per slot

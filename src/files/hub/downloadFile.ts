@@ -229,7 +229,12 @@ class Download {
 }
 
 /** Writes all bytes, also where the system takes a part of them at a time. */
-export async function writeAll(handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+/** What is used of a FileHandle, in types that need no Node. */
+interface Writable {
+  write(bytes: Uint8Array, offset: number, length: number, position: number): Promise<{ readonly bytesWritten: number }>
+}
+
+export async function writeAll(handle: Writable, bytes: Uint8Array, position: number): Promise<void> {
   for (let done = 0; done < bytes.length; ) {
     done += (await handle.write(bytes, done, bytes.length - done, position + done)).bytesWritten
   }

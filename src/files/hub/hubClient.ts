@@ -2,6 +2,7 @@
 // Downloads nothing by itself. The token goes to the hub's own origin (scheme, host and port) and nowhere else, and into
 // no message.
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Environment } from '../../base/environment.js'
 import { HubError, MoefluxError } from '../../base/errors.js'
 import { HUB_LIMITS, type HubLimits, StallGuard } from './hubLimits.js'
 
@@ -46,7 +47,7 @@ export class Hub {
   constructor(
     readonly id: string,
     options: HubOptions = {},
-    environment: NodeJS.ProcessEnv = process.env,
+    environment: Environment = process.env,
   ) {
     this.limits = { ...HUB_LIMITS, ...options.limits }
     const endpoint = parseEndpoint(id, options.endpoint ?? (environment.HF_ENDPOINT || 'https://huggingface.co'))

@@ -4,7 +4,9 @@ import { readdir, rename, rm, stat } from 'node:fs/promises'
 import { homedir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import type { Environment } from '../../base/environment.js'
 import { ModelNotFoundError } from '../../base/errors.js'
+import { refuseBundle } from '../../base/nodeInstalled.js'
 import { findWellKnown, type WellKnownModel } from '../../model/wellKnownModels.js'
 import { lockFolder } from '../folderLock.js'
 import { refuseEmptyName } from '../nodeFolder.js'
@@ -19,7 +21,7 @@ export const DEMO_NAME = 'demo'
 const REMOVING = '.removing-'
 
 /** `MOEFLUX_HOME`, or `~/.cache/moeflux`. */
-export function storeRoot(environment: NodeJS.ProcessEnv = process.env): string {
+export function storeRoot(environment: Environment = process.env): string {
   return resolve(environment.MOEFLUX_HOME || join(homedir(), '.cache', 'moeflux'))
 }
 
@@ -192,5 +194,6 @@ async function isFolder(path: string): Promise<boolean> {
 
 /** The built-in model: a small story teller that the build packs beside the compiled code. */
 export function demoModelPath(): string {
+  refuseBundle()
   return fileURLToPath(new URL('../../demo-model', import.meta.url))
 }

@@ -1,5 +1,6 @@
 // The checksum of a block, to find damage, not forgery. The code is a small WASM module that comes as text (see
 // scripts/build.mjs), so that it is there at once in threads, workers and pages alike.
+import type { WasmMemory } from '../../base/wasmTypes.js'
 import { blockHashModules } from './blockHash.generated.js'
 
 type Hash = (address: number, length: number) => bigint
@@ -7,8 +8,8 @@ type Hash = (address: number, length: number) => bigint
 const PAGE = 65536
 
 /** The checksum of bytes where they lie in a shared memory, at any address. */
-export function hashesOver(memory: WebAssembly.Memory): (address: number, length: number) => bigint {
-  const hash = instantiate(blockHashModules.shared, memory)
+export function hashesOver(memory: WasmMemory): (address: number, length: number) => bigint {
+  const hash = instantiate(blockHashModules.shared, memory as WebAssembly.Memory)
   return (address, length) => BigInt.asUintN(64, hash(address, length))
 }
 

@@ -5,7 +5,7 @@
 //
 //   <name>.index    u32 magic, u32 version, u32 record bytes, u32 0; then per record u32 key, u32 checksum
 //   <name>.records  record n at n × record bytes
-import { openSyncAccess, type SyncAccess } from './syncAccess.js'
+import { type FolderHandle, openSyncAccess, type StoredFileHandle, type SyncAccess } from './syncAccess.js'
 import { xxHash32 } from './xxHash.js'
 
 const MAGIC = 0x5352464d // 'MFRS'
@@ -56,7 +56,7 @@ export class WritableRecords implements RecordStore {
   }
 
   static async open(
-    folder: FileSystemDirectoryHandle,
+    folder: FolderHandle,
     name: string,
     recordBytes: number,
     onDamage: (key: number) => void,
@@ -132,7 +132,7 @@ export class ReadOnlyRecords implements RecordStore {
   private readonly places = new Map<number, { readonly record: number; readonly sum: number }>()
 
   private constructor(
-    private readonly file: FileSystemFileHandle,
+    private readonly file: StoredFileHandle,
     words: Uint32Array,
     stored: number,
     private readonly recordBytes: number,
@@ -143,7 +143,7 @@ export class ReadOnlyRecords implements RecordStore {
   }
 
   /** Null where nothing is stored yet. */
-  static async open(folder: FileSystemDirectoryHandle, name: string, recordBytes: number): Promise<RecordStore | null> {
+  static async open(folder: FolderHandle, name: string, recordBytes: number): Promise<RecordStore | null> {
     try {
       const file = await folder.getFileHandle(`${name}.records`)
       const index = await (await folder.getFileHandle(`${name}.index`)).getFile()

@@ -12,8 +12,21 @@ export interface SyncAccess {
   close(): void
 }
 
+/** What is used of a FileSystemDirectoryHandle and of the files in it, in types that need no page. */
+export interface FolderHandle {
+  getFileHandle(name: string, options?: { readonly create?: boolean }): Promise<StoredFileHandle>
+}
+
+export interface StoredFileHandle {
+  getFile(): Promise<StoredBytes & { readonly size: number; slice(begin: number, end: number): StoredBytes }>
+}
+
+interface StoredBytes {
+  arrayBuffer(): Promise<ArrayBuffer>
+}
+
 /** Opens, and makes where it is not there, a file that nobody else has open. */
-export async function openSyncAccess(folder: FileSystemDirectoryHandle, name: string): Promise<SyncAccess> {
+export async function openSyncAccess(folder: FolderHandle, name: string): Promise<SyncAccess> {
   const file = await folder.getFileHandle(name, { create: true })
   for (let attempt = 1; ; attempt++) {
     try {

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join, posix } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { rolldown } from 'rolldown'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 
 const execute = promisify(execFile)
@@ -180,5 +181,47 @@ describe('the package as users get it', () => {
     const flags = ['--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022', '--skipLibCheck', 'false']
     const types = ['--types', 'node', '--typeRoots', join(root, 'node_modules', '@types')]
     await run(process.execPath, [tsc, ...flags, ...types, 'consumer.ts'], folder)
+  })
+
+  test.each([
+    [
+      'of Node, without the types of pages',
+      'es2022',
+      ['--types', 'node', '--typeRoots', join(root, 'node_modules/@types')],
+    ],
+    ['that has no types of Node', 'es2022,dom', []],
+  ])('has types that compile in a project %s', async (_, lib, types) => {
+    await writeFile(
+      join(folder, 'plain.ts'),
+      `import { openModel, pullModel } from 'moeflux'
+       import { openModel as openInTab } from 'moeflux/browser'
+       import { serve } from 'moeflux/server'
+       export const all = [openModel, pullModel, openInTab, serve]
+      `,
+    )
+    const tsc = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin', 'tsc')
+    const flags = ['--noEmit', '--strict', '--module', 'nodenext', '--target', 'es2022', '--skipLibCheck', 'false']
+    const checked = run(process.execPath, [tsc, ...flags, '--lib', lib, ...types, 'plain.ts'], folder)
+    expect(await checked.catch(({ stdout }) => stdout)).toBe('')
+  })
+
+  test('says what to do where a bundler took it in', async () => {
+    await writeFile(
+      join(folder, 'bundled.js'),
+      `import { demoModelPath, openModel } from 'moeflux'
+       const of = async promise => (await promise.catch(error => error)).message
+       export const messages = [await of(openModel('anything')), await of((async () => demoModelPath())())]
+       console.log(JSON.stringify(messages))`,
+    )
+    const bundle = await rolldown({
+      input: join(folder, 'bundled.js'),
+      platform: 'node',
+      external: /^(webgpu|ioredis|aws4fetch)$/,
+    })
+    await bundle.write({ dir: join(folder, 'bundle') })
+    await bundle.close()
+    const messages = JSON.parse(await run(process.execPath, [join(folder, 'bundle', 'bundled.js')], folder))
+    expect(messages).toHaveLength(2)
+    for (const message of messages) expect(message).toMatch(/^moeflux was bundled, .*esbuild --external:moeflux/)
   })
 })

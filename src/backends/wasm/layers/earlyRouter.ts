@@ -3,6 +3,7 @@
 // that the layer itself chooses by (ChoiceRule); PreviousExperts has what each sequence's last
 // token chose. The leader's alone, for a few rows; a wrong guess costs a read. Layers are counted
 // among those with experts.
+import type { WasmMemory } from '../../../base/wasmTypes.js'
 import { countPicks, mostPicked } from '../../../experts/prefetch.js'
 import type { PlacedMoe, Weights } from '../memory/placedModel.js'
 import { PRIVATE_ROWS, type Rows } from '../memory/scratch.js'
@@ -36,7 +37,7 @@ export class EarlyRouter {
 
   constructor(
     private readonly lane: Lane,
-    home: WebAssembly.Memory,
+    home: WasmMemory,
   ) {
     this.routers = lane.model.layers.flatMap(({ feedForward, postAttentionNorm: norm }) => {
       if (feedForward.kind !== 'moe') return []

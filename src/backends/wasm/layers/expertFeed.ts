@@ -2,6 +2,7 @@
 // slots into waves on the board. Layers are counted among those with experts. Runs in the leading worker alone; the others
 // only see waves.
 import { MoefluxError } from '../../../base/errors.js'
+import type { WasmMemory } from '../../../base/wasmTypes.js'
 import { ABORTED, type ExpertStreamer } from '../../../experts/expertStreamer.js'
 import { PromptStalls } from '../../../experts/prefetch.js'
 import type { PlacedModel } from '../memory/placedModel.js'
@@ -36,7 +37,7 @@ export class ExpertFeed {
   constructor(
     private readonly lane: Lane,
     private readonly streamer: ExpertStreamer,
-    memories: readonly WebAssembly.Memory[],
+    memories: readonly WasmMemory[],
   ) {
     const { model } = lane
     this.model = model

@@ -2,6 +2,7 @@
 // Activations of record lie in the home bank; where a matrix or a layer's state lies elsewhere, rows travel there and
 // back. Which worker does what is shared out through the team and never changes a bit of the result.
 
+import type { WasmMemory } from '../../../base/wasmTypes.js'
 import type { Activation } from '../../../model/layers.js'
 import type { Kernels } from '../kernels.js'
 import type { PlacedModel, Weights } from '../memory/placedModel.js'
@@ -52,7 +53,7 @@ export class Lane<M extends LaneModel = PlacedModel> {
     readonly team: Team,
     readonly board: JobBoard,
     readonly kernels: readonly Kernels[], // per bank
-    memories: readonly WebAssembly.Memory[],
+    memories: readonly WasmMemory[],
   ) {
     this.scratch = model.scratch
     this.own = model.scratch.private[team.index]

@@ -2,6 +2,7 @@
 // slots for experts, and workers that are awake while tokens are made. Which expert lies in which slot is the caller's
 // business; it says so with every job.
 import type { DeviceLostError } from '../../../base/errors.js'
+import type { WasmMemory } from '../../../base/wasmTypes.js'
 import type { PackedModel } from '../../../files/packed/packedModel.js'
 import type { Precision } from '../../backend.js'
 import { hostScratch } from '../cpuTierPlan.js'
@@ -49,7 +50,7 @@ export interface HostEntry {
 
 export class HostWorkers {
   /** The memories that slots lie in. They do not grow. */
-  readonly memories: readonly WebAssembly.Memory[]
+  readonly memories: readonly WasmMemory[]
   private readonly home: Float32Array // all of the home bank
   private used: number // threads
 

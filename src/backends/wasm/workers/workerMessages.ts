@@ -1,4 +1,5 @@
 // What every compute worker is given, and what it tells the main thread.
+import type { WasmMemory } from '../../../base/wasmTypes.js'
 import type { KernelModule } from '../kernels.js'
 import type { BoardShape } from './jobLayout.js'
 
@@ -6,7 +7,7 @@ import type { BoardShape } from './jobLayout.js'
 export interface WorkerSetup {
   readonly index: number // 0 leads
   readonly kernels: KernelModule
-  readonly memories: readonly WebAssembly.Memory[] // per bank
+  readonly memories: readonly WasmMemory[] // per bank
   readonly board: ArrayBufferLike
   readonly boardShape: BoardShape
 }

@@ -1,5 +1,6 @@
 // A tab as a place for the host tier, where the page is isolated, so that memory can be shared: workers compute, and the
 // engine worker's event loop reads experts through the model's byte sources, which compare and cache by themselves.
+import type { WasmMemory } from '../../../base/wasmTypes.js'
 import { ReadMeter } from '../../../experts/readers/readCounters.js'
 import type { ExpertFiles } from '../../../files/packed/packedModel.js'
 import { readPatiently } from '../../../files/readRetries.js'
@@ -11,7 +12,7 @@ export function sourceTierPlace(experts: ExpertFiles, host: WasmHost): TierPlace
   return { host, readers: 0, openReader: ({ memories }) => sourceSlotReader(experts, memories) }
 }
 
-function sourceSlotReader({ files }: ExpertFiles, memories: readonly WebAssembly.Memory[]): SlotReader {
+function sourceSlotReader({ files }: ExpertFiles, memories: readonly WasmMemory[]): SlotReader {
   const closing = new AbortController()
   const { signal } = closing
   const meter = new ReadMeter()
