@@ -12,6 +12,11 @@ import type { BrowserStats, EmbedInputs, EngineOptions, ModelInfo, StorageReport
 
 export interface OpenOptions extends EngineOptions, EngineListeners {
   readonly signal?: AbortSignal
+  /**
+   * The folder `dist/apps/browser` of this package as the page's server has it, with the rest of `dist` around it. For bundlers
+   * that leave workers out, such as esbuild and rollup.
+   */
+  readonly workers?: string | URL
 }
 
 export type BrowserSessionOptions = Omit<SessionOptions, 'store' | 'onLog' | 'onWarning'>
@@ -23,11 +28,11 @@ export type BrowserGenerateOptions = GenerateOptions extends infer T ? (T extend
 
 /** Opens a packed model folder on a server that answers range requests: 'https://host/models/demo/'. */
 export async function openModel(url: string | URL, options: OpenOptions = {}): Promise<BrowserModel> {
-  const { onProgress, onNotice, signal, ...engine } = options
+  const { onProgress, onNotice, signal, workers, ...engine } = options
   signal?.throwIfAborted()
   const base = folderUrl(url)
-  const worker = new Worker(new URL('./engine.worker.js', import.meta.url), { type: 'module' })
-  const client = new EngineClient(worker, { onProgress, onNotice })
+  const { worker, address } = startEngine(workers)
+  const client = new EngineClient(worker, address, { onProgress, onNotice })
   // Asked for here because workers cannot. Without it the browser may clear what is stored when the disk is full.
   if (engine.cache !== 'memory') void navigator.storage?.persist?.().catch(() => false)
   try {
@@ -36,6 +41,18 @@ export async function openModel(url: string | URL, options: OpenOptions = {}): P
     client.terminate()
     throw error
   }
+}
+
+const ENGINE_WORKER = 'engine.worker.js'
+
+function startEngine(workers: string | URL | undefined): { worker: Worker; address: string } {
+  if (workers === undefined) {
+    // Spelled out, and once: bundlers look for these words, and add what they name to the page.
+    const worker = new Worker(new URL('./engine.worker.js', import.meta.url), { type: 'module' })
+    return { worker, address: new URL(ENGINE_WORKER, import.meta.url).href }
+  }
+  const url = new URL(ENGINE_WORKER, folderUrl(workers, 'workers', 'the address of a folder'))
+  return { worker: new Worker(url, { type: 'module' }), address: url.href }
 }
 
 export class BrowserModel {
@@ -155,12 +172,12 @@ function startStream(client: EngineClient, session: number | null, how: StreamRe
 }
 
 /** A folder's address ends with a slash; a page may name it relative to itself. */
-function folderUrl(url: string | URL): string {
+function folderUrl(url: string | URL, option = 'url', want = 'the address of a model folder'): string {
   let full: URL
   try {
     full = new URL(url, globalThis.location?.href)
   } catch {
-    throw new OptionError('url', String(url), 'the address of a model folder')
+    throw new OptionError(option, String(url), want)
   }
   if (!full.pathname.endsWith('/')) full.pathname += '/'
   full.search = ''

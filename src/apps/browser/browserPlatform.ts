@@ -55,7 +55,8 @@ function startThread(worker: Worker, setup: AnySetup, events: ThreadEvents): Com
     if (data.kind === 'ended') events.ended(data.error === null ? null : new Error(data.error))
     else events.report(data)
   }
-  worker.onerror = event => events.ended(new Error(event.message || 'the worker could not be started'))
+  worker.onerror = event =>
+    events.ended(new Error(event.message || `compute.worker.js cannot be loaded, from beside ${location.href}`))
   worker.postMessage(setup)
   return {
     setRef() {},

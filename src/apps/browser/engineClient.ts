@@ -24,23 +24,35 @@ export interface StreamRequest {
   readonly onPromptProgress?: (done: number, total: number, cached: number) => void
 }
 
+/** What is used of a Worker, in types that need no page. */
+export interface EngineWorker {
+  addEventListener(type: 'message', listener: (event: { readonly data: unknown }) => void): void
+  addEventListener(
+    type: 'error',
+    listener: (event: { readonly message?: string; preventDefault(): void }) => void,
+  ): void
+  postMessage(message: unknown): void
+  terminate(): void
+}
+
 export class EngineClient {
   private readonly pending = new Map<number, Pending>()
   private readonly watchers = new Set<(frame: EngineFrame) => void>()
   private nextId = 1
   private gone: Error | null = null
 
+  /** `address`: where the worker was looked for. */
   constructor(
-    private readonly worker: Worker,
+    private readonly worker: EngineWorker,
+    address: string,
     private readonly listeners: EngineListeners,
   ) {
-    worker.onmessage = ({ data }: MessageEvent<FromEngine>) => this.hear(data)
-    worker.onerror = event => {
+    worker.addEventListener('message', ({ data }) => this.hear(data as FromEngine))
+    worker.addEventListener('error', event => {
       event.preventDefault()
-      this.lose(
-        new DeviceLostError('browser', `the engine worker failed: ${event.message || 'it could not be started'}`),
-      )
-    }
+      const advice = `it cannot be loaded from ${address}; option 'workers' names its folder`
+      this.lose(new DeviceLostError('browser', `the engine worker failed: ${event.message || advice}`))
+    })
   }
 
   async call<N extends CallName>(

@@ -17,12 +17,12 @@ const wasmHost = browserHost({
   startCompute: () => new Worker(new URL('./compute.worker.js', import.meta.url), { type: 'module' }),
 })
 
-function lineWorker<Request, Reply>(worker: Worker): LineWorker<Request, Reply> {
+function lineWorker<Request, Reply>(worker: Worker, name: string): LineWorker<Request, Reply> {
   return {
     post: message => worker.postMessage(message),
     listen(reply, ended) {
       worker.onmessage = ({ data }: MessageEvent<'ready' | Reply>) => reply(data)
-      worker.onerror = event => ended(event.message || 'the worker could not be started')
+      worker.onerror = event => ended(event.message || `${name} cannot be loaded, from beside ${location.href}`)
     },
     setBusy() {},
     terminate: () => worker.terminate(),
@@ -30,13 +30,13 @@ function lineWorker<Request, Reply>(worker: Worker): LineWorker<Request, Reply> 
 }
 
 function startTextWorker(): TextWorker {
-  return lineWorker(new Worker(new URL('./text.worker.js', import.meta.url), { type: 'module' }))
+  return lineWorker(new Worker(new URL('./text.worker.js', import.meta.url), { type: 'module' }), 'text.worker.js')
 }
 
 function startGrammarWorker(vocabulary: VocabularyBytes | null): GrammarWorker {
   const worker = new Worker(new URL('./grammar.worker.js', import.meta.url), { type: 'module' })
   worker.postMessage(vocabulary)
-  return lineWorker(worker)
+  return lineWorker(worker, 'grammar.worker.js')
 }
 
 const service = new EngineService((message, transfer = []) => postMessage(message, { transfer }), {
