@@ -6,7 +6,7 @@ import { postJson } from '../server/sse.js'
 import { answered, ask, ready, useSettings } from './uiPage.js'
 import { arePicturesWanted, missingPictures, SIZES, takePictures } from './uiPictures.js'
 
-const STORIES = ['Tell me a story about a little dog', 'Tell me a story about a girl and the big sea']
+const STORIES = ['Tell me a story about a princess', 'Tell me a story about a girl named Mia']
 const isWanted = arePicturesWanted('chat', 'engine')
 
 let server: ServerProcess
