@@ -85,6 +85,15 @@ describe('chat through the server', () => {
     await page.close()
   })
 
+  test('begins with what the built-in model is, and with prompts that it follows', async () => {
+    const page = await openPage()
+    await page.getByText("It is a 21 MB toy that tells children's stories").waitFor()
+    await page.getByRole('button', { name: 'Tell me a story about a girl named Mia' }).click()
+    await answered(page)
+    expect(await lastAnswer(page)).toContain('Mia')
+    await page.close()
+  })
+
   test('edits a message and answers again, each a branch of its own', async () => {
     const page = await openPage({ temperature: 0, maxTokens: 12 })
     await page.getByRole('button', { name: 'New chat' }).click()

@@ -12,7 +12,10 @@ import { MessageView } from './messageView.js'
 
 const NEAR_END = 80 // pixels
 
-/** The built-in model follows these: 24, 21 and 19 of 24 stories are about their subject. */
+/** The built-in model. */
+const TOY = 'demo'
+
+/** It follows these: 24, 21 and 19 of 24 stories are about their subject. */
 const EXAMPLES = [
   'Tell me a story about a girl named Mia',
   'Tell me a story about a big red ball',
@@ -126,6 +129,8 @@ function Welcome() {
 
 function introduction({ place, shape: { model, isLoaded, layers, experts, expertsPerToken } }: ChatEngine): string {
   const answers = `${model} answers ${place === 'tab' ? 'in this tab' : 'on the server'}`
+  if (model === TOY)
+    return `${answers}. It is a 21 MB toy that tells children's stories; you can choose a real model above.`
   if (!isLoaded) return `${answers}. It is loaded with your first message.`
   if (layers === 0) return `${answers}.`
   return `${answers}: ${layers} layers of ${experts} experts, ${expertsPerToken} of them per token.`
