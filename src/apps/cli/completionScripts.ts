@@ -2,8 +2,7 @@
 // models` at the time of the Tab. Pure.
 import type { Command, Option } from 'commander'
 
-export const SHELLS = ['bash', 'zsh', 'fish'] as const
-export type Shell = (typeof SHELLS)[number]
+export type Shell = 'bash' | 'zsh' | 'fish'
 
 /** What can stand in a place: one of some words, a model, a file, or anything. */
 type Place = readonly string[] | 'model' | 'file' | 'any'

@@ -3,10 +3,12 @@ import { execFileSync, spawnSync } from 'node:child_process'
 import { chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { completionScript, SHELLS } from '#moeflux/apps/cli/completionScripts.js'
+import { completionScript } from '#moeflux/apps/cli/completionScripts.js'
 import { createProgram } from '#moeflux/apps/cli/program.js'
 import { temporaryFolder } from '../../support/models/packedFiles.js'
 import { MAIN, moeflux } from './moeflux.js'
+
+const SHELLS = ['bash', 'zsh', 'fish'] as const
 
 test.each(SHELLS)('%s knows every command and every flag', async shell => {
   const program = createProgram()

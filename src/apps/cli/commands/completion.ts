@@ -1,8 +1,10 @@
 // `moeflux completion`: completion for a shell, written from the commands of this program.
 import { Argument, type Command, InvalidArgumentError } from 'commander'
 import { action, type Cli } from '../action.js'
-import { completionScript, SHELLS, type Shell } from '../completionScripts.js'
+import type { Shell } from '../completionScripts.js'
 import { addExamples } from '../optionValues.js'
+
+const SHELLS: readonly Shell[] = ['bash', 'zsh', 'fish']
 
 export function registerCompletion(program: Command): void {
   const command = program
@@ -11,7 +13,7 @@ export function registerCompletion(program: Command): void {
     .addArgument(new Argument('<shell>', 'the shell').choices(SHELLS).argParser(parseShell))
     .action(
       action(async (cli: Cli, what: Shell | 'models') => {
-        await cli.print(what === 'models' ? await modelNames() : completionScript(what, program))
+        await cli.print(what === 'models' ? await modelNames() : await script(what, program))
       }),
     )
   addExamples(command, [
@@ -20,9 +22,14 @@ export function registerCompletion(program: Command): void {
   ])
 }
 
+async function script(shell: Shell, program: Command): Promise<string> {
+  const { completionScript } = await import('../completionScripts.js')
+  return completionScript(shell, program)
+}
+
 /** 'models' is what the scripts ask for. */
 function parseShell(text: string): Shell | 'models' {
-  const value = [...SHELLS, 'models' as const].find(each => each === text)
+  const value = ([...SHELLS, 'models'] as const).find(each => each === text)
   if (value === undefined) throw new InvalidArgumentError(`Want one of ${SHELLS.join(', ')}.`)
   return value
 }

@@ -6,10 +6,11 @@ import type { Model } from '../../../index.js'
 import { action, type Cli } from '../action.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
 import { addExamples, collectOption } from '../optionValues.js'
-import { answerDetails, answerStyle, noAnswer, printAnswer, printJsonAnswer, speedLine } from '../printAnswer.js'
 import { readPrompt } from '../promptInput.js'
 import { addSamplingOptions, type SamplingOptions, samplerOptions } from '../samplingOptions.js'
 import { chat } from './chat.js'
+
+type Printing = typeof import('../printAnswer.js')
 
 interface RunOptions extends ModelOptions, SamplingOptions {
   readonly system?: string
@@ -50,10 +51,10 @@ async function run(cli: Cli, words: string[], options: RunOptions): Promise<void
   }
   if (asksForChat(words, options)) return await chat(cli, options)
   const prompt = await readPrompt({ words, files: options.file, signal: cli.signal, onWait: line => cli.notice(line) })
-  const { openCliModel } = await import('../openCliModel.js')
+  const [{ openCliModel }, printing] = await Promise.all([import('../openCliModel.js'), import('../printAnswer.js')])
   const model = await openCliModel(cli, options)
   try {
-    await answer(cli, model, prompt, options)
+    await answer(cli, model, prompt, options, printing)
   } finally {
     await model.close()
   }
@@ -64,7 +65,8 @@ function asksForChat(words: readonly string[], { file, raw, json }: RunOptions):
   return words.length === 0 && file === undefined && !raw && !json && process.stdin.isTTY && process.stdout.isTTY
 }
 
-async function answer(cli: Cli, model: Model, prompt: string, options: RunOptions): Promise<void> {
+async function answer(cli: Cli, model: Model, prompt: string, options: RunOptions, printing: Printing): Promise<void> {
+  const { answerDetails, answerStyle, noAnswer, printAnswer, printJsonAnswer, speedLine } = printing
   const session = model.createSession({ maxSequences: 1 })
   const bar = cli.progressBar('tokens')
   const request = {

@@ -6,7 +6,6 @@ import type { StoreOptions } from '../../../index.js'
 import type { ImageHandling } from '../../server/serve.js'
 import { action, type Cli } from '../action.js'
 import { addDraftsOption, addModelOptions, type ModelOptions } from '../modelOptions.js'
-import { openBrowser } from '../openBrowser.js'
 import { addExamples, collectOption, durationOption, integerOption, positiveByteSizeOption } from '../optionValues.js'
 import { stopAsked } from '../untilStopRequested.js'
 
@@ -196,7 +195,7 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
     if (apiKey === undefined && !isLocal(options.host))
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
     if (process.stderr.isTTY) cli.notice('Ctrl-C stops the server')
-    if (options.open) openBrowser(cli, url)
+    if (options.open) (await import('../openBrowser.js')).openBrowser(cli, url)
     await stopAsked(cli.signal)
     cli.notice('stopping: running answers get a moment to finish')
     leaveInTime(cli, options.grace + LAST_MS)

@@ -1,5 +1,4 @@
 // `moeflux stop`: lets a running server unload a model.
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { MoefluxError } from '../../../base/errors.js'
 import { action, type Cli } from '../action.js'
@@ -28,7 +27,7 @@ async function stop(cli: Cli, model: string, options: ServerOptions): Promise<vo
     const reason = 'it is the only one, or pinned; Ctrl-C in its terminal stops the server'
     throw new MoefluxError('NOT_UNLOADED', `${model} stays in memory: ${reason}`)
   }
-  for (const deadline = Date.now() + UNLOAD_TIMEOUT_MS; Date.now() < deadline; await sleep(POLL_MS)) {
+  for (const deadline = Date.now() + UNLOAD_TIMEOUT_MS; Date.now() < deadline; await pause()) {
     const after = await loaded()
     const gone = before.filter(name => !after.includes(name))
     if (gone.length > 0) return cli.notice(`unloaded ${gone.join(', ')}`)
@@ -40,4 +39,8 @@ async function stop(cli: Cli, model: string, options: ServerOptions): Promise<vo
 function notLoaded(model: string, loaded: readonly string[]): MoefluxError {
   const others = loaded.length === 1 ? `${loaded[0]} is` : `these are: ${loaded.join(', ')}`
   return new MoefluxError('NOT_LOADED', `${model} is not in memory: ${others}`)
+}
+
+async function pause(): Promise<void> {
+  await new Promise(resolve => setTimeout(resolve, POLL_MS))
 }
