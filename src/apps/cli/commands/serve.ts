@@ -187,11 +187,14 @@ async function serveModel(cli: Cli, options: ServeCommandOptions): Promise<void>
     })
     const [url, ...networks] = listenAddresses(options.host, server.port, networkInterfaces())
     const names = options.name ?? model?.name ?? wanted.map(({ name }) => name).join(', ')
-    cli.notice(`the page is at ${url}`)
-    cli.notice(`OpenAI: ${url}/v1`)
-    cli.notice(`Anthropic and Ollama: ${url}`)
-    for (const network of networks) cli.notice(`from other machines: ${network}`)
-    cli.notice(`${isOne ? 'model' : 'models'}: ${names}`)
+    const lines = [
+      `the page is at ${url}`,
+      `OpenAI: ${url}/v1`,
+      `Anthropic and Ollama: ${url}`,
+      ...networks.map(network => `from other machines: ${network}`),
+      `${isOne ? 'model' : 'models'}: ${names}`,
+    ]
+    cli.notice(lines.join('\n')) // at once: programs wait for the first of them
     if (apiKey === undefined && !isLocal(options.host))
       cli.notice('warning: anyone who reaches this address can use the model; set --api-key')
     if (process.stderr.isTTY) cli.notice('Ctrl-C stops the server')
