@@ -153,7 +153,7 @@ export class Hub {
 
 /** The hub, for one model. */
 export class HubClient extends Hub {
-  constructor(id: string, options: HubOptions = {}, environment: NodeJS.ProcessEnv = process.env) {
+  constructor(id: string, options: HubOptions = {}, environment: Environment = process.env) {
     if (!isHubId(id)) throw new HubError(id, "is not a hub id, want 'owner/name'")
     super(id, options, environment)
   }

@@ -131,7 +131,7 @@ describe('moeflux run', () => {
     ])
     expect(json).toMatchObject({ code: 0, stderr: '' })
     expect(JSON.parse(json.stdout)).toEqual({
-      model: 'moeflux-demo',
+      model: 'demo',
       backend: 'wasm',
       text: plain.stdout.trimEnd(),
       thinking: expect.stringMatching(/^The user /),

@@ -95,7 +95,7 @@ test('serve shows each address in a line of its own, the page first, and how it 
   expect(lines[0]).toMatch(/^the page is at http:\/\/127\.0\.0\.1:\d+$/)
   expect(lines[1]).toMatch(/^OpenAI: http:\/\/127\.0\.0\.1:\d+\/v1$/)
   expect(lines[2]).toMatch(/^Anthropic and Ollama: http:\/\/127\.0\.0\.1:\d+$/)
-  expect(shown).toMatch(/^model: moeflux-demo$/m)
+  expect(shown).toMatch(/^model: demo$/m)
   screen.type('\u0003')
   expect(await screen.exited()).toBe(130)
 })
