@@ -27,8 +27,7 @@ let server: ServerProcess
 beforeAll(async () => {
   cpSync(demoModel, folder, { recursive: true })
   writeFileSync(join(folder, 'chat_template.jinja'), HOSTILE_TEMPLATE)
-  const limits = ['--max-body', '1MiB', '--receive-timeout', '1', '--parallel', '4', '--max-queue', '120']
-  server = await startServer(['--model', folder, '--context', '1024', ...limits], { MOEFLUX_API_KEY: KEY })
+  server = await start('--max-body', '1MiB', '--receive-timeout', '1')
 })
 afterAll(async () => {
   await server?.stop()
@@ -41,6 +40,10 @@ afterEach(async () => {
   await server.idle()
 })
 
+const start = (...limits: string[]) => {
+  const args = ['--model', folder, '--context', '1024', '--parallel', '4', '--max-queue', '120']
+  return startServer([...args, ...limits], { MOEFLUX_API_KEY: KEY })
+}
 const headers = { authorization: `Bearer ${KEY}` }
 const post = (path: string, body: unknown, more: Record<string, string> = {}) =>
   postJson(server.url + path, body, { ...headers, ...more })
@@ -389,11 +392,15 @@ describe('a stranger', () => {
 
 describe('a crowd', () => {
   test('of a hundred at once is answered', async () => {
+    // Of a server that gives them time: a busy machine takes more than a second to receive a hundred bodies.
+    const patient = await start()
     const send = async () => {
-      const response = await post('/v1/chat/completions', { ...chat, stream: true, max_tokens: 4 })
+      const body = { ...chat, stream: true, max_tokens: 4 }
+      const response = await postJson(`${patient.url}/v1/chat/completions`, body, headers)
       return [response.status, (await response.text()).includes('[DONE]')]
     }
     const answers = await Promise.all(Array.from({ length: 100 }, send))
-    expect(answers.every(([status, whole]) => status === 200 && whole === true)).toBe(true)
+    expect(answers.filter(([status, whole]) => status !== 200 || whole !== true)).toEqual([])
+    await patient.stop()
   })
 })
